@@ -22,9 +22,7 @@ def find_copies(project: Project, *, remove: bool = False) -> dict[Path, int]:
     """Find the copies of files in a bucket that are on this machine, and delete them if asked.
 
     If the outputs of a project are in a bucket, files are downloaded when they are needed, and the
-    copies stay, which may fill the disk. A deleted copy is downloaded again when it is needed:
-
-        s3://bucket/datasets/web/3f9c…/web.bin    →    /home/ann/copies/datasets/web/3f9c…/web.bin
+    copies stay, which may fill the disk. A deleted copy is downloaded again when it is needed.
 
     Args:
         project: The project.
@@ -40,9 +38,8 @@ def find_copies(project: Project, *, remove: bool = False) -> dict[Path, int]:
         raise _not_in_bucket_error(project)
     bucket = project.outputs.access
 
-    # A running build stores the names of the outputs that it uses, such as "web". Builds on other
-    # machines have copies of their own, so only those on this machine matter. They store the names
-    # in the local folder, too.
+    # Running builds on this machine write the names of the outputs that they use to the local
+    # folder. (Builds on other machines have copies of their own.)
     local_folder = FileAccess(bucket.folder)
     if not remove:
         return _removable_copies(bucket, busy_names=leased_names(local_folder))
@@ -110,13 +107,13 @@ def _may_be_removed(name: str, busy_names: Collection[str]) -> bool:
 
     Args:
         name: Name of the object.
-        busy_names: What running builds on this machine use, such as {"web"}.
+        busy_names: Names of the outputs that running builds on this machine use, such as {"web"}.
     """
-    # The files by which builds say what they use are objects, too.
-    stage_folder, *names = name.split("/")  # "datasets", ["code", "3f9c…", "code.bin"]
-    is_in_output = len(names) > 0 and stage_folder != LEASE_FOLDER
+    folder, *names = name.split("/")  # "datasets", ["code", "3f9c…", "code.bin"]
+    # Builds write what they use to small files in LEASE_FOLDER, which are no outputs.
+    is_in_output = len(names) > 0 and folder != LEASE_FOLDER
     if not is_in_output:
         return False
-    subject = names[0]
+    output_name = names[0]
     file_name = names[-1]
-    return subject not in busy_names and file_name not in _ALWAYS_KEPT
+    return output_name not in busy_names and file_name not in _ALWAYS_KEPT

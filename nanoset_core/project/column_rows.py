@@ -157,19 +157,17 @@ def _frequent_rows(statistics: CorpusColumns, column: ColumnStatistics) -> list[
         12 other values   70           2,000     █
         null              30           700       █
 
-    A full bar would be all documents of the text collection (corpus), here 1,000.
-
     Args:
-        statistics: The columns of the corpus, with the number of its documents.
+        statistics: The columns of a text collection, with the number of its documents, here 1,000.
         column: The statistics of this column.
     """
-    n_documents = statistics.documents
-    values = _listed_values(column)  # en and de
-    rows = [_frequent_row(value, n_documents) for value in values]
+    n_documents = statistics.documents  # a bar of full length stands for all documents
+    listed_values = _listed_values(column)  # en and de
+    rows = [_frequent_row(value, n_documents) for value in listed_values]
 
-    n_other_values = column.distinct - len(values)
-    if n_other_values > 0:
-        rows.append(_other_values_row(statistics, column, values))
+    has_other_values = column.distinct > len(listed_values)
+    if has_other_values:
+        rows.append(_other_values_row(statistics, column, listed_values))
     if column.nulls > 0:
         rows.append(_value_row("null", column.nulls, column.null_tokens, n_documents))
     return rows
@@ -178,23 +176,19 @@ def _frequent_rows(statistics: CorpusColumns, column: ColumnStatistics) -> list[
 def _listed_values(column: ColumnStatistics) -> Sequence[FrequentValue]:
     """Return which values of a column get a row of their own in a table, most frequent first.
 
-    If even the most frequent values occur only once, as ids do, a list of some of them is of no
-    use. Then there is none, unless these are all values.
-
     Args:
         column: The statistics of the column, with its most frequent values.
     """
+    # Of a column such as `id`, each value occurs once. Some of them would be of no use.
     all_occur_once = all(value.max_documents == 1 for value in column.values)
-    if all_occur_once and column.distinct > len(column.values):
+    has_more_values = column.distinct > len(column.values)
+    if all_occur_once and has_more_values:
         return ()
     return column.values
 
 
 def _frequent_row(value: FrequentValue, longest: int) -> ValueRow:
     """Return the row of one value of a column of texts, such as of the language "en".
-
-    If there are too many distinct values to count all of them, the number of documents is known
-    only as a range:
 
         en    1,200             ████████████
         fr    1,150 to 1,200    ███████████
@@ -204,8 +198,8 @@ def _frequent_row(value: FrequentValue, longest: int) -> ValueRow:
         longest: The number of documents that has the longest bar.
     """
     documents = f"{value.documents:,}"
-    is_exact = value.max_documents == value.documents
-    if not is_exact:
+    # If there are too many distinct values to count them all, the number is only known as a range.
+    if value.documents < value.max_documents:
         documents = f"{value.documents:,} to {value.max_documents:,}"
     bar = _bar(value.documents, longest)
     return ValueRow(_value_text(value.value), documents, value.tokens, bar)
@@ -216,21 +210,19 @@ def _other_values_row(
 ) -> ValueRow:
     """Return the row that sums up the rare values of a column of texts: "12 other values".
 
-    For example, of 1,000 documents, 900 have one of the languages that have a row of their own, and
-    30 have none (null). So 70 documents have other values.
-
     Args:
         statistics: The columns of a text collection, with the number of its documents.
         column: The statistics of this column.
-        listed: The values that have a row of their own.
+        listed: The frequent values, which have a row of their own.
     """
     n_other_values = column.distinct - len(listed)
     label = f"{n_other_values:,} values"
     if listed:
         label = f"{n_other_values:,} other values"
     if not column.is_distinct_exact:
-        label = f"about {label}"  # the number of values is an estimate; that of documents is not
+        label = f"about {label}"
 
+    # The documents of all other rows: those with frequent values, and those without a value.
     documents_in_other_rows = column.nulls
     tokens_in_other_rows = column.null_tokens
     for value in listed:
@@ -240,7 +232,7 @@ def _other_values_row(
         label,
         documents=statistics.documents - documents_in_other_rows,
         tokens=statistics.tokens - tokens_in_other_rows,
-        longest=statistics.documents,
+        longest=statistics.documents,  # a bar of full length stands for all documents
     )
 
 
@@ -257,11 +249,10 @@ def _value_row(label: str, documents: int, tokens: int | None, longest: int) -> 
 
 
 def uncounted_text(column: ColumnStatistics) -> str:
-    """Return a sentence on how frequent values can be that are missing in the list of a column.
+    """Return a sentence that says which values of a column may be missing in a list of its values.
 
-    If a column has millions of distinct texts, such as titles, they are not all counted, to save
-    memory. Then the list of the most frequent ones may lack some. For example: "title has too many
-    distinct values to count all of them. No value that is not listed is in more than 40 documents".
+    For example: "title has too many distinct values to count all of them. No value that is not
+    listed is in more than 40 documents".
 
     Args:
         column: The statistics of the column.
@@ -269,7 +260,7 @@ def uncounted_text(column: ColumnStatistics) -> str:
     Returns:
         The sentence; empty if all values were counted.
     """
-    max_documents = column.uncounted
+    max_documents = column.uncounted  # how frequent a value can be that was not counted
     if max_documents == 0:
         return ""
     return (

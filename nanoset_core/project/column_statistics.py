@@ -145,33 +145,27 @@ def corpus_columns(
 def _read_columns(
     project: Project, corpus: str, tokenized: Manifest, names: Sequence[str], n_values: int
 ) -> list[ColumnStatistics]:
-    """Read some columns of all documents of a corpus once, and return their statistics.
-
-    A corpus is a collection of texts, which is tokenized in pieces, the shards. Each shard has a
-    table with a row for each document. Further columns, such as a score of the text, are in tables
-    next to it, which are joined to it:
-
-        file      id   tokens    score
-        a.jsonl   7    31        0.7
-        a.jsonl   8    12        0.2
+    """Read some columns of all documents of a text collection once, and return their statistics.
 
     Args:
-        project: Its output folder has the tables.
-        corpus: Name of the corpus.
-        tokenized: Describes the present build of the corpus's tokens, which lists the shards.
+        project: Its output folder has tables with a row for each document.
+        corpus: Name of the collection.
+        tokenized: Describes the present build of its tokens, which lists the shards: the pieces in
+            which the text was tokenized. Each shard has its own tables.
         names: The columns to read.
         n_values: How many of the most frequent values to report.
     """
     n_documents = int(tokenized.facts["documents"])
     work = project.progress.work(ACTIVITY, corpus, n_documents)
-    further_columns = [name for name in names if name not in DOCUMENT_COLUMNS]  # such as score
-    # The number of tokens of each document is always read: tokens of each value are counted, too.
+    # Columns such as a score are in tables of their own, which are joined to that of the documents.
+    further_columns = [name for name in names if name not in DOCUMENT_COLUMNS]
+    # Always read the number of tokens of each document: tokens of each value are counted, too.
     scan = DocumentScan({TOKENS_COLUMN, *names})
     with tempfile.TemporaryDirectory(prefix="nanoset-columns-") as scratch:
-        reading = ColumnReading(names, Path(scratch), n_values)
+        reading = ColumnReading(names, Path(scratch), n_values)  # collects the statistics
         for shard in tokenized_shards(project, corpus, tokenized, further_columns):
-            for batch in scan.batches(shard.relation):  # the joined table, some rows at a time
-                reading.add(batch.columns)  # name of each column → Arrow array
+            for batch in scan.batches(shard.relation):  # some rows at a time
+                reading.add(batch.columns)
                 work.advance(len(batch.rows))
         return reading.statistics()
 
@@ -179,28 +173,23 @@ def _read_columns(
 def _unbuilt_columns(project: Project, corpus: str, built: Collection[str]) -> list[str]:
     """Return the columns that the settings request, but that no build has made yet.
 
-    Documents can get columns from two places:
-
-        documents.columns: [lang]    keys of the corpus's own JSON lines, such as {"lang": "en"}
-        attributes: ...              tables of another team, such as with a score of each document
-
-    The names of the columns in such tables are only known after they were built.
-
     Args:
-        project: Its nanoset.yaml has these settings.
-        corpus: Name of the corpus, which is a collection of texts.
+        project: Its nanoset.yaml has the settings.
+        corpus: Name of the text collection.
         built: Names of the columns that exist.
 
     Returns:
-        Names of columns, such as ["lang"]; and "attributes of web" if the tables for the corpus
-        `web` have not been read yet.
+        Names of columns, such as ["lang"]; and "attributes of web" if further tables for the
+        collection `web` have not been read yet.
     """
+    # Keys of the JSON lines, as in `documents.columns: [lang]`.
     requested = project.config.documents_of(corpus).columns
     unbuilt = [name for name in requested if name not in built]
 
+    # Columns of other tables, such as another team's scores. Which columns these have is not known
+    # before they are built.
     has_tables = corpus in project.config.attributes
     if has_tables:
-        # All columns of these tables are built together, so either all exist or none.
         version = current_version(project, ATTRIBUTES, Key(corpus))
         if version.manifest is None:
             unbuilt.append(f"attributes of {corpus}")
@@ -208,31 +197,27 @@ def _unbuilt_columns(project: Project, corpus: str, built: Collection[str]) -> l
 
 
 def _check_corpus(project: Project, name: str) -> None:
-    """Check the name of a corpus (collection of texts) that the user gave: is it tokenized?
-
-    The error suggests what to do. A frequent mistake is to name a view, which is a selection of a
-    corpus's documents. Views have no columns of their own:
-
-        webb      "did you mean web?"
-        english   (a view of web) "its documents have the columns of its corpus: run `nanoset
-                  columns web`"
+    """Check that a text collection (corpus) of a name has been tokenized.
 
     Args:
         project: Its output folder has a folder for each tokenized corpus.
-        name: The name.
+        name: The name that the user gave.
 
     Raises:
-        ConfigError: There is no such corpus.
+        ConfigError: There is no such corpus. The error suggests a similar name.
     """
     outputs = project.outputs
     folder = outputs.folder / TOKENIZED.layout.folder
     corpora = sorted(outputs.access.names(folder))
     if name in corpora:
         return
-    remedy = remedy_for_name(name, corpora, "name one of these, or run `nanoset build` first")
+
     if name in project.config.derived:
+        # It is a selection of the documents of a corpus, and has no columns of its own.
         corpus = base_of(project.config.derived, name)
         remedy = f"its documents have the columns of its corpus: run `nanoset columns {corpus}`"
+    else:
+        remedy = remedy_for_name(name, corpora, "name one of these, or run `nanoset build` first")
     raise ConfigError(
         "no such corpus, or it is not tokenized yet",
         where=outputs.access.url(folder / name),
@@ -432,52 +417,42 @@ class _TextReader:
     def add(self, array: Any, tokens: NDArray[np.int32]) -> None:
         """Add the next documents to the statistics of a column of texts, such as their languages.
 
-        The statistics are collected while the documents are read in chunks. For example, this
-        chunk:
+        For example, "en" has 2 documents and 12 tokens here, and null (no language) has 1 and 5:
 
             language    "en"   null   "de"   "en"
             tokens      9      5      7      3
 
-        adds 2 documents and 12 tokens to "en", 1 and 7 to "de", and 1 and 5 to null (no language).
-
         Args:
-            array: The texts, an Arrow array, here of 4 documents. A column of booleans is counted
-                as the texts "true" and "false".
+            array: The texts, an Arrow array. A column of booleans is counted as the texts "true"
+                and "false".
             tokens: How many tokens each document has, shape (n_documents,).
         """
-        # The distinct texts and how often each occurs. The counts of null come last:
-        #     counts.texts         "en"   "de"
-        #     counts.documents     2      1      1
-        #     counts.tokens        12     7      5
-        counts = _count_texts(array, tokens)
+        counts = _count_texts(array, tokens)  # how often each text occurs, and at last null
         self.n_documents += len(array)
         self.nulls += int(counts.documents[-1])
         self.null_tokens += int(counts.tokens[-1])
 
+        # A column may have more distinct texts than memory can hold. So count hashes of the texts.
+        hashes = hash_texts(counts.texts)
+        self.distinct.add(hashes)
+
+        # Keep the counts of frequent texts. Only for these, the text itself is needed.
         def text_of(index: int) -> str:
             """Return a distinct text, such as "en" for 0."""
             return str(counts.texts[index].as_py())
 
-        # A column may have more distinct texts than memory can hold. So both counters below work
-        # with hashes of 64 bits. `distinct` estimates how many different hashes there are.
-        # `frequent` keeps the counts of frequent ones, and calls `text_of` to get their texts.
-        hashes = hash_texts(counts.texts)
-        self.distinct.add(hashes)
         self.frequent.add(hashes, counts.documents[:-1], counts.tokens[:-1], text_of)
 
     def statistics(self, name: str, tokens: NDArray[np.int32]) -> ColumnStatistics:
         """Return the statistics of a column of texts, after all of its values were read.
-
-        For example, the column `lang` of 1,000 documents: 12 distinct values, of which "en" is the
-        most frequent one, with 800 documents; 5 documents have none (null).
 
         Args:
             name: Name of the column.
             tokens: Not used: `add` has counted the tokens. Columns of numbers have the same method,
                 and need them there.
         """
-        # Many distinct values are not counted exactly, but estimated by their hashes. The estimate
-        # may be too high, but there are at most as many as documents with a value.
+        # If there are many distinct values, their number is an estimate, which may be too high. But
+        # it cannot be higher than the number of documents with a value.
         n_documents_with_value = self.n_documents - self.nulls
         n_distinct = min(self.distinct.count, n_documents_with_value)
         return ColumnStatistics(
@@ -489,8 +464,7 @@ class _TextReader:
             distinct=n_distinct,
             is_distinct_exact=self.distinct.is_exact,
             values=self.frequent.most_frequent(),
-            # To save memory, rare values are not counted. None of these has more documents than
-            # this.
+            # A value that is not listed has at most so many documents.
             uncounted=self.frequent.error,
         )
 
@@ -506,30 +480,32 @@ class _NumberReader:
     def add(self, array: Any, tokens: NDArray[np.int32]) -> None:
         """Add the next documents to the statistics of a column of numbers, such as their scores.
 
-        This is called once for each chunk of documents. The numbers are appended to a scratch file,
-        since the median, for example, can be computed only at the end, and all numbers may not fit
-        into memory. Right now, only the distinct numbers are counted. For example:
+        Args:
+            array: The numbers, an Arrow array, which may have nulls and NaN.
+            tokens: Not used. Columns of texts have the same method, and need the tokens there.
+        """
+        # Most statistics, such as the median, need all numbers. Write them to a file until then.
+        self.column.append(array)  # this also decides whether the column is int64 or float64
+        self.distinct.add(self._hashes_of_numbers(array))
 
-            numbers of a chunk       0.7    null    NaN    -0.0    0.0
-            counted as               0.7    -       -      0       0        two distinct numbers
+    def _hashes_of_numbers(self, array: Any) -> NDArray[np.uint64]:
+        """Return a hash of each number, to count the distinct ones, without nulls and NaN.
 
         Args:
             array: The numbers, an Arrow array.
-            tokens: Not used. Columns of texts have the same method, and need the tokens there.
+
+        Returns:
+            Shape (n_numbers,). 0.0 and -0.0 have the same hash.
         """
         import pyarrow as pa
-
-        self.column.append(array)  # this also finds out whether the numbers are int64 or float64
 
         arrow_type = pa.from_numpy_dtype(self.column.dtype)
         numbers = array.drop_null().cast(arrow_type).to_numpy()
         if self.column.dtype is np.float64:
             numbers = numbers[~np.isnan(numbers)]
-
-        # The counter of distinct values needs hashes, in which all bits look random. So turn each
-        # number into an unsigned integer (the same one for -0.0 and 0.0), and mix its bits.
-        hashes = mix(order_keys(numbers))
-        self.distinct.add(hashes)
+        # Turn each number into an unsigned integer, and mix its bits, so that all of them look
+        # random.
+        return mix(order_keys(numbers))
 
     def statistics(self, name: str, tokens: NDArray[np.int32]) -> ColumnStatistics:
         """Return the statistics of a column of numbers, after all of its values were read.
@@ -570,36 +546,28 @@ class _NumberReader:
     def _distribution(self, n_values: int, tokens: NDArray[np.int32]) -> NumberStatistics:
         """Return minimum, maximum, quantiles and histogram of the numbers in a column.
 
-        A quantile is found by its rank, which is its place in ascending order. For 101 values:
-
-            minimum         rank 0
-            quantile 0.25   rank 25
-            median (0.5)    rank 50
-            maximum         rank 100
-
-        The numbers may not fit into memory, so they cannot be sorted to find these. They are in a
-        file, which is read several times instead.
+        The numbers are in a file, since they may not fit into memory. So they cannot be sorted.
 
         Args:
             n_values: How many documents have a number, at least one.
             tokens: How many tokens each of all documents has, shape (n_documents,).
         """
-
-        def read_numbers() -> Iterator[WeighedValues]:
-            """Read the numbers in chunks, from the first one on. `histogram` does so twice."""
-            return self._weighed_chunks(tokens)
-
+        # The rank of a number is its place in ascending order. For 101 numbers, the minimum has
+        # rank 0, the median rank 50, and the maximum rank 100.
         last_rank = n_values - 1
         # A Fraction of a text such as "0.05" is exact, unlike the float 0.05.
         ranks_of_quantiles = [int(Fraction(quantile) * last_rank) for quantile in QUANTILES]
         ranks = [0, *ranks_of_quantiles, last_rank]
 
-        # In the file, each number is stored as a key, an unsigned integer. The keys have the same
-        # order as the numbers: -1.5 has a smaller key than 0.2. `keys_at_ranks` reads them four
-        # times, and finds 16 more of the 64 bits of the keys at these ranks each time. Turn the
-        # keys that it finds into numbers.
+        # Find the numbers with these ranks, by reading the file several times. In the file, numbers
+        # are unsigned integers in the same order, their keys.
         keys = keys_at_ranks(self._key_chunks, ranks)
         minimum, *quantiles, maximum = values_of_keys(np.array(keys), self.column.dtype).tolist()
+
+        def read_numbers() -> Iterator[WeighedValues]:
+            """Read the numbers in chunks, from the first one on. `histogram` does so twice."""
+            return self._weighed_chunks(tokens)
+
         return NumberStatistics(
             minimum,
             maximum,
@@ -621,28 +589,27 @@ class _NumberReader:
             yield keys[chunk][has_number]
 
     def _weighed_chunks(self, tokens: NDArray[np.int32]) -> Iterator[WeighedValues]:
-        """Yield the numbers of a column in chunks, with what each counts for in a histogram.
+        """Yield the numbers of a column in chunks, with the weights that they have in a histogram.
 
-        The histogram shows how many documents have a number in a range, and how many tokens these
-        have. So each number counts for one document, and for the tokens of the document:
+        The histogram shows how many documents have a number in a range, and how many tokens. So
+        each number has two weights: one document, and the tokens of this document. Documents
+        without a number are left out:
 
-            score        0.5    null   2.0
-            tokens       9      20     7
-
-            numbers      0.5           2.0      (documents without a number are left out)
-            documents    1             1
-            tokens       9             7
+            score                  0.5    null   2.0
+            tokens                 9      20     7
+            result: numbers        0.5           2.0
+            weights (documents)    1             1
+            weights (tokens)       9             7
 
         Args:
             tokens: How many tokens each of all documents has, shape (n_documents,).
         """
-        # Numbers are stored as unsigned integers, the keys, and turned back here.
-        keys = self.column.keys()  # (n_documents,)
+        keys = self.column.keys()  # (n_documents,) the numbers, stored as unsigned integers
         faults = self.column.faults()  # (n_documents,) 0 for a document with a number
         for start in range(0, len(keys), CHUNK_DOCUMENTS):
             chunk = slice(start, start + CHUNK_DOCUMENTS)
             has_number = faults[chunk] == 0
             numbers = values_of_keys(keys[chunk][has_number], self.column.dtype)
-            documents = np.ones(len(numbers), np.int64)
-            tokens_of_documents = tokens[chunk][has_number].astype(np.int64)
-            yield WeighedValues(numbers, [documents, tokens_of_documents])
+            document_weights = np.ones(len(numbers), np.int64)
+            token_weights = tokens[chunk][has_number].astype(np.int64)
+            yield WeighedValues(numbers, [document_weights, token_weights])

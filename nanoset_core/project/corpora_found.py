@@ -47,19 +47,17 @@ class FoundCorpus:
     def settings(self, text_key: str, id_key: str) -> dict[str, Any]:
         """Return the settings that this collection of texts (corpus) needs in a new nanoset.yaml.
 
-        `nanoset init` writes a first nanoset.yaml. Most corpora need no settings of their own: each
-        is a folder of its name, and its JSON lines have the same keys as those of the others.
-        Suppose that most lines are such as {"text": "It rains."}. Then the corpus `web_valid`,
-        which is the file valid.jsonl of the folder `web` with lines such as {"body": "Hi!"}, needs
-        these:
+        Most need none: a corpus is a folder of its name, and its lines have the same keys as
+        others. For example, the file valid.jsonl of the folder `web`, with lines {"body": "Hi!"},
+        needs
 
             web_valid:
               folder: web
-              text_key: body      # Its first lines have body.
-              files: [valid.*]    # By their names valid data: 1 file, 10 kB.
+              text_key: body
+              files: [valid.*]
 
         Args:
-            text_key: The key of the text in most corpora, here "text".
+            text_key: The key of the text in most corpora, such as "text".
             id_key: The key of the document's id in most corpora, such as "id".
 
         Returns:
@@ -69,31 +67,27 @@ class FoundCorpus:
         if self.name != self.folder:
             values["folder"] = self.folder
 
-        has_keys = self.text_key is not None  # plain text files have none
-        if has_keys and self.text_key != text_key:
-            comment = f"Its first lines have {self.keys}."
+        has_lines = self.text_key is not None  # plain text files have none
+        if has_lines and self.text_key != text_key:
+            comment = f"Its first lines have {self.keys}."  # such as "… have body and url."
             values["text_key"] = ExplainedValue(self.text_key, comment)
         if self.keys.id is not None and self.keys.id != id_key:
             values["id_key"] = self.keys.id
-        values.update(self._file_settings())
+        values.update(self._file_settings())  # `files` or `exclude`, if it has not the whole folder
         return values
 
     def _file_settings(self) -> dict[str, ExplainedValue]:
-        """Return the settings that say which files of a folder belong to this corpus, if any.
+        """Return the settings that say which files of a folder belong to this corpus, if not all.
 
-        A corpus is a collection of texts. If the names of some files in a folder say that they are
-        for validation, the folder becomes two corpora. For example, a folder with a.jsonl, b.jsonl
-        and valid.jsonl:
-
-            for validation    files: [valid.*]      # By their names valid data: 1 file, 10 kB.
-            for training      exclude: [valid.*]    # Held out of train data, which is 2 files, …
+        For example, a folder with a.jsonl, b.jsonl and valid.jsonl becomes two corpora (collections
+        of texts). One has the setting `files: [valid.*]`, and the other one `exclude: [valid.*]`.
 
         Returns:
-            "files" or "exclude" → a list of patterns, with such a comment. It is empty if all files
-            of the folder belong to this corpus.
+            "files" or "exclude" → a list of patterns, with a comment that says how large the corpus
+            is. It is empty if all files of the folder belong to this corpus.
         """
         n_files = format_count(len(self.contents.texts), "file")
-        size = f"{n_files}, {format_bytes(self.contents.size)}"  # of the files of this corpus
+        size = f"{n_files}, {format_bytes(self.contents.size)}"  # such as "1 file, 10 kB"
         values: dict[str, ExplainedValue] = {}
         if self.choice.files is not None:
             comment = f"By their names {self.split} data: {size}."
@@ -192,26 +186,19 @@ def _held_out_split_of_folder(folder: str) -> SplitName | None:
         web_valid          "valid"
         test               "test"
         web                None: its files may be for several purposes
-        valid_sentences    None: `valid` is not the last word, so it may mean something else
+        valid_sentences    None: it is not the last word, so it may mean something else
 
     Args:
         folder: Name of the folder.
     """
-    # `held_out` looks for a word such as "valid" in the name. It returns the split that the word
-    # means, and a pattern of similar names: the name up to this word, and a star for the rest.
-    #     name               split      pattern       rest of the name
-    #     web_valid          "valid"    web_valid*    none: it is the last word
-    #     valid_sentences    "valid"    valid_*       sentences
-    word = held_out(folder)
+    word = held_out(folder)  # finds a word such as "valid"
     if word is None:
-        return None  # there is no such word
-
-    # If nothing is left for the star, it is the last word.
-    is_last_word = word.pattern == f"{folder}*"
-    for split in SPLITS[1:]:  # valid and test
-        if is_last_word and word.split == split:
-            return split
-    return None
+        return None
+    # The pattern ends with the word and a star: "web_valid*" or "valid_*". So if it is the whole
+    # name and a star, the word is the last one.
+    if word.pattern != f"{folder}*":
+        return None
+    return "valid" if word.split == "valid" else "test"
 
 
 def _held_out_patterns_by_split(contents: Contents) -> dict[SplitName, list[str]]:
@@ -224,13 +211,10 @@ def _held_out_patterns_by_split(contents: Contents) -> dict[SplitName, list[str]
     Args:
         contents: The files of the folder.
     """
+    patterns: list[tuple[str, str]] = list(_held_out_patterns(contents))  # ("valid", "valid_*"), …
     patterns_by_split: dict[SplitName, list[str]] = {}
     for split in SPLITS[1:]:  # valid and test
-        patterns_by_split[split] = []
-    for split_name, pattern in _held_out_patterns(contents):  # such as ("valid", "valid.*")
-        for split in patterns_by_split:
-            if split == split_name:
-                patterns_by_split[split].append(pattern)
+        patterns_by_split[split] = [pattern for name, pattern in patterns if name == split]
     return patterns_by_split
 
 
@@ -276,21 +260,19 @@ def _held_out_patterns(contents: Contents) -> list[tuple[str, str]]:
 def _held_out_pattern(path: str) -> tuple[str, str] | None:
     """Return whether a file is for validation or test, by its name or that of its folder.
 
-    The result also has a pattern, by which similar files are found. For example:
-
-        valid_1.jsonl       ("valid", "valid_*")
-        test/a.jsonl        ("test", "test/")
-        a.jsonl             None: it is for training
-        test.txt            None: the name of a .txt file is often the title of its only document
-        test/a.txt          ("test", "test/"): the names of its folders count
-
     Args:
         path: Path of the file below the folder of a collection of texts.
+
+    Returns:
+        The split, and a pattern of similar files: ("valid", "valid_*") for valid_1.jsonl, and
+        ("test", "test/") for test/a.jsonl. None if no name says so.
     """
-    if format_of(path) == "txt":
-        folder, _, _ = path.rpartition("/")
-        return held_out(f"{folder}/")  # with the slash, it is taken for a folder
-    return held_out(path)
+    if format_of(path) != "txt":
+        return held_out(path)
+    # The name of a .txt file is often the title of its only document, so test.txt may be about
+    # tests. Look only at the folder.
+    folder, _, _ = path.rpartition("/")
+    return held_out(f"{folder}/")
 
 
 def _patterns_of_others(

@@ -169,31 +169,26 @@ def diff_datasets(project: Project, first: str, second: str | None = None) -> Da
 def _open_version(outputs: OutputRoot, dataset: Manifest) -> DatasetVersion:
     """Find out which files of raw text an old build of a dataset was made from.
 
-    A dataset is made in three steps, each of which leaves an output:
-
-        1. inventory    a list of the files, with a digest of each piece of a file
-        2. shards       tokens of ranges of the text, such as of files 1 to 3
-        3. dataset      all shards joined
-
-    So the inventory says which files there were, and the shards have the documents of each.
-
     Args:
         outputs: The outputs of the project, with all builds that were not deleted.
-        dataset: Describes the dataset, and names its inventory by a digest.
+        dataset: Describes the dataset, and names the list of files that it was made from.
 
     Raises:
-        MissingError: The inventory or the list of shards was deleted.
-        FormatError: The shards were not made from the files of the inventory.
+        MissingError: The list of files or the list of shards was deleted.
+        FormatError: The shards were not made from the files of the list.
     """
-    list_of_shards = shards_of(outputs, dataset)
+    # The list of the files, the inventory. Large files are divided into pieces.
     inventory = outputs.version(
         INVENTORY.layout.folder,
         dataset.name,
-        dataset.recipe["parents"]["inventory"],
+        dataset.recipe["parents"]["inventory"],  # a digest, since there may be several lists
         what_if_missing="the inventory of this version was deleted",
         remedy="compare versions of which `nanoset gc` has not removed the inputs",
     )
     pieces_by_path = pieces_by_file(inventory)
+
+    # The text was tokenized in shards, each from some of the pieces.
+    list_of_shards = shards_of(outputs, dataset)
     paths_by_shard = _files_by_shard(list_of_shards, pieces_by_path)
     return DatasetVersion(dataset, list_of_shards, pieces_by_path, paths_by_shard)
 
@@ -316,20 +311,16 @@ def _count_documents(
 ) -> Mapping[str, DocumentCounts]:
     """Count the documents, and their tokens, that a dataset has of some files of raw text.
 
-    The text of all files was tokenized in ranges, the shards. Each has a table of its documents, by
-    which they are counted. A large file may be in several shards:
-
-        shard 3f9c…    a.jsonl 400, b.jsonl 100
-        shard 81aa…    b.jsonl 200, c.jsonl 300
-        b.jsonl        300 documents
+    Each shard, a tokenized piece of the text, has a table of its documents. A large file may be in
+    several shards.
 
     Args:
         version: The dataset, with the files of each shard.
         paths: The files, such as ["b.jsonl"].
 
     Returns:
-        File → its counts. Ignore the counts of other files: only the tables of shards with files of
-        `paths` are read, so these may be incomplete, as that of c.jsonl.
+        File → its counts. Use only those of `paths`: other files that are in the same shards are
+        counted in part.
     """
     access = version.dataset.access
     shards_folder = access.folder / SHARDS / version.dataset.name
@@ -339,7 +330,7 @@ def _count_documents(
         table = access.fetch(shards_folder / digest / DOCUMENTS)  # downloaded from a bucket
         return counts_by_file(table)
 
-    # Call `count_in_shard` for several shards in parallel.
+    # Count in several shards at the same time, and add up.
     shard_digests = _shards_with(version, paths)
     totals: dict[str, DocumentCounts] = {}
     for counts_in_shard in access.each_copy(count_in_shard, shard_digests):

@@ -34,19 +34,16 @@ _REQUIRED_SHARE = 0.9
 def disk_need(project: Project, nodes: Collection[Node]) -> dict[str, int]:
     """Estimate how many bytes a build will write, so that it does not fill the disk.
 
-    For example, for 1 GB of raw text, of which nothing has been built:
-
-        {"shards": 600000000, "datasets": 600000000, "tars": 0}    (shards: tokenized pieces)
-
     Args:
         project: The project, whose folder of raw text is listed.
-        nodes: The outputs that will be made. Only those that are large are counted.
+        nodes: The outputs that will be made. Only kinds of outputs that are large are counted.
 
     Returns:
-        Kind of output → bytes; 0 for a kind that is not made.
+        Kind of output → bytes, such as {"shards": 600000000, "datasets": 600000000, "tars": 0}; 0
+        for a kind that is not made.
     """
 
-    # An estimate of each text collection (corpus) is used for several outputs: remember it.
+    # The estimate of a text collection (corpus) is used for several outputs: remember it.
     @functools.cache
     def text_of(corpus: str) -> TextEstimate:
         """Return an estimate of the text of a corpus, such as of its tokens."""
@@ -55,7 +52,7 @@ def disk_need(project: Project, nodes: Collection[Node]) -> dict[str, int]:
     bytes_by_kind: dict[str, int] = {}
     for stage in stages():  # a stage makes outputs of one kind
         if isinstance(stage, Estimated):
-            bytes_by_kind[stage.estimated_as] = 0
+            bytes_by_kind[stage.estimated_as] = 0  # such as "shards"
     for node in nodes:
         stage = node.stage
         if isinstance(stage, Estimated):
@@ -227,33 +224,27 @@ def plan_line(step_count: int, size_by_corpus: Mapping[str, int]) -> str:
 
 
 def stale_outputs(project: Project, corpus: str) -> set[Node]:
-    """Return what a build will make of a text collection (corpus), to check the disk space for it.
+    """Return which outputs of a text collection (corpus) a build has to make.
 
-    A build has just listed the files of the corpus, and stored the list. It is the first output of
-    the corpus, and the others are made from it. For example, after a file was added:
-
-        output                    was made from                  should be made from     result
-        list of files             -                              -                       (is stored)
-        shards (tokenized text)   the earlier list of files      the new list            returned
-        dataset                   the shards of before           the new shards          returned
+    The disk space for them is checked before. The build has just listed the files of the corpus,
+    and stored the list.
 
     Args:
         project: The project, whose outputs are looked at. The raw text is not read.
         corpus: Name of the corpus.
 
     Returns:
-        The outputs that have to be made, here the shards and the dataset.
+        The outputs, such as the tokens and the dataset after a file was added.
 
     Raises:
         MissingError: There is no list of the files.
     """
-    inventory = require(project, INVENTORY, Key(corpus))
+    file_list = require(project, INVENTORY, Key(corpus))
 
-    # A recipe says what an output is made from. The graph gets the recipe of the new list of files
-    # (the inventory). From it, it derives by which recipe each other output should be made. An
-    # output that was made by another recipe is stale.
-    inventory_recipe = from_plain(Recipe, inventory.recipe)
-    graph = graph_over(project, {corpus: inventory_recipe}, [corpus])
+    # Everything else is made from the list of files. So given what the list was made from, the
+    # graph of outputs can say what each of them should be made from, and why it is stale.
+    recipe_of_list = from_plain(Recipe, file_list.recipe)
+    graph = graph_over(project, {corpus: recipe_of_list}, [corpus])
     stale_nodes = set()
     for node in graph.nodes():
         is_of_this_corpus = node.is_of_corpus and node.key.subject == corpus

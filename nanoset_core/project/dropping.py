@@ -64,75 +64,50 @@ class DuplicateTokens:
 
 @dataclass(frozen=True, slots=True)
 class _ShardFile:
-    """The file with a shard's tokens."""
+    """Where the tokens of a shard (a tokenized piece of text) are stored."""
 
     folder: Path
     """Folder of the shard."""
     recorded: FileFact
-    """Where its tokens are, according to its manifest."""
+    """The bytes with its tokens, according to its manifest: those of its own file, or, if that was
+    deleted, a range of a dataset's file.
+    """
     size: int
-    """Size of its .bin in bytes; 0 if it has none."""
+    """Size of its own file in bytes; 0 if it has none."""
 
     @staticmethod
     def of(shard: Manifest) -> _ShardFile:
-        """Find out whether the tokens of a shard (a piece of text) are in a file of its own.
-
-        All shards of a text collection are joined to a dataset. To save space, the file of a shard
-        can then be deleted, and its manifest says which bytes of the dataset are the same tokens:
-
-            folder of the shard         recorded in the manifest                        size
-            02bd…, with tokens.bin      tokens.bin                                      200
-            9e41…, without it           bytes 300 to 500 of datasets/web/3f9c…/web.bin  0
+        """Look up where the tokens of a shard (a tokenized piece of text) are stored.
 
         Args:
-            shard: The manifest, a JSON file that describes the shard.
+            shard: The manifest, a JSON file that describes the shard. It may say that the tokens
+                are in the file of a dataset: then the shard usually has no file of its own.
         """
-        size = shard.access.size(shard.folder / BIN)
+        size = shard.access.size(shard.folder / BIN)  # None if there is no such file
         return _ShardFile(
             folder=shard.folder,
             recorded=shard.files[BIN],
             size=0 if size is None else size,
         )
 
-    def as_duplicate(self, corpus: str, dataset_range: FileFact) -> DuplicateTokens:
-        """Pair the tokens of a shard with the bytes of a dataset that should be the same tokens.
-
-        A shard is a tokenized piece of a text collection, and the dataset is all shards joined. If
-        the bytes are compared later, and are the same, the file of the shard can be deleted.
-
-        Args:
-            corpus: Name of the text collection, such as web.
-            dataset_range: The bytes, such as 300 to 500 of datasets/web/3f9c…/web.bin.
-        """
-        return DuplicateTokens(
-            corpus=corpus,
-            folder=self.folder,
-            recorded=self.recorded,
-            in_dataset=dataset_range,
-            size=self.size,
-        )
-
 
 def find_duplicate_tokens(project: Project) -> Iterator[DuplicateTokens]:
     """Find tokens that are stored twice, so that one copy can be deleted.
 
-    A text collection is tokenized in pieces, the shards. Then all shards are joined to a dataset:
-
-        shards/web/02bd…/tokens.bin     300 bytes
-        shards/web/9e41…/tokens.bin     200 bytes
-        datasets/web/3f9c…/web.bin      500 bytes: those of the first and of the second shard
-
-    If the user sets `storage.shards: drop`, the files of the shards are deleted, and the shards
-    refer to bytes of the dataset. This function finds such shards. Without the setting, it yields
-    nothing.
+    A text collection is tokenized in pieces, the shards, each with a file of tokens. Then all
+    shards are joined to a dataset, which has the same tokens.
 
     Args:
         project: The project, whose output folder is searched.
+
+    Yields:
+        The shards whose files can be deleted. There is none unless the settings have
+        `storage.shards: drop`.
     """
     if project.config.storage.shards != "drop":
         return
-    # Each text collection (corpus) has a folder. Folders with a dot in front are internal.
     outputs = project.outputs
+    # Each text collection (corpus) has a folder. Folders with a dot in front are internal.
     names = outputs.access.names(outputs.folder / DATASET.layout.folder)
     corpora = sorted(name for name in names if not name.startswith("."))
     for corpus in corpora:
@@ -183,7 +158,14 @@ def _duplicates_of(project: Project, corpus: str) -> list[DuplicateTokens]:
     duplicates = []
     for shard_file, dataset_range in zip(shard_files, ranges, strict=True):
         if _can_drop_tokens(shard_file, dataset_range):
-            duplicates.append(shard_file.as_duplicate(corpus, dataset_range))
+            duplicate = DuplicateTokens(
+                corpus=corpus,
+                folder=shard_file.folder,
+                recorded=shard_file.recorded,
+                in_dataset=dataset_range,
+                size=shard_file.size,
+            )
+            duplicates.append(duplicate)
     return duplicates
 
 
@@ -195,13 +177,10 @@ def _bin_name(dataset: Manifest) -> str:
 def _ranges_of_shards(
     access: FileAccess, dataset: Manifest, shard_files: Iterable[_ShardFile]
 ) -> list[FileFact]:
-    """Return where a dataset has the tokens of each shard that it was joined from.
+    """Return which bytes of a dataset's file are the tokens of each shard.
 
-    A text collection is tokenized in pieces, the shards. The file of the dataset is the tokens of
-    all shards, one after another:
-
-        shard 0      300 bytes      within datasets/web/3f9c…/web.bin from byte 0
-        shard 1      200 bytes      within datasets/web/3f9c…/web.bin from byte 300
+    The file has the tokens of all shards, one after another. So if the first shards have 300 and
+    200 bytes, these are the bytes 0 to 300 and 300 to 500 of the dataset.
 
     Args:
         access: Access to the output folder.
@@ -209,43 +188,38 @@ def _ranges_of_shards(
         shard_files: The tokens of each shard, in the order of the dataset.
 
     Returns:
-        For each shard, the same size and sha256 as its tokens have, but as a range of the dataset.
+        For each shard, the range of bytes, with the size and sha256 that its tokens have.
     """
     dataset_file = access.name(dataset.folder / _bin_name(dataset))  # its path
     ranges = []
-    position = 0
+    begin = 0
     for file in shard_files:
-        ranges.append(replace(file.recorded, within=dataset_file, begin=position))
-        position += file.recorded.size
+        ranges.append(replace(file.recorded, within=dataset_file, begin=begin))
+        begin += file.recorded.size
     return ranges
 
 
 def _can_drop_tokens(file: _ShardFile, dataset_range: FileFact) -> bool:
-    """Return whether the tokens of a shard can be deleted, because a dataset has the same.
+    """Return whether a shard can read its tokens from a dataset, and does not do so yet.
 
-    A shard is a tokenized piece of a text collection. The dataset is all shards joined. Cases:
-
-        the shard has its own file                            yes: delete it
-        the shard refers to an older dataset                  yes: let it refer to this one
-        the shard refers to this dataset already              no: nothing is left to do
-        the shard has no tokens, or no checksum to compare    no
+    A shard is a tokenized piece of a text collection, and the dataset is all shards joined.
 
     Args:
-        file: Where the shard has its tokens now.
-        dataset_range: The bytes of the dataset that should be equal to them.
+        file: Where the shard has its tokens now: in its own file, or in some dataset.
+        dataset_range: The bytes of the dataset that should be the same tokens.
     """
+    # Without a checksum, nobody can find out whether they are the same.
     can_be_compared = dataset_range.size > 0 and bool(dataset_range.sha256)
-    has_own_tokens = file.size > 0
-    refers_elsewhere = file.recorded != dataset_range
-    return can_be_compared and (has_own_tokens or refers_elsewhere)
+    has_own_file = file.size > 0
+    reads_from_this_dataset = file.recorded == dataset_range
+    return can_be_compared and (has_own_file or not reads_from_this_dataset)
 
 
 def drop_duplicate_tokens(project: Project) -> Iterator[DuplicateTokens]:
     """Delete tokens that are stored twice, to save half of the disk space.
 
-    A text collection is tokenized in pieces, the shards, which are then joined to a dataset. The
-    file of a shard is deleted if the same bytes of the dataset have the same sha256. They are read
-    for that, which takes long, so builds may begin meanwhile. Shards that a build uses stay.
+    Tokens are stored in shards, the pieces in which text is tokenized, and in the dataset that
+    these were joined to. The file of a shard is deleted if the bytes of the dataset are the same.
 
     Args:
         project: The project, whose output folder has both. Nothing is deleted unless its settings
@@ -261,9 +235,8 @@ def drop_duplicate_tokens(project: Project) -> Iterator[DuplicateTokens]:
 def _batches(duplicates: Iterable[DuplicateTokens]) -> Iterator[list[DuplicateTokens]]:
     """Divide shards (tokenized pieces of text) into batches of about 16 GiB of tokens.
 
-    The shards of a batch are first compared with a dataset, while builds may begin, and then
-    deleted, while builds have to wait. If there were one batch only, an interruption would lose all
-    of the comparison.
+    Comparing their tokens with a dataset takes long. The files of a batch are deleted when all of
+    it was compared. So if this is interrupted, only the comparison of one batch is lost.
 
     Args:
         duplicates: The shards.
@@ -285,13 +258,7 @@ def _batches(duplicates: Iterable[DuplicateTokens]) -> Iterator[list[DuplicateTo
 
 
 def _drop_batch(project: Project, batch: Iterable[DuplicateTokens]) -> Iterator[DuplicateTokens]:
-    """Delete the files of some shards, if a dataset really has the same tokens.
-
-    A shard is a tokenized piece of a text collection. The dataset is all shards joined, so it
-    should have the same bytes. If it does not, it is damaged, and the shard keeps its file, with
-    the reason
-
-        datasets/web/3f9c…/web.bin has other bytes for it: run `nanoset verify --deep`
+    """Delete the files of some shards (tokenized pieces of text), if a dataset has the same tokens.
 
     Args:
         project: The project, whose output folder has both.
@@ -308,11 +275,12 @@ def _drop_batch(project: Project, batch: Iterable[DuplicateTokens]) -> Iterator[
         if compared.is_equal:
             equal_shards.append(compared)
         else:
+            # The dataset is damaged.
             dataset_file = duplicate.in_dataset.within
             why_not = f"{dataset_file} has other bytes for it: run `nanoset verify --deep`"
             yield replace(duplicate, why_not=why_not)
 
-    # Then delete, which is quick, while no build can begin.
+    # Then delete the files, which is quick, while no build can begin.
     yield from _drop_if_idle(project.outputs, equal_shards)
 
 
@@ -321,52 +289,43 @@ def _drop_if_idle(
 ) -> Iterator[DuplicateTokens]:
     """Delete the files of shards, except of text collections that a build is working on.
 
-    A shard is a tokenized piece of a text collection, and these shards have the same tokens as a
-    dataset. A running build may be reading them. For example, if a build works on `web`:
-
-        shard of code    its file is deleted
-        shard of web     its file stays: "a build works on it (process 123)"
-
     Args:
         outputs: The outputs of the project.
-        equal_shards: The shards.
+        equal_shards: The shards, which are tokenized pieces of text. A dataset has the same tokens.
 
     Yields:
-        First the shards without a running build, and then the others. If the file of a shard stays,
-        `why_not` says why. A shard that a build replaced since it was compared is left out.
+        The shards. If the file of a shard stays, `why_not` says why, such as "a build works on it
+        (process 123)". A shard that a build replaced since it was compared is left out.
     """
     idle_shards: list[_ComparedShard] = []
     busy_shards: list[DuplicateTokens] = []
     # No new build can begin within this block. It gets the running ones: {"web": "process 123"}.
     with collecting(outputs.access) as build_by_corpus:
         for shard in equal_shards:
-            corpus = shard.duplicate.corpus
-            if corpus in build_by_corpus:
-                why_not = f"a build works on it ({build_by_corpus[corpus]})"
-                busy_shards.append(replace(shard.duplicate, why_not=why_not))
-            else:
+            build = build_by_corpus.get(shard.duplicate.corpus)
+            if build is None:
                 idle_shards.append(shard)
+            else:
+                why_not = f"a build works on it ({build})"
+                busy_shards.append(replace(shard.duplicate, why_not=why_not))
         # Delete the files in parallel.
         results = outputs.access.each(lambda shard: _drop_tokens(outputs, shard), idle_shards)
 
-    for result in results:
-        if result is not None:  # None: it was replaced
-            yield result
+    yield from [result for result in results if result is not None]  # None: it was replaced
     yield from busy_shards
 
 
 def _compare_tokens(access: FileAccess, duplicate: DuplicateTokens) -> _ComparedShard:
     """Compare the tokens of a shard with the bytes of a dataset that should be the same.
 
-    A shard is a tokenized piece of a text collection, and the dataset is all shards joined. For
-    example, the tokens of a shard should be the bytes 300 to 500 of the dataset. The sha256 of the
-    shard's tokens was written down when it was made, so only these bytes of the dataset are read.
+    Only the bytes of the dataset are read: the sha256 of the shard's tokens was stored when they
+    were made.
 
     Args:
         access: Access to the output folder.
-        duplicate: The shard, with the range of bytes, and the sha256 that they should have.
+        duplicate: The shard, a tokenized piece of text, with the range of bytes in the dataset.
     """
-    dataset_range = duplicate.in_dataset
+    dataset_range = duplicate.in_dataset  # such as the bytes 300 to 500 of a file
     dataset_path = access.folder / str(dataset_range.within)
     bytes_of_dataset = access.stored(dataset_path, dataset_range.begin, dataset_range.size)
     sha256 = access.store.sha256_of(bytes_of_dataset)  # reads them
@@ -388,18 +347,12 @@ class _ComparedShard(NamedTuple):
 def _drop_tokens(outputs: OutputRoot, compared: _ComparedShard) -> DuplicateTokens | None:
     """Delete the file of a shard, and write down which bytes of a dataset are the same tokens.
 
-    A shard is a tokenized piece of a text collection. Its manifest is a JSON file that says where
-    its tokens are:
-
-        before    tokens.bin
-        after     bytes 300 to 500 of datasets/web/3f9c…/web.bin
-
-    The tokens were compared with these bytes some time ago, and were equal. So first make sure that
-    both files are still the same ones.
+    A shard is a tokenized piece of a text collection. Its manifest, a JSON file, says where its
+    tokens are: in `tokens.bin`, and afterwards in bytes 300 to 500 of the dataset, for example.
 
     Args:
         outputs: The outputs of the project.
-        compared: The shard and the bytes of the dataset.
+        compared: The shard and the bytes of the dataset, which were compared and are equal.
 
     Returns:
         The shard; with `why_not` if its file stays. None, without any change, if a build has
@@ -409,14 +362,12 @@ def _drop_tokens(outputs: OutputRoot, compared: _ComparedShard) -> DuplicateToke
     manifest = outputs.manifest_at(duplicate.folder)
     if manifest is None:
         return None  # the shard was deleted
-    # Is the entry of tokens.bin in the manifest as it was at the comparison: place, size, sha256?
     is_same_shard = manifest.files[BIN] == duplicate.recorded
     if not is_same_shard or _was_replaced(outputs.access, compared.dataset_file):
         return None
 
     try:
-        # Write the range of the dataset (such as bytes 300 to 500) to the manifest, and then delete
-        # the file. In this order, the tokens are never lost.
+        # Change the manifest first, and then delete the file, so that the tokens are never lost.
         point_into(manifest, duplicate.in_dataset)
     except OSError as error:
         # The disk may be full. `nanoset gc` then deletes other files, which makes room for next

@@ -264,21 +264,19 @@ def _planned_rows(
 
 
 def _corpus_failure(survey: ProjectSurvey, row_nodes: Sequence[Node]) -> str | None:
-    """Return why the files of a text collection (corpus) cannot be read, for a row of a dry run.
-
-    A dry run of a build shows outputs that are made in sequence in one row:
-
-        list of the files of news, shards, dataset    "a.jsonl is not UTF-8", if `news` is damaged
-        list of the files of web, shards, dataset     None, since `web` can be read
-        index and blend of a training                 None, since this is not a row of a corpus
+    """Return why the files of a text collection cannot be read, for a row of a dry run of a build.
 
     Args:
-        survey: Has the corpora that cannot be read, such as {"news": "a.jsonl is not UTF-8"}.
-        row_nodes: The outputs of the row.
+        survey: Has the collections that cannot be read, such as {"news": "a.jsonl is not UTF-8"}.
+        row_nodes: The outputs of the row, such as those of `news`.
+
+    Returns:
+        The reason; None if they can be read, or if this is not the row of a text collection.
     """
-    subject = row_nodes[0].key.subject
-    is_row_of_corpus = inventory_node(subject) in row_nodes
-    if not is_row_of_corpus:
+    subject = row_nodes[0].key.subject  # what the outputs belong to, such as "news"
+    # Only the outputs of a text collection begin with a list of its files, the inventory.
+    is_text_collection = inventory_node(subject) in row_nodes
+    if not is_text_collection:
         return None
     return survey.failures.get(subject)
 

@@ -16,28 +16,19 @@ if TYPE_CHECKING:
 def evaluation_warnings(spec: ResolvedNanoset) -> Iterator[str]:
     """Warn if a training is to be evaluated, but has no data for that.
 
-    For example, in these settings, the data are divided between train, valid and test as "99,0,1",
-    so valid, which evaluations read, gets nothing. The trainer would skip all evaluations without a
-    message:
-
-        split: 99,0,1
-        schedule: {eval_iters: 10, …}     (10 batches for each evaluation)
-
-    The warning is then (the number of samples follows from the schedule):
-
-        eval_iters: 10 asks for 800 samples of valid, which gets no share by `split: 99,0,1`, so
-        that the trainer evaluates nothing: give it a share, or set eval_iters to 0
+    For example, the training data are divided as "99,0,1": none are for validation (valid), which
+    evaluations read. Trainers then skip the evaluations without a message.
 
     Args:
-        spec: The settings of a nanoset, which is what a training reads.
+        spec: The settings of the data for a training.
     """
     schedule = spec.schedule
     if schedule is None or not schedule.eval_iters:
         return  # no evaluations are requested
-    # Some trainers cut a stream of tokens into samples (windows) themselves, and never read valid.
-    # The preset is the name of the trainer.
-    divides_tokens_itself = get_preset(spec.preset).windows
-    if divides_tokens_itself:
+    # For some trainers, all data are one stream of tokens, which they cut into samples themselves.
+    # They never read validation data.
+    cuts_samples_itself = get_preset(spec.preset).windows
+    if cuts_samples_itself:
         return
     missing = _missing_validation_data(spec)
     if missing is None:

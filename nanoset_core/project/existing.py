@@ -85,100 +85,55 @@ def all_outputs(listing: FileAccess) -> list[StoredOutput]:
             be read.
     """
     outputs: list[StoredOutput] = []
-    for stage_folder in stage_folders():
-        outputs += _outputs_below(
-            listing, stage_folder, shared_folder=shared_folders().get(stage_folder)
-        )
+    for stage_folder in stage_folders():  # such as "nanosets"
+        # A folder with files that versions share has no outputs, such as nanosets/pretrain/cache.
+        shared_folder = shared_folders().get(stage_folder)
+        for entry in listing.entries(listing.folder / stage_folder):
+            if entry.is_folder and not entry.name.startswith("."):
+                outputs += _outputs_below(listing, stage_folder, entry.name, shared_folder)
     return outputs
 
 
 def _outputs_below(
-    listing: FileAccess, stage_folder: str, name: str = "", *, shared_folder: str | None
+    listing: FileAccess, stage_folder: str, name: str, excluded_folder: str | None = None
 ) -> Iterator[StoredOutput]:
     """Find the outputs that are stored in a folder, and in the folders below it.
 
-    Every build of an output is a version, in a folder that is named by a digest. The path to these
-    folders is the name of the output:
-
-        nanosets/pretrain/train/blend/3f9c…     the output pretrain/train/blend
-        nanosets/pretrain/train/blend/81aa…     another version of it
-        nanosets/pretrain/valid/blend/c04d…     the output pretrain/valid/blend
-
-    The search starts in nanosets/. It calls itself for each folder in it (pretrain), then for each
-    folder in that (train, valid), and so on.
+    A folder is that of an output if it has versions (builds), which are folders named by digests:
+    nanosets/pretrain/train/blend has 3f9c… and 81aa….
 
     Args:
         listing: Access to the output folder.
         stage_folder: First folder of the path, such as nanosets, which has outputs of one kind.
-        name: Path below it of the folder to search, such as pretrain/train; at first empty.
-        shared_folder: Name of a folder that has no outputs, but files that versions share, such as
-            the `cache` of a nanoset; None if there is none. It is not searched.
+        name: The rest of the path, such as pretrain/train.
+        excluded_folder: Name of a folder in it that has no outputs, if any.
 
     Raises:
         StorageError: The current version of an output was deleted, or it is not clear which one is
             current.
     """
-    folder = listing.folder.joinpath(stage_folder, name)
-    entries = [entry for entry in listing.entries(folder) if not entry.name.startswith(".")]
-    # If these entries are versions, such as 3f9c… and 81aa…, this is the folder of an output.
+    entries = listing.entries(listing.folder.joinpath(stage_folder, name))
     output = _output_in(listing, stage_folder, name, entries)
     if output is not None:
         yield output
 
     if name.count("/") >= _MAX_NAME_DEPTH:
         return  # no output has a longer name
-    for folder_name in _folders_to_search(name, entries, output, shared_folder):
-        if name == "":
-            name_below = folder_name
-        else:
-            name_below = f"{name}/{folder_name}"
-        yield from _outputs_below(listing, stage_folder, name_below, shared_folder=shared_folder)
-
-
-def _folders_to_search(
-    name: str, entries: Iterable[Entry], output: StoredOutput | None, shared_folder: str | None
-) -> list[str]:
-    """Return which folders in a folder may contain outputs, or lead to some.
-
-    Every build of an output has a folder that is named by a digest, such as
-    nanosets/pretrain/train/blend/3f9c…. The search for all outputs goes down from nanosets:
-
-        searched folder                   folders in it         result
-        nanosets/                         pretrain, finetune    both
-        nanosets/pretrain/                train, cache          train (cache has files that outputs
-                                                                share, but no outputs)
-        nanosets/pretrain/train/blend/    3f9c…, current        none (3f9c… is a build, and current
-                                                                a link to it)
-
-    Args:
-        name: Path of the searched folder below nanosets/: "", "pretrain" and
-            "pretrain/train/blend".
-        entries: The files and folders in it.
-        output: In the last case, the output pretrain/train/blend with its builds; otherwise None.
-        shared_folder: Name of the folder with shared files: "cache"; None if there is none.
-    """
-    folders = [entry.name for entry in entries if entry.is_folder]
-    if name == "":
-        return folders  # these have names that users chose, so even one named `current` counts
-
-    excluded_names = {_CURRENT_LINK}  # "current"
+    excluded_names = {_CURRENT_LINK, excluded_folder}
     if output is not None:
-        excluded_names |= output.versions  # {"3f9c…"}
-    # The folder with shared files is at the second level: pretrain/cache. Further down, a folder of
-    # the same name is an ordinary one.
-    is_first_name = "/" not in name  # pretrain, and not pretrain/train
-    if is_first_name and shared_folder is not None:
-        excluded_names.add(shared_folder)
-    return [folder for folder in folders if folder not in excluded_names]
+        excluded_names |= output.versions
+    for entry in entries:
+        is_hidden = entry.name.startswith(".")
+        if entry.is_folder and not is_hidden and entry.name not in excluded_names:
+            yield from _outputs_below(listing, stage_folder, f"{name}/{entry.name}")
 
 
 def _output_in(
     listing: FileAccess, stage_folder: str, name: str, entries: Iterable[Entry]
 ) -> StoredOutput | None:
-    """Return the output whose builds are in a folder, if there are any.
+    """Return the output whose versions (builds) are in a folder, if there are any.
 
-    Every build of an output is a version, in a folder that is named by a digest. A file says which
-    one is current:
+    A version is a folder that is named by a digest, and a file says which one is current:
 
         datasets/web/3f9c…           a version
         datasets/web/81aa…           another version
@@ -187,18 +142,13 @@ def _output_in(
     Args:
         listing: Access to the output folder.
         stage_folder: First folder of the path, such as datasets.
-        name: The rest of the path, such as web. It is empty for the folder `datasets` itself, which
-            has no versions.
+        name: The rest of the path, such as web.
         entries: The files and folders in the folder.
 
     Raises:
         StorageError: The current version was deleted, or current.json cannot be read.
     """
-    digests = set()
-    if name != "":  # users name the folders in `datasets`, and a name may look like a digest
-        for entry in entries:
-            if entry.is_folder and is_digest(entry.name):
-                digests.add(entry.name)
+    digests = {entry.name for entry in entries if entry.is_folder and is_digest(entry.name)}
     has_pointer = any(entry.name == CURRENT for entry in entries)
     if not digests and not has_pointer:
         return None
@@ -213,9 +163,8 @@ def _output_in(
 def _existing_current(listing: FileAccess, folder: Path, versions: Collection[str]) -> str | None:
     """Return the current version of an output, after a check that it exists.
 
-    Every build of an output is a version, in a folder that is named by its digest. A small file,
-    current.json, names the current one. If that was deleted, nobody knows what it was made from, so
-    `nanoset gc` must not delete anything.
+    Every build of an output is a version, named by a digest. A small file, current.json, names the
+    current one.
 
     Args:
         listing: Access to the output folder.
@@ -223,10 +172,11 @@ def _existing_current(listing: FileAccess, folder: Path, versions: Collection[st
         versions: Digests of the versions that exist.
 
     Returns:
-        Its digest, such as 3f9c….
+        Its digest, such as 3f9c…; None if no version is current.
 
     Raises:
-        StorageError: The current version was deleted, or current.json cannot be read.
+        StorageError: The current version was deleted, or current.json cannot be read. Then nobody
+            knows what the output needs, so `nanoset gc` must not delete anything.
     """
     current = _pointed_version(listing, folder)
     if current is not None and current not in versions:
@@ -254,22 +204,16 @@ def _pointed_version(listing: FileAccess, folder: Path) -> str | None:
 
 
 def unreadable(place: Path, why: str) -> StorageError:
-    """Return the error with which `nanoset gc` stops if it cannot read something that has to stay.
+    """Return the error with which `nanoset gc` stops if it cannot read what an output needs.
 
-    `nanoset gc` deletes builds of outputs that nothing needs. To find out what a build needs, it
-    reads the build's manifest. If that cannot be read, the build may need anything, so nothing is
-    deleted:
-
-        view c04d…       damaged: which dataset is it a selection of?
-        dataset 3f9c…    may be needed by the view, so it must stay
+    `nanoset gc` deletes what no output needs. A damaged output may need anything.
 
     Args:
-        place: The folder of the damaged build, or a file that names the current build of an output.
+        place: The folder of the damaged output, or a file that names its current version.
         why: What is wrong, as a clause.
     """
     return StorageError(
-        "a version that is current, is kept, or that another one needs, cannot be read, "
-        "so nothing is removed",
+        "an output that has to be kept cannot be read, so nothing is removed",
         where=place,
         found=why,
         remedy=f"run `nanoset build`, which rebuilds it, or delete {place} if you do not need it",

@@ -41,17 +41,14 @@ class VersionPair(NamedTuple):
 def find_versions(project: Project, first: str, second: str | None) -> VersionPair:
     """Return the two builds of a dataset that the arguments of `nanoset diff` name.
 
-    Every build is kept as a version, which is named by a digest. A corpus is a collection of texts,
-    and a view is a selection of its documents:
-
-        nanoset diff web          the current version of the corpus `web`, and the one before
-        nanoset diff english      those of the view `english`
-        nanoset diff 3f9c 81aa    the versions whose digests begin with these digits
+        nanoset diff web          the current build of the dataset of `web`, and the one before
+        nanoset diff 3f9c 81aa    the builds whose digests (hashes) begin with these digits
 
     Args:
-        project: The project, whose output folder has the versions.
-        first: The first argument, such as "web" or "3f9c".
-        second: The second argument, such as "81aa", or None.
+        project: The project, whose output folder has all builds, called versions.
+        first: The first argument. A name may also be that of a view, which is a selection of
+            documents.
+        second: The second argument, or None.
 
     Raises:
         ConfigError: There is no such version, there are several, or the two are of different
@@ -61,8 +58,7 @@ def find_versions(project: Project, first: str, second: str | None) -> VersionPa
     """
     outputs = project.outputs
     if second is None:
-        # Packs are documents joined to samples of one length, so `web-packs-2048` has the documents
-        # of `web`. Compare those.
+        # Packs have the same documents as what they are made of, but joined. Compare that.
         name = project.config.unpacked_name(first)
         check_corpus_name(name, "CORPUS")  # an error calls the argument so
         is_view = name in project.config.views
@@ -121,21 +117,21 @@ def _previous_and_current(outputs: OutputRoot, stage_folder: str, name: str) -> 
 def _not_built_error(
     outputs: OutputRoot, stage_folder: str, name: str, found: str | None
 ) -> ConfigError:
-    """Return the error that a name is not that of a dataset, or that it was never built.
+    """Return the error that there is no dataset of the name that the user gave.
 
-    The error lists the names that exist. If one is similar, it asks, such as for `wbe`: "did you
-    mean web?" A dataset belongs to a text collection (corpus). A view is a selection of one, and is
-    compared like a dataset.
+    It lists the names that exist. If one is similar, it asks, such as for `wbe`: "did you mean
+    web?"
 
     Args:
         outputs: The outputs of the project.
-        stage_folder: The folder in which the name was looked for: that of datasets or of views.
-        name: The name that the user gave.
-        found: What exists instead, as a clause.
+        stage_folder: The folder in which the name was looked for, such as `datasets`.
+        name: The name.
+        found: What was found instead: the name itself, or what is wrong with the dataset.
     """
     built_names = sorted(outputs.access.names(outputs.folder / stage_folder))
+    # The user may also have meant a view (a selection of documents), which has another folder.
     built_views = sorted(outputs.access.names(outputs.folder / VIEW.layout.folder))
-    similar_names = [*built_names, *built_views]  # the name may be a misspelt one of these
+    similar_names = [*built_names, *built_views]
     remedy = "name one of these, or two digests; or run `nanoset build` first"
     return ConfigError(
         "no such corpus, or it has no dataset yet",
@@ -207,38 +203,36 @@ def _stored_versions(outputs: OutputRoot) -> list[Path]:
 def _no_version_error(
     outputs: OutputRoot, digest_start: str, all_versions: Sequence[Path], matching: Sequence[Path]
 ) -> ConfigError:
-    """Return the error that the digits which the user gave name no build of a dataset, or several.
+    """Return the error that the digits of the user do not name exactly one build of a dataset.
 
-    Every build is a version, in a folder such as datasets/web/3f9c…. The error lists what the user
-    may have meant. For example:
-
-        several begin so    "the first four digits or more one of books 81aa02…, web 81aa77…"
-        none begins so      "the first four digits or more one of …", with all versions
-        there is none       "the first four digits or more of a built dataset; there is none yet"
+    Every build is a version, in a folder such as datasets/web/3f9c…. The error lists those that the
+    user may have meant, such as "web 3f9c…".
 
     Args:
         outputs: The outputs of the project.
         digest_start: The digits.
         all_versions: Folders of all versions.
-        matching: Folders of those whose digests begin with these digits.
+        matching: Folders of those that begin with these digits: none, or several.
     """
-    message = "no such version of a dataset"
-    if len(matching) > 1:
+    if matching:
         message = "several datasets have digests that begin so"
+        folders = matching
+    else:
+        message = "no such version of a dataset"
+        folders = all_versions
 
-    folders = matching or all_versions
-    labels = sorted(f"{folder.parent.name} {folder.name}" for folder in folders)  # web 81aa77…
+    labels = sorted(f"{folder.parent.name} {folder.name}" for folder in folders)
     if labels:
-        choices = f"one of {', '.join(labels[:_MAX_LISTED])}"
+        expected = f"four digits or more of one of these: {', '.join(labels[:_MAX_LISTED])}"
         remedy = "name one of these, or a corpus alone"
     else:
-        choices = "of a built dataset; there is none yet"
+        expected = "the digest of a built dataset; there is none yet"
         remedy = "run `nanoset build` first"
     return ConfigError(
         message,
         where=outputs.access.url(outputs.folder / DATASET.layout.folder),
         found=repr(digest_start),
-        expected=f"the first four digits or more {choices}",
+        expected=expected,
         remedy=remedy,
     )
 

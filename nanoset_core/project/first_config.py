@@ -152,14 +152,10 @@ def _draft_config(
     key_prefix: Sequence[str],
     ask: Ask,
 ) -> _DraftConfig:
-    """Choose the settings that `nanoset init` will write into the nanoset.yaml of a new project.
+    """Choose the settings for the nanoset.yaml of a new project. Nothing is written yet.
 
-    Nothing is written yet. The caller first compares the text with a nanoset.yaml that may exist.
-
-    If a setting cannot be chosen, the user has to be told, for example that no key of the JSON
-    lines {"a": "…", "b": "…"} is certain to have the text. But if there is a nanoset.yaml already,
-    that is the more important error. So the first one is returned, and the caller decides which to
-    raise.
+    If that fails, the error is part of the result. It must not be raised yet: if there is a
+    nanoset.yaml already, the caller reports that instead.
 
     Args:
         folder: The project's folder.
@@ -185,13 +181,10 @@ def _draft_config(
 
 
 def _existing_config_error(path: Path) -> ConfigError:
-    """Return the error that `nanoset init` would have to overwrite an existing nanoset.yaml.
-
-    A user may have edited the file. If it is exactly as `nanoset init` would write it now, there is
-    no error, so the command can be called twice.
+    """Return the error that there is a nanoset.yaml already, which `nanoset init` leaves as it is.
 
     Args:
-        path: The existing file, which stays as it is.
+        path: The existing file. It differs from what `nanoset init` would write now.
     """
     return ConfigError(
         "there is a configuration already, and nothing was changed",
@@ -306,33 +299,23 @@ def _choose_values(
 def _choose_data(corpora: Sequence[FoundCorpus], amounts: Mapping[str, TextAmount]) -> _NanosetData:
     """Choose what a training reads for train, valid and test, and how long its samples are.
 
-    `nanoset init` suggests this. A corpus is a collection of texts. There are two cases:
-
-        all corpora are for training           divide each into three splits, such as by "98,1,1"
-        some are for validation, as their      each split reads its own corpora
-        names say (web_valid)
-
-    A sample must not be longer than the smallest corpus; else that would have no sample. But a tiny
-    corpus for validation (up to 256 tokens) would make all samples too short. It does not count
-    here, and is left out later:
-
-        corpus        tokens      split      counts for the length of samples
-        notes         700         train      yes: so samples have 512 tokens, a power of two
-        web           50,000      train      yes
-        web_valid     40          valid      no
+    If all text collections (corpora) are for training, each is divided into the three splits, such
+    as by "98,1,1". If some are for validation, as names like web_valid say, each split reads its
+    own corpora.
 
     Args:
-        corpora: The corpora. Their names, or those of their files, say which split each is for.
+        corpora: The corpora, with the split that each is for.
         amounts: Name of each corpus → how much text it has.
     """
     training_amounts: dict[str, TextAmount] = {}
-    amounts_that_matter: list[TextAmount] = []  # for the length of samples
+    amounts_that_matter: list[TextAmount] = []  # every one of these must have a sample
     for corpus in corpora:
         amount = amounts[corpus.name]
         is_for_training = corpus.split == "train"
         if is_for_training:
             training_amounts[corpus.name] = amount
-        is_tiny = amount.least_tokens <= MIN_LENGTH  # 256 tokens, by a careful estimate
+        # A tiny corpus for validation would make all samples too short. It is left out later.
+        is_tiny = amount.least_tokens <= MIN_LENGTH  # 256 tokens
         if is_for_training or not is_tiny:
             amounts_that_matter.append(amount)
     max_length = longest_length(amounts_that_matter)
@@ -345,20 +328,20 @@ def _choose_data(corpora: Sequence[FoundCorpus], amounts: Mapping[str, TextAmoun
 
 
 def _nanoset_values(data: _NanosetData) -> dict[str, Any]:
-    """Return the settings of a nanoset, which is what a training reads: for `nanoset init`.
+    """Return the settings of the data for a training, which `nanoset init` writes.
 
-    For example, with little text:
+    In nanoset.yaml, they look like this:
 
         blend: web
         split: 98,1,1
         sequence_length: 512       # There is little text; with more, use 2,048.
         seed: 1234
-        schedule: …                (how many iterations, and so on)
+        schedule: …
         # trainer_path: /data      (commented out, for the user to uncomment)
         # trainer: …
 
     Args:
-        data: What it reads, and how long its samples are.
+        data: What the training reads, and how long its samples are.
 
     Returns:
         Key → value, in the order in which they are written.
@@ -366,7 +349,7 @@ def _nanoset_values(data: _NanosetData) -> dict[str, Any]:
     sequence_length: int | ExplainedValue = data.length
     if data.length != USUAL_LENGTH:
         comment = f"There is little text; with more, use {USUAL_LENGTH:,}."
-        sequence_length = ExplainedValue(data.length, comment)
+        sequence_length = ExplainedValue(data.length, comment)  # a value with a comment
 
     values: dict[str, Any] = {}
     values.update(data.keys)  # `blend` and `split`
@@ -392,16 +375,15 @@ class _NanosetData(NamedTuple):
 def _shared_data(training: Mapping[str, TextAmount], split: str, length: int) -> _NanosetData:
     """Return what a training reads if train, valid and test are shares of the same texts.
 
-    For example, if two million tokens are divided by "98,1,1":
-
-        train    98 %    1,960,000 tokens
-        valid     1 %       20,000 tokens
-        test      1 %       20,000 tokens
+    For example, if 2,000,000 tokens are divided by "98,1,1", train has about 1,960,000 of them.
 
     Args:
-        training: Name of each collection of texts (corpus) → how much text it has.
+        training: Name of each collection of texts → how much text it has.
         split: The shares of train, valid and test.
         length: Tokens of a sample.
+
+    Returns:
+        The settings `blend` and `split`, and the numbers of tokens.
     """
     all_tokens = sum(amount.tokens for amount in training.values())
     tokens_by_split: dict[SplitName, float] = {}
@@ -412,20 +394,21 @@ def _shared_data(training: Mapping[str, TextAmount], split: str, length: int) ->
 
 
 def _explained_blend(training: Mapping[str, TextAmount]) -> Any:
-    """Return the setting `blend`: which collections of texts (corpora) a training reads.
-
-        one corpus         web
-        several corpora    {books: 0.2, web: 0.8}    # Shares by size: each corpus is read …
-        none yet           {CORPUS: 1.0}             (a name that the user has to replace)
+    """Return the setting `blend`, which says which text collections a training reads, and how much.
 
     Args:
-        training: Name of each corpus for training → how much text it has.
+        training: Name of each collection → how much text it has.
+
+    Returns:
+        Such as "web" for one collection, and {"books": 0.2, "web": 0.8} for several, with a
+        comment. If there is none yet, a name that the user has to replace: {"CORPUS": 1.0}.
     """
     if not training:
         return {_NO_CORPUS: 1.0}
     blend = _blend_value(training)
     has_different_shares = isinstance(blend, dict) and len(set(blend.values())) > 1
     if has_different_shares:
+        # A value with a comment.
         return ExplainedValue(blend, "Shares by size: each corpus is read about once.")
     return blend
 

@@ -68,7 +68,7 @@ class TextAmount:
     documents: float
     tokens: float
     least_tokens: float
-    """Lower bound of its tokens, even if the estimate is wrong."""
+    """Lower bound of its tokens, from the first MiB alone, even if the estimate is wrong."""
 
 
 class LengthAndSplit(NamedTuple):
@@ -83,13 +83,9 @@ class LengthAndSplit(NamedTuple):
 def estimate_amount(raw: Path, corpus: FoundCorpus, tokenizer: FirstTokenizer) -> TextAmount:
     """Estimate how many documents and tokens a text collection (corpus) has, from its first MiB.
 
-    `nanoset init` needs the numbers to suggest settings, before anything is tokenized. Suppose that
-    the first MiB has 200 documents, that a token has 4 bytes on average, and that all files are 10
-    times larger:
-
-        documents      2,000
-        tokens         about 2,600,000
-        least_tokens   about 130,000, which the first MiB alone certainly has
+    Suppose that this MiB has 200 documents, that a token has 4 bytes on average, and that all files
+    are 10 times larger. Then these are 2,000 documents with about 2,600,000 tokens, and certainly
+    130,000 tokens: the MiB alone has so many if a token has twice as many bytes.
 
     Args:
         raw: The folder that has a folder for each corpus.
@@ -110,7 +106,7 @@ def estimate_amount(raw: Path, corpus: FoundCorpus, tokenizer: FirstTokenizer) -
     return TextAmount(
         n_documents,
         tokens=_likely_tokens(sample, token_bytes),
-        least_tokens=_certain_tokens(sample, token_bytes),
+        least_tokens=_least_tokens(sample, token_bytes),
     )
 
 
@@ -154,20 +150,20 @@ def _likely_tokens(sample: Measure, token_bytes: float | None) -> float:
     return tokens_of_text + sample.documents * sample.scale
 
 
-def _certain_tokens(sample: Measure, token_bytes: float | None) -> float:
-    """Return how many tokens the text of a sample has at least.
+def _least_tokens(sample: Measure, token_bytes: float | None) -> float:
+    """Return how many tokens the first MiB of a text collection has at the very least.
 
-    If a token has 4 bytes on average in what was tokenized, it hardly has more than 8 in the rest.
-    So a sample of 1,000,000 bytes in 200 documents has at least 125,200 tokens, of which 200 mark
-    the ends of documents.
+    Only a part of it was tokenized. Suppose that the tokens in the rest are twice as long.
 
     Args:
-        sample: The sample, of which only some text was tokenized.
-        token_bytes: Bytes of a token; None if they are not known. Hardly any text has tokens of
-            more than 16 bytes.
+        sample: Describes the first MiB: its documents, and the bytes of their text.
+        token_bytes: Bytes of a token on average, such as 4; None if nothing was tokenized.
     """
-    longest_token_bytes = 2 * token_bytes if token_bytes else _MAX_TOKEN_BYTES
-    return sample.text_bytes / longest_token_bytes + sample.documents
+    long_token_bytes: float = _MAX_TOKEN_BYTES  # 16: hardly any text has longer tokens
+    if token_bytes:
+        long_token_bytes = 2 * token_bytes
+    end_tokens = sample.documents  # each document ends with a special token
+    return sample.text_bytes / long_token_bytes + end_tokens
 
 
 def longest_length(amounts: Sequence[TextAmount]) -> int:
@@ -199,40 +195,37 @@ def longest_length(amounts: Sequence[TextAmount]) -> int:
 def choose_length_and_split(amounts: Sequence[TextAmount], longest: int) -> LengthAndSplit:
     """Choose how long samples are, and which share of them is for training, validation and test.
 
-    `nanoset init` suggests this. Every split should have some samples. So with little text, the
-    splits for evaluation get a larger share, or none:
+    With little text, the smallest shares would have no sample, so they are larger, or left out:
 
         "98,1,1"     98 % for training, and 1 % each for validation and test
         "90,10,0"    no test
         "1,0,0"      training alone
 
-    Samples are made shorter than `longest` if that makes room for one more split.
-
     Args:
         amounts: How much text each collection of texts has.
-        longest: The longest length that is possible, a power of two.
+        longest: The longest possible length, a power of two. Samples are made shorter if that makes
+            room for validation.
 
     Returns:
         For example 2048 tokens and the split "98,1,1".
     """
     length = _length_with_room(amounts, longest)
 
-    # If the smallest split has 1 of 100 samples, the text must have room for 100 parts with enough
-    # samples each.
+    # Into how many parts of a useful size can the text be divided? "98,1,1" needs 100 parts.
     n_possible_parts = _n_parts(amounts, length)
-    possible_splits = []
-    for n_needed_parts, split in _SPLITS:
+    split = "1,0,0"
+    for n_needed_parts, possible_split in _SPLITS:  # those that need many parts come first
         if n_needed_parts <= n_possible_parts:
-            possible_splits.append(split)
-    return LengthAndSplit(length, possible_splits[0])  # "1,0,0" is the last, and always possible
+            split = possible_split
+            break
+    return LengthAndSplit(length, split)
 
 
 def _length_with_room(amounts: Sequence[TextAmount], longest: int) -> int:
-    """Choose how many tokens a sample has, so that there are enough samples for evaluation.
+    """Return the longest length of samples with which there are enough of them for validation.
 
-    The smaller the samples are, the more there are. Training data are divided into parts for
-    training and validation, and the smallest division needs 5 parts of at least 20 samples, so 100
-    samples. For example, 100,000 tokens are
+    The shorter the samples are, the more there are. At least 100 are needed. For example, 100,000
+    tokens are
 
         samples of 2,048 tokens     49
         samples of 1,024 tokens     98
@@ -240,16 +233,16 @@ def _length_with_room(amounts: Sequence[TextAmount], longest: int) -> int:
 
     Args:
         amounts: How much text each collection of texts has. Each of them needs that many samples.
-        longest: The longest length that is possible, a power of two.
+        longest: The longest possible length, a power of two.
 
     Returns:
-        The length. If samples of MIN_LENGTH tokens are still too long, there is no validation data,
-        for which samples could be short: then the result is `longest`.
+        The length. If even samples of MIN_LENGTH (256) tokens are too few, it is `longest`: there
+        will be no validation, so shorter samples are of no use.
     """
     length = longest
     while length >= MIN_LENGTH:
-        has_room = _n_parts(amounts, length) >= _MIN_PARTS
-        if has_room:
+        n_parts = _n_parts(amounts, length)  # parts of at least 20 samples each
+        if n_parts >= _MIN_PARTS:  # 5: four for training, one for validation
             return length
         length //= 2
     return longest
@@ -286,23 +279,22 @@ def _n_parts(amounts: Sequence[TextAmount], length: int) -> float:
 def explained_split(split: str) -> str | ExplainedValue:
     """Return the setting `split` with a comment that explains it, if it is not the usual one.
 
-    It says which shares of the text are for training, validation and test. With little text, the
-    usual shares would be too small for a sample. For example, "1,0,0" gets the comment "There is
-    little text: valid and test are left out, since there might be no sample. With more text, use
-    …".
+    For example, "1,0,0" gets the comment "There is little text: valid and test are left out, since
+    there might be no sample. With more text, use …".
 
     Args:
-        split: The shares.
+        split: The shares of the text for training, validation and test.
     """
     if split == DEFAULT_SPLIT:
         return split
-    # Either some splits are left out, or the smallest ones get a larger share than usual.
-    shares = zip(SPLITS, parse_split(split), strict=True)
-    empty_splits = [name for name, share in shares if not share]
-    reason = "a smaller part might have no sample."
-    if empty_splits:
-        verb = "is" if len(empty_splits) == 1 else "are"
+
+    shares = zip(SPLITS, parse_split(split), strict=True)  # ("train", 1), ("valid", 0), …
+    empty_splits = [name for name, share in shares if not share]  # ["valid", "test"]
+    if not empty_splits:  # the smallest shares are just larger than usual
+        reason = "a smaller part might have no sample."
+    else:
         names = " and ".join(empty_splits)
+        verb = "is" if len(empty_splits) == 1 else "are"
         reason = f"{names} {verb} left out, since there might be no sample."
     return ExplainedValue(
         split, f"There is little text: {reason} With more text, use {DEFAULT_SPLIT}."
@@ -333,19 +325,14 @@ def _batch_size(train_samples: int) -> int:
 
 
 def _eval_iterations(samples: Mapping[SplitName, int], evaluations: int, batch: int) -> int:
-    """Return how many batches an evaluation reads, so that no sample is read twice if possible.
+    """Return how many batches each evaluation of a training reads.
 
-    During a training, the samples for validation are read in several evaluations, each of which
-    reads other samples. At the end, the samples for test are read in a single evaluation, which has
-    the same number of batches. For example, for 10 evaluations and batches of 8 samples:
+    During the training, the samples for validation are divided among the evaluations. At the end,
+    the samples for test are read by one evaluation of the same size. For example, with 10
+    evaluations and batches of 8 samples:
 
-                                         valid        test
-        estimated number of samples      1,000        80
-        used: 95 %                       950          76
-        for each evaluation              95           76
-        batches                          11           9         so the result is 9
-
-    As the number of samples is only an estimate, which may be too high, 5 % of them are not used.
+        950 samples for validation    95 for each evaluation    11 batches
+        76 samples for test           76                        9 batches: the result is 9
 
     Args:
         samples: About how many samples train, valid and test have.
@@ -353,19 +340,19 @@ def _eval_iterations(samples: Mapping[SplitName, int], evaluations: int, batch: 
         batch: Samples of a batch.
 
     Returns:
-        From 1 to 100; 0 if there are no samples for validation. It is 1 even if samples have to be
-        read twice for that.
+        From 1 to 100; 0 if there are no samples for validation.
     """
     if not samples.get("valid"):
         return 0
-    samples_per_evaluation = samples["valid"] * _EPOCH_SHARE / evaluations  # 95
-
+    # The numbers of samples are estimates. If there are fewer, none should be read twice, so use
+    # only 95 % of them (_EPOCH_SHARE).
+    samples_per_evaluation = samples["valid"] * _EPOCH_SHARE / evaluations
     if samples.get("test"):
-        samples_of_test = samples["test"] * _EPOCH_SHARE  # 76
+        samples_of_test = samples["test"] * _EPOCH_SHARE
         samples_per_evaluation = min(samples_per_evaluation, samples_of_test)
 
-    n_batches = int(samples_per_evaluation / batch)  # 9
-    return min(max(n_batches, 1), 100)  # at least 1, at most 100
+    n_batches = int(samples_per_evaluation / batch)
+    return min(max(n_batches, 1), 100)
 
 
 def choose_schedule(

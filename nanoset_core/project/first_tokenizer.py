@@ -182,20 +182,16 @@ def _append_eod_keys(end: EndToken | None) -> dict[str, Any]:
 
 
 def _special_tokens_keys(added_by_tokenizer: Sequence[str]) -> dict[str, Any]:
-    """Return the setting `special_tokens` for a new project, if it has to be written.
+    """Return the setting `special_tokens: none` for a new project, with a comment, if it is needed.
 
-    Some tokenizers add a token such as "<s>" to every text themselves. Whether training data get it
-    depends on the trainer: some versions of megatron-core let the tokenizer add it, and others do
-    not. So the setting has to be made by the user. What is suggested is not to add it, and a
-    comment says which versions would:
-
-        special_tokens: none     # The tokenizer's own encode adds <s>. So do megatron-core up to …
+    Some tokenizers add a token such as "<s>" to every text. Some versions of the trainer want that,
+    and others do not. So the user has to decide, and the comment helps.
 
     Args:
         added_by_tokenizer: The tokens that the tokenizer adds, such as ["<s>"].
 
     Returns:
-        {"special_tokens": "none"} with the comment; empty if no tokens are added.
+        Key → value; empty if no tokens are added.
     """
     if not added_by_tokenizer:
         return {}

@@ -28,34 +28,21 @@ class Policy:
     """
 
     def keeps(self, written_ns: int, current_since_ns: int) -> bool:
-        """Return whether an old build of an output is kept because of its age.
-
-        Builds of an output, such as a dataset, are kept as versions until `nanoset gc` deletes
-        them. Suppose that the user keeps what is younger than 30 days:
-
-            version    written          kept?
-            3f9c…      40 days ago      no
-            81aa…      20 days ago      yes, because of its age
-            c04d…      10 days ago      (it is the current version)
-            55d0…      1 hour ago       yes: it is newer than the current one, so a build may be
-                                        about to complete it and make it current
-
-        With `unfinished`, the last case does not count.
+        """Return whether an old version (build) of an output is kept because of its age.
 
         Args:
             written_ns: When the version, or a file of it, was written, in nanoseconds since 1970.
-            current_since_ns: When the current version became current. If there is none, this is 0,
-                so everything is newer.
+            current_since_ns: When the current version became current; 0 if there is none.
         """
+        # A version that is newer than the current one may become current soon: a build may be about
+        # to complete it. The user can say that no build is running (`unfinished`).
         may_be_in_progress = written_ns > current_since_ns
         if may_be_in_progress and not self.unfinished:
             return True
         if self.older_than_days is None:
-            return False  # age does not matter
-        now_ns = time.time_ns()
-        limit_ns = now_ns - self.older_than_days * _DAY_NS
-        is_young = written_ns > limit_ns
-        return is_young
+            return False  # the user gives no other limit
+        limit_ns = time.time_ns() - self.older_than_days * _DAY_NS
+        return written_ns > limit_ns
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,6 +40,7 @@ from nanoset_core.project.judging import files_below, judge_all, judge_all_share
 from nanoset_core.project.needed import Needed, find_needed
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig
+from nanoset_core.stages.dataset.stage import STAGE as DATASETS
 from nanoset_core.stages.registry import stages, sweep
 from nanoset_core.stages.stage import CorpusStage, InternalStage
 from nanoset_core.storage.access import FileAccess
@@ -57,17 +58,8 @@ UNSEEN = (
 def plan_gc(project: Project, **policy: Any) -> GarbageCollection:
     """Return which old files `nanoset gc` would delete, without deleting anything.
 
-    Every build of an output, such as a dataset, is kept as a version in a folder of its own. There
-    are two kinds of garbage. A dataset is all shards (tokenized pieces) of a text collection,
-    joined:
-
-        tokens that are stored twice         each shard has its tokens in a file, and the current
-                                             dataset has them, too: the file can be deleted
-        old versions that nothing needs      for example, an old dataset
-
-    The second kind depends on the first one. Suppose that the file of shard 7 was deleted long ago,
-    and that since then it reads its tokens from a dataset which is old now. `nanoset gc` would
-    first let it read them from the current dataset. After that, nothing needs the old one.
+    These are old versions of outputs (builds that newer ones have replaced), and tokens that are
+    stored twice: in shards, the tokenized pieces of a text, and in the dataset made of them.
 
     Args:
         project: The project, whose output folder is searched.
@@ -78,50 +70,25 @@ def plan_gc(project: Project, **policy: Any) -> GarbageCollection:
         StorageError: A folder of outputs, or a version that has to stay, cannot be read.
     """
     access = project.outputs.access
-    # Outputs that running builds work on stay as they are, such as {"web": "process 123"}.
-    builds_by_name = leased_names(access)
+    builds_by_name = leased_names(access)  # outputs in use, such as {"web": "process 123"}
     with access.named():  # errors name addresses in a bucket, instead of paths of local copies
-        # 1. Find the shards whose tokens are also in the current dataset. Some stay for a reason
-        #    (`why_not`).
-        duplicates = list(_planned_duplicates(project, builds_by_name))
+        # Find the shards whose tokens are also in the current dataset.
+        duplicates = []
         shards_to_shorten = set()
-        for shard in duplicates:
-            if shard.why_not is None:
+        for shard in find_duplicate_tokens(project):
+            why_not = _reason_if_busy(builds_by_name, shard.corpus)
+            duplicates.append(replace(shard, why_not=why_not))
+            if why_not is None:
                 shards_to_shorten.add(shard.folder.name)
 
-        # 2. Find old versions that nothing needs. All shards without such a reason will read from
-        #    the current dataset. So do not count that some of them need an older one now.
+        # Such a shard will use the tokens of the current dataset. So it will not need an old
+        # dataset any more, even if it uses the tokens of that one now.
         collection = _find_garbage(project, Policy(**policy), builds_by_name, shards_to_shorten)
     return _with_dropped_tokens(collection, duplicates)
 
 
-def _planned_duplicates(
-    project: Project, builds_by_name: Mapping[str, str]
-) -> Iterator[DuplicateTokens]:
-    """Yield the pieces of text whose tokens are stored twice, for a preview of `nanoset gc`.
-
-    A text collection (corpus) is tokenized in pieces, the shards, which are then joined to a
-    dataset. So the file of each shard could be deleted. A shard that a running build may read
-    stays:
-
-        shard of web, while a build works on web     its field `why_not` is "a build works on it …"
-        shard of code                                `why_not` is None: its file can be deleted
-
-    Args:
-        project: The project, whose output folder is searched.
-        builds_by_name: What running builds work on, such as {"web": "process 123"}.
-    """
-    for shard in find_duplicate_tokens(project):
-        yield replace(shard, why_not=_reason_if_busy(builds_by_name, shard.corpus))
-
-
 def collect(project: Project, **policy: Any) -> GarbageCollection:
     """Delete old files that nothing needs any more, and return what was deleted: `nanoset gc`.
-
-    Every build of an output, such as a dataset, is kept as a version in a folder of its own, so old
-    versions accumulate. Those that a running build may use are left alone. If the machine of a
-    build has had no connection to the bucket for ten minutes, the build is not noticed. It may miss
-    a deleted version that it was about to use, and then makes it again.
 
     Args:
         project: The project, whose output folder is searched.
@@ -134,24 +101,32 @@ def collect(project: Project, **policy: Any) -> GarbageCollection:
     if _has_no_outputs(project.outputs):
         return GarbageCollection()
 
-    # 1. Some tokens are stored twice: in the pieces (shards) of a text collection, and in the
-    #    dataset that these were joined to. Delete those of the shards.
+    # Delete tokens of shards (tokenized pieces of a text) that the dataset has as well.
     dropped = list(drop_duplicate_tokens(project))
 
-    # 2. Rename old versions, so that nobody finds them any more. This is quick, and new builds wait
-    #    until it is done.
-    hidden = _hide_garbage(project, Policy(**policy))
+    # Hide old versions from all programs, which is quick. New builds wait until this is done, and
+    # outputs that a running build uses are left alone.
+    access = project.outputs.access
+    with collecting(access) as builds_by_name, access.named():
+        found = _find_garbage(project, Policy(**policy), builds_by_name)
+        hidden = _hide_all(access, found.garbage)
+        aborted = _delete_unfinished_uploads(project.outputs, found.unfinished, builds_by_name)
 
-    # 3. Delete their files, and temporary files that killed builds left on this machine. This takes
-    #    long, but no build can use these files any more, so none has to wait.
+    # Delete the hidden files, and temporary files of killed builds. This may take long.
     removed = _remove_hidden(hidden.folders_by_garbage)
     sweep(project)
+    removed_files = [path for path in found.unfinished if not path.exists()]
 
     collection = GarbageCollection(
         garbage=removed.garbage,
-        left_alone=(*hidden.left_alone, *removed.left_alone),
-        unfinished=tuple(hidden.removed_unfinished()),
-        unseen=hidden.unseen,
+        left_alone=(
+            *found.left_alone,
+            *hidden.refused,
+            *aborted.left_alone,
+            *removed.left_alone,
+        ),
+        unfinished=tuple(dict.fromkeys([*removed_files, *aborted.unfinished])),  # each path once
+        unseen=found.unseen,  # running builds that could not be noticed
     )
     return _with_dropped_tokens(collection, dropped)
 
@@ -166,67 +141,6 @@ def _has_no_outputs(outputs: OutputRoot) -> bool:
         return False
     first_object = next(outputs.access.store.list(), None)
     return first_object is None
-
-
-@dataclass(frozen=True)
-class _HiddenGarbage:
-    """What a collection has hidden from readers, before it removes the files."""
-
-    folders_by_garbage: Mapping[Garbage, tuple[Path, ...]]
-    """What was hidden → the folders in which its files are now."""
-    left_alone: Sequence[LeftAlone]
-    """What stays, or could not be hidden."""
-    unfinished: Sequence[Path]
-    """Unfinished files of killed or running builds; `sweep` removes those of killed ones."""
-    swept: Sequence[Path]
-    """Unfinished objects and uploads that were removed from the bucket."""
-    unseen: str | None
-    """Which builds could not be noticed, or None."""
-
-    def removed_unfinished(self) -> list[Path]:
-        """Return the unfinished files that are removed by now, each once."""
-        missing = [path for path in self.unfinished if not path.exists()]
-        return list(dict.fromkeys([*missing, *self.swept]))
-
-
-def _hide_garbage(project: Project, policy: Policy) -> _HiddenGarbage:
-    """Hide old versions that nothing needs from all programs, so that they can be deleted later.
-
-    Deleting many files takes long. If a program read a version meanwhile, it would find half of it.
-    So first, the folder of each version is renamed to a name that no program looks for (in a
-    bucket, the file that shows that the version is complete is deleted). That is quick.
-
-    No new build can begin meanwhile, since it might start to use a version that is being hidden.
-
-    Args:
-        project: The project, whose output folder is searched.
-        policy: Which old versions the user wants to keep.
-
-    Returns:
-        What was hidden, which the caller deletes, and what stays. In addition, `unfinished` are
-        files that killed or running builds have not completed, of which the caller deletes some;
-        `swept` are those that were deleted from a bucket already; and `unseen` says which running
-        builds cannot be noticed, if the outputs are in a bucket.
-    """
-    access = project.outputs.access
-    # `collecting` makes new builds wait, and says which outputs the running builds use. With
-    # `named`, errors name addresses in a bucket, instead of paths of local copies.
-    with collecting(access) as builds_by_name, access.named():
-        collection = _find_garbage(project, policy, builds_by_name)
-        attempt = _hide_all(access, collection.garbage)
-        # In a bucket, also delete parts of files whose builds were killed before they had uploaded
-        # the rest.
-        leftovers = _sweep_store(project.outputs, collection.unfinished, builds_by_name)
-
-    return _HiddenGarbage(
-        folders_by_garbage=attempt.folders_by_garbage,
-        # What must not be deleted, what could not be hidden, and what could not be deleted from the
-        # bucket.
-        left_alone=[*collection.left_alone, *attempt.refused, *leftovers.left_alone],
-        unfinished=collection.unfinished,
-        swept=leftovers.unfinished,
-        unseen=collection.unseen,
-    )
 
 
 def _remove_hidden(folders_by_garbage: Mapping[Garbage, tuple[Path, ...]]) -> GarbageCollection:
@@ -265,20 +179,25 @@ class _HideAttempt(NamedTuple):
 def _hide_all(access: FileAccess, garbage: Iterable[Garbage]) -> _HideAttempt:
     """Hide old versions of outputs from all programs, so that their files can be deleted later.
 
-    A version that cannot be hidden, for example because the folder is write-protected, stays as it
-    is.
+    Deleting many files takes long. A program that reads a version meanwhile would find half of it.
 
     Args:
         access: Access to the output folder.
         garbage: Versions, and index files of trainers, that nothing needs.
 
     Returns:
-        What was hidden, with the folders to delete; and what was not, with the reason.
+        What was hidden, with the folders to delete; and what was not, with the reason, such as a
+        write-protected folder.
     """
     attempt = _HideAttempt(folders_by_garbage={}, refused=[])
     for item in garbage:
+        folders: tuple[Path, ...] | None
         try:
-            folders = _hide(access, item)
+            if item.kind == "cache file":  # a single file can be deleted at once
+                remove_file(access, item.path)
+                folders = ()
+            else:
+                folders = _hide_version(access, item.path)
         except FileNotFoundError:
             continue  # another `nanoset gc` has just removed it
         except OSError as error:
@@ -286,7 +205,6 @@ def _hide_all(access: FileAccess, garbage: Iterable[Garbage]) -> _HideAttempt:
             attempt.refused.append(LeftAlone(item.path, why, refused=True))
             continue
 
-        # A version without folders was kept: it became current after it was found to be garbage.
         if folders is not None:
             attempt.folders_by_garbage[item] = folders
     return attempt
@@ -346,13 +264,12 @@ def _find_garbage(
 def _leave_busy_alone(
     not_needed: Iterable[Garbage | LeftAlone], builds_by_name: Mapping[str, str]
 ) -> GarbageCollection:
-    """Divide what nothing needs into what can be deleted and what is left alone.
+    """Divide what nothing needs into what can be deleted and what is left alone for a reason.
 
     Args:
-        not_needed: Either garbage, or something that is left alone anyway, because somebody else
-            seems to have written it.
+        not_needed: Garbage; and what is left alone anyway, such as files of somebody else.
         builds_by_name: Outputs that running builds work on, such as {"web": "process 123"}. Their
-            garbage is left alone, too, and listed after everything else that is.
+            garbage is left alone, too.
     """
     garbage: list[Garbage] = []
     foreign: list[LeftAlone] = []
@@ -400,8 +317,8 @@ def _unfinished_objects(
         listing: A listing of all files below the output folder, also of those in the bucket.
         garbage: Old versions of outputs, which are deleted with all their objects. So unfinished
             ones in their folders are not returned.
-        busy_names: What running builds work on, such as {"web"}. Unfinished objects of these
-            outputs are not returned, since they may be completed.
+        busy_names: Names of outputs that running builds work on, such as {"web"}. These may still
+            complete their objects.
 
     Returns:
         The objects, as paths below the output folder.
@@ -410,7 +327,7 @@ def _unfinished_objects(
     paths = []
     for path in listing.unfinished():
         is_in_garbage = path.parent in garbage_folders
-        if not is_in_garbage and _is_idle(listing.name(path), busy_names):
+        if not is_in_garbage and _is_leftover(listing.name(path), busy_names):
             paths.append(path)
     return paths
 
@@ -439,21 +356,14 @@ def _with_dropped_tokens(
 ) -> GarbageCollection:
     """Add the token files of shards to the report of what `nanoset gc` deletes.
 
-    A text collection is tokenized in pieces, its shards, which are then joined to a dataset. So all
-    tokens are stored twice. There are three cases of a shard:
-
-        its own file can be deleted                    reported as garbage
-        its own file stays for a reason                reported as left alone, with the reason
-        its own file was deleted by an earlier call    not reported, since it frees no space
-
     Args:
         collection: The report so far.
-        shards: The shards whose tokens are also in a dataset.
+        shards: The shards (tokenized pieces of text) whose tokens are also in a dataset.
     """
     token_files: list[Garbage] = []
     files_to_keep: list[LeftAlone] = []
     for shard in shards:
-        has_token_file = shard.size > 0
+        has_token_file = shard.size > 0  # an earlier call may have deleted it
         if shard.why_not is not None:
             files_to_keep.append(LeftAlone(shard.tokens_path, shard.why_not))
         elif has_token_file:
@@ -472,44 +382,31 @@ def _with_dropped_tokens(
     )
 
 
-def _hide(access: FileAccess, item: Garbage) -> tuple[Path, ...] | None:
-    """Hide an old build of an output from all programs, before its files are deleted.
+def _hide_version(access: FileAccess, folder: Path) -> tuple[Path, ...] | None:
+    """Hide an old version of an output, so that no program reads it while it is being deleted.
 
-    Deleting many files takes long, and a program that read the build meanwhile would find half of
-    it. So the build is hidden first, which is quick:
-
-        a build on a disk        its folder datasets/web/3f9c… is renamed      returns the new path
-        a build in a bucket      its manifest is deleted, without which        returns ()
-                                 programs ignore the rest; then the rest
-        a single file            it is deleted at once                         returns ()
-        a build that another     nothing is done, and the build stays          returns None
-        process has just made
-        the current one
-
-    A single file is an index file for trainers, in a folder that several builds share.
+    On a disk, its folder is renamed. In a bucket, nothing can be renamed. So its manifest, without
+    which programs ignore a version, is deleted first, and then the rest.
 
     Args:
         access: Access to the output folder.
-        item: The build or the index file.
+        folder: Folder of the version. Its name is the digest of the version.
 
     Returns:
-        The renamed folders, which the caller deletes; or None, see above.
+        The renamed folder, which the caller has to delete; nothing in a bucket. None if the version
+        was not hidden, because another process has just made it the current one.
 
     Raises:
         FileNotFoundError: Another process has just deleted it.
         OSError: The file system refuses.
     """
-    if item.kind == "cache file":
-        remove_file(access, item.path)
-        return ()
 
     def is_current() -> bool:
-        """Return whether the version is current now: another process may have made it current."""
-        current_digest = read_current(item.path.parent, access)
-        return current_digest == item.path.name
+        """Return whether this is the current version of its output."""
+        return read_current(folder.parent, access) == folder.name
 
-    # This asks `is_current` at the last moment. If it is, nothing is hidden, and None is returned.
-    return withdraw_output(access, item.path, MANIFEST, is_current)
+    # This calls `is_current` at the last moment before it hides the version.
+    return withdraw_output(access, folder, MANIFEST, is_current)
 
 
 def _remove_folders(folders: Iterable[Path]) -> list[Path]:
@@ -528,34 +425,29 @@ def _remove_folders(folders: Iterable[Path]) -> list[Path]:
     return remaining_folders
 
 
-def _sweep_store(
+def _delete_unfinished_uploads(
     outputs: OutputRoot, unfinished: Iterable[Path], busy_names: Collection[str]
 ) -> GarbageCollection:
-    """Delete from a bucket what killed builds did not finish to upload: its storage costs money.
-
-    A large object is uploaded in one of two ways, and an interruption leaves different things:
-
-        as several small objects, which are joined at the end    small objects: "unfinished objects"
-        in parts, by an upload that is completed at the end      parts that no listing shows: abort
-                                                                 the upload to delete them
+    """Delete what killed builds have uploaded to a bucket, but not completed: it costs money.
 
     Args:
-        outputs: The outputs of the project. If they are on a disk, nothing is done.
-        unfinished: What builds have not finished. There are two kinds of paths: those of objects in
-            the bucket, which look as if they were below the output folder, and those of files on
-            this machine, which are left alone here.
-        busy_names: What running builds work on, such as {"web"}. Their uploads are left alone.
+        outputs: The outputs of the project. If they are on a disk, nothing is deleted.
+        unfinished: Paths of unfinished files and of unfinished objects in the bucket. The files are
+            left alone.
+        busy_names: Names of outputs that running builds work on, such as {"web"}. Their uploads
+            are left alone.
 
     Returns:
         As `unfinished`, what was deleted; as `left_alone`, what could not be.
     """
-    # If nothing is at a path on this machine, not even a link, it is that of an object. (`exists`
-    # would look where a link leads to; `lexists` looks for the link itself.)
+    # Some large objects are uploaded as several small ones, and joined at the end. Delete these.
+    # What does not exist on this machine, not even as a broken link, is in the bucket.
     object_paths = [path for path in unfinished if not os.path.lexists(path)]
     access = outputs.access
     object_names = [access.name(path) for path in object_paths]
     in_parallel(access.store.delete, object_names)
 
+    # Others are uploaded in parts, which the bucket keeps until the upload is completed or aborted.
     uploads = _abort_uploads(outputs, busy_names)
     return replace(uploads, unfinished=(*object_paths, *uploads.unfinished))
 
@@ -577,7 +469,7 @@ def _abort_uploads(outputs: OutputRoot, busy_names: Collection[str]) -> GarbageC
 
     def may_be_aborted(name: str) -> bool:
         """Return whether no running build uploads the object with this name."""
-        return _is_idle(name, busy_names)
+        return _is_leftover(name, busy_names)
 
     try:
         # The store calls `may_be_aborted` for each upload, and returns the names of the aborted.
@@ -588,8 +480,8 @@ def _abort_uploads(outputs: OutputRoot, busy_names: Collection[str]) -> GarbageC
     return GarbageCollection(unfinished=tuple(outputs.folder / name for name in aborted_names))
 
 
-def _is_idle(name: str, busy_names: Collection[str]) -> bool:
-    """Return whether an object in a bucket belongs to an output that no build works on.
+def _is_leftover(name: str, busy_names: Collection[str]) -> bool:
+    """Return whether an unfinished object in a bucket may be deleted: no build works on its output.
 
     If a build works on the corpus `web` (a collection of texts), these are the results:
 
@@ -599,7 +491,7 @@ def _is_idle(name: str, busy_names: Collection[str]) -> bool:
 
     Args:
         name: Path of the object: the folder of a kind of output, the name of an output, and so on.
-        busy_names: What running builds work on, such as {"web"}.
+        busy_names: Names of outputs that running builds work on, such as {"web"}.
     """
     folder, *rest = name.split("/")
     is_in_output = folder in stage_folders() and len(rest) > 1
@@ -609,28 +501,24 @@ def _is_idle(name: str, busy_names: Collection[str]) -> bool:
 def _unrequested(project: Project, outputs: Sequence[StoredOutput]) -> Iterator[LeftAlone]:
     """Yield outputs that exist, but that nothing requests any more.
 
-    For example, the user has deleted a nanoset (a mixture of texts) from nanoset.yaml, or a corpus
-    (a collection of texts) from the folder of raw text. The outputs may be the only copies of the
-    data, so they are only reported:
-
-        nanosets/pretrain    nanoset.yaml no longer asks for it; delete it if you do not need it
-        datasets/web         the raw folder no longer asks for it; delete it if …
+    For example, the user has deleted a section of nanoset.yaml. The outputs may be the only copies
+    of the data, so they are only reported.
 
     Args:
-        project: The project, with its nanoset.yaml and its raw folder.
+        project: The project, with its nanoset.yaml and its folder of raw text.
         outputs: All outputs that exist.
     """
-    # Sets of pairs, such as ("nanosets", "pretrain") and ("datasets", "web").
+    # Pairs such as ("nanosets", "pretrain") and ("datasets", "web").
     stored = _stored_subjects(outputs)
+    # A text collection is requested if there is a folder of raw text of its name: try all names.
     stored_names = {name for _, name in stored}
-    # A corpus is requested if the raw folder has a folder of its name, so pass the names to try.
     requested = _requested_subjects(project.config, stored_names)
 
-    requester_by_folder = _requester_by_folder()
+    requester_by_folder = _requester_by_folder()  # "nanoset.yaml" or "the raw folder"
     for folder, name in sorted(stored - requested):
         if folder not in requester_by_folder:
             continue  # users do not know of this output, such as a list of the raw files
-        requester = requester_by_folder[folder]  # "nanoset.yaml" or "the raw folder"
+        requester = requester_by_folder[folder]
         why = f"{requester} no longer asks for it; delete it if you do not need it"
         yield LeftAlone(project.outputs.folder / folder / name, why)
 
@@ -675,31 +563,18 @@ def _requested_subjects(config: ProjectConfig, names: Iterable[str]) -> set[tupl
 def _requester_by_folder() -> dict[str, str]:
     """Return where users request each kind of output, for messages about unrequested ones.
 
-    Most are requested by nanoset.yaml. A corpus (a collection of texts) is requested by its folder
-    of raw text. It has several outputs, but one message about its dataset is enough:
-
-        nanosets       nanoset.yaml
-        webdatasets    nanoset.yaml
-        datasets       the raw folder
-        inventory      (left out: lists of the files of each corpus)
-        shards         (left out: tokenized pieces of each corpus)
+    A corpus (a collection of texts) has several outputs. One message about its dataset is enough.
 
     Returns:
-        Folder of the outputs → where they are requested.
+        Folder of the outputs → what requests them, such as {"datasets": "the raw folder",
+        "nanosets": "nanoset.yaml", "webdatasets": "nanoset.yaml"}.
     """
-    requester_by_folder: dict[str, str] = {}
-    folder_of_datasets = ""
+    requester_by_folder = {DATASETS: "the raw folder"}
     for stage in stages():  # a stage makes one kind of output
-        folder = stage.layout.folder
         is_of_corpora = isinstance(stage, CorpusStage)
-        is_internal = isinstance(stage, InternalStage)  # such as shards
-        if is_of_corpora:
-            # Stages are in the order of the pipeline: "inventory", …, "datasets". So after the
-            # loop, the name of the last one is left, "datasets".
-            folder_of_datasets = folder
-        elif not is_internal:
-            requester_by_folder[folder] = "nanoset.yaml"
-    requester_by_folder[folder_of_datasets] = "the raw folder"
+        is_internal = isinstance(stage, InternalStage)  # such as shards, tokenized pieces of a text
+        if not is_of_corpora and not is_internal:
+            requester_by_folder[stage.layout.folder] = "nanoset.yaml"
     return requester_by_folder
 
 
@@ -715,9 +590,8 @@ class OldVersions(NamedTuple):
 def old_versions(project: Project) -> OldVersions:
     """Estimate how many old files `nanoset gc` would delete, and their size.
 
-    Every build of an output, such as a dataset, is kept as a version, so old versions accumulate.
-    `nanoset status` mentions them, so this has to be fast, and is not exact: the numbers may be too
-    high, since `nanoset gc` leaves some files alone.
+    `nanoset status` mentions them, so this has to be fast. The numbers may be too high, since
+    `nanoset gc` leaves some files alone.
 
     Args:
         project: The project, whose output folder is searched.
@@ -733,37 +607,17 @@ def old_versions(project: Project) -> OldVersions:
     if is_in_bucket:
         return OldVersions(0, 0)
 
-    # Versions that nothing needs.
+    # Versions (builds of outputs) that nothing needs. There may be thousands of shards (tokenized
+    # pieces of text), so what these need is not looked up.
     outputs = all_outputs(access)
-    needed = _needed_without_reading_shards(access, outputs)
+    needed = find_needed(access, outputs, Policy(), reads_shards=False)
     sizes = list(_unneeded_version_sizes(outputs, needed))
 
-    # Index files for trainers. They belong to no version, since several versions may share one.
-    # Each is either garbage or left alone, by the rules that apply if the user gives no options.
+    # Index files for trainers, which several versions may share.
     for item in judge_all_shared_files(access, outputs, needed, Policy()):
         if isinstance(item, Garbage):
             sizes.append(item.size)
     return OldVersions(n_items=len(sizes), size=sum(sizes))
-
-
-def _needed_without_reading_shards(access: FileAccess, outputs: Sequence[StoredOutput]) -> Needed:
-    """Find out which versions of outputs are needed, quickly, for an estimate.
-
-    A version is one build of an output. Text is tokenized in pieces, the shards, and there may be
-    thousands. Some of them need an old dataset, because their tokens are stored in it. To find out
-    which do, all shards would have to be read. This leaves them out, so the result may lack some
-    datasets.
-
-    Args:
-        access: Access to the output folder.
-        outputs: All outputs in it, with the digests that name their versions.
-    """
-    # `find_needed` leaves out what the shards with these digests need. It looks only for digests of
-    # shards in this set, so it may simply have the digests of all outputs.
-    all_digests: set[str] = set()
-    for output in outputs:
-        all_digests |= output.versions
-    return find_needed(access, outputs, Policy(), ignored_shards=all_digests)
 
 
 def _unneeded_version_sizes(outputs: Iterable[StoredOutput], needed: Needed) -> Iterator[int]:

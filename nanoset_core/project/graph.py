@@ -192,50 +192,41 @@ class Graph:
     def recipe(self, node: Node) -> Recipe | None:
         """Return what an output would be made from if it were built now: its recipe.
 
-        A recipe has the settings that decide the bytes of an output, and a digest of each input.
-        For example, the dataset of `web` (a collection of texts) is made from tokenized pieces, its
-        shards:
-
-            settings    dtype: uint16
-            inputs      shards: 3f9c…
-
-        If this differs from the recipe that the existing dataset was made by, it has to be rebuilt.
+        A recipe has the settings that decide the bytes of an output, such as dtype: uint16, and a
+        digest (hash) of each input. If it differs from the recipe of the existing output, that has
+        to be rebuilt.
 
         Args:
             node: The output.
 
         Returns:
-            The recipe. None if it is not known yet, because it depends on raw files that the caller
-            has not listed.
+            The recipe. None if it is not known, because it depends on raw files that the caller has
+            not listed.
         """
         if node in self._recipes:
             return self._recipes[node]
 
+        # An output without inputs is a list of raw files, from which all others are made. Its
+        # recipe has to be given to the graph.
+        if not self.inputs(node):
+            return None
         input_digests = self._input_digests(node)
         if input_digests is None:
             return None  # the recipe of an input is not known
-        if len(input_digests) == 0:
-            # This is a list of raw files, from which all other outputs are made. Its recipe does
-            # not follow from other outputs, but has to be given to the graph.
-            return None
 
         recipe = node.stage.recipe(self.project, node.key, input_digests)
         self._recipes[node] = recipe
         return recipe
 
     def _input_digests(self, node: Node) -> dict[str, str] | None:
-        """Return the digests of an output's inputs, which are a part of its recipe.
-
-        The recipe of an output is everything that decides its bytes. If the digest of an input
-        changes, so does the recipe, and the output has to be rebuilt. For example, for a dataset
-        whose input is named "shards", this returns {"shards": "3f9c…"}.
+        """Return the digests (hashes) of what an output would be made from if it were built now.
 
         Args:
-            node: The output.
+            node: The output, such as a dataset.
 
         Returns:
-            The digest that each input would have if it were built now. There is none if the output
-            is made from raw text. The result is None if one of the digests is not known yet.
+            Name of each input → its digest, such as {"shards": "3f9c…"}. None if one of the digests
+            is not known yet.
         """
         digests: dict[str, str] = {}
         for name, input_node in self.inputs(node).items():
@@ -244,7 +235,7 @@ class Graph:
                 return None
 
             # Some inputs only have to be built earlier, and are not read: their names begin with
-            # AFTER ("after "). They have no influence on the bytes, so the recipe leaves them out.
+            # AFTER ("after "). They have no influence on the output.
             is_read = not name.startswith(AFTER)
             if is_read:
                 digests[name] = digest_of_node(input_node, input_recipe)
@@ -274,9 +265,7 @@ class Graph:
     def current(self, node: Node) -> CurrentVersion:
         """Return the current version of an output: the build that other programs read now.
 
-        An output, such as the dataset of the corpus (collection of texts) `web`, may have been
-        built several times. A small file says which of its versions is current. It is read once,
-        and then remembered.
+        It is looked up once, and then remembered.
 
         Args:
             node: The output.
@@ -290,20 +279,19 @@ class Graph:
         project = self.project_of(node)
         is_in_bucket = project.outputs.access.takes_requests
         if node.is_of_corpus and is_in_bucket:
-            # A request takes long. Callers usually ask about all corpora in turn, so request the
-            # same output of all of them now, in parallel.
-            current_by_node = self._current_of_all_corpora(node.stage, project)
-            self._current.update(current_by_node)
+            # A request takes long. Callers usually ask about all text collections in turn. So
+            # request this kind of output of all of them at the same time.
+            self._current.update(self._current_of_all_corpora(node.stage, project))
 
-        if node not in self._current:  # not of a corpus, or of one that the graph does not list
+        if node not in self._current:
             self._current[node] = current_version(project, node.stage, node.key)
         return self._current[node]
 
     def _current_of_all_corpora(self, stage: Stage, project: Project) -> dict[Node, CurrentVersion]:
-        """Return the current version of the same output of all corpora, by requests in parallel.
+        """Return the current versions of one kind of output, such as the datasets, of all corpora.
 
-        For example, if the corpora (collections of texts) are web and code, this returns the latest
-        builds of both datasets. One request after another to a bucket would take much longer.
+        They are requested from a bucket at the same time, since one request after another would
+        take long.
 
         Args:
             stage: What makes the outputs, such as the stage that makes datasets.
@@ -314,7 +302,7 @@ class Graph:
         """
         nodes = [Node(stage, key) for key in stage.keys(project.config, self.corpora)]
         unknown_nodes = [node for node in nodes if node not in self._current]
-        names = [node.name for node in unknown_nodes]  # such as ["web", "code"]
+        names = [node.name for node in unknown_nodes]  # the text collections: ["web", "code"]
         versions = project.outputs.current_versions(stage.layout.folder, names)
         return dict(zip(unknown_nodes, versions, strict=True))
 
@@ -348,20 +336,19 @@ class Graph:
         return reasons
 
     def changes(self, node: Node) -> Sequence[Reason]:
-        """Return what has changed since an output was made: inputs and settings.
+        """Return what has changed since an output was made, such as "seed: 7 → 8".
 
-        For example: "dataset changed" and "seed: 7 → 8". Unlike `stale_reasons`, this does not
-        report damaged files.
+        Unlike `stale_reasons`, this does not report damaged files.
 
         Args:
             node: The output.
 
         Returns:
-            The changes; none if the output would be made in the same way now. If there is nothing
-            to compare, the reasons of `stale_reasons`, such as that the output was never built.
+            Changes of settings and inputs; none if the output would be made in the same way now. If
+            there is nothing to compare, the reason why, such as that it was never built.
         """
-        recipe = self.recipe(node)
-        manifest = self.current(node).manifest
+        recipe = self.recipe(node)  # what it should be made from
+        manifest = self.current(node).manifest  # says what it was made from
         if recipe is None or manifest is None:
             return self.stale_reasons(node)
         if manifest.digest == recipe.digest:
@@ -370,10 +357,10 @@ class Graph:
         return _with_clear_texts(recipe_changes)
 
     def _reasons_of_unknown_inputs(self, node: Node) -> list[Reason]:
-        """Explain why an output cannot be compared with what a build would make now.
+        """Explain why it is not known what an output should be made from now.
 
-        It depends on collections of texts (corpora) whose files have changed, or were not listed
-        yet. For each of them, the reason is such as "web is not up to date".
+        It depends on text collections whose files have changed, or were not listed yet. For each of
+        them, the reason is such as "web is not up to date".
 
         Args:
             node: The output.
@@ -381,37 +368,31 @@ class Graph:
         reasons = []
         for name, input_node in self.inputs(node).items():
             for corpus in self._corpora_with_unknown_files(input_node):
-                reasons.append(Reason(f"{corpus} is not up to date", name))
+                text = f"{corpus} is not up to date"
+                reasons.append(Reason(text, input=name))
         return reasons
 
     def _corpora_with_unknown_files(self, node: Node) -> list[str]:
-        """Return which corpora an output is made from whose raw files are not known.
+        """Return the text collections (corpora) of an output whose raw files were not listed.
 
-        A corpus is a collection of texts. As long as its raw files are not known, nobody can say
-        what an output should be made from that depends on them. For example, suppose that the files
-        of `news` are not known, and that an index for a trainer is made like this:
-
-            files of web   →  dataset of web   →  index
-            files of news  →  dataset of news  →  index
-
-        The search goes from the index to its inputs, the two datasets. That of `news` belongs to a
-        corpus, which is what users know, so the search ends there, with the result ["news"].
+        As long as they are not, nobody can say what the output should be made from. For example, an
+        index is made from the datasets of `web` and `news`, and the files of `news` are not known:
+        the result is ["news"].
 
         Args:
             node: The output, such as the index.
 
         Returns:
-            Names of corpora. One that the search reaches on two ways is listed twice.
+            Names of corpora. A name may be repeated.
         """
-        is_known = self.recipe(node) is not None
-        if is_known:
-            return []
+        if self.recipe(node) is not None:
+            return []  # it is known what it should be made from
+        if node.is_of_corpus:
+            return [node.key.subject]  # such as the dataset of `news`
 
-        inputs = list(self.inputs(node).values())
-        if node.is_of_corpus or len(inputs) == 0:
+        inputs = self.inputs(node).values()
+        if not inputs:
             return [node.key.subject]
-
-        # It is not known what this output should be made from, because it is not known of an input.
         corpora = []
         for input_node in inputs:
             corpora += self._corpora_with_unknown_files(input_node)
@@ -464,20 +445,20 @@ def inventory_node(corpus: str) -> Node:
 def graph_over(
     project: Project, inventories: Mapping[str, Recipe], corpora: Iterable[str] | None = None
 ) -> Graph:
-    """Return the graph of a project's outputs, given the raw files: it shows what is out of date.
+    """Return what every output of a project should be made from, given the present raw files.
 
-    A graph knows what every output should be made from. All of that follows from the raw files:
-
-        list of the files of web  →  shards (tokens) of web  →  dataset of web  →  training data
-
-    So the caller only passes what the lists of files should be.
+    All outputs are made from the raw files, directly or through others. So the caller only says
+    what the lists of these files (inventories) should be.
 
     Args:
         project: The project, whose nanoset.yaml requests the outputs.
-        inventories: For example, {"web": recipe}. The recipe has a hash of all files of `web`,
-            which is a corpus (a collection of texts).
-        corpora: Names of all corpora; None if they are those of `inventories`. It is not known what
-            the outputs of other corpora should be made from, but they are part of the graph.
+        inventories: Text collection → what its list of files should be made from, which is a hash
+            of all files: {"web": …}.
+        corpora: Names of all text collections; None if they are those of `inventories`. For others,
+            it is not known what their outputs should be made from.
+
+    Returns:
+        The graph of all outputs, each with what it should be made from.
     """
     known = {inventory_node(corpus): recipe for corpus, recipe in inventories.items()}
     return Graph(project, known, corpora)
@@ -506,20 +487,15 @@ def requested_nodes(config: ProjectConfig, corpora: Collection[str] = ()) -> lis
 def digest_of_node(node: Node, recipe: Recipe) -> str:
     """Return the digest that an output gets: a hash of everything that decides its content.
 
-    That is its recipe: the settings and the digests of its inputs. So the same inputs and settings
-    always give the same digest, and a new digest means that something has changed. It is the name
-    of the output's folder:
-
-        datasets/web/3f9c…      before a file was added to `web`
-        datasets/web/81aa…      afterwards
+    It is the name of the output's folder, such as datasets/web/3f9c…. The same inputs and settings
+    always give the same digest.
 
     Args:
-        node: The output. Some have no folder of their own, because they are parts of a larger
-            output, such as a group of the tar files of a webdataset. All parts have the digest of
-            the plan that they are made from.
-        recipe: What it is made from.
+        node: The output.
+        recipe: What it is made from: the settings, and the digests of its inputs.
     """
     if isinstance(node.stage, InParts):
+        # It is a part of a larger output, without a folder of its own.
         return node.stage.part_digest(recipe)
     return recipe.digest
 
@@ -527,40 +503,31 @@ def digest_of_node(node: Node, recipe: Recipe) -> str:
 def reasons_to_build(
     project: Project, node: Node, recipe: Recipe, current: CurrentVersion
 ) -> Sequence[Reason]:
-    """Return why an output has to be built, if it has to be.
-
-    A recipe is everything that decides the bytes of an output: its settings and inputs. The current
-    version of an output names the recipe that it was made by. Cases:
-
-        it was made by another recipe          "seed: 7 → 8"
-        there is none                          "not built yet"
-        a file of it is damaged                "web.bin is missing"
-        a file in another folder that it       "a shard is missing or damaged" (a piece of tokenized
-        needs is damaged                       text)
+    """Return why an output has to be built, such as "not built yet" or "seed: 7 → 8".
 
     Args:
         project: The project, whose root folder has the outputs.
         node: The output.
-        recipe: The recipe by which it should be made now.
-        current: Its current version.
+        recipe: What it should be made from now: settings, and digests (hashes) of its inputs.
+        current: Its current version, which names what it was made from.
 
     Returns:
-        The reasons; none if the current version was made by this recipe and is intact.
+        The reasons; none if the current version was made from the same, and no file is damaged.
     """
-    stage = node.stage
+    stage = node.stage  # the code that makes the output
     if isinstance(stage, InParts):
-        # The output is one of the parts in which a large output is written, such as a group of tar
-        # files. A part does not store its recipe, so its stage has to look at the files.
+        # The output is one of the parts in which a large output is written. These have no version
+        # of their own, so the stage has to look at the files.
         part_reason = stage.part_problem(project, node.key, recipe)
         return [] if part_reason is None else [part_reason]
 
-    # The first three cases. If there are none, look at files in other folders.
     stale_reasons = _with_clear_texts(current.stale_reasons(recipe))
     if not stale_reasons:
+        # The version and its own files are fine. It may also need files in other folders.
         return _faults_in_other_folders(project, node, current)
 
     # Perhaps the user has changed a setting, has built, and has changed it back. Then a version by
-    # the present recipe is still stored, but is not the current one. Add a hint on this.
+    # the present settings is still stored, but is not the current one. Add a hint on this.
     if current.other_settings(recipe) and project.outputs.find(recipe) is not None:
         stale_reasons.append(Reason(ANOTHER_IS_CURRENT))
     return stale_reasons
@@ -597,14 +564,9 @@ def _faults_in_other_folders(project: Project, node: Node, current: CurrentVersi
 def stale_reasons(project: Project, stage: Stage, key: Key) -> list[str]:
     """Return why an output is out of date, compared with its inputs as they were built last.
 
-    A check of existing outputs asks this. It does not look at raw files, and takes the inputs as
-    they are. For example, a nanoset is a mixture of datasets:
-
-        raw files of web  →  dataset of web  →  nanoset
-
-    If raw files have changed since the dataset was built, the nanoset is still up to date with the
-    dataset. If the dataset was rebuilt since, the nanoset is out of date. Damaged files are not
-    reported.
+    Raw files are not looked at. For example, a nanoset is made from the dataset of `web`. If the
+    dataset was rebuilt since, the nanoset is out of date. If only the raw files of `web` have
+    changed, it is not.
 
     Args:
         project: The project, whose root folder has the outputs.
@@ -612,16 +574,16 @@ def stale_reasons(project: Project, stage: Stage, key: Key) -> list[str]:
         key: Which output of the stage it is, such as the nanoset `pretrain`.
 
     Returns:
-        The reasons, each once, such as "dataset changed"; none if the output is up to date.
+        The reasons, each once, such as "dataset changed"; none if the output is up to date. Damaged
+        files are not reported.
     """
     graph = Graph(project, known={})
     node = Node(stage, key)
 
-    # The graph compares by which recipe each output was made, and by which it should be made. The
-    # latter would follow from the raw files. But the inputs are to count as up to date. So tell the
-    # graph that each input should be made by the very recipe that it was made by.
+    # The graph says what each output should be made from. For the inputs, that would follow from
+    # the raw files. Say instead that each should be made from what it was made from last.
     for input_node in _inputs_of_other_subjects(graph, node):
-        manifest = graph.current(input_node).manifest  # stores the recipe that made the input
+        manifest = graph.current(input_node).manifest
         if manifest is not None:
             stored_recipe = from_plain(Recipe, manifest.recipe)
             graph.set_recipe(input_node, stored_recipe)
@@ -631,23 +593,20 @@ def stale_reasons(project: Project, stage: Stage, key: Key) -> list[str]:
 
 
 def _inputs_of_other_subjects(graph: Graph, node: Node) -> list[Node]:
-    """Go back from an output to the nearest inputs that belong to something else.
+    """Return what an output and its siblings are made from, where siblings have the same subject.
 
-    Every output belongs to a subject, such as a corpus (collection of texts), or a nanoset, which
-    is a mixture of corpora. For example, with inputs to the left of what is made from them:
+    For example, an index and a blend belong to the nanoset `pretrain`, their subject, and the
+    dataset belongs to the corpus `web`. For the blend, the result is the dataset:
 
-        files of web (corpus)  →  dataset of web (corpus)  →  index (nanoset)  →  blend (nanoset)
-
-    From the blend, the search passes the index, which belongs to the same nanoset. It stops at the
-    dataset, which belongs to a corpus.
+        dataset (web)  →  index (pretrain)  →  blend (pretrain)
 
     Args:
         graph: The project's outputs, with what each is made from.
         node: The output, such as the blend.
 
     Returns:
-        The inputs at which the search stops, each once. It also stops at an output without inputs:
-        from the dataset, it finds the list of the corpus's files.
+        Inputs of other subjects, each once; and those of the same subject that have no inputs
+        themselves, such as the list of the raw files of a corpus.
     """
     nearest_inputs = []
     visited_nodes = {node}
@@ -661,7 +620,7 @@ def _inputs_of_other_subjects(graph: Graph, node: Node) -> list[Node]:
 
             has_inputs = len(graph.inputs(input_node)) > 0
             if has_inputs and _have_same_subject(input_node, node):
-                nodes_to_visit.append(input_node)  # continue the search from there
+                nodes_to_visit.append(input_node)  # a sibling, such as the index
             else:
                 nearest_inputs.append(input_node)
     return nearest_inputs
@@ -670,12 +629,8 @@ def _inputs_of_other_subjects(graph: Graph, node: Node) -> list[Node]:
 def _root_causes(graph: Graph, node: Node) -> list[str]:
     """Return why an output is out of date, with causes instead of what merely follows from them.
 
-    For example, a nanoset is a mixture of texts for training, and has several outputs:
-
-        blend              out of date since its index changed
-        index              out of date since a setting changed, "seed: 7 → 8"
-
-    Of the blend, only "seed: 7 → 8" is reported, because that is what the user did.
+    For example, a training has an index, whose settings were changed ("seed: 7 → 8"), and a blend,
+    which is made from the index. Of the blend, the cause is "seed: 7 → 8", and not "index changed".
 
     Args:
         graph: The project's outputs, with what each is made from.
@@ -684,11 +639,10 @@ def _root_causes(graph: Graph, node: Node) -> list[str]:
     causes: list[str] = []
     inputs = graph.inputs(node)  # name → output, such as "index" → the index
     for reason in graph.changes(node):
-        # If an input changed, ask why that one did. But not if it belongs to something else, such
-        # as to another nanoset: then it is enough to name it.
         causes_of_input: list[str] = []
         if reason.input is not None and reason.input in inputs:
             changed_input = inputs[reason.input]
+            # An input that belongs to something else, such as another training, is only named.
             if _have_same_subject(changed_input, node):
                 causes_of_input = _root_causes(graph, changed_input)
 
@@ -732,9 +686,8 @@ def _have_same_subject(node: Node, other: Node) -> bool:
 def _in_order(config: ProjectConfig, nodes: Iterable[Node]) -> list[Node]:
     """Return outputs in the order in which `nanoset status` lists them.
 
-    They are grouped by what they belong to: first those of each corpus (collection of texts), then
-    those of each nanoset (mixture of corpora), and so on. Within a group, inputs come before what
-    is made from them:
+    They are grouped by what they belong to. Within a group, inputs come before what is made from
+    them:
 
         corpus web         files, shards (tokenized pieces), dataset
         corpus code        files, shards, dataset
@@ -744,17 +697,14 @@ def _in_order(config: ProjectConfig, nodes: Iterable[Node]) -> list[Node]:
         config: The settings of the project, which say what each output is made from.
         nodes: The outputs, in the order of the pipeline: the files of all corpora come first.
     """
-    ordered: dict[Node, None] = {}  # a dict without values, as a set that remembers the order
+    ordered: dict[Node, None] = {}  # used as a set that remembers the order
     for node in _by_kind_and_subject(nodes):
         _add_after_inputs(config, node, ordered)  # does nothing if it was added as an input
     return list(ordered)
 
 
 def _by_kind_and_subject(nodes: Iterable[Node]) -> list[Node]:
-    """Group outputs by kind, then by name, and then by part.
-
-    Kinds are corpora (collections of texts), nanosets (mixtures of corpora) and so on. An output
-    may be only for a part of a nanoset, such as the training data. For example:
+    """Group outputs by kind, then by name, and then by part, such as the data for training.
 
         before                        after
         nanoset pretrain, train       corpus  web
@@ -763,8 +713,8 @@ def _by_kind_and_subject(nodes: Iterable[Node]) -> list[Node]:
         nanoset pretrain, train       nanoset pretrain, valid
         corpus  web                   nanoset finetune, train
 
-    Kinds are in the order of the pipeline. Names, and the parts of one name, are in the order in
-    which they first occur: the result is not alphabetical.
+    Kinds have a fixed order. Names, and the parts of one name, are in the order in which they first
+    occur.
 
     Args:
         nodes: The outputs.
@@ -792,21 +742,15 @@ def _by_kind_and_subject(nodes: Iterable[Node]) -> list[Node]:
 
 
 def _add_after_inputs(config: ProjectConfig, node: Node, ordered: dict[Node, None]) -> None:
-    """Add an output to a list of outputs, but before it, add the inputs that it is shown with.
+    """Add an output to a list, after those of its inputs that belong to the same thing as itself.
 
-    `nanoset status` lists together what belongs together, inputs first. For example, a nanoset (a
-    mixture of texts for training) has an index, and a blend, which is made from the index:
-
-        before                  ordered: the dataset of web
-        add the blend           ordered: the dataset of web, the index, the blend
-        add the index           no change: it is in the list already
-
-    Inputs that belong to something else, such as another dataset, are not added here.
+    For example, a nanoset (a mixture of texts for training) has a blend, which is made from an
+    index. If the blend is to be added, the index is added before it.
 
     Args:
         config: The settings of the project, which say what each output is made from.
-        node: The output.
-        ordered: The list, as the keys of a dict, which remember their order. It is changed.
+        node: The output. If it is in the list already, nothing is done.
+        ordered: The list, to which outputs are added: a dict is used as a set in order.
     """
     if node in ordered:
         return

@@ -103,25 +103,19 @@ def _reason_of_other_place(
 ) -> str | None:
     """Return why a folder may be somebody's copy of an old build, which must not be deleted.
 
-    `nanoset gc` deletes old versions (builds) of outputs. There are two reasons to leave one alone:
-
-        /data/datasets/web-copy/3f9c…    its manifest, a file that describes the build, says that it
-                                         was written as datasets/web/3f9c…: somebody copied it here
-        /data/datasets/web/81aa…         a symbolic link leads to it: somebody uses it by the link
-
     Args:
         listing: Access to the output folder.
-        output: The output in whose folder the version is.
-        folder: Folder of the version.
-        manifest: Its manifest; None if the build was killed before it wrote one.
+        output: The output in whose folder the build is.
+        folder: Folder of the build, such as datasets/web-copy/3f9c….
+        manifest: Describes the build; None if it was killed before it wrote one.
 
     Returns:
-        A clause such as "its manifest is that of datasets/web/3f9c…"; None if there is no such
-        reason.
+        A clause such as "its manifest is that of datasets/web/3f9c…"; None if nothing suggests
+        that.
     """
     if manifest is not None:
         path = f"{output.stage_folder}/{output.name}/{folder.name}"
-        written_path = _place_of(manifest)  # such as datasets/web/3f9c…
+        written_path = _place_of(manifest)  # where the build wrote it
         if path != written_path:
             return f"its manifest is that of {written_path}"
     if _is_linked(listing, folder):
@@ -156,30 +150,25 @@ def _our_files(
 
 
 def _unfinished_files(listing: FileAccess, output: StoredOutput, folder: Path) -> set[str] | None:
-    """Return the files of an incomplete build of an output, if nanoset certainly wrote them.
-
-    Usually, a build writes into a temporary folder, and renames it at the end. So an incomplete
-    build is recognised by the name of its folder. There are two exceptions, where a killed build
-    leaves a folder with its final name:
-
-        1,000 tar files       are written by several builds, one after another
-        outputs in a bucket   are uploaded file by file, since folders cannot be renamed there
-
-    Then the names of the files have to show that nanoset wrote them.
+    """Return the files of an incomplete version of an output, if nanoset certainly wrote them.
 
     Args:
         listing: Access to the output folder.
-        output: The output that the build belongs to.
-        folder: Folder of the build.
+        output: The output that the version belongs to.
+        folder: Folder of the version.
 
     Returns:
         Paths below the folder; None if the files may be somebody else's.
     """
     stage = stage_of(output.stage_folder, output.name)  # the code that makes outputs of its kind
     if stage is None:
-        return None
+        return None  # a kind that this version of nanoset does not have
     if isinstance(stage, Resumable):
+        # Several builds write the output in turn, such as 1,000 tar files. The stage knows what
+        # they have written so far.
         return stage.unfinished_files(listing, folder)
+    # Other outputs get the name of the folder when they are complete. Only in a bucket, where no
+    # folder can be renamed, they are uploaded file by file: look at the names of the files.
     return uploaded_files(stage.layout, listing, folder)
 
 
@@ -218,15 +207,8 @@ def judge_all_shared_files(
 ) -> Iterator[Garbage | LeftAlone]:
     """Find the index files that no training data needs any more, and decide which to delete.
 
-    A nanoset is a mixture of texts for training. Trainers read it by index files, which hold the
-    order of the samples. They are in a folder of their own, since all builds of the nanoset share
-    them. For example, if the current build of the nanoset `pretrain` needs the index files A and B:
-
-        nanosets/pretrain/cache/A    needed                       stays
-        nanosets/pretrain/cache/B    needed                       stays
-        nanosets/pretrain/cache/C    not needed, and old          is yielded
-        nanosets/pretrain/cache/D    not needed, but written a    stays: a running build may have
-                                     minute ago                   written it
+    Trainers find their samples by index files. All versions (builds) of a training's data share a
+    folder with such files, such as nanosets/pretrain/cache.
 
     Args:
         listing: Access to the output folder.
@@ -238,18 +220,17 @@ def judge_all_shared_files(
         Each unneeded file, as garbage; or as left alone, if nanoset may not have written it.
     """
     for stage_folder, shared_folder in shared_folders().items():  # "nanosets", "cache"
-        for subject, outputs_of_subject in _by_subject(outputs, stage_folder).items():
-            place = f"{stage_folder}/{subject}/{shared_folder}"  # nanosets/pretrain/cache
+        for subject, outputs_of_subject in _by_subject(outputs, stage_folder).items():  # "pretrain"
+            place = f"{stage_folder}/{subject}/{shared_folder}"
             files = _shared_files(listing, listing.folder / place)
-            needed_names = needed.shared_files.get((stage_folder, subject), set())  # {"A", "B"}
+            needed_names = needed.shared_files.get((stage_folder, subject), set())
 
-            # Since when are the current builds in use? `policy.keeps` is true for a file that was
-            # written later, and for one that is younger than the user wants to delete.
+            # Newer files than the current versions are kept: a running build may have written them.
             current_since_ns = _last_change_ns(listing, outputs_of_subject)
             unneeded_names = []
             for name, entry in files.items():
-                is_kept_by_age = policy.keeps(entry.written_ns, current_since_ns)
-                if name not in needed_names and not is_kept_by_age:
+                is_needed = name in needed_names
+                if not is_needed and not policy.keeps(entry.written_ns, current_since_ns):
                     unneeded_names.append(name)
             yield from _judge_shared_files(listing, place, subject, files, unneeded_names)
 
@@ -352,20 +333,21 @@ def _judge_shared_files(
 
 
 def _foreign_files(folder: Path, files: Mapping[str, Entry]) -> LeftAlone:
-    """Report the index files in a folder that nanoset may not have written, so that they stay.
+    """Report the index files in a folder that stay because nanoset may not have written them.
 
-    For example: "2 files (4,096 bytes) that no note of ours lists, or that a symbolic link leads
-    to, such as c3d4-document_index.npy".
+    For example: "2 files (4,096 bytes) that nanoset may not have written, such as
+    c3d4-document_index.npy".
 
     Args:
         folder: The folder.
-        files: The files by name, at least one.
+        files: The files by name, at least one. Nanoset keeps a list of the files that it has
+            written, and these are not in it, or somebody has replaced them by links.
     """
     count = format_count(len(files), "file")
     size = sum(entry.size for entry in files.values())
     first_name = min(files)
-    why = "that no note of ours lists, or that a symbolic link leads to"
-    return LeftAlone(folder, f"{count} ({size:,} bytes) {why}, such as {first_name}")
+    why = f"that nanoset may not have written, such as {first_name}"
+    return LeftAlone(folder, f"{count} ({size:,} bytes) {why}")
 
 
 def _files_in_notes(listing: FileAccess, folder: Path, names: Iterable[str]) -> set[str]:

@@ -55,23 +55,20 @@ def find_needed(
     outputs: Sequence[StoredOutput],
     policy: Policy,
     ignored_shards: Collection[str] = (),
+    reads_shards: bool = True,
 ) -> Needed:
     """Return which versions of outputs must not be deleted, because they are used or wanted.
 
-    Every build of an output, such as a dataset, is kept as a version, whose name is a digest. Three
-    kinds of versions are needed:
-
-        the current version of each output
-        old versions that the user wants to keep, such as the last two
-        what these were made from, or refer to: a current view (selection of documents) may still
-            refer to an old dataset
+    A version is one build of an output. Needed are the current version of each output, old versions
+    that the user wants to keep, and what all of these were made from or refer to.
 
     Args:
         listing: Access to the output folder.
-        outputs: All outputs in it, with the digests of their versions.
+        outputs: All outputs in it, with the digests that name their versions.
         policy: Which old versions the user wants to keep.
-        ignored_shards: Digests of shards, which are tokenized pieces of a text collection, whose
-            needs do not count: what only they need is not needed.
+        ignored_shards: Digests of shards (tokenized pieces of text) that do not count as users of
+            other versions.
+        reads_shards: Whether other shards count. To read all of them takes long if there are many.
 
     Raises:
         StorageError: One of these versions cannot be read, so that it is not known what it needs.
@@ -84,7 +81,7 @@ def find_needed(
         digests += _old_versions_to_keep(listing, output, policy)
 
     # Then follow what these need.
-    search = _NeedSearch(OutputRoot(listing), outputs, ignored_shards)
+    search = _NeedSearch(OutputRoot(listing), outputs, ignored_shards, reads_shards=reads_shards)
     return search.all_needed_by(digests)
 
 
@@ -92,7 +89,12 @@ class _NeedSearch:
     """Follows what versions need to the versions that need nothing more."""
 
     def __init__(
-        self, root: OutputRoot, outputs: Iterable[StoredOutput], ignored_shards: Collection[str]
+        self,
+        root: OutputRoot,
+        outputs: Iterable[StoredOutput],
+        ignored_shards: Collection[str],
+        *,
+        reads_shards: bool,
     ) -> None:
         """Prepare a search.
 
@@ -100,8 +102,10 @@ class _NeedSearch:
             root: The output root.
             outputs: All outputs below the root, with the digests of their versions.
             ignored_shards: Digests of shards whose needs do not count.
+            reads_shards: Whether the needs of other shards count.
         """
         self._root = root
+        self._reads_shards = reads_shards
         self._ignored_shards = ignored_shards
         self._internal_folders = _lister_by_folder().keys()  # such as "shards"
         self._output_by_digest: dict[str, StoredOutput] = {}
@@ -111,12 +115,8 @@ class _NeedSearch:
     def all_needed_by(self, digests: Iterable[str]) -> Needed:
         """Return some versions of outputs, and all that they need, directly or indirectly.
 
-        A version is one build of an output, and is named by a digest. For example, an index for
-        training needs the dataset that it was made from, and this needs a list of raw files:
-
-            index 55d0…  →  dataset 3f9c…  →  list of files 81aa…
-
-        Starting from 55d0…, the search finds all three.
+        For example, an index for training needs the dataset that it was made from, and this needs a
+        list of raw files. So the index needs both.
 
         Args:
             digests: The versions to start from, such as all that are current.
@@ -137,42 +137,34 @@ class _NeedSearch:
             needs = self._needs_of(output, digest)
             digests_to_visit += needs.versions
             needed.add_shared_files(output, needs.shared_files)  # such as index files for trainers
+            # Versions that a build may be making from this one now. They need nothing else.
             unfinished_digests.update(needs.unfinished)
 
-        # Keep versions that a build may be writing now, too. Do not visit them: what they are made
-        # from was visited, since that is how they were found.
         needed.digests |= unfinished_digests
         return needed
 
     def _needs_of(self, output: StoredOutput, digest: str) -> _VersionNeeds:
-        """Return which other builds a build of an output needs, so that these stay, too.
+        """Return which other versions a version of an output needs, so that they are kept.
 
-        Most builds need what they were made from. Shards are an exception. They are the pieces in
-        which text is tokenized, and all shards of a text are joined to a dataset. So all tokens are
-        stored twice. To save space, the file of a shard can be deleted. Then the shard has its
-        tokens in the dataset, and needs it, although the dataset was made from the shard:
-
-            shard 1    has its own file                                     needs nothing
-            shard 2    its tokens are bytes 4,000 to 6,000 of the dataset   needs the dataset
+        A version needs what it was made from. An exception are shards, the tokenized pieces of a
+        text. There may be thousands, and another output, which lists them, needs the same. But a
+        shard may have moved its tokens to a dataset to save space. Then it needs this dataset.
 
         Args:
             output: The output.
-            digest: The digest that names the build.
+            digest: The digest that names the version.
 
         Raises:
-            StorageError: The build cannot be read.
+            StorageError: The version cannot be read.
         """
         folder = output.folder / digest
-        is_shard = output.stage_folder in self._internal_folders  # or a similar piece of an output
+        is_shard = output.stage_folder in self._internal_folders
         if not is_shard:
             return _read_needs(self._root, folder)
-        if digest in self._ignored_shards:
-            # The caller does not want its needs. For example, `nanoset gc` is about to let it read
-            # from a newer dataset, so it will not need its present one any more.
-            return _VersionNeeds()
 
-        # A shard also needs the list of raw files that it was made from. The search finds that in
-        # another way: a list of all shards exists, too, and was made from the same list of files.
+        counts = self._reads_shards and digest not in self._ignored_shards
+        if not counts:
+            return _VersionNeeds()  # nothing
         return _VersionNeeds(versions=datasets_with_tokens_of(self._root, folder))
 
 
@@ -214,13 +206,6 @@ def _read_needs(root: OutputRoot, folder: Path) -> _VersionNeeds:
 def _needs_by_manifest(root: OutputRoot, manifest: Manifest) -> _VersionNeeds:
     """Return what a version of an output needs, so that `nanoset gc` does not delete it.
 
-    There are three kinds of needs:
-
-        versions      what it was made from:          an index was made from a dataset
-        shared files  files in a common folder:       two indexes use the same shuffled order
-        unfinished    what is being made from it:     tar files are written from a plan, perhaps by
-                                                      a build that is still running
-
     Args:
         root: The output folder of the project.
         manifest: The manifest of the version, which says what it was made from.
@@ -228,33 +213,27 @@ def _needs_by_manifest(root: OutputRoot, manifest: Manifest) -> _VersionNeeds:
     shared_files: set[str] = set()
     stage = stage_of(manifest.stage, manifest.name)  # the code that makes outputs of its kind
     if isinstance(stage, SharesFiles):
+        # Its versions share files in a common folder, such as the order of the samples.
         shared_files.update(stage.shared_files(manifest))
 
     return _VersionNeeds(
-        versions=_versions_needed_by(root, manifest),
-        unfinished=_unfinished_versions(manifest),
+        versions=_versions_needed_by(root, manifest),  # what it was made from, and so on
+        unfinished=_unfinished_versions(manifest),  # what is being made from it
         shared_files=shared_files,
     )
 
 
 def _versions_needed_by(root: OutputRoot, manifest: Manifest) -> list[str]:
-    """Return the builds that one build of an output needs: it was made from them or lists them.
-
-    Most outputs only need what they were made from. The manifest of a build names that as
-    "parents". But a few outputs are lists of others. For example, text is tokenized in thousands of
-    pieces, the shards, and another output lists them:
-
-        its parents         the list of raw files, 81aa…
-        what it lists       the shards 02bd…, 9e41…, c7f0… and so on
+    """Return the builds of other outputs that one build of an output needs, as digests.
 
     Args:
-        root: The output folder of the project, where the list is stored.
-        manifest: Manifest of the build, a file that describes it.
-
-    Returns:
-        Digests that name the builds, here ["81aa…", "02bd…", "9e41…", "c7f0…", …].
+        root: The output folder of the project.
+        manifest: Describes the build, and names what it was made from, its parents.
     """
     digests = [str(digest) for digest in manifest.recipe["parents"].values()]
+
+    # A few outputs also refer to others in their files. One of them is a list of thousands of
+    # shards, the pieces in which text is tokenized.
     stage = stage_of(manifest.stage, manifest.name)  # the code that makes outputs of its kind
     if stage is not None:  # None: a kind that this version of nanoset does not have
         digests += stage.references(root, manifest)
@@ -264,19 +243,15 @@ def _versions_needed_by(root: OutputRoot, manifest: Manifest) -> list[str]:
 def _lister_by_folder() -> dict[str, str]:
     """Return the outputs that consist of many small pieces, and where these pieces are listed.
 
-    For example, a text collection is tokenized in thousands of pieces, the shards. They are in
-    folders of their own, and another output, `tokenized`, is the list of the shards in use:
-
-        shards/web/02bd…    a shard
-        shards/web/9e41…    another one
-        tokenized/web/…     the list: 02bd…, 9e41…
+    For example, a text is tokenized in thousands of shards, in the folder `shards`. Another output,
+    in the folder `tokenized`, is the list of the shards in use.
 
     Returns:
         Folder of the pieces → folder of the lists, such as {"shards": "tokenized"}.
     """
     lister_by_folder: dict[str, str] = {}
     for stage in stages():  # a stage is the code that makes one kind of output
-        if isinstance(stage, InternalStage):
+        if isinstance(stage, InternalStage):  # it makes such pieces
             listing_stage = stage.named_by
             lister_by_folder[stage.layout.folder] = listing_stage.layout.folder
     return lister_by_folder
@@ -285,18 +260,12 @@ def _lister_by_folder() -> dict[str, str]:
 def _unfinished_versions(manifest: Manifest) -> list[str]:
     """Return what a build may be making from a version right now, so that it is not deleted.
 
-    Some outputs are so large that several builds write them bit by bit, such as the tar files of a
-    webdataset. What they will have is written down first, in a plan:
-
-        plan 55d0…    complete
-        tars 81aa…    200 of 1,000 are written
-
-    The folder of the tars is not complete, so it looks like garbage, and no output refers to it.
-    But its name 81aa… is a hash of what the tars are made from, which includes the plan. So it can
-    be computed from the plan. As long as the plan is needed, this folder stays.
+    Large outputs, such as tars of training samples, are written by several builds in turn. As long
+    as some tars are missing, the output looks like garbage, because no other output refers to it.
+    It stays as long as the plan that the tars are made from.
 
     Args:
-        manifest: The manifest of a complete version, such as the plan, which describes it.
+        manifest: Describes a complete version, such as the plan.
 
     Returns:
         The names (digests) of unfinished versions, such as ["81aa…"]. They need not exist.
@@ -304,8 +273,10 @@ def _unfinished_versions(manifest: Manifest) -> list[str]:
     digests = []
     for stage in stages():  # a stage is the code that makes one kind of output
         if isinstance(stage, Resumable):
+            # The digest of an output is a hash of what it is made from. So the stage can compute it
+            # before the output is complete. It is None if the stage makes nothing from the version.
             digest = stage.unfinished_version(manifest)
-            if digest is not None:  # None: it makes nothing from such a version
+            if digest is not None:
                 digests.append(digest)
     return digests
 
@@ -313,34 +284,32 @@ def _unfinished_versions(manifest: Manifest) -> list[str]:
 def _old_versions_to_keep(
     listing: FileAccess, output: StoredOutput, policy: Policy
 ) -> Iterator[str]:
-    """Yield the old versions of an output that stay although nothing needs them.
+    """Yield the old versions of an output that `nanoset gc` keeps because the user wants so.
 
-    Every build of an output, such as a dataset, is kept as a version until `nanoset gc` deletes it.
-    The options of `nanoset gc` say which old ones to keep. For example, with "keep 1" and "keep
-    what is younger than 30 days":
+    For example, with the options "keep 1" and "keep what is younger than 30 days":
 
         version 3f9c…    40 days old    deleted
-        version 81aa…    35 days old    stays: the newest one of the old versions
-        version c04d…    today          current, so it stays anyway, and is not yielded here
+        version 81aa…    35 days old    kept: the newest one of the old versions
+        version c04d…    today          the current version, which is not yielded here
 
     Args:
         listing: Access to the output folder.
-        output: The output.
+        output: The output. A version of it is one build.
         policy: The options.
 
     Yields:
-        Digests that name the versions. One that stays for two reasons comes twice.
+        Digests that name the versions. One that is kept for two reasons comes twice.
     """
-    # Keep versions because of their age. A version that is newer than the current one also stays,
-    # since a build may be about to make it current.
+    # Keep versions because of their age. One that is newer than the current one is kept, too, since
+    # a build may be about to make it current.
     current_since_ns = _current_since_ns(listing, output)
     written_ns_by_digest = _old_complete_versions(listing, output)
     for digest, written_ns in written_ns_by_digest.items():
         if policy.keeps(written_ns, current_since_ns):
             yield digest
 
-    # Keep a number of versions, the newest ones. This makes no sense for shards, the pieces in
-    # which text is tokenized: each of them is a version, and many are in use at the same time.
+    # Keep a number of versions, the newest ones. This makes no sense for shards (tokenized pieces
+    # of a text): each is a version, and many are in use at the same time.
     is_shard = output.stage_folder in _lister_by_folder()
     if not is_shard:
         newest_first = _newest_first(written_ns_by_digest)
@@ -350,31 +319,23 @@ def _old_versions_to_keep(
 def _current_since_ns(listing: FileAccess, output: StoredOutput) -> int:
     """Return since when the current version of an output is in use, in ns since 1970.
 
-    When a build makes a version current, it writes the name of the version to a small file. The
-    time of this file is the result:
-
-        output                     file                          names
-        dataset of web             datasets/web/current.json     its current version
-        list of shards of web      tokenized/web/current.json    its current version
-        shards of web              tokenized/web/current.json    the current list
-
-    Shards are the pieces in which text is tokenized. Many of them are in use at the same time, so
-    they have no such file of their own. They are in use since their list is.
+    A build writes the name of the current version to a file, such as datasets/web/current.json. The
+    time of this file is the result.
 
     Args:
         listing: Access to the output folder.
-        output: The output, such as the dataset of `web`, or its shards.
+        output: The output, such as the dataset of `web`.
 
     Returns:
         The time; 0 if there is no current version.
     """
-    # Outputs such as shards, each with the output that lists them: {"shards": "tokenized", …}
-    lister_by_folder = _lister_by_folder()
-    folder_with_pointer = output.stage_folder
-    if output.stage_folder in lister_by_folder:
-        folder_with_pointer = lister_by_folder[output.stage_folder]
-    pointer = listing.folder.joinpath(folder_with_pointer, output.name, CURRENT)
-    return listing.written_ns(pointer)
+    folder = output.stage_folder  # such as "datasets"
+    # Shards, the tokenized pieces of a text, have no such file: many are in use at the same time.
+    # Another output lists them, and has the file: they are in use since the list is.
+    folder_of_list = _lister_by_folder().get(folder)
+    if folder_of_list is not None:
+        folder = folder_of_list
+    return listing.written_ns(listing.folder.joinpath(folder, output.name, CURRENT))
 
 
 def _old_complete_versions(listing: FileAccess, output: StoredOutput) -> dict[str, int]:
@@ -409,21 +370,18 @@ def _newest_first(written_ns_by_digest: Mapping[str, int]) -> list[str]:
 
 
 def datasets_with_tokens_of(outputs: OutputRoot, shard: Path) -> list[str]:
-    """Return which datasets have to stay because a shard has its tokens there.
+    """Return which datasets have to stay because a shard reads its tokens from them.
 
-    A shard has the tokens of a piece of a text collection. All shards are joined to a dataset, so
-    the tokens are stored twice. To save space, `nanoset gc` may delete the file of a shard, and
-    write into the shard's manifest (the file that describes it) where else the tokens are:
-
-        tokens.bin    within datasets/web/3f9c…/web.bin, bytes 4,000 to 6,000
+    A shard, which is a tokenized piece of text, usually has a file of its own. To save space,
+    `nanoset gc` may delete that, since the dataset has the same tokens.
 
     Args:
         outputs: The output folder of the project.
         shard: Folder of the shard.
 
     Returns:
-        Digests that name the datasets, such as ["3f9c…"]. There is none if the shard has its own
-        file, or is damaged.
+        Digests that name the datasets, such as ["3f9c…"]; none if the shard has its own file, or is
+        damaged.
     """
     try:
         manifest = outputs.manifest_at(shard)
@@ -434,7 +392,7 @@ def datasets_with_tokens_of(outputs: OutputRoot, shard: Path) -> list[str]:
 
     digests = []
     for file in manifest.files.values():
-        if file.within is not None:
-            dataset_folder = Path(file.within).parent  # datasets/web/3f9c…
-            digests.append(dataset_folder.name)
+        if file.within is not None:  # it is a part of datasets/web/3f9c…/web.bin
+            dataset_folder = Path(file.within).parent
+            digests.append(dataset_folder.name)  # 3f9c…
     return digests

@@ -69,26 +69,22 @@ def sorting_of(views: Mapping[str, ViewSpec], name: str) -> ViewOrderSpec | None
 def nanoset_order_warnings(views: Mapping[str, ViewSpec], spec: ResolvedNanoset) -> Iterator[str]:
     """Warn about documents that were sorted for a training, but to no good effect.
 
-    A view is a selection of documents, which may be sorted, such as by quality. There are two
-    warnings, with the view `best`:
-
-        the training data are cut into 98 % for training and 2 % for validation, in their order:
-        all of the best (or worst) documents are for validation
-
-        the trainer shuffles the samples: the order has no effect
-
     Args:
-        views: Name → settings of each view.
-        spec: The settings of a nanoset, which is what a training reads.
+        views: Name → settings of each view, which is a selection of documents, perhaps sorted by a
+            column such as quality.
+        spec: The settings of the data for a training.
     """
     for dataset in spec.corpora:
         order = sorting_of(views, dataset)
         if order is None:
             continue  # it is not sorted
 
+        # If the data are cut into 98 % for training and 2 % for validation, all of the best (or
+        # worst) documents are for validation.
         held_out_splits = _held_out_splits(spec, dataset)  # such as ["valid", "test"]
         if held_out_splits:
             yield _cut_off_warning(dataset, order, spec.shares, held_out_splits)
+        # If the trainer shuffles the samples, the order has no effect.
         if not keeps_order(spec):
             yield _SHUFFLED_BY_TRAINER.format(view=dataset, column=order.by)
 
@@ -98,12 +94,10 @@ def _cut_off_warning(
 ) -> str:
     """Return the warning that validation data would be the best or the worst documents.
 
-    A view is a selection of documents, which may be sorted. If they are sorted by ascending
-    quality, and the last 2 % of them are for validation, these are the best ones, and training has
-    none of them.
+    The documents are sorted, such as by quality, and the last ones are for validation.
 
     Args:
-        view: Name of the view.
+        view: Name of the view, which is a sorted selection of documents.
         order: By which column it is sorted, and whether in descending order.
         shares: How the documents are divided: "98,1,1" for train, valid and test.
         held_out_splits: The splits at the end, such as ["valid", "test"].
@@ -112,7 +106,7 @@ def _cut_off_warning(
     return _CUT_OFF_IN_ORDER.format(
         view=view,
         column=order.by,
-        split=shares,
+        split=shares,  # the key `split` of nanoset.yaml
         held_out=" and ".join(held_out_splits),
         extreme=values_at_end,
     )
@@ -134,16 +128,13 @@ def reordering_warnings(
 ) -> Iterator[str]:
     """Warn if documents are sorted in vain, since an output puts them into another order.
 
-    A view is a selection of documents, which may be sorted, such as by quality. But suppose that
-    packs are made of it, in which documents are joined to samples of equal length:
-
-        the view best is sorted by quality, but packs have an order of their own, so this order has
-        no effect: remove `order`
+    For example: "the view best is sorted by quality, but packs have an order of their own, so this
+    order has no effect: remove `order`".
 
     Args:
-        views: Name → settings of each view.
-        datasets: Names of the datasets that the output is made from.
-        what: What the output does, such as "packs have an order of their own".
+        views: Name → settings of each view, which is a selection of documents, perhaps sorted.
+        datasets: Names of the datasets that the output is made from, which may be views.
+        what: The part of the warning about the output: "packs have an order of their own".
     """
     for dataset in datasets:
         order = sorting_of(views, dataset)
@@ -152,39 +143,32 @@ def reordering_warnings(
 
 
 def view_order_warnings(views: Mapping[str, ViewSpec], name: str) -> Iterator[str]:
-    """Warn if a view is sorted and limited in size, which may not mean what its author thinks.
+    """Warn if a selection of documents is sorted and limited, which may not mean what users think.
 
-    A view is a selection of documents. Suppose that these settings are to give the 1,000 best
-    documents of `web`:
+    For example, a user wants the 1,000 best documents, and writes
 
-        best:
-          of: web
-          documents: 1000
-          order: {by: quality, descending: true}
+        documents: 1000
+        order: {by: quality, descending: true}
 
     But `documents` first takes any 1,000 documents, and then these are sorted. For the best ones,
-    there is the key `top`. There is no warning in these cases:
-
-        order: stored                    it has the order of another view, which has the warning
-        no order                         it is not sorted
-        top: … by the same column        it has the best documents already, and sorts them
+    there is the key `top`.
 
     Args:
-        views: Name → settings of each view.
-        name: Name of the view, such as best.
+        views: Name → settings of each view, which is such a selection.
+        name: Name of the view.
 
     Yields:
         A warning for each key that limits the size.
     """
     if views[name].order == "stored":
-        return  # it has the order of another view
+        return  # it has the order of another view, which is warned about by itself
     order = sorting_of(views, name)
     if order is None:
         return  # it is not sorted
-    has_top = _is_ranked_by(views, name, order.by)
-    if has_top:
-        return  # it has the best documents already
-    for key in _limits(views, name):  # such as "documents"
+    has_best_documents = _is_ranked_by(views, name, order.by)
+    if has_best_documents:
+        return  # a key `top` has selected these by the same column
+    for key in _limits(views, name):  # such as "views.best.documents"
         yield _limit_warning(key, order)
 
 
@@ -229,57 +213,48 @@ def _limits(views: Mapping[str, ViewSpec], name: str) -> Iterator[str]:
 
 
 def _limit_warning(key: str, order: ViewOrderSpec) -> str:
-    """Return the warning that a limit on the size of a sorted selection ignores the order.
+    """Return the warning that the size of a selection is limited before it is sorted.
 
-    For example, a view, which is a selection of documents, has these keys. It is meant to have the
-    1,000 best documents, but gets any 1,000 documents, in the order of their quality:
-
-        documents: 1000
-        order: {by: quality, descending: true}
-
-    The warning says what to write instead: `top: {by: quality, documents: …}`.
+    The user may have expected the best documents, but gets any documents, in sorted order. The
+    warning says what to write for the best ones, such as `top: {by: quality, documents: …}`.
 
     Args:
-        key: The limit, as a path in nanoset.yaml, such as "views.best.documents".
-        order: The order.
+        key: The key that limits the size, such as "views.best.documents".
+        order: The column by which the documents are sorted, and the direction.
     """
     _, _, limit = key.rpartition(".")  # "documents" or "tokens"
     column = order.by
     if order.descending:
         extreme = "highest"
-        top = f"top: {{by: {column}, {limit}: …}}"  # two braces stand for one
+        instead = f"top: {{by: {column}, {limit}: …}}"
     else:
         extreme = "lowest"
-        top = f"top: {{by: {column}, {limit}: …, ascending: true}}"
+        instead = f"top: {{by: {column}, {limit}: …, ascending: true}}"
     return (
         f"`{key}` takes documents in the order of their hashes, and not the first ones by "
         f"{column}: {key} is applied before the order. To keep the documents with the {extreme} "
-        f"{column}, use `{top}` in place of it"
+        f"{column}, use `{instead}` in place of it"
     )
 
 
 def _held_out_splits(spec: ResolvedNanoset, corpus: str) -> list[SplitName]:
     """Return which evaluation data are cut off at the end of a dataset: valid, test or both.
 
-    A training may divide each dataset by shares, in the order of its documents. For example, of
-    1,000 documents:
-
-        "98,1,1"     980 for training, then 10 for valid, then 10 for test    valid and test
-        "90,10,0"    900 for training, then 100 for valid                     valid
-        "0,100,0"    all for valid: nothing is cut off from a training        neither
+    For example, by "98,1,1", the first 98 % of the documents are for training, and the others for
+    valid and test.
 
     Args:
-        spec: The settings of a nanoset, which is what a training reads.
+        spec: The settings of the data for a training.
         corpus: Name of the dataset.
 
     Returns:
-        The splits; none if the nanoset does not divide this dataset by shares.
+        The splits; none if nothing is cut off from training data.
     """
     if spec.shares is None or corpus not in corpora_of(spec.blend):
-        return []
+        return []  # the dataset is not divided
     share_by_split = dict(zip(SPLITS, parse_split(spec.shares), strict=True))
     if share_by_split["train"] == 0:
-        return []
+        return []  # such as "0,100,0": all of it is for valid
     held_out_splits: list[SplitName] = []
     for split in SPLITS[1:]:  # valid and test
         if share_by_split[split] > 0:

@@ -47,10 +47,9 @@ class Outcome:
 
 
 def find_outcomes(project: Project, old: Manifest, new: Manifest) -> Iterator[Outcome]:
-    """Say what a new version of a dataset means for everything that is made from datasets.
+    """Say which outputs have to be rebuilt because a dataset has a new version.
 
-    `nanoset diff` compares two builds (versions) of the dataset of a text collection, such as
-    before and after files were added to `web`. It also says what has to be rebuilt:
+    For example, files were added to the text collection `web`, and its dataset was rebuilt:
 
         nanoset pretrain train    to be rebuilt    it is made from the old version
         nanoset code train        survives         it does not use web
@@ -66,10 +65,9 @@ def find_outcomes(project: Project, old: Manifest, new: Manifest) -> Iterator[Ou
         An outcome for each line of `nanoset status`. Outputs that are not made from any dataset
         have none.
     """
-    # The graph says what is made from what. It needs to know nothing of the raw files for that.
-    graph = Graph(project, known={}, corpora=[old.name])
+    graph = Graph(project, known={}, corpora=[old.name])  # says what is made from what
     dataset = Node(DATASET, Key(old.name))
-    for nodes in graph.rows():
+    for nodes in graph.rows():  # the outputs of one line of `nanoset status`
         inputs = _inputs_of_row(graph, nodes)
         uses_any_dataset = any(node.stage is DATASET for node in inputs)
         if dataset in inputs:
@@ -80,12 +78,10 @@ def find_outcomes(project: Project, old: Manifest, new: Manifest) -> Iterator[Ou
 
 
 def _inputs_of_row(graph: Graph, nodes: Sequence[Node]) -> set[Node]:
-    """Return what some outputs are made from, down to the datasets. For example, of an index:
+    """Return everything that some outputs are made from, directly or not, down to the datasets.
 
-        dataset of web  →  view of web  →  index of a nanoset
-
-    A nanoset is a mixture of texts for training, and a view is a selection of documents. The result
-    for the index is the view and the dataset.
+    For example, an index is made from a view (a selection of documents), and this from a dataset.
+    So the result for the index is the view and the dataset.
 
     Args:
         graph: The project's outputs, with what each is made from.
@@ -95,16 +91,16 @@ def _inputs_of_row(graph: Graph, nodes: Sequence[Node]) -> set[Node]:
     nodes_to_visit = list(nodes)
     while nodes_to_visit:
         node = nodes_to_visit.pop()
-        for input_node in graph.inputs(node).values():
-            if input_node in all_inputs:
-                continue
-            all_inputs.add(input_node)
-            # Continue with what a view is made from, but not with what a dataset is made from.
-            # Packs, which are documents joined to longer samples, count as views.
-            is_view_or_pack = isinstance(input_node.stage, DerivedStage)
-            if is_view_or_pack:
-                nodes_to_visit.append(input_node)
+        new_inputs = set(graph.inputs(node).values()) - all_inputs
+        all_inputs |= new_inputs
+        # What a dataset is made from, such as raw text, does not matter.
+        nodes_to_visit += filter(_is_made_from_dataset, new_inputs)
     return all_inputs
+
+
+def _is_made_from_dataset(node: Node) -> bool:
+    """Return whether an output is a view, a selection of documents, or packs of documents."""
+    return isinstance(node.stage, DerivedStage)
 
 
 def _outcome_of_row(graph: Graph, nodes: Sequence[Node], old: Manifest, new: Manifest) -> Outcome:
@@ -168,21 +164,18 @@ def _with_written_files(
     """Add how many index files a rebuild had to write, for `nanoset diff`.
 
     A trainer finds its samples by index files, which take long to write. If a dataset changes, some
-    of them may stay the same, and are used again:
-
-        index files before     a, b
-        index files now        b, c       2 files, of which 1 was kept
+    may stay the same. For example, with the files a and b before, and b and c now, `index_files` is
+    2, and `kept_files` is 1.
 
     Args:
         project: The project, whose output folder has all versions (builds) of its outputs.
         nodes: The outputs that were rebuilt, in the order in which they are made.
-        outcome: What was found so far, without these numbers.
+        outcome: The outcome without these numbers.
         old: The version of a dataset that the outputs were made from before.
         new: The version that they are made from now.
 
     Returns:
-        The outcome. It has no numbers if there are no index files, or if the outputs were never
-        built from the old version.
+        The outcome with both numbers; unchanged if the files before or now are not known.
     """
     files_before = _index_files(project, nodes, old.digest)
     files_now = _index_files(project, nodes, new.digest)
@@ -193,28 +186,25 @@ def _with_written_files(
 
 
 def _with_planned_files(project: Project, node: Node, outcome: Outcome) -> Outcome:
-    """Add how much work the next build of training data is: how many index files it has to write.
+    """Add how many index files the next build of training data has to write, for `nanoset diff`.
 
-    A trainer finds its samples by index files, which take long to write. Some may exist already,
-    from earlier builds with the same settings. For example:
-
-        index files that the build needs     b, c    2 files
-        those of them that exist             b       1 file, so one has to be written
+    A trainer finds its samples by index files. For example, a build needs the files b and c, and b
+    exists already: `index_files` is 2, and `kept_files` is 1.
 
     Args:
         project: The project, whose settings decide which files are needed.
         node: The output that will be built, such as an index.
-        outcome: What was found so far, without these numbers.
+        outcome: The outcome without these numbers.
 
     Returns:
-        The outcome with both numbers. If the output cannot be built, it has the reason instead. It
-        is unchanged if the output has no index files, or if they cannot be predicted.
+        The outcome with both numbers. If it is clear that the build will fail, it has the reason of
+        that instead. It is unchanged if the files are not known.
     """
     if not isinstance(node.stage, SharesFiles):
         return outcome  # it has no index files
     try:
         files = node.stage.planned_files(project, node.key)
-    except NanosetError as error:
+    except NanosetError as error:  # for example, there are not enough documents
         return replace(outcome, why=f"{outcome.why}; it cannot be built: {one_line(error)}")
     if files is None:
         return outcome
@@ -225,42 +215,31 @@ def _with_planned_files(project: Project, node: Node, outcome: Outcome) -> Outco
 def _source_digests(
     graph: Graph, row_nodes: Sequence[Node], node: Node, manifest: Manifest
 ) -> set[str]:
-    """Return what an existing output was made from, down to the datasets, as digests.
+    """Return the digests of everything that a version of an output was made from.
 
-    Each version (build) of an output has a manifest, a file that says what it was made from, by
-    digests. So the search goes from manifest to manifest. For example, from a blend:
-
-        blend       was made from     index 55d0…
-        index       was made from     view 81aa… (a selection of documents)
-        view        was made from     dataset 3f9c…
-
-    The result is {55d0…, 81aa…, 3f9c…}.
+    For example, a blend was made from index 55d0…, and this from dataset 3f9c…: the result has both
+    digests. What datasets were made from is left out.
 
     Args:
-        graph: The project's outputs, with what each is made from now.
+        graph: Says which outputs each output is made from.
         row_nodes: The blend and the index, which `nanoset status` shows in one row.
-        node: The output to start from, such as the blend.
-        manifest: The manifest of its version.
+        node: The output, such as the blend.
+        manifest: Describes the version, and names what it was made from.
     """
     digests: set[str] = set()
-    to_visit = [(node, manifest)]  # outputs, each with the manifest of a version
-    while to_visit:
-        output, version = to_visit.pop()
-        inputs = graph.inputs(output)  # name → output, such as "index" → the index
-        # What this version was made from: name → digest, such as {"index": "55d0…"}.
-        for input_name, digest in version.recipe["parents"].items():
-            digests.add(str(digest))
-            if input_name not in inputs:
-                continue  # by the settings of today, it is made from something else
+    inputs = graph.inputs(node)  # such as {"index": the index}
+    for input_name, digest in manifest.recipe["parents"].items():  # such as "index", "55d0…"
+        digests.add(str(digest))
 
-            # Go on from an index or a view, but not from a dataset, where the search ends.
-            source = inputs[input_name]
-            is_view_or_pack = isinstance(source.stage, DerivedStage)
-            if source in row_nodes or is_view_or_pack:
-                # The version that was used, and not the current one. It may have been deleted.
-                source_version = _readable_manifest(graph.project, source, str(digest))
-                if source_version is not None:
-                    to_visit.append((source, source_version))
+        # Continue with what this input was made from, if it is not a dataset. By the settings of
+        # today, the output may not have this input any more.
+        input_node = inputs.get(input_name)
+        if input_node is None:
+            continue
+        if input_node in row_nodes or _is_made_from_dataset(input_node):
+            input_manifest = _readable_manifest(graph.project, input_node, str(digest))
+            if input_manifest is not None:
+                digests |= _source_digests(graph, row_nodes, input_node, input_manifest)
     return digests
 
 
@@ -286,31 +265,26 @@ def _readable_manifest(project: Project, node: Node, digest: str) -> Manifest | 
 
 
 def _index_files(project: Project, nodes: Sequence[Node], dataset_digest: str) -> set[str] | None:
-    """Return the index files of training data that were made from a certain build of a dataset.
+    """Return the index files of training data that were made from one version of a dataset.
 
-    A trainer finds its samples by index files, such as one with their shuffled order. For example:
-
-        dataset 3f9c…    training data 55d0… were made from it, with the index files a and b
-        dataset 81aa…    training data 02bd… were made from it, with the index files b and c
-
-    So for 81aa…, the result is {"b", "c"}.
+    A trainer finds its samples by index files, such as one with their shuffled order.
 
     Args:
-        project: The project, whose output folder has all builds (versions) of its outputs.
+        project: The project, whose output folder has all versions (builds) of its outputs.
         nodes: The outputs of the training data, in the order in which they are made.
-        dataset_digest: Digest of the build of the dataset.
+        dataset_digest: Digest of the version of the dataset.
 
     Returns:
-        Names of the files. None if they are not known: the training data were never made from this
-        build, or have no index files.
+        Names of the files; None if no output lists any, for example because the training data were
+        never made from this version.
     """
-    file_names: set[str] = set()
-    has_list = False
+    file_lists: list[set[str]] = []
     for node, version in _versions_made_from(project, nodes, dataset_digest).items():
         if isinstance(node.stage, SharesFiles) and CACHE_FILES in version.facts:
-            has_list = True
-            file_names.update(cache_files(version))
-    return file_names if has_list else None
+            file_lists.append(set(cache_files(version)))
+    if not file_lists:
+        return None
+    return set().union(*file_lists)
 
 
 def _versions_made_from(

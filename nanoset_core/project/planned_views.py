@@ -99,12 +99,10 @@ def _views_from_existing_inputs(graph: Graph, due: set[Node]) -> dict[str, list[
 
 
 def _choose_views(project: Project, corpus: str, names: Collection[str]) -> dict[str, PlannedView]:
-    """Choose the documents of some views as a build would, but only count them.
+    """Find out how many documents some views will have, for a preview of a build.
 
-    A view is a selection of the documents of a text collection (corpus). For example:
-
-        best-web     120,000 documents, 90,000,000 tokens
-        top-web      1,000 documents; the rule `top` (the best by a column) ends at quality 0.93
+    A view is a selection of the documents of a text collection (corpus). The documents are chosen
+    as a build would, but only counted.
 
     Args:
         project: The project, whose output folder has the dataset of the corpus.
@@ -112,8 +110,9 @@ def _choose_views(project: Project, corpus: str, names: Collection[str]) -> dict
         names: Names of the views. Those whose rules have a mistake are left out.
 
     Returns:
-        Name of the view → these numbers, and sentences on rules `top`. Empty if the corpus has more
-        than MAX_DOCUMENTS (4 million), since that would take long.
+        Name of the view → numbers of documents and tokens, and sentences on where rules such as
+        "the best by quality" end. Empty if the corpus has more than MAX_DOCUMENTS (4 million),
+        since that would take long.
 
     Raises:
         NanosetError: The dataset is missing, or a table cannot be read.
@@ -130,10 +129,11 @@ def _choose_views(project: Project, corpus: str, names: Collection[str]) -> dict
     views: dict[str, PlannedView] = {}
     with tempfile.TemporaryDirectory(prefix="nanoset-view-") as scratch:
         for chosen in choose(project, corpus, correct_names, Path(scratch)):
-            selection = chosen.selection
-            top_rules = chosen.facts.get(TOPS, [])  # none for most views
-            sentences = tuple(cut_text(rule) for rule in top_rules)
-            views[chosen.name] = PlannedView(selection.documents, selection.tokens, sentences)
+            rules_on_best = chosen.facts.get(TOPS, [])  # none for most views
+            sentences = tuple(cut_text(rule) for rule in rules_on_best)
+            n_documents = chosen.selection.documents
+            n_tokens = chosen.selection.tokens
+            views[chosen.name] = PlannedView(n_documents, n_tokens, sentences)
     return views
 
 

@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import shutil
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -185,31 +186,25 @@ class _CurrentShards:
 
 
 def _current_shards(project: Project, corpus: str) -> _CurrentShards | None:
-    """Return the shards of a corpus that are in use, if documents can be removed from them.
-
-    A corpus (a collection of texts) is tokenized in pieces, the shards. There are three reasons why
-    documents cannot be removed from shards, so that the text has to be tokenized again:
-
-        there are no shards
-        an earlier version of this program made them, and they may have another format
-        the list of the text files that they were made from does not exist any more
+    """Return the shards in use of a text collection, if documents can be removed from them.
 
     Args:
-        project: The project, whose output folder has the shards.
-        corpus: Name of the corpus.
+        project: The project, whose output folder has the shards (tokenized pieces of the text).
+        corpus: Name of the collection.
 
     Returns:
-        The shards, or None for one of these reasons.
+        The shards; None if the text has to be tokenized again without the documents.
     """
     outputs = project.outputs
     shard_list = outputs.current(TOKENIZED.layout.folder, corpus)
     if shard_list is None:
-        return None
+        return None  # there are no shards
     recipe = shard_list.recipe  # what the shards were made from, and how
-    has_present_format = recipe["version"] == TOKENIZED.version
+    if recipe["version"] != TOKENIZED.version:
+        return None  # an earlier version of this program made them, perhaps in another format
     text_files = inventory_at(outputs, corpus, recipe["parents"]["inventory"])
-    if text_files is None or not has_present_format:
-        return None
+    if text_files is None:
+        return None  # the list of the text files that they were made from was deleted
     return _CurrentShards(
         project=project,
         corpus=corpus,
@@ -222,29 +217,21 @@ def _current_shards(project: Project, corpus: str) -> _CurrentShards | None:
 def _places_in_text(
     ranges: Sequence[SourceRange], shards: Iterable[_ShardToShorten]
 ) -> list[purged.ErasedPlace]:
-    """Return where the documents to be erased are in the raw text, so that builds skip them there.
-
-    The text is cut into ranges of about equal size, each of which was tokenized to a shard. A range
-    may have several pieces: stretches of files, of which a large file has many. For example, these
-    are the pieces of range 1:
-
-        b.jsonl    from byte 8,000,000 to its end
-        c.jsonl    from byte 0 to 5,000,000
-
-    A document in line 3 of shard 1 at byte 8,000,180 of b.jsonl is in the first piece.
+    """Return where documents are in the raw text, so that later builds leave them out.
 
     Args:
-        ranges: The ranges of the text: shard k was made from range k.
-        shards: The shards with such documents.
+        ranges: The text of each shard, in order. A shard is tokenized from several files, or from a
+            piece of a large file.
+        shards: The shards, with the documents in them to look for.
 
     Returns:
-        The place of each document: piece, line in it, and byte offset.
+        The place of each document: piece of a file, line in this piece, and byte offset.
     """
     places = []
     for shard in shards:
-        pieces = ranges[shard.number].pieces
+        pieces = ranges[shard.number].pieces  # such as the end of b.jsonl, and all of c.jsonl
         for document in shard.documents:
-            # Finds the piece by the file and the offset.
+            # Finds the piece with this byte of the file.
             place = purged.place_of(pieces, document.file, document.line, document.offset)
             places.append(place)
     return places
@@ -253,41 +240,32 @@ def _places_in_text(
 def _shorten_tasks(
     current: _CurrentShards, shards_to_shorten: Sequence[_ShardToShorten]
 ) -> list[ShortenTask]:
-    """Return the tasks that copy pieces of tokenized text, but without the documents to be erased.
+    """Return the tasks that copy shards of tokenized text without the documents to be erased.
 
-    A text collection (corpus) is cut into ranges. Each range was tokenized, and is stored as a
-    shard:
-
-        range 0    a.jsonl, b.jsonl    shard 0    has no such documents: nothing to do
-        range 1    c.jsonl             shard 1    has some in rows 4 and 17: copy it without them
-
-    To copy a shard is faster than to tokenize its range again. Later builds have to find the copy.
-    They look for a name that is a hash of what the shard is made from: the files of the range, and
-    which documents are left out. So these must have been recorded as erased before this is called;
-    then the copy gets that name.
+    The copy of a shard is named by what it would be made from if its text were tokenized again. So
+    later builds find it under this name, and do not tokenize the text.
 
     Args:
-        current: The shards of the corpus that are in use.
-        shards_to_shorten: Those of them that contain such documents, here shard 1.
+        current: All shards of a text collection. The documents have been recorded as erased.
+        shards_to_shorten: The shards that contain them.
 
     Returns:
-        A task for each of these shards. Tasks can run in parallel.
+        One task for each of these shards. They can run in parallel.
     """
-    ranges = current.ranges()  # of all shards: range k was tokenized to shard k
+    ranges = current.ranges()  # the text of each shard, without the erased documents
     digests = [shard.digest for shard in shards_to_shorten]
-    # The manifest of a shard is a file that describes it.
-    manifests = some_shards(current.project, current.corpus, digests)
+    manifests = some_shards(current.project, current.corpus, digests)  # describe the shards
     tasks = []
     for shard, manifest in zip(shards_to_shorten, manifests, strict=True):
         text_range = ranges[shard.number]
-        row_numbers = [document.row for document in shard.documents]  # such as [4, 17]
+        rows_to_erase = [document.row for document in shard.documents]  # such as [4, 17]
         task = ShortenTask(
             root=current.project.outputs,
-            # The recipe is what the copy is made from; its hash is the name of the copy.
+            # What the copy is made from. The hash of this is its name.
             recipe=shard_recipe(current.corpus, text_range, manifest.recipe["options"]),
             shard=manifest,
             files=text_range.files,
-            rows=np.array(row_numbers, np.int64),  # (n_erased,)
+            rows=np.array(rows_to_erase, np.int64),
         )
         tasks.append(task)
     return tasks
@@ -340,14 +318,12 @@ def _shards_to_shorten(
 def _check_requested_were_rebuilt(project: Project, plan: PurgePlan) -> None:
     """Check that the build has replaced every output in use that contained documents to be erased.
 
-    A purge makes new outputs without the documents before it deletes the old ones. Suppose that the
-    build could not make one of them, because of a mistake in the settings: then deleting the old
-    one would leave the user without any.
+    Otherwise, because of a mistake in the settings for example, deleting the old outputs would
+    leave the user without any.
 
     Args:
         project: The project, whose nanoset.yaml and folder of raw text request outputs.
-        plan: What still contains the documents after the build, and is to be erased. None of this
-            may be the current version of an output that is requested.
+        plan: What still contains the documents after the build, and is to be erased.
 
     Raises:
         StaleError: A requested output was not replaced.
@@ -362,8 +338,8 @@ def _check_requested_were_rebuilt(project: Project, plan: PurgePlan) -> None:
     if not not_replaced:
         return
 
-    # Another build may be making these outputs. If one is running, this raises an error that says
-    # to wait for it, and then to resume the purge.
+    # If another build is running, it may be making these outputs. This raises an error that says to
+    # wait for it.
     check_no_build(project.outputs.access, _CANNOT_ERASE, remedy=f"then {_RESUME}")
     raise StaleError(
         "outputs that contain the documents were not rebuilt",
@@ -392,34 +368,20 @@ def _requested_folders(project: Project) -> set[str]:
 def _check_tokens_are_elsewhere(project: Project, plan: PurgePlan) -> None:
     """Check that no text in use loses its tokens when old datasets are erased.
 
-    A text collection is tokenized in pieces, the shards, which are joined to a dataset. To save
-    space, the files of shards can be deleted (`storage.shards: drop`). Then a shard says where else
-    its tokens are:
-
-        shard 02bd…    bytes 4,000 to 6,000 of datasets/web/3f9c…/web.bin
-
-    Suppose that documents were erased from the text since, and a new dataset was made. The shard
-    itself has no such document, and is still in use. But the old dataset 3f9c… has some, so it is
-    to be erased:
-
-        the setting is still there        the shard reads from the new dataset now: no error
-        the user has removed it since     the shard still reads from 3f9c…: an error
+    A shard, which is a tokenized piece of text, usually has its own file of tokens. To save space,
+    it may instead read its tokens from a dataset. This must not be one that is erased.
 
     Args:
         project: The project, whose output folder has the shards.
         plan: What is to be erased.
 
     Raises:
-        StorageError: There is such a shard.
+        StorageError: A shard reads its tokens from a dataset that is to be erased.
     """
     erased_folders = {version.path for version in plan.versions}  # such as datasets/web/3f9c…
     for corpus in plan.current:  # text collections with documents to be erased
-        endangered_files: set[str] = set()
-        # Where do the shards in use have their tokens? Such as datasets/web/3f9c…/web.bin.
-        for file in _files_with_tokens(project, corpus):
-            folder, _, _ = file.rpartition("/")
-            if folder in erased_folders:
-                endangered_files.add(file)
+        files = _files_with_tokens(project, corpus)  # such as datasets/web/3f9c…/web.bin
+        endangered_files = [file for file in files if posixpath.dirname(file) in erased_folders]
         if endangered_files:
             raise _endangered_tokens_error(project, endangered_files)
 
@@ -427,47 +389,38 @@ def _check_tokens_are_elsewhere(project: Project, plan: PurgePlan) -> None:
 def _endangered_tokens_error(project: Project, files: Collection[str]) -> StorageError:
     """Return the error that old files cannot be erased, because tokens in use are only in them.
 
-    To save space, pieces of text (shards) may have no tokens of their own, but refer to a dataset
-    that has the same. If that is an old dataset, the user has to let the shards refer to the
-    current one first.
-
     Args:
         project: The project, whose output folder has the files.
-        files: The files with these tokens, as paths such as datasets/web/3f9c…/web.bin.
+        files: Files of old datasets, such as datasets/web/3f9c…/web.bin. To save space, shards
+            (tokenized pieces of text) have no files of their own, and read their tokens from these.
     """
     return StorageError(
         "tokens of current shards are in files that are to be erased",
         where=project.outputs.folder,
         found=", ".join(sorted(files)),
-        # With this setting, the next purge lets the shards refer to the current dataset.
+        # With this setting, the next purge lets the shards read from the current dataset.
         remedy="set storage.shards: drop, and run the purge again",
     )
 
 
-def _files_with_tokens(project: Project, corpus: str) -> list[str]:
-    """Return the files of datasets that the shards in use need, because their tokens are there.
+def _files_with_tokens(project: Project, corpus: str) -> set[str]:
+    """Return the files of datasets that shards read their tokens from.
 
-    A text collection (corpus) is tokenized in pieces, the shards, which are joined to a dataset.
-    To save space, the file of a shard may have been deleted. Then the shard's manifest, which
-    describes it, says which bytes of a dataset are the same tokens:
-
-        shard 0    has its own file
-        shard 1    bytes 4,000 to 6,000 of datasets/web/3f9c…/web.bin
-        shard 2    bytes 6,000 to 9,000 of the same file
+    A shard is a tokenized piece of text. If it has a file of its own, it reads from no dataset.
 
     Args:
         project: The project, whose output folder has the shards.
-        corpus: Name of the corpus, such as web.
+        corpus: Name of the text collection, such as web. Its shards in use are looked at.
 
     Returns:
-        The file for each shard without one of its own. Here it is listed twice.
+        Paths such as datasets/web/3f9c…/web.bin.
     """
     shard_list = project.outputs.current(TOKENIZED.layout.folder, corpus)
     if shard_list is None:
-        return []
-    # Call `_file_with_tokens` for each shard.
+        return set()
+    # Calls `_file_with_tokens` for each shard. It returns None for a shard with its own file.
     files = each_shard(project, corpus, shard_list.facts[SHARDS], _file_with_tokens)
-    return [file for file in files if file is not None]
+    return {file for file in files if file is not None}
 
 
 def _file_with_tokens(shard: Manifest) -> str | None:
@@ -494,39 +447,27 @@ def _stored_shards(outputs: OutputRoot) -> set[ShardKey]:
 def _erase(project: Project, plan: PurgePlan, shards_before_search: Collection[ShardKey]) -> None:
     """Delete everything old that contains documents to be erased.
 
-    Another build may have come in between. There are two dangers, both of which are errors:
-
-        used_paths    a build is running, and uses what is to be deleted
-        new_paths     a build has made new shards (pieces of tokenized text) since the documents
-                      were searched: these may contain the documents, and would stay
-
     Args:
         project: The project, whose output folder has these files.
         plan: The versions (builds of outputs) to delete, each before those that it was made from.
-        shards_before_search: The shards that existed before the documents were searched.
+        shards_before_search: The shards (tokenized pieces of text) that existed before the
+            documents were searched in them.
 
     Raises:
-        StorageError: A build does or did one of these things.
+        StorageError: A build uses what is to be deleted, or has made new shards since the search.
     """
     access = project.outputs.access
-    # No build can begin during this block. `busy_names` are the names of the text collections and
-    # other outputs that running builds work on.
-    with collecting(access) as busy_names:
-        used_paths = {version.path for version in plan.versions if version.subject in busy_names}
+    # Within this block, no build can begin. Builds that are running already use some outputs.
+    with collecting(access) as names_in_use:
+        used_paths = {version.path for version in plan.versions if version.subject in names_in_use}
         new_shards = _stored_shards(project.outputs).difference(shards_before_search)
-        # `plan.current` has the documents to be erased, by text collection.
-        affected_corpora = set(plan.current)
-        new_paths = _paths_of_shards(new_shards, affected_corpora)
+        new_paths = _paths_of_shards(new_shards, corpora=plan.current)
         conflicts = used_paths | new_paths
         if conflicts:
-            # The error should name the build. While the build is running, its name is known: then
-            # `check_no_build` raises an error with it. If it has ended, `check_no_build` does
-            # nothing, and the second error is raised.
+            # If the build is still running, raise an error that names it.
             check_no_build(access, _CANNOT_ERASE, remedy=f"then {_RESUME}")
             raise _conflicts_error(access, conflicts)
 
-        # The shards come last. If this is interrupted, the next purge finds by them which of the
-        # remaining versions were made from them.
         for version in plan.versions:
             _erase_version(access, version)
 
@@ -566,9 +507,6 @@ def _conflicts_error(access: FileAccess, conflicts: Collection[str]) -> StorageE
 def _erase_version(access: FileAccess, version: TaintedVersion) -> None:
     """Delete one version (build) of an output, since it contains documents that are to be erased.
 
-    Its folder is renamed first, and then deleted. So if this is interrupted, no program finds half
-    of a version.
-
     Args:
         access: Access to the output folder.
         version: The version, such as datasets/web/3f9c….
@@ -577,21 +515,12 @@ def _erase_version(access: FileAccess, version: TaintedVersion) -> None:
     output_folder = version_folder.parent
     if version.is_current:
         # Nobody requests this output any more; otherwise a build would have replaced the version.
-        # The file `current.json` and the symbolic link `current` would lead to nothing: delete
-        # both.
+        # Delete the file and the link that lead to the current version.
         remove_file(access, output_folder / CURRENT)
         (output_folder / "current").unlink(missing_ok=True)
 
-    def is_needed() -> bool:
-        """Return False: there is no reason to keep a version with documents to be erased."""
-        return False
-
-    # `withdraw_output` hides the version from all programs:
-    #     on a disk                      it renames the folder, and returns (its new path,)
-    #     in a bucket                    it deletes the files itself, and returns ()
-    #     if `is_needed` returns True    it does nothing, and returns None; not here
-    renamed_folders = withdraw_output(access, version_folder, MANIFEST, is_needed)
-    if renamed_folders is None:
-        return
-    for folder in renamed_folders:
+    # First hide the version, so that no program finds half of it. On a disk, its folder is renamed,
+    # and has to be deleted here. In a bucket, its files are deleted at once.
+    hidden_folders = withdraw_output(access, version_folder, MANIFEST, is_in_use=lambda: False)
+    for folder in hidden_folders or ():
         shutil.rmtree(folder)

@@ -202,16 +202,15 @@ def _find_documents(
 def _documents_by_shard(
     project: Project, ids: Sequence[str], corpus: str
 ) -> Iterator[tuple[str, list[DocumentInShard]]]:
-    """Yield each shard of a corpus with the documents in it that have to be erased.
+    """Yield each shard of a text collection with the documents in it that have to be erased.
 
-    A corpus is a collection of texts, which is tokenized in pieces, the shards. Each shard has a
-    folder, such as shards/web/3f9c…, with a table of its documents and their ids. The tables are
-    searched in parallel.
+    A shard is a tokenized piece of the collection. It has a folder, such as shards/web/3f9c…, with
+    a table of its documents and their ids.
 
     Args:
         project: The project, whose output folder has the shards.
         ids: Ids of the documents to be erased.
-        corpus: Name of the corpus, such as web.
+        corpus: Name of the collection, such as web.
 
     Yields:
         Digest of the shard, such as 3f9c…, and the documents. Most shards have none.
@@ -225,7 +224,7 @@ def _documents_by_shard(
         manifest = root.manifest_at(shard_folder)
         return _documents_with_ids(manifest, ids_as_array)
 
-    # Call `search_shard` for the folder of each shard.
+    # Search all shards in parallel.
     outputs = project.outputs
     digests = sorted(outputs.digests_in(outputs.folder / SHARDS / corpus))
     documents_of_shards = outputs.each_version(search_shard, SHARDS, corpus, digests)
@@ -235,15 +234,11 @@ def _documents_by_shard(
 def _documents_with_ids(shard: Manifest | None, ids: Any) -> list[DocumentInShard]:
     """Return which documents of a shard have to be erased, by their ids.
 
-    A shard is a tokenized piece of a text collection. It has a table with a row for each document:
-
-        row   file       line   id                  tokens
-        0     a.jsonl    1      http://a.org/1      31
-        1     a.jsonl    2      http://b.org/2      12
+    A shard is a tokenized piece of a text collection. It has a table with a row for each document,
+    with its file, line, id and number of tokens.
 
     Args:
-        shard: The manifest of the shard, which describes its files. None if the shard is being
-            written, and has no table yet.
+        shard: Describes the files of the shard; None if it is being written, and has no table yet.
         ids: The ids, an Arrow array of texts, such as ["http://a.org/1"].
 
     Returns:
@@ -270,28 +265,20 @@ def _documents_with_ids(shard: Manifest | None, ids: Any) -> list[DocumentInShar
 def _current_documents(
     project: Project, corpus: str, documents: Mapping[ShardKey, Sequence[DocumentInShard]]
 ) -> list[DocumentInShard]:
-    """Return which documents to be erased are in use now, and where they are in the raw text.
-
-    A corpus (collection of texts) is tokenized in pieces, the shards. Old shards that are not in
-    use any more may contain such documents, too. These are left out here.
-
-    Users want to see where the documents are, so their line numbers are converted. A shard may
-    begin in the middle of a large file, and counts lines from there. If it begins after 1,000 lines
-    of a.jsonl, its line 5 is line 1,005 of the file.
+    """Return which documents to be erased are in use now, with their lines in the raw text.
 
     Args:
-        project: The project, whose output folder has the shards.
-        corpus: Name of the corpus.
-        documents: Shard → its documents to be erased.
-
-    Returns:
-        The documents, with the numbers of their lines in the files.
+        project: The project, whose output folder has the shards (tokenized pieces of text).
+        corpus: Name of the text collection.
+        documents: Shard → its documents to be erased. Old shards are left out of the result.
     """
     shard_list = project.outputs.current(TOKENIZED.layout.folder, corpus)
     if shard_list is None:
-        return []  # the corpus has no shards in use
+        return []  # the collection has no shards in use
 
-    line_numbers = LineNumbers.of(shard_list.facts)  # knows how many lines precede each piece
+    # A shard may begin in the middle of a large file, and counts lines from there. If it begins
+    # after 1,000 lines, its line 5 is line 1,005 of the file.
+    line_numbers = LineNumbers.of(shard_list.facts)
     current_documents = []
     for digest in shard_list.facts[SHARDS]:
         shard = ShardKey(corpus, digest)
@@ -354,20 +341,14 @@ def _document_count(project: Project, corpus: str) -> int:
 
 
 def _tainted_versions(project: Project, shards: Collection[ShardKey]) -> Iterator[TaintedVersion]:
-    """Yield everything that contains documents to be erased, in the order in which to erase it.
+    """Yield every version that contains documents to be erased, in the order in which to erase it.
 
-    Text is tokenized in pieces, the shards. These are joined to a dataset, of which other outputs
-    are made. Every build of an output is a version, whose name is a digest. For example:
-
-        shard 3f9c…   →   dataset 81aa…   →   view c04d… (a selection of the dataset's documents)
-
-    If the shard contains such a document, this yields c04d…, 81aa… and 3f9c…. Suppose that erasing
-    is interrupted after the view: then the shard still exists, and the next attempt finds by it
-    that the dataset has to be erased.
+    A version is one build of an output, such as a dataset.
 
     Args:
         project: The project, whose output folder has the versions.
-        shards: The shards that contain documents to be erased.
+        shards: The shards (tokenized pieces of text) that contain these documents. Everything that
+            was made from them contains the documents, too.
     """
     root = project.outputs
     outputs = all_outputs(root.access.listing())
@@ -375,7 +356,6 @@ def _tainted_versions(project: Project, shards: Collection[ShardKey]) -> Iterato
     versions = list(_versions_to_examine(root, outputs, shards))
     folder_by_digest = {version.digest: version.folder for version in versions}
     for digest in _erasure_order(versions, shards):
-        # The manifest of a version is a file that describes it, and lists its files.
         manifest = root.manifest_at(folder_by_digest[digest])
         if manifest is None:
             continue  # the version was deleted in the meantime
@@ -388,40 +368,63 @@ def _tainted_versions(project: Project, shards: Collection[ShardKey]) -> Iterato
 
 
 def _erasure_order(versions: Sequence[_ExaminedVersion], shards: Iterable[ShardKey]) -> list[str]:
-    """Return which builds of outputs contain documents to be erased, in the order of erasure.
+    """Return the versions of outputs to erase, each before those that it was made from.
 
-    What was made from others is erased before them. So, if the erasure is interrupted, the next
-    attempt still finds all that is left, by following what was made from the shards. For example:
-
-        shard 3f9c…      a piece of tokenized text, with such a document     erased last
-        dataset 81aa…    this shard and others, joined                       erased before the shard
-        view c04d…       a selection of the documents of dataset 81aa…       erased first
-        dataset 77b0…    an old one; nobody knows of which shards            erased before the shard
-
-    The result is [c04d…, 81aa…, 77b0…, 3f9c…].
+    Text is tokenized in pieces, the shards, and everything else is made from these. The shards come
+    last: if the erasure is interrupted, the next attempt starts from them, and so finds the rest.
 
     Args:
-        versions: All builds (versions) that may contain such documents.
+        versions: All versions (builds) that may contain documents to be erased.
         shards: The shards that certainly do.
 
     Returns:
-        Digests of the versions.
+        Digests, which name the versions.
     """
-    # If the list of shards of an old dataset was deleted, nobody knows whether it contains such a
-    # document. Erase it, and all that was made from it, as if it did.
-    unclear_datasets = [version.digest for version in versions if version.has_unknown_shards]
     shard_digests = [shard.digest for shard in shards]
-    sources = {*shard_digests, *unclear_datasets}  # {3f9c…, 77b0…}
+    # Nobody knows whether these datasets contain such documents. Erase them to be sure.
+    unclear_datasets = _datasets_of_unknown_shards(versions, {shard.corpus for shard in shards})
 
-    # Find what was made from these, directly or not, but without these themselves. Each version
-    # follows those that it was made from, so erase them in the reversed order.
+    # Everything that was made from these, directly or not, without these themselves. A version
+    # comes after those that it was made from.
     version_by_digest = {version.digest: version for version in versions}
-    made_from_sources = _made_from(sources, version_by_digest)  # [81aa…, c04d…]
+    made_from_these = _made_from({*shard_digests, *unclear_datasets}, version_by_digest)
 
-    # Then erase the sources themselves: first datasets, then shards. (Of the shards, an interrupted
-    # erasure may have deleted some already.)
-    existing_shards = [version.digest for version in versions if version.is_shard]  # [3f9c…]
-    return [*reversed(made_from_sources), *reversed(unclear_datasets), *existing_shards]
+    existing_shards = [version.digest for version in versions if version.is_shard]
+    return [*reversed(made_from_these), *reversed(unclear_datasets), *existing_shards]
+
+
+def _datasets_of_unknown_shards(
+    versions: Iterable[_ExaminedVersion], corpora: Collection[str]
+) -> list[str]:
+    """Return the old datasets of which it is no longer known from which shards they were made.
+
+    A dataset is all shards (tokenized pieces) of a text collection, joined. Another output lists
+    the shards. If this list was deleted, they are not known.
+
+    Args:
+        versions: All versions of all outputs.
+        corpora: Names of the text collections whose datasets are looked at.
+
+    Returns:
+        Digests, which name the versions of the datasets.
+    """
+    digests = []
+    for version in versions:
+        is_dataset = version.output.stage_folder == DATASET.layout.folder
+        # A dataset refers to one other output: the list of its shards.
+        has_list = len(version.sources.references) > 0
+        if is_dataset and version.output.name in corpora and not has_list:
+            digests.append(version.digest)
+    return digests
+
+
+class _Sources(NamedTuple):
+    """The other versions that a version was made from, by their digests."""
+
+    parents: frozenset[str] = frozenset()
+    """Those that its manifest names, such as the dataset for a selection of documents."""
+    references: frozenset[str] = frozenset()
+    """Those that only its stage can find, such as the list of the shards of a dataset."""
 
 
 class _ExaminedVersion(NamedTuple):
@@ -429,57 +432,48 @@ class _ExaminedVersion(NamedTuple):
 
     digest: str
     """Its digest."""
-    folder: Path
-    """Its folder."""
-    parents: set[str]
-    """Digests of the versions that it was made from or refers to."""
-    is_shard: bool
-    """Whether it is a tainted shard."""
-    has_unknown_shards: bool
-    """Whether it is a dataset of which it is no longer known which shards it was made from."""
+    output: StoredOutput
+    """The output that it is a version of."""
+    sources: _Sources
+    """What it was made from."""
+
+    @property
+    def folder(self) -> Path:
+        """Folder with its files."""
+        return self.output.folder / self.digest
+
+    @property
+    def is_shard(self) -> bool:
+        """Whether it is a tainted shard."""
+        return self.output.stage_folder == SHARDS
 
 
 def _versions_to_examine(
     root: OutputRoot, outputs: Iterable[StoredOutput], shards: Collection[ShardKey]
 ) -> Iterator[_ExaminedVersion]:
-    """Yield the builds of outputs that may contain documents to be erased.
+    """Yield the versions of outputs that may contain documents to be erased.
 
-    Text is tokenized in pieces, the shards, and everything else is made from these. The documents
-    were searched in all shards before, so it is known which shards have them. Each build (version)
-    is named by a digest:
-
-        shards with such documents    are yielded
-        other shards                  are not yielded: there may be thousands
-        all other outputs             every build is yielded, with the digests of what it was made
-                                      from: by these, the caller finds the affected ones
-
-    For datasets, which are all shards of a text joined, it may not be known any more of which
-    shards an old build was made. Such a build is marked (`has_unknown_shards`).
+    These are all versions (builds) of all outputs, except most shards, the tokenized pieces of
+    text. There may be thousands of shards, but they have been searched already.
 
     Args:
         root: The output folder of the project.
         outputs: All outputs in it.
         shards: The shards with such documents.
     """
-    corpora = {shard.corpus for shard in shards}  # the text collections, such as {"web"}
     shard_digests = {shard.digest for shard in shards}
     for output in outputs:
-        is_shard = output.stage_folder == SHARDS
-        digests = sorted(output.versions)
-        if is_shard:
-            digests = sorted(output.versions & shard_digests)  # only shards with such documents
+        digests = output.versions
+        if output.stage_folder == SHARDS:
+            digests = digests & shard_digests
 
-        # Read what each version was made from, in parallel.
-        parents_of_versions = root.each_version(_parents, output.stage_folder, output.name, digests)
-
-        # Look for builds of datasets of which the shards are not known any more: their names are in
-        # a separate list, which may have been deleted. Only those of text collections that have
-        # such documents matter.
-        is_dataset = output.stage_folder == DATASET.layout.folder and output.name in corpora
-        for digest, parents in zip(digests, parents_of_versions, strict=True):
-            folder = output.folder / digest
-            has_unknown_shards = is_dataset and not _knows_shards(root, folder, parents)
-            yield _ExaminedVersion(digest, folder, parents, is_shard, has_unknown_shards)
+        # Read what each version was made from, all at once.
+        ordered_digests = sorted(digests)
+        sources_of_versions = root.each_version(
+            _read_sources, output.stage_folder, output.name, ordered_digests
+        )
+        for digest, sources in zip(ordered_digests, sources_of_versions, strict=True):
+            yield _ExaminedVersion(digest, output, sources)
 
 
 def _made_from(
@@ -508,7 +502,8 @@ def _made_from(
         next_versions: list[str] = []
         for digest, version in version_by_digest.items():
             is_new = digest not in reached
-            is_made_from_reached = not reached.isdisjoint(version.parents)
+            sources_of_version = version.sources.parents | version.sources.references
+            is_made_from_reached = not reached.isdisjoint(sources_of_version)
             if is_new and is_made_from_reached:
                 next_versions.append(digest)
         if not next_versions:
@@ -517,59 +512,26 @@ def _made_from(
         reached.update(next_versions)
 
 
-def _knows_shards(root: OutputRoot, dataset_folder: Path, parents: set[str]) -> bool:
-    """Return whether it is still known from which shards (pieces of text) an old dataset was made.
-
-    If so, it is known whether the dataset has documents to be erased. A dataset does not name its
-    shards itself: its manifest, a file that describes it, only names the list of raw files. A list
-    of shards exists as well, but an old one may have been deleted:
-
-        81aa…    list of raw files    is in the manifest of the dataset
-        55d0…    list of shards       is not in the manifest; was made from the same raw files
-
-    Args:
-        root: The output folder of the project.
-        dataset_folder: Folder of the dataset.
-        parents: What `_parents` found for the dataset: these two, or only {"81aa…"} if the list of
-            shards was deleted.
-    """
-    digests_in_manifest: set[str] = set()
-    manifest = root.manifest_at(dataset_folder)
-    if manifest is not None:
-        digests_in_manifest.update(manifest.recipe["parents"].values())  # {"81aa…"}
-
-    # The list of shards is the only one of the parents that is not in the manifest.
-    list_of_shards = parents - digests_in_manifest  # {"55d0…"}, or empty
-    return len(list_of_shards) > 0
-
-
-def _parents(root: OutputRoot, folder: Path) -> set[str]:
-    """Read from what a build of an output was made, to find out if it has documents to be erased.
-
-    Every build is a version, and is named by a digest. What it was made from is named in two
-    places:
-
-        in its manifest, a JSON file     a view (selection of documents) was made from dataset 3f9c…
-        in other files                   dataset 3f9c… was joined from shards (pieces of tokenized
-                                         text), which are named in the list 55d0…
+def _read_sources(root: OutputRoot, folder: Path) -> _Sources:
+    """Read what a version of an output was made from.
 
     Args:
         root: The output folder of the project.
         folder: Folder of the version.
 
     Returns:
-        Digests of these other versions. There is none for a shard, which is made from raw text
-        alone, and for a version that is still being written, which has no manifest yet.
+        Digests of other versions. There is none for a shard (a tokenized piece of text), which is
+        made from raw text alone, and for a version that is still being written.
     """
     manifest = root.manifest_at(folder)
     if manifest is None or manifest.stage == SHARDS:
-        return set()
-    parents = set(manifest.recipe["parents"].values())
+        return _Sources()
+    parents = frozenset(manifest.recipe["parents"].values())
 
     stage = stage_of(manifest.stage, manifest.name)  # the code that makes outputs of its kind
-    if stage is not None:  # None: a kind that this version of nanoset does not have
-        parents.update(stage.references(root, manifest))
-    return parents
+    if stage is None:  # a kind that this version of nanoset does not have
+        return _Sources(parents)
+    return _Sources(parents, frozenset(stage.references(root, manifest)))
 
 
 def version_path(manifest: Manifest) -> str:

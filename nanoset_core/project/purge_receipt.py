@@ -59,14 +59,8 @@ class PurgeReceipt:
     def write_unfinished(self, plan: PurgePlan, day: str) -> PurgeRecord:
         """Write down what a purge is about to erase, before it begins.
 
-        A purge erases documents from all outputs, and leaves a receipt, a JSON file that lists what
-        was erased. Until everything is erased, the receipt has a dot in front of its name:
-
-            .5e8f….json    written now
-            5e8f….json     written at the end
-
         If the purge is interrupted and run again, the files that it has deleted are not found any
-        more. But the receipt lists them.
+        more. But this receipt, a JSON file, lists them. At the end, the final receipt replaces it.
 
         Args:
             plan: The documents and files to erase.
@@ -78,39 +72,34 @@ class PurgeReceipt:
         """
         earlier = self._earlier_record(day)
         all_documents = _each_document_once([*earlier.documents, *_documents_of(plan)])
-        all_files = {**earlier.erased, **_files_by_path(plan)}
+        all_files = {**earlier.erased, **_files_by_path(plan)}  # with their sizes and checksums
         record = replace(earlier, documents=all_documents, erased=all_files)
         write_small_file(self._outputs.access, self._unfinished_path, dump(record))
         return record
 
     def _earlier_record(self, day: str) -> PurgeRecord:
-        """Return what the receipt of earlier purges says, to which this purge adds its part.
+        """Return the content of the receipt so far, to which this purge adds what it erases.
 
-        A purge erases documents from all outputs, and leaves a receipt, a JSON file. Purges of the
-        same document ids have the same receipt. There are three cases:
-
-            .5e8f….json exists    a purge was interrupted, and this one resumes it
-            5e8f….json exists     an earlier purge of the same ids ended, and a new one begins
-            neither exists        there was none
+        All purges of the same documents write to one receipt, a JSON file.
 
         Args:
             day: Date of this purge, for a new receipt.
 
         Returns:
-            The content of the receipt. Its field `existing` lists all versions (builds) of outputs
-            that existed when the purge began, so that it can be seen at the end which are new.
+            The content. Its field `existing` lists the versions (builds) of outputs that existed
+            when the purge began. By it, the purge knows at its end which versions are new.
         """
         interrupted = self._read(self._unfinished_path)
         if interrupted is not None:
-            # It lists what existed when the interrupted purge began. That purge may have built new
-            # versions since, so do not list again.
+            # This purge resumes an interrupted one, so what existed at the start of that one
+            # counts.
             return interrupted
 
-        completed = self._read(self.path)
-        if completed is None:
-            completed = PurgeRecord(day, self._ids, self._corpora)
+        record = self._read(self.path)  # of an earlier purge, which has ended
+        if record is None:
+            record = PurgeRecord(day, self._ids, self._corpora)
         existing_digests = tuple(self._existing_digests())
-        return replace(completed, existing=existing_digests)
+        return replace(record, existing=existing_digests)
 
     def complete(self, unfinished: PurgeRecord, plan: PurgePlan) -> None:
         """Write the final receipt of a purge, after all documents were erased.
@@ -147,11 +136,8 @@ class PurgeReceipt:
     def _read(self, path: Path) -> PurgeRecord | None:
         """Read a receipt, the JSON file in which a purge lists which documents and files it erased.
 
-        A purge removes documents from all outputs. For the same documents, there may be two files:
-        `.5e8f….json`, written when it begins, and `5e8f….json`, written when it ends.
-
         Args:
-            path: Path of one of these files.
+            path: Path of the file.
 
         Returns:
             The content; None if there is no such file.
@@ -217,11 +203,11 @@ def _each_document_once(documents: Iterable[ErasedDocument]) -> tuple[ErasedDocu
 def _new_versions(
     outputs: OutputRoot, digests_before: Collection[str]
 ) -> dict[str, Mapping[str, Any]]:
-    """Return what was built during a purge, which erases documents and builds everything anew.
+    """Return the versions (builds) of outputs that exist now, but did not exist before.
 
     Args:
         outputs: The output folder of the project.
-        digests_before: What existed before: digests that name the versions (builds) of outputs.
+        digests_before: Digests that name the versions which existed before.
 
     Returns:
         Folder of each new version → its files, each with its size and checksum, such as

@@ -58,26 +58,26 @@ def check_requested_corpora(config: ProjectConfig, known: Collection[str]) -> No
 
 
 def _mentions(config: ProjectConfig) -> Iterator[_Mention]:
-    """Yield every place in the settings that names a text collection (corpus). For example:
+    """Yield every place in the settings that names a text collection (corpus).
 
-        corpora:
-          web: {text_key: body}     the key "corpora", corpus "web"
-        nanosets:
-          pretrain: {blend: code}   the key "nanosets.pretrain", corpus "code"
+    For example, `corpora: {web: …}` names the corpus `web`, and so does `blend: web` in the section
+    "nanosets.pretrain".
 
     Args:
         config: The settings of nanoset.yaml.
+
+    Yields:
+        The section, and the name of the corpus.
     """
     for corpus in config.corpora:
         yield _Mention("corpora", corpus)
 
-    # There are many ways to request an output, but all of them say what it is made from. So look at
-    # each output instead: a nanoset with `blend: code` is made from the dataset of `code`.
+    # Many other keys request an output that is made from a corpus. Instead of looking at each of
+    # these keys, ask every requested output what it is made from.
     for node in requested_nodes(config):
         for input_node in node.inputs(config).values():
             if input_node.is_of_corpus:
-                key_in_yaml = node.key.requested_at
-                yield _Mention(key_in_yaml, corpus=input_node.key.subject)
+                yield _Mention(node.key.requested_at, corpus=input_node.key.subject)
 
 
 def _shared_name(config: ProjectConfig, name: str) -> ConfigError:
@@ -104,11 +104,7 @@ def _unknown_corpus(
 ) -> ConfigError:
     """Return the error that the settings name a text collection (corpus) that cannot be read.
 
-    A corpus is a folder of raw text. There are two cases:
-
-        the folder exists, but has no text     "this corpus has no text that could be read"
-        there is no such folder                "this corpus is not in the raw folder"; and if the
-                                               name is similar to another: "did you mean web?"
+    A corpus is a folder of raw text. It may exist without text, or not exist at all.
 
     Args:
         config: The settings.
@@ -124,12 +120,12 @@ def _unknown_corpus(
             "this corpus has no text that could be read", where=where, found=existing, remedy=remedy
         )
 
-    # Where a corpus is named, a view (a selection of documents) may often be, too. So the user may
-    # have meant one of these.
-    similar_names = [*known, *config.derived]
+    # The user may have misspelt a name. Selections of documents (views) are named at the same
+    # places as corpora, so look for a similar name among both.
+    possible_names = [*known, *config.derived]
     return ConfigError(
         "this corpus is not in the raw folder",
         where=where,
         found=existing,
-        remedy=remedy_for_name(mention.corpus, similar_names, remedy),
+        remedy=remedy_for_name(mention.corpus, possible_names, remedy),
     )

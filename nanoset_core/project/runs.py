@@ -146,18 +146,13 @@ def divide_into_runs(
 def _is_made_before(
     node: Node, run: Hashable, run_by_node: Mapping[Node, Hashable], runs_in_sequence: bool
 ) -> bool:
-    """Return whether an output will exist when a step that is made from it begins.
+    """Return whether an output will exist when a step of a build needs it.
 
-    A build is divided into runs, such as one for each text collection, and a run takes several
-    steps, one after another. For example, a step of the run "web" makes a dataset from shards
-    (tokenized text). The shards may be made
-
-        by an earlier step of the same run    they will exist
-        by a step of another run              they will exist if runs are executed in sequence
-        by no step                            they will not exist
+    A build consists of runs, such as one for each text collection, and a run takes several steps,
+    one after another.
 
     Args:
-        node: The output that is needed, such as the shards.
+        node: The output that is needed.
         run: Key of the run that needs it, such as "web".
         run_by_node: The outputs that earlier steps make → key of the run that makes each.
         runs_in_sequence: Whether each run ends before the next one begins. Otherwise, runs are

@@ -95,31 +95,29 @@ class ProjectConfig(WrittenConfig):
         return self.corpora.get(corpus, CorpusSpec())
 
     def trains_on(self, corpus: str) -> bool:
-        """Return whether the settings let a model learn from a collection of texts (corpus).
+        """Return whether a model is trained on a collection of texts (corpus), by these settings.
 
-        If so, `nanoset status` mentions files in it whose names say that they are for validation. A
-        trainer may read the corpus itself, a view (a selection of its documents), or packs (its
-        documents, joined to longer samples):
+        It may be trained on the corpus itself, or on a selection of its documents:
 
             blend: {web: 1.0}                       it is trained on web
-            blend: {best-web: 1.0}                  also on web, if best-web is a view of web
+            blend: {best-web: 1.0}                  also on web, if best-web selects from web
             blend_per_split: {valid: web, …}        not on web, if train reads something else
-            pbin: [web]                             it is trained on web: a .pbin file has all of it
 
         Args:
             corpus: Name of the corpus, such as web.
         """
-        # The datasets that have text of this corpus: its own, and its views and packs. A view may
-        # be made from another view; `base_of` follows them down to the corpus.
+        # All datasets with text of this corpus: its own, and those that are made from it. A
+        # selection may be made from another one; `base_of` returns the corpus that both are made
+        # from.
         names = {corpus}
         for name in self.derived:
             if base_of(self.derived, name) == corpus:
                 names.add(name)  # {"web", "best-web"}
 
-        # Is one of them in the list of those that a trainer reads to the end, as a .pbin file?
+        # Some trainers read a dataset from start to end, without a mixture.
         if not names.isdisjoint(self._datasets_read_completely()):
             return True
-        # A nanoset may use a dataset only for validation, which is not training.
+        # Others read a mixture of datasets, a nanoset. It may use a dataset only for validation.
         for nanoset in self.nanosets.values():
             if any(nanoset.trains_on(name) for name in names):
                 return True
@@ -201,12 +199,9 @@ class ProjectConfig(WrittenConfig):
 
     @property
     def tokenizer_file(self) -> TokenizerPath:
-        """The tokenizer on this machine: the path of its file, or several files and settings.
+        """The tokenizer on this machine: its path, or its path with further files and settings.
 
-        For most tokenizers, the path is enough. Others have a second file with merges (which parts
-        of words are joined to tokens), or a pattern by which text is split into words:
-
-            tokenizer: {path: gemma/tokenizer.json}              a Path
+            tokenizer: {path: gemma/tokenizer.json}              a `Path`
             tokenizer: {path: vocab.json, merges: merges.txt}    a `TokenizerFile` with both paths
 
         Files in a bucket are downloaded first.
@@ -215,7 +210,7 @@ class ProjectConfig(WrittenConfig):
         merges_path: Path | None = None
         if spec.merges is not None:
             merges_path = self._tokenizer_path(spec.merges, "merges")
-        as_written = TokenizerFile(
+        written_tokenizer = TokenizerFile(
             path=self._tokenizer_path(spec.path, "path"),
             merges=merges_path,
             pattern=spec.pattern,
@@ -224,11 +219,10 @@ class ProjectConfig(WrittenConfig):
             vocab_size=spec.vocab_size,
             legacy=spec.legacy,
         )
-        tokenizer = as_source(as_written)  # if the path is a folder, this finds the file in it
-        needs_more_than_path = bool(tokenizer.settings)
-        if needs_more_than_path:
-            return tokenizer
-        return tokenizer.path
+        # If the path is that of a folder, this finds the file in it.
+        tokenizer = as_source(written_tokenizer)
+        # For most tokenizers, the path says everything.
+        return tokenizer if tokenizer.settings else tokenizer.path
 
     def _tokenizer_path(self, location: str, key: str) -> Path:
         """Return the path on this machine of a tokenizer's file, which may have to be downloaded.
@@ -255,26 +249,19 @@ class ProjectConfig(WrittenConfig):
         return replace(self, storage=replace(self.storage, mirror=str(folder)))
 
     def for_worker(self, folder: Path) -> ProjectConfig:
-        """Return the settings with which a worker of a cluster can do a task of this project.
+        """Return these settings for a worker of a cluster, which may not see this machine's files.
 
-        The settings name files on the machine that sent the task, which the worker may not see. For
-        the tokenizer, there are two cases:
-
-            its path is /home/ann/tokenizer.json     a copy was sent with the task. The settings
-                                                     name it now, such as /tmp/copies/tokenizer.json
-            its path is s3://models/gemma            it is in a bucket: the worker downloads it
-
-        Other files, such as outputs in a bucket, are downloaded into the folder of the copies.
+        Copies of the files were sent with the task. The tokenizer's path becomes that of its copy.
 
         Args:
-            folder: The worker's folder for copies of files.
+            folder: The worker's folder with the copies. It also gets what the worker downloads from
+                a bucket.
         """
         worker_config = self.with_copies_in(folder)
         is_in_bucket = is_remote(self.tokenizer.path)
         if is_in_bucket:
             return worker_config  # the worker downloads the tokenizer itself
 
-        # `worker_config` knows the folder with copies. Look up the copy of the tokenizer in it.
         copy = as_source(local_tokenizer(worker_config.tokenizer_file))
         merges_path: str | None = None  # a second file, which some tokenizers have
         if copy.merges is not None:
@@ -421,27 +408,24 @@ def _empty_config_error(file: Path) -> ConfigError:
 
 
 def _expand_nanosets(parsed: WrittenConfig, file: Path) -> ExpandedNanosets:
-    """Replace two shorthands in the settings by what they stand for.
+    """Replace two shorthands in the settings of trainings by what they stand for.
 
-    A nanoset is what a training reads: a mixture of text collections (corpora) such as `web`. A
-    view is a selection of documents.
-
-    1. The mixture may divide a corpus by the values of a column, such as the language. That stands
-       for a view for each value: one with the English documents of `web`, one with the German ones.
-    2. `scales: [0.1, 0.01]` asks for smaller variants of the nanoset, for experiments. That stands
-       for two further nanosets, of views with 10 % and 1 % of the documents.
+    1. A training may read a text collection by the values of a column, such as the language. That
+       stands for a view (a selection of documents) for each value.
+    2. `scales: [0.1, 0.01]` asks for smaller variants of a training, for experiments. That stands
+       for two further trainings, on views with 10 % and 1 % of the documents.
 
     Args:
         parsed: The settings. Each value in them is valid on its own.
         file: Path of the nanoset.yaml, for errors.
 
     Returns:
-        All nanosets and views, also those that the user wrote; or errors.
+        All trainings (nanosets) and views, also those that the user wrote; or errors.
     """
-    without_columns = expand_value_groups(parsed.nanosets, parsed.views, file)
-    if without_columns.errors:
-        return without_columns
-    return expand_scales(without_columns.nanosets, without_columns.views, file)
+    with_views = expand_value_groups(parsed.nanosets, parsed.views, file)
+    if with_views.errors:
+        return with_views
+    return expand_scales(with_views.nanosets, with_views.views, file)
 
 
 def _errors_of_packs(config: ProjectConfig) -> list[ConfigError]:
@@ -456,27 +440,23 @@ def _errors_of_packs(config: ProjectConfig) -> list[ConfigError]:
 
 
 def resolve(written: WrittenConfig) -> ProjectConfig:
-    """Return the settings of a nanoset.yaml in a simpler form, without its shorthands.
+    """Replace the shorthands in the settings of a nanoset.yaml, so that no other code knows them.
 
-    A nanoset is what a training reads. Two shorthands are replaced, so that no other code has to
-    know them:
-
-        nanoset `run` with two phases             two nanosets, run-phase-1 and run-phase-2
-        nanoset `chat` with `packing: …`          a dataset of packs, which `chat` reads. Packs are
-                                                  samples of whole documents, while other samples
-                                                  are cut from one long text
+    For example, the training `run` with two phases becomes two trainings, run-phase-1 and
+    run-phase-2.
 
     Args:
         written: The settings. They were checked, and follow all rules.
 
     Raises:
-        ConfigError: A file that the settings name is not what it should be, or the packs need a
+        ConfigError: A file that the settings name is not what it should be, or a shorthand needs a
             name that is taken.
     """
-    nanosets = resolve_nanosets(written.nanosets, written.file)
+    nanosets = resolve_nanosets(written.nanosets, written.file)  # replaces phases
+    # A training with the key `packing` reads packs (samples of whole documents), which it does not
+    # have to define: add them to the settings.
     resolved = resolve_packing(written.file, nanosets, written.webdatasets, written.packs)
 
-    # All other settings stay as they are.
     values = {key.name: getattr(written, key.name) for key in fields(written)}
     values["nanosets"] = resolved.nanosets
     values["webdatasets"] = resolved.webdatasets

@@ -119,9 +119,8 @@ def project_status(project: Project) -> Iterator[StatusRow]:
         corpus   web         stale       1 file added (c.jsonl)
         nanoset  pretrain    missing     not built yet
 
-    Outputs that are shown together are a row: a corpus (a collection of texts) has a list of its
-    files, tokenized pieces, and a dataset. A nanoset is a mixture of corpora for training. A row is
-    yielded as soon as it is known.
+    A row may show several outputs: a corpus (a collection of texts) has a list of its files,
+    tokens, and a dataset. A row is yielded as soon as it is known.
 
     Args:
         project: The project, whose settings and folder of raw text request the outputs.
@@ -148,77 +147,70 @@ def project_status(project: Project) -> Iterator[StatusRow]:
 
 
 def _rows_of_requests(project: Project, corpora: Sequence[str]) -> Iterator[StatusRow]:
-    """Yield what `nanoset status` shows of each requested output, after a look at the raw files.
-
-    A corpus is a collection of texts. If a file was added to it, its dataset is out of date, and so
-    is everything that is made from the dataset. So the files of each corpus are looked at first.
+    """Yield the rows of `nanoset status` on all requested outputs, after a look at the raw files.
 
     Args:
         project: The project.
-        corpora: Names of the corpora, whether they have text or not.
+        corpora: Names of the text collections, whether they have text or not.
 
     Yields:
-        The rows of corpora, and then those of outputs that are made from corpora.
+        The rows of text collections, and then those of outputs that are made from them.
     """
-    # The graph knows which output is made from which. The survey tells it which files each corpus
-    # has now. Then it knows what every output should be made from.
+    # The graph says what each output should be made from. It does not know the raw files yet: the
+    # survey looks at those of each collection, and adds them to the graph.
     graph = Graph(project, known={}, corpora=corpora)
     survey = CorpusSurvey(graph)
 
-    # For some outputs, tables are read to find out whether a build would fail. That must not take
-    # long: the rows may read PLANNED_BYTES together, and each takes its share from this budget.
+    # A row also says whether a build would fail. For that, tables may have to be read. The budget
+    # limits how many bytes are read for all rows together, so that this stays quick.
     planning_budget = ReadingBudget(PLANNED_BYTES)
-    for nodes in graph.rows():
+    for nodes in graph.rows():  # the outputs that are shown in one row
+        findings = CorpusFindings()  # nothing, if the row is not that of a text collection
         corpus = _corpus_of(nodes)
         if corpus is not None:
             findings = survey.look_at(corpus)
-        else:
-            findings = CorpusFindings()  # empty: this row has no raw files
         yield status_row(graph, nodes, planning_budget, findings)
 
 
 def graph_status(graph: Graph, unread_entries: Mapping[str, str]) -> Iterator[StatusRow]:
-    """Yield what `nanoset status` would show, at the end of a build.
-
-    A build has just looked at all raw files, so this does not look for changes again. What it found
-    is in the graph.
+    """Yield the rows of `nanoset status` at the end of a build, without reading raw files again.
 
     Args:
-        graph: The project's outputs, with what each should be made from.
-        unread_entries: What the folder of raw text contains in addition to the collections of
-            texts, and why it is not read, such as {"notes.txt": "a file, not a folder"}.
+        graph: The outputs of the project, with what each should be made from, as the build has
+            found it.
+        unread_entries: What the folder of raw text contains in addition to text collections, and
+            why it is not read, such as {"notes.txt": "a file, not a folder"}.
 
     Yields:
-        A row for each of these entries, such as "notes.txt: a file, not a folder", and then the
-        rows of the outputs.
+        A row for each of these entries, and then the rows of the outputs.
     """
     yield from _rows_of_unread_folders(unread_entries)
 
-    # A row also says if the next build would fail. Suppose that a selection of 1,000 documents is
-    # requested: to know whether there are so many, the table of all documents is read. That must
-    # not take long, so all rows together may read PLANNED_BYTES.
+    # A row also says whether the next build would fail. For that, tables may have to be read. The
+    # budget limits how many bytes are read for all rows together, so that this stays quick.
     planning_budget = ReadingBudget(PLANNED_BYTES)
-    for nodes in graph.rows():
-        notices = _notices_after_build(graph, _corpus_of(nodes))  # such as on files not read
+    for nodes in graph.rows():  # the outputs that are shown in one row
+        notices = _notices_after_build(graph, _corpus_of(nodes))
         yield status_row(graph, nodes, planning_budget, CorpusFindings(notices=notices))
 
 
 def _notices_after_build(graph: Graph, corpus: str | None) -> tuple[Notice, ...]:
-    """Return what users should know about the files of a collection of texts, after a build.
+    """Return what users should know about the files of a text collection, after a build.
 
-    For example, that a file has an ending which is not read. This is only in addition to the result
-    of the build, so no error is raised if the files cannot be listed any more.
+    For example, that a file has an ending which is not read.
 
     Args:
         graph: The project's outputs.
-        corpus: Name of the collection; None if a row of `nanoset status` is that of another output.
+        corpus: Name of the collection; None for outputs of no collection, about which nothing is
+            returned.
     """
     if corpus is None:
         return ()
+    project = graph.project_of(inventory_node(corpus))
     try:
-        return tuple(corpus_notices(graph.project_of(inventory_node(corpus)), corpus))
+        return tuple(corpus_notices(project, corpus))
     except (NanosetError, OSError):
-        return ()
+        return ()  # the files cannot be listed any more, which is no reason to fail after a build
 
 
 def _rows_of_unread_folders(unread_entries: Mapping[str, str]) -> Iterator[StatusRow]:
@@ -232,20 +224,20 @@ def _rows_of_unread_folders(unread_entries: Mapping[str, str]) -> Iterator[Statu
 
 
 def _corpus_of(nodes: Sequence[Node]) -> str | None:
-    """Return the text collection (corpus) that a row of `nanoset status` is about, if any.
-
-    Each row shows outputs that are made in sequence:
-
-        list of the files of web, its shards (tokens), its dataset    "web"
-        index and blend of a training                                 None
-
-    Only the outputs of a corpus begin with a list of files, the inventory.
+    """Return the text collection (corpus) whose outputs a row of `nanoset status` shows, if any.
 
     Args:
-        nodes: The outputs of the row.
+        nodes: The outputs that are shown in the row, such as the list of the files of `web`, its
+            tokens and its dataset.
+
+    Returns:
+        Such as "web"; None for a row of other outputs, such as those of a training.
     """
-    corpus = nodes[0].key.subject
-    return corpus if inventory_node(corpus) in nodes else None
+    name = nodes[0].key.subject  # what the first output of the row belongs to
+    # Each corpus has a list of its files, the inventory. If it is in the row, `name` is a corpus.
+    if inventory_node(name) in nodes:
+        return name
+    return None
 
 
 def _with_work(row: StatusRow, work: Work) -> StatusRow:
@@ -453,20 +445,15 @@ def _first_refusal(graph: Graph, nodes: Sequence[Node], planning: ReadingBudget)
 
 
 def _reasons_of_row(graph: Graph, nodes: Sequence[Node]) -> list[str]:
-    """Return why some outputs are not up to date, without what only follows from other reasons.
+    """Return why some outputs are not up to date, without reasons that follow from others.
 
-    For example, a file was added to a text collection. Its outputs are made from each other:
+    For example, a file was added to a text collection:
 
-        list of files     "1 file added (c.jsonl)"              returned: the original reason
-        shards (tokens)   "files changed since it was built"    left out: follows from the 1st
-        dataset           "shards changed"                      left out: follows from the 2nd
+        list of files    "1 file added (c.jsonl)"    returned
+        dataset          "list of files changed"     left out: it follows from the first one
 
-    An output may also be written in parts. Then the parts that are not written yet are not listed
-    one by one, but counted:
-
-        group 200 of tar files    "it is not written yet"
-        …                         …
-        group 999 of tar files    "it is not written yet"    returned: "200 of 1,000 groups written"
+    A large output may be written in parts. Those that are not written yet are counted instead:
+    "200 of 1,000 groups written".
 
     Args:
         graph: The project's outputs, with what each should be made from.
@@ -475,52 +462,42 @@ def _reasons_of_row(graph: Graph, nodes: Sequence[Node]) -> list[str]:
     Returns:
         The reasons, each once; none if all outputs are up to date.
     """
-    # Find all reasons, by output; which outputs are parts; and whether these can be written now.
-    all_reasons = _find_reasons_to_rebuild(graph, nodes)
-    if not all_reasons.reasons_by_node:
+    reasons_by_node = _stale_outputs(graph, nodes)
+    if not reasons_by_node:
         return []
-    texts = []
-    for node, reasons in all_reasons.reasons_by_node.items():
-        for reason in reasons:
-            if all_reasons.is_original(node, reason):
-                texts.append(reason.text)
+    parts = [node for node in nodes if isinstance(node.stage, InParts)]
+    # If the parts have to wait for something else, only the reasons of that are shown.
+    can_write_parts = _inputs_are_current(graph, parts, reasons_by_node)
 
-    # Count the parts that are written, unless they have to wait for something else: groups of tar
-    # files for their plan, which says which text gets into which group.
-    has_parts = len(all_reasons.parts) > 0
-    if has_parts and all_reasons.can_write_parts:
-        texts.append(all_reasons.part_count())
+    texts: list[str] = []
+    for node, reasons in reasons_by_node.items():
+        if not isinstance(node.stage, InParts):
+            original = _original_reasons(graph, node, reasons_by_node)
+        elif can_write_parts:
+            original = [reason for reason in reasons if reason != InParts.NOT_WRITTEN]
+        else:
+            original = []
+        texts += [reason.text for reason in original]
+    if parts and can_write_parts:
+        texts.append(_part_count(parts, reasons_by_node))
     return list(dict.fromkeys(texts))  # each once, in their order
 
 
-def _find_reasons_to_rebuild(graph: Graph, nodes: Sequence[Node]) -> _ReasonsToRebuild:
-    """Find out which of some outputs have to be rebuilt, why, and whether all can be written now.
-
-    Large outputs are written in parts. For example, a webdataset (tar files with texts) has a plan,
-    which says which texts each tar file gets, and then 1,000 groups of tar files, each of which is
-    a part. The groups are made from the plan, so they cannot be written before it:
-
-                    after a change of the seed     after an interruption
-        plan        "seed: 7 → 8"                  up to date
-        group 0     "it is not written yet"        up to date
-        group 1     "it is not written yet"        "it is not written yet"
-        …
-        result      `can_write_parts` is False     `can_write_parts` is True
+def _inputs_are_current(
+    graph: Graph, nodes: Iterable[Node], reasons_by_node: Mapping[Node, object]
+) -> bool:
+    """Return whether everything that some outputs are made from is up to date.
 
     Args:
-        graph: The project's outputs, with what each is made from.
-        nodes: The outputs to look at, such as this plan and these groups.
+        graph: Says what each output is made from.
+        nodes: The outputs.
+        reasons_by_node: All outputs that are not up to date.
     """
-    reasons_by_node = _stale_outputs(graph, nodes)
-    parts = [node for node in nodes if isinstance(node.stage, InParts)]  # the groups, if any
-
-    inputs_of_parts: set[Node] = set()  # what the groups are made from: the plan
-    for part in parts:
-        inputs_of_parts.update(graph.inputs(part).values())
-    inputs_to_rebuild = inputs_of_parts & reasons_by_node.keys()
-    return _ReasonsToRebuild(
-        graph, reasons_by_node, parts, can_write_parts=len(inputs_to_rebuild) == 0
-    )
+    for node in nodes:
+        for input_node in graph.inputs(node).values():
+            if input_node in reasons_by_node:
+                return False
+    return True
 
 
 def _stale_outputs(graph: Graph, nodes: Sequence[Node]) -> dict[Node, Sequence[Reason]]:
@@ -549,58 +526,42 @@ def _stale_outputs(graph: Graph, nodes: Sequence[Node]) -> dict[Node, Sequence[R
     return reasons_by_node
 
 
-@dataclass(frozen=True, slots=True)
-class _ReasonsToRebuild:
-    """Which outputs of a row of `nanoset status` have to be rebuilt, and why."""
+def _original_reasons(
+    graph: Graph, node: Node, reasons_by_node: Mapping[Node, Sequence[Reason]]
+) -> list[Reason]:
+    """Return why an output is not up to date, without reasons that follow from those of its inputs.
 
-    graph: Graph
-    reasons_by_node: Mapping[Node, Sequence[Reason]]
-    """Each output that has to be rebuilt → the reasons, at least one."""
-    parts: Sequence[Node]
-    """The parts of an output that is written in parts, such as groups of tars, whether they have to
-    be rebuilt or not.
+    For example, the dataset of a text collection may have these reasons:
+
+        "dtype: uint16 → int32"      a setting was changed: returned
+        "list of files changed"      left out if the list is not up to date either: then the list
+                                     has a reason of its own, which is shown
+
+    Args:
+        graph: Says what the output is made from.
+        node: The output, which is not up to date.
+        reasons_by_node: All outputs that are not up to date, with their reasons.
     """
-    can_write_parts: bool
-    """Whether everything that the parts are made from is up to date."""
+    inputs = graph.inputs(node)  # such as {"list of files": …}
+    original = []
+    for reason in reasons_by_node[node]:
+        # None for a reason such as a changed setting, which concerns no input
+        changed_input = None if reason.input is None else inputs.get(reason.input)
+        if changed_input not in reasons_by_node:
+            original.append(reason)
+    return original
 
-    def is_original(self, node: Node, reason: Reason) -> bool:
-        """Return whether a reason is worth showing, because it does not follow from another one.
 
-        For example, a file was added to a text collection, and a setting (dtype) was changed. The
-        dataset has two reasons then:
+def _part_count(parts: Sequence[Node], reasons_by_node: Mapping[Node, object]) -> str:
+    """Return how many parts of an output are written, such as "200 of 1,000 groups written".
 
-            list of files       "1 file added (c.jsonl)"    True
-            shards (tokens)     "files changed since …"     False: the list is to be rebuilt, too
-            dataset             "shards changed"            False: so are the shards
-            dataset             "dtype: uint16 → int32"     True
-
-        The parts of a large output, such as its 1,000 groups of tar files, have other rules:
-
-            the plan of the groups has to be rebuilt    False: the plan has the original reason
-            otherwise, "it is not written yet"          False: the caller shows how many are written
-            otherwise, a group is damaged               True
-
-        Args:
-            node: An output that is not up to date.
-            reason: One of the reasons.
-        """
-        is_part = isinstance(node.stage, InParts)  # such as a group of tar files
-        if is_part:
-            # If the parts cannot be written yet, nothing of them is shown.
-            return self.can_write_parts and reason != InParts.NOT_WRITTEN
-
-        # A reason such as "shards changed" names an input, "shards". It follows from the reasons of
-        # this input if the input has to be rebuilt, too.
-        if reason.input is None:
-            return True  # such as "dtype: uint16 → int32"
-        changed_input = self.graph.inputs(node).get(reason.input)
-        return changed_input not in self.reasons_by_node
-
-    def part_count(self) -> str:
-        """Return how many parts are written, such as "200 of 1,000 groups written"."""
-        stale_parts = self.reasons_by_node.keys() & set(self.parts)
-        n_written = len(self.parts) - len(stale_parts)
-        return f"{n_written:,} of {len(self.parts):,} {_parts_name(self.parts[0])} written"
+    Args:
+        parts: All parts of the output.
+        reasons_by_node: All outputs that are not up to date.
+    """
+    n_missing = sum(part in reasons_by_node for part in parts)
+    n_written = len(parts) - n_missing
+    return f"{n_written:,} of {len(parts):,} {_parts_name(parts[0])} written"
 
 
 def _parts_name(node: Node) -> str:

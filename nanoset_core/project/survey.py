@@ -22,7 +22,7 @@ from nanoset_core.stages.inventory.corpora import corpus_folder, list_contents
 from nanoset_core.stages.inventory.make import fingerprint_memory, inventory_recipe, pieces_by_file
 from nanoset_core.stages.inventory.notices import corpus_notices
 from nanoset_core.stages.inventory.stage import INVENTORY
-from nanoset_core.stages.stage import Node, ReadingBudget
+from nanoset_core.stages.stage import ReadingBudget
 from nanoset_core.text.contents import Contents
 from nanoset_core.text.fingerprints import fingerprint, is_known_unread
 from nanoset_core.text.listing import FileStat
@@ -90,25 +90,20 @@ class CorpusSurvey:
     def look_at(self, corpus: str) -> CorpusFindings:
         """Find out whether the files of a text collection have changed since the last build.
 
-        The last build has stored an inventory, a list of the files with a hash of each. This
-        compares the files with it, without reading most of them. What it finds out is added to the
-        graph, which knows what every output is made from:
-
-            files                  added to the graph                what follows for the outputs
-            are as in the list     the list is right as it is        they may be up to date
-            one was added          "1 file added (c.jsonl)"          they are out of date
-            cannot be read         the error                         they cannot be built
+        The last build has stored a list of the files, with a hash of each. The files are compared
+        with it, without reading most of them. The result is added to the graph of all outputs, so
+        that it shows which of these are out of date.
 
         Args:
-            corpus: Name of the corpus.
+            corpus: Name of the collection.
 
         Returns:
             Notices on the files, such as that one is not read; or why they cannot be read.
         """
-        node = inventory_node(corpus)  # the inventory, as an output in the graph
-        stored_version = self._graph.current(node)  # what the last build stored, if any
+        node = inventory_node(corpus)  # the list, which is an output of the project
+        stored_version = self._graph.current(node)
         try:
-            contents = self._text_of(corpus)
+            contents = self._text_of(corpus)  # the files as they are now
             stored_inventory = _intact_manifest(stored_version)  # None if missing or damaged
             comparison = self._compare_files(corpus, contents, stored_inventory)
         except (NanosetError, OSError) as error:
@@ -116,41 +111,12 @@ class CorpusSurvey:
             self._graph.set_reason(node, failure)
             return CorpusFindings(failure)
 
-        self._update_graph(node, stored_version, comparison)
-        notices = corpus_notices(self._graph.project_of(node), corpus, contents)
-        return CorpusFindings(notices=tuple(notices))
-
-    def _update_graph(
-        self, node: Node, stored_version: CurrentVersion, comparison: _Comparison
-    ) -> None:
-        """Tell the graph of all outputs what was found out about the files of a text collection.
-
-        Each build stores an inventory, a list of these files with their digests. There are four
-        cases:
-
-            the stored list describes the files           no reason to build
-            there is no stored list, or it is damaged     "not built yet"
-            files have changed                            "1 file added (c.jsonl)"
-            nothing of this: an older version of          "the inventory's format changed"
-            nanoset wrote the list in another way
-
-        Args:
-            node: The inventory, which is an output of the project.
-            stored_version: What is stored of it, and what is wrong with that.
-            comparison: How the files differ from it.
-        """
         if comparison.recipe is not None:  # None: too much would have to be read to know it
             self._graph.set_recipe(node, comparison.recipe)
-
-        if comparison.agrees_with(_intact_manifest(stored_version)):
-            return
-        if stored_version.problem:
-            reason = stored_version.problem
-        elif comparison.changes:
-            reason = comparison.changes
-        else:
-            reason = "the inventory's format changed"
-        self._graph.set_reason(node, reason)
+        if not comparison.agrees_with(stored_inventory):
+            self._graph.set_reason(node, _reason_to_list_again(stored_version, comparison))
+        notices = corpus_notices(self._graph.project_of(node), corpus, contents)
+        return CorpusFindings(notices=tuple(notices))
 
     def _text_of(self, corpus: str) -> Contents:
         """List the files of a text collection (corpus), and check that there is any text.
@@ -250,31 +216,26 @@ class CorpusSurvey:
         return pieces_by_path
 
     def _read_pieces(self, corpus: str, files: Sequence[FileStat]) -> dict[str, list[Piece]]:
-        """Read files of a text collection (corpus) to find their digests, if they are small enough.
+        """Read some files of a text collection to find their digests, unless they are too large.
 
-        `nanoset status` reads READ_BYTES (8 MiB) at most. If these files are larger together, none
-        of them is read: if only some were, the command would report the others as changed. For
-        example:
-
-            a.jsonl and b.jsonl, 3 MiB each     both are read, so 2 MiB are left for other corpora
-            a.jsonl and b.jsonl, 5 MiB each     neither is read
+        `nanoset status` has to be quick, so it reads 8 MiB (READ_BYTES) of all collections
+        together. Either all of these files are read, or none. If only some were, the others would
+        seem to have changed.
 
         Args:
-            corpus: Name of the corpus.
+            corpus: Name of the collection.
             files: The files.
 
         Returns:
-            Path of each file → its pieces. A large file has several, each with a digest. The result
+            Path of each file → its pieces, each with a digest. A large file has several. The result
             is empty if the files are too large.
         """
         folder = self._graph.project.config.corpus_folder(corpus)
-        # In a bucket, the digests may be known without reading: the service has a checksum of each
-        # file, its ETag, and the user may set `storage.fingerprint: etag`.
-        bytes_to_read = 0
-        if not is_known_unread(folder):
-            bytes_to_read = sum(stat.size for stat in files)
+        bytes_to_read = sum(stat.size for stat in files)
+        if is_known_unread(folder):
+            bytes_to_read = 0  # the files are in a bucket, which has stored checksums of them
 
-        # Take these bytes from the budget of 8 MiB. If not so many are left, none is taken.
+        # This returns False, and takes nothing from the budget, if not so many bytes are left.
         is_small_enough = self._budget.spend(bytes_to_read)
         if not is_small_enough:
             return {}
@@ -284,6 +245,21 @@ class CorpusSurvey:
 def _intact_manifest(version: CurrentVersion) -> Manifest | None:
     """Return the manifest of a current version; None if there is none, or it is damaged."""
     return version.manifest if version.problem is None else None
+
+
+def _reason_to_list_again(stored_version: CurrentVersion, comparison: _Comparison) -> str:
+    """Return why the stored list of a text collection's files has to be made again.
+
+    Args:
+        stored_version: The list that the last build has stored, and what is wrong with it.
+        comparison: How the files differ from the list.
+    """
+    if stored_version.problem:
+        return stored_version.problem  # such as "not built yet"
+    if comparison.changes:
+        return comparison.changes  # such as "1 file added (c.jsonl)"
+    # The files are the same, but an older version of nanoset wrote the list.
+    return "the inventory's format changed"
 
 
 def _has_present_format(inventory: Manifest) -> bool:
@@ -300,15 +276,11 @@ def _describe_changes(
 
         1 file added (c.jsonl); 2 files changed (a.jsonl, b.jsonl)
 
-    A large file is divided into pieces, each with a digest. A file has changed if its pieces differ
-    from those that the last build recorded.
-
     Args:
-        present: Path of each file → its pieces; None if the file would have to be read to know
-            them.
+        present: Path of each file → its pieces, each with a digest; None if the file would have to
+            be read to know them.
         recorded: Path of each file in the last build → its pieces.
-        same_size: Files that were written again, but have the size that they had. If their pieces
-            are not known, they may be unchanged.
+        same_size: Files that were written again, but have the size that they had.
 
     Returns:
         The description; empty if nothing differs.
@@ -323,7 +295,7 @@ def _describe_changes(
         if path not in recorded:
             paths_by_change[_ADDED].append(path)
         elif pieces is None and path in same_size:
-            paths_by_change[_UNREAD].append(path)
+            paths_by_change[_UNREAD].append(path)  # it may be unchanged
         elif pieces != recorded[path]:
             paths_by_change[_CHANGED].append(path)
     clauses = [_describe_files(paths, change) for change, paths in paths_by_change.items() if paths]
@@ -344,26 +316,17 @@ def _has_recorded_size(stat: FileStat, recorded: Mapping[str, list[Piece]]) -> b
 def _recipe_of_file_list(
     corpus: str, pieces_by_path: Mapping[str, list[Piece] | None]
 ) -> Recipe | None:
-    """Return the recipe of a list of files: one hash of all names and bytes, if these are known.
+    """Return what identifies the present files of a text collection: one hash of all of them.
 
-    Each build stores a list of the files of a text collection (corpus), with this recipe. If the
-    files have another recipe now, some have changed, and a build has work to do.
-
-    The hash is computed from the hashes of all files, which are known if the files were read since
-    they were written. A large file has several, for pieces of it. For example:
-
-        a.jsonl    bytes 0 to 900: 3f9c…
-        b.jsonl    bytes 0 to 5,000: 81aa…, bytes 5,000 to 8,000: c04d…
-        c.jsonl    None: it was written since it was last read
-
-    With c.jsonl, there is no recipe. Without it, the recipe has a hash of the three pieces.
+    If it differs from that of the last build, a build has work to do.
 
     Args:
-        corpus: Name of the corpus.
-        pieces_by_path: Path of each file → its pieces with their hashes, or None.
+        corpus: Name of the collection.
+        pieces_by_path: Path of each file → its pieces with their hashes; None for a file that was
+            not read since it was written.
 
     Returns:
-        The recipe; None if the hashes of any file are not known.
+        The hash, as the recipe of a list of the files; None if the hash of any file is not known.
     """
     all_pieces: list[Piece] = []
     for pieces in pieces_by_path.values():
@@ -411,11 +374,11 @@ def survey_project(project: Project, corpora: Iterable[str]) -> ProjectSurvey:
         collections that cannot be read.
     """
     names = tuple(corpora)
-    graph = Graph(project, known={}, corpora=names)
+    graph = Graph(project, known={}, corpora=names)  # all outputs; it does not know the files yet
     survey = CorpusSurvey(graph)
     failures: dict[str, str] = {}
     for corpus in names:
-        findings = survey.look_at(corpus)
+        findings = survey.look_at(corpus)  # also adds what it has found to the graph
         if findings.failure is not None:
             failures[corpus] = findings.failure
     return ProjectSurvey(graph, failures)

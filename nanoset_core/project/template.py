@@ -111,38 +111,31 @@ def _section_lines(
 
 
 def _key_lines(hint: Any, key: str, value: Any) -> Iterator[str]:
-    """Yield the lines of one key of a nanoset.yaml. There are three kinds of keys:
-
-        raw: raw               a value
-
-        tokenizer:             a section: {"path": "gemma"}
-          path: gemma
-
-        nanosets:              a section for each name that the user chooses:
-          pretrain:            {"pretrain": {"seed": 1}}
-            seed: 1
+    """Yield the lines of one key of a nanoset.yaml, which is a file of settings.
 
     Args:
-        hint: The declared type of the key, which decides the kind.
+        hint: The declared type of the key, which says whether it has a section of inner keys.
         key: The key.
-        value: Its value: plain, or a dict as above.
+        value: Its value: plain, or a dict with the inner keys.
     """
-    # The keys of a section are the fields of a dataclass. `inner_sections` finds the dataclass in
-    # the declared type, and returns it with a suffix:
-    #     type of the key               dataclass, suffix
-    #     str                           none                      (the first kind)
-    #     Tokenizer                     Tokenizer, ""             (the second kind)
-    #     Mapping[str, Nanoset]         Nanoset, ".<name>"        (the third kind)
+    # The keys of a section are the fields of a dataclass, which is a part of the declared type.
     inner_section = next(inner_sections(hint), None)
     if inner_section is None:
-        yield f"{key}: {_in_yaml(value)}"
+        yield f"{key}: {_in_yaml(value)}"  # raw: raw
         return
 
     section, suffix = inner_section
     yield f"{key}:"
     if suffix == "":
+        # The type is the dataclass itself. The section is directly below the key:
+        #     tokenizer:
+        #       path: gemma
         yield from _section_lines(section, value, indent="  ")
-    else:  # value is such as {"pretrain": {"seed": 1}}
+    else:
+        # The type is a mapping of names to the dataclass. There is a section below each name:
+        #     nanosets:
+        #       pretrain:
+        #         seed: 1
         for name, settings in value.items():
             yield f"  {_in_yaml(name)}:"
             yield from _section_lines(section, settings, indent="    ")

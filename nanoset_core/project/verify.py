@@ -40,7 +40,7 @@ from nanoset_core.stages.stage import (
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The outputs of one row of `nanoset status`, verified together; it pickles."""
+    """The outputs of one row of `nanoset status`, verified together; it pickles, for workers."""
 
     name: str
     """What it is called in `--select`: web, web/columns, pretrain/train, pretrain/handoff, …"""
@@ -52,6 +52,18 @@ class Target:
     It has numbers because stages are compared by identity, which they would lose if they were
     pickled.
     """
+
+    @staticmethod
+    def of(name: str, project: Project, nodes: Iterable[Node]) -> Target:
+        """Return a target with some outputs.
+
+        Args:
+            name: What it is called in `--select`.
+            project: The project.
+            nodes: The outputs.
+        """
+        outputs = [(stages().index(node.stage), node.key) for node in nodes]
+        return Target(name, project, tuple(outputs))
 
     @property
     def nodes(self) -> list[Node]:
@@ -66,20 +78,20 @@ class Target:
     def verify(self, *, deep: bool, run: Run = run_here) -> Report:
         """Check outputs that belong together, and return one report on what is wrong with them.
 
-        For example, for a collection of texts (a corpus), this checks the list of its files, its
-        tokenized pieces, and the dataset that these were joined to. Each of them has a report. They
-        are combined to one, named `corpora/web`.
+        For example, those of a text collection are the list of its files, its tokens, and its
+        dataset.
 
         Args:
             deep: Whether to read every byte. Otherwise, sizes and samples are checked.
-            run: What to do with large checks, which are divided into parts: do them now, or note
-                them so that other machines do them.
+            run: What to do with checks that take long: do them now, or note them for other
+                machines.
         """
         reports: list[Report] = []
         for node in self.nodes:  # a node is one output; its stage is the code that made it
             report = node.stage.verify(self.project, node.key, deep=deep, run=run)
             reports.append(report)
-            # If an output was never built, nothing was made from it: one error is enough.
+            # The next outputs are made from this one. If it was never built, they were not either,
+            # and one error is enough.
             if not report.passed and self._is_missing(node):
                 break
 
@@ -101,55 +113,52 @@ class Target:
 
             pretrain/train       the name
             pretrain             the first part of the name
-            pre*                 a pattern for this part
-            */train              a pattern for the name
-
-        A pattern may also have the folder of the outputs, as in web/packed.
+            pretrain/nanosets    the first part, and the folder of the outputs
+            pre*                 a pattern for one of these
 
         Args:
             pattern: The pattern, with `*` for any text.
         """
-        subject = self.name.partition("/")[0]
-        name_by_folder = f"{subject}/{self.nodes[-1].stage.layout.folder}"
-        names = (self.name, subject, name_by_folder)
+        first_part = self.name.partition("/")[0]
+        last_node = self.nodes[-1]  # the others are made for this one
+        folder = last_node.stage.layout.folder
+        names = (self.name, first_part, f"{first_part}/{folder}")
         return any(fnmatchcase(name, pattern) for name in names)
 
 
 def _row_label(nodes: Sequence[Node]) -> str:
-    """Return the name of a report on several outputs that belong together. For example:
+    """Return the name of a report on several outputs that belong together.
 
-        the files, tokenized pieces and dataset of a text collection     corpora/web
-        the outputs of the training data of a mixture of texts           nanosets/pretrain/train
+    It looks like a path: "corpora/web" for the outputs of the text collection `web`, and
+    "nanosets/pretrain/train" for those of a training.
 
     Args:
         nodes: The outputs, in the order in which they are made from each other.
     """
     last_node = nodes[-1]
-    row = last_node.row  # its parts are such as "nanoset", "pretrain" and "train"
     if isinstance(last_node.stage, CorpusStage):
-        folder = "corpora"  # these outputs are in several folders: shards, datasets …
+        folder = "corpora"  # there is no such folder: each of these outputs is in another one
     else:
         folder = last_node.stage.layout.folder  # such as nanosets
-    label = f"{folder}/{row.subject}"
+    row = last_node.row  # what `nanoset status` shows of these outputs
+    label = f"{folder}/{row.subject}"  # such as nanosets/pretrain
     if row.part:
-        label = f"{label}/{row.part}"
+        label = f"{label}/{row.part}"  # nanosets/pretrain/train
     return label
 
 
 def _target_name(node: Node) -> str:
-    """Return the name by which users select outputs, as in `nanoset verify --select web`.
+    """Return the name by which users select an output, as in `nanoset verify --select web`.
 
-        a text collection (corpus)          web
-        a webdataset                        shuffled
-        the columns of a corpus             web/columns
-        a view (selection) of a corpus      english/view
-        a part of a nanoset (a mixture)     pretrain/train
+        web               a text collection (corpus), or a set of tars (webdataset)
+        web/columns       the columns of this collection
+        pretrain/train    the training data of a mixture of texts (nanoset)
 
     Args:
-        node: The output. If several outputs have the same name, it is the last that is made.
+        node: The output.
     """
     subject, _, _ = node.name.partition("/")  # "pretrain" of pretrain/train/blend
-    kind = node.row.kind
+    kind = node.row.kind  # the kind that `nanoset status` shows, such as "corpus"
     if kind in ("corpus", "webdataset"):
         return subject
     if kind == "nanoset":
@@ -188,36 +197,23 @@ def targets(project: Project, select: Sequence[str] = ()) -> list[Target]:
 
 
 def _all_targets(project: Project) -> list[Target]:
-    """Return everything that `nanoset verify` can check, as targets: what users see as one thing.
-
-    For example, these are one target, named `web`, and are checked together:
-
-        the list of files of the text collection `web`
-        its shards, which are the tokenized pieces of the text
-        its dataset, which is all shards joined
-
-    Targets are sent to workers on other machines, and are pickled for this. The code that makes
-    and checks an output (its stage) cannot be pickled. So a target has the number of each stage in
-    the list of all stages, which each machine has.
+    """Return everything that `nanoset verify` can check, grouped as `nanoset status` shows it.
 
     Args:
         project: The project, whose nanoset.yaml and folder of raw text request the outputs.
+
+    Returns:
+        Groups of outputs, called targets, such as the list of files, the tokens and the dataset of
+        the text collection `web`.
     """
-    # The graph of all outputs. A row of it is the outputs that are shown together. Their contents
-    # do not matter here, so nothing needs to be known of the raw files.
-    graph = Graph(project, known={}, corpora=corpus_names(project))
+    graph = Graph(project, known={}, corpora=corpus_names(project))  # all outputs
     quiet_project = replace(project, progress=SILENT)  # a check shows no progress
     all_targets: list[Target] = []
     for row in graph.rows():
         # Some outputs are only parts of another one in the row, which is checked as a whole.
         whole_outputs = [node for node in row if not isinstance(node.stage, InParts)]
         name = _target_name(whole_outputs[-1])
-
-        outputs = []
-        for node in whole_outputs:
-            stage_number = stages().index(node.stage)
-            outputs.append((stage_number, node.key))
-        all_targets.append(Target(name, quiet_project, tuple(outputs)))
+        all_targets.append(Target.of(name, quiet_project, whole_outputs))
     return all_targets
 
 
@@ -422,10 +418,9 @@ def _parts_of_checks(partial_reports: Iterable[_PartialReport]) -> list[_PartOfC
 
 
 def _verify_without_parts(executor: Executor, chosen: Sequence[Target]) -> list[_PartialReport]:
-    """Check outputs on the workers of a cluster, except for large checks.
+    """Check outputs on the workers of a cluster, except for checks that take long.
 
-    Large checks, such as comparing all tokens, are left out: they are divided into parts later, so
-    that many workers share them.
+    Those are only noted. Later, each is divided into parts, so that many workers share it.
 
     Args:
         executor: Runs tasks on the workers.
@@ -434,54 +429,50 @@ def _verify_without_parts(executor: Executor, chosen: Sequence[Target]) -> list[
     Returns:
         For each target, in their order, the report so far, and the checks that it still lacks.
     """
-    report_by_number: dict[int, _PartialReport] = {}
+    report_by_number: dict[int, _PartialReport] = {}  # number of the target → report
     numbers_for_workers: list[int] = []
     for number, target in enumerate(chosen):
         if target.is_bound_to_machine:
-            # Its files contain paths of this machine, which workers may not see. So check it here,
-            # completely.
+            # Its files contain paths of this machine, which workers may not see. Check all of it
+            # here.
             complete_report = target.verify(deep=True)
             report_by_number[number] = _PartialReport(complete_report, deferred_checks=[])
         else:
             numbers_for_workers.append(number)
 
-    # Workers check the others. Their results come in any order.
+    # The workers check the others. Task 0 is the first of these, and so on. Results come in any
+    # order.
     tasks = [chosen[number] for number in numbers_for_workers]
     for task_number, partial in executor.run(_verify_target_without_parts, tasks):
-        target_number = numbers_for_workers[task_number]
-        report_by_number[target_number] = partial
+        number = numbers_for_workers[task_number]
+        report_by_number[number] = partial
     return [report_by_number[number] for number in range(len(chosen))]
 
 
 def _verify_target_without_parts(target: Target) -> _PartialReport:
-    """Check outputs on a worker of a cluster, but only note the large checks, for other workers.
+    """Check outputs on a worker of a cluster, but only note the checks that take long.
 
-    Most checks of an output are quick. One such as comparing all tokens of a dataset might take
-    hours, but can be divided into parts, which several workers do later. So here:
-
-        small checks    are done: their findings are in the report
-        large checks    are not done: they are returned in a list
+    Several workers do these later, such as comparing all tokens of a dataset.
 
     Args:
         target: Some outputs that belong together.
 
     Returns:
-        The report so far, and the list.
+        The report so far, and the checks that it still lacks.
     """
-    deferred_checks: list[_DeferredCheck] = []
+    noted_checks: list[_DeferredCheck] = []
 
-    def note_check(report: Report, check: DividedCheck) -> None:
-        """Note a large check, instead of doing it."""
-        if check.project is not None:
-            # Another worker will do the check, perhaps with its files in other folders. So do not
-            # send it the project with the paths of this worker, but the original one.
-            check = replace(check, project=target.project)
-        deferred_checks.append(_DeferredCheck(report.output, check))
+    def note(report: Report, check: DividedCheck) -> None:
+        """Note a check that takes long, instead of doing it."""
+        noted_checks.append(_DeferredCheck(report.output, check))
 
-    # Each worker may have copies of files, so it needs a project with its own paths, which
-    # `in_task` yields. `run=note_check` says what to do with a large check; by default, `verify`
-    # does it.
+    # A worker may have its own copies of files. `in_task` yields the project with their paths.
     with target.project.in_task() as project_of_worker:
         target_of_worker = replace(target, project=project_of_worker)
-        report = target_of_worker.verify(deep=True, run=note_check)
-    return _PartialReport(report, deferred_checks)
+        report = target_of_worker.verify(deep=True, run=note)
+
+    # Other workers will do the noted checks. So these must not have the paths of this worker.
+    for noted in noted_checks:
+        if noted.check.project is not None:
+            noted.check = replace(noted.check, project=target.project)
+    return _PartialReport(report, noted_checks)

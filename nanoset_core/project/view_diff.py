@@ -125,13 +125,6 @@ def diff_views(project: Project, old: Manifest, new: Manifest, show: int) -> Vie
     """Compare two builds of a view: which documents the new one gained and lost.
 
     A view is a selection of the documents of a dataset, and may have several copies of a document.
-    For example:
-
-        document            A    B    C
-        copies in the old   0    1    2
-        copies in the new   1    1    0
-        increase            1    0   -2     one copy was gained, and two were lost
-
     This takes some 100 bytes of memory for each document.
 
     Args:
@@ -143,61 +136,32 @@ def diff_views(project: Project, old: Manifest, new: Manifest, show: int) -> Vie
     Raises:
         MissingError: The dataset that a build was chosen from, or a part of it, was deleted.
     """
-    # To recognise a document in both builds, compare its number in the dataset, or, if the dataset
-    # was rebuilt between them, its id.
+    # A document is recognised by its number in the dataset, or, if the dataset was rebuilt between
+    # the builds, by its id.
     is_same_dataset = old.recipe["parents"]["dataset"] == new.recipe["parents"]["dataset"]
     before = _documents_of(project, old, by_number=is_same_dataset)
     after = _documents_of(project, new, by_number=is_same_dataset)
 
-    # Give numbers to the documents of both builds together: 0 to A, 1 to B and 2 to C.
-    numbers_before, numbers_after = _common_numbers(before.keys, after.keys)  # [1, 2], [0, 1]
-    more_copies = _increases(numbers_before, before.copies, numbers_after, after.copies)
-    more_tokens = _increases(numbers_before, before.tokens, numbers_after, after.tokens)
+    # Number the documents of both builds together. For example, three documents A, B and C:
+    rows_before, rows_after = _common_numbers(before.keys, after.keys)  # [1, 2] (B, C), [0, 1]
+    # How many more copies of A, B and C has the new build? (n_different_documents,) [1, 0, -2]
+    more_copies = _increases(rows_before, before.copies, rows_after, after.copies)
+    more_tokens = _increases(rows_before, before.tokens, rows_after, after.tokens)
 
-    # What the old build has more of was lost.
-    gained = _changes(project, after, numbers_after, more_copies, more_tokens, show)
-    lost = _changes(project, before, numbers_before, -more_copies, -more_tokens, show)
+    is_gained = more_copies[rows_after] > 0  # (n_after,) A, and not B
+    gained = DocumentChanges(
+        documents=_sum_of_positive(more_copies),
+        tokens=_sum_of_positive(more_tokens),
+        first=_first_origins(project, after, is_gained, show),
+    )
+    is_lost = more_copies[rows_before] < 0  # (n_before,) C, and not B
+    lost = DocumentChanges(
+        documents=_sum_of_positive(-more_copies),
+        tokens=_sum_of_positive(-more_tokens),
+        first=_first_origins(project, before, is_lost, show),
+    )
     settings = setting_differences(_settings(old), _settings(new))
     return ViewDiff(old=old, new=new, settings=settings, gained=gained, lost=lost)
-
-
-def _changes(
-    project: Project,
-    documents: _ViewDocuments,
-    numbers: NDArray[np.int64],
-    more_copies: NDArray[np.int64],
-    more_tokens: NDArray[np.int64],
-    show: int,
-) -> DocumentChanges:
-    """Return which documents one build of a view has more copies of than another build of it.
-
-    A view is a selection of documents, and may have several copies of one. All documents of both
-    builds are numbered. The caller has compared the copies of each:
-
-        number of the document              0     1     2     3
-        copies in this build                0     3     2     2
-        copies in the other build           2     2     2     0
-        `more_copies` in this build        -2     1     0     2
-
-    So this build has gained 3 copies: one of document 1, and two of document 3. It has the
-    documents `numbers` = [1, 2, 3]. Of these, 1 and 3 are shown, with the file and line they are
-    in.
-
-    Args:
-        project: The project, for the files and lines of documents.
-        documents: The documents of this build.
-        numbers: The number of each of them, shape (n_documents,).
-        more_copies: The last row of the table, shape (n_numbers,).
-        more_tokens: How many tokens these copies have, shape (n_numbers,).
-        show: How many documents to return with file and line.
-    """
-    # Look up `more_copies` of each document of this build: [1, 0, 2].
-    has_more_copies = more_copies[numbers] > 0  # (n_documents,) [True, False, True]
-    return DocumentChanges(
-        documents=_sum_of_positive(more_copies),  # 1 + 2
-        tokens=_sum_of_positive(more_tokens),
-        first=_first_origins(project, documents, has_more_copies, show),
-    )
 
 
 def _common_numbers(
@@ -296,40 +260,32 @@ def _settings(view: Manifest) -> dict[str, Any]:
 def _documents_of(project: Project, view: Manifest, *, by_number: bool) -> _ViewDocuments:
     """Read which documents a view has, with the copies and tokens of each, and a key for each.
 
-    A view is a selection of the documents of a dataset. It stores their numbers in the dataset, and
-    may repeat some. For example, it stores [4, 7, 4]:
-
-        document    4     7
-        copies      2     1
-        tokens      60    12      (one copy of document 4 has 30 tokens)
-
-    The key of a document serves to recognise it in another build of the view. If both builds are
-    selections of the same dataset, the number is enough. If not, the numbers mean different
-    documents. Then the key is a hash of the document's id.
+    A view is a selection of the documents of a dataset, and may repeat some. By its key, a document
+    is recognised in another build of the view.
 
     Args:
         project: The project, whose output folder has the dataset.
         view: The manifest of the view, which describes it.
-        by_number: Whether the key is the number.
+        by_number: Whether the key is the number of the document in the dataset. Otherwise it is a
+            hash of the document's id.
 
     Returns:
         The documents, ascending by their numbers in the dataset.
     """
+    # Read the numbers of the documents, shape (n_stored,): [4, 7, 4]
     selection = dataset_of(project.outputs, view)
     n_stored = len(selection.sequences)
     chunks = [np.empty(0, np.int64), *selection.documents_in(0, n_stored)]
-    stored_numbers = np.concatenate(chunks)  # (n_stored,) [4, 7, 4]
-    # The numbers, each once, ascending; and how often each occurs. Both (n_documents,):
-    # [4, 7] and [2, 1]
+    stored_numbers = np.concatenate(chunks)
+    # Each number once, and how often it occurs, shape (n_documents,): [4, 7] and [2, 1]
     documents, copies = np.unique(stored_numbers, return_counts=True)
 
-    # Look up the tokens of each document in the dataset, which is that of a whole text collection.
-    # Its arrays have an entry for each of its documents, by number.
+    # The dataset has a list of the lengths of all of its documents.
     dataset = selection.corpus
     lengths_in_dataset = _document_lengths(dataset.sequences)  # (n_documents_in_dataset,)
-    tokens = copies * lengths_in_dataset[documents]  # (n_documents,) [60, 12]
+    tokens = copies * lengths_in_dataset[documents]  # (n_documents,) tokens of all copies
 
-    keys: NDArray[Any] = documents  # (n_documents,) [4, 7]
+    keys: NDArray[Any] = documents  # (n_documents,)
     if not by_number:
         hashes_in_dataset = _document_hashes(project, dataset.name, dataset.manifest)
         keys = hashes_in_dataset[documents]

@@ -316,20 +316,19 @@ class WrittenConfig(Section):
     def _is_root_inside_raw(self, raw_folder: Path | RemoteFolder, root_folder: Path) -> bool:
         """Return whether the outputs would be in the folder of raw text, and be read as text.
 
-            raw: text            root: text/out           yes
-            raw: s3://b/text     root: s3://b/text-2      no
-
         Args:
             raw_folder: The folder of raw text.
             root_folder: The folder of outputs, if they are on a disk.
         """
-        if is_here(raw_folder) and not is_remote(self.root):
+        is_raw_on_disk = is_here(raw_folder)
+        is_root_on_disk = not is_remote(self.root)
+        if is_raw_on_disk and is_root_on_disk:
             return root_folder == raw_folder or raw_folder in root_folder.parents
 
-        # Compare URLs as text, with a slash at the end: s3://b/text-2 is not inside s3://b/text.
-        raw_prefix = self.raw.rstrip("/") + "/"
-        root_prefix = self.root.rstrip("/") + "/"
-        return root_prefix.startswith(raw_prefix)
+        # Compare URLs. The slash at the end shows that s3://b/text-2 is not inside s3://b/text.
+        raw_url = self.raw.rstrip("/") + "/"
+        root_url = self.root.rstrip("/") + "/"
+        return root_url.startswith(raw_url)
 
     def _check_location(self, location: str, key: str) -> None:
         """Check that a setting is a path (gemma/tokenizer.json) or a URL (s3://bucket/file).
@@ -374,22 +373,19 @@ class WrittenConfig(Section):
                 )
 
     def _named_things(self) -> Iterator[str]:
-        """Yield everything that gets a name in Dagster, so that no two things get the same one.
+        """Yield what gets a name in Dagster, the program that runs builds.
 
-        Dagster is the program that runs builds and shows the outputs. For example:
-
-            nanosets.pretrain          what a training reads
-            webdatasets.shuffled
-            views.web_views            a job that makes all views (selections) of the texts `web`
+        The caller checks that no two of these have the same name.
 
         Yields:
-            The section of nanoset.yaml, and the name.
+            The section of nanoset.yaml, and the name, such as "webdatasets.shuffled".
         """
         for name, nanoset in self.nanosets.items():
-            # A nanoset with two phases becomes two, nanosets.pretrain-phase-1 and so on.
+            # A training in two phases becomes two: nanosets.pretrain-phase-1 and -2.
             yield from nanoset.resolved_names(f"nanosets.{name}")
         for name in self.webdatasets:
             yield f"webdatasets.{name}"
+        # Of some outputs, only the jobs that make them have names in Dagster.
         yield from self._jobs_of_views_and_packs()
         yield from self._jobs_of_pbin_files()
         for name in self.exports:
@@ -413,12 +409,11 @@ class WrittenConfig(Section):
     def _jobs_of_pbin_files(self) -> Iterator[str]:
         """Yield the name of each job that makes a .pbin file, a file of tokens for some trainers.
 
-        A view is a selection of documents, and packs are documents joined to longer samples. Each
-        of them has a job, such as "pbin.short_packed" for the view `short`. Whole text collections
-        have none: their .pbin files are made together.
+        Only selections of documents (views), and packs of them, have jobs of their own, such as
+        "pbin.short_packed" for the view `short`.
         """
         # The names end with `_packed`, because the key `pbin` was named `packed` in earlier
-        # versions. Both are allowed.
+        # versions. Both keys are allowed.
         for name in (*self.pbin, *self.packed):
             is_view_or_packs = name in self.derived
             if is_view_or_packs:

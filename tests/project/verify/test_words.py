@@ -63,7 +63,7 @@ CASE_BY_COMMAND = {
     ),
     "diff nope": Case(["expected: one of books, code, web"], unexpected="none", exit_code=1),
     "diff 123456789a bcdef": Case(
-        ["expected: the first four digits or more one of books"], unexpected="none", exit_code=1
+        ["expected: four digits or more of one of these: books"], unexpected="none", exit_code=1
     ),
     "explain pretrain train 99999": Case(
         ["expected: 0 to ", "to -1 from the end"], unexpected="expected: -", exit_code=1

@@ -33,7 +33,7 @@ from helpers.sample_project import jsonl, sentences, tree
 from nanoset_core import load_nanoset
 from nanoset_core.errors import StorageError
 from nanoset_core.project import gc as gc_module
-from nanoset_core.project.garbage import Garbage, GarbageCollection
+from nanoset_core.project.garbage import GarbageCollection
 from nanoset_core.project.gc import collect, plan_gc
 from nanoset_core.project.project import Project, names_of
 from nanoset_core.stages.webdataset import make as shuffling
@@ -405,8 +405,7 @@ def test_a_version_that_is_current_is_not_retracted(changed):
 
     # As if it had become current after the collection was planned.
     assert withdraw_output(access, current, "manifest.json", lambda: True) is None
-    version = Garbage(current, "datasets/web", "web", "version", 0)
-    assert gc_module._hide(access, version) is None
+    assert gc_module._hide_version(access, current) is None
 
     assert tree(datasets) == data_before
 
@@ -416,7 +415,7 @@ def test_a_version_that_a_killed_collection_retracted_is_removed_by_the_next_swe
     plan = plan_gc(project)
     old_version = next(item for item in plan.garbage if item.output == "datasets/web")
 
-    (retracted,) = gc_module._hide(project.outputs.access, old_version)
+    (retracted,) = gc_module._hide_version(project.outputs.access, old_version.path)
     assert not old_version.path.exists()
 
     # Its name says which process retracted it: let that be one that has ended.
@@ -430,15 +429,15 @@ def test_a_version_that_a_killed_collection_retracted_is_removed_by_the_next_swe
 
 def test_a_version_that_another_collection_just_removed_is_not_reported(changed, monkeypatch):
     project, _ = changed
-    retract = gc_module._hide
+    retract = gc_module._hide_version
     contested = plan_gc(project).garbage[0]
 
-    def retract_after_another_collection(access, item):
-        if item == contested:
-            retract(access, item)
-        return retract(access, item)
+    def retract_after_another_collection(access, path):
+        if path == contested.path:
+            retract(access, path)
+        return retract(access, path)
 
-    monkeypatch.setattr(gc_module, "_hide", retract_after_another_collection)
+    monkeypatch.setattr(gc_module, "_hide_version", retract_after_another_collection)
     collection = collect(project)
 
     assert not [item for item in collection.left_alone if item.refused]
@@ -454,7 +453,8 @@ def refuse_to_remove(*_: object) -> None:
 def test_a_version_that_cannot_be_retracted_is_reported_by_the_command(changed, monkeypatch):
     _, folder = changed
     data_before = tree(folder / "data")
-    monkeypatch.setattr(gc_module, "_hide", refuse_to_remove)
+    monkeypatch.setattr(gc_module, "_hide_version", refuse_to_remove)
+    monkeypatch.setattr(gc_module, "remove_file", refuse_to_remove)
 
     outcome = invoke_nanoset(["gc", "--yes", "--config", folder / "nanoset.yaml"])
 
@@ -712,7 +712,7 @@ def test_index_files_are_removed_with_their_note_and_others_are_left_alone(chang
     assert names >= set(FILES_WITHOUT_NOTE)
     assert not [name for name in names if name.startswith("0123")]
     (reason, *_) = reasons_to_leave_alone(collection, "pretrain/cache")
-    assert "4 files (8 bytes) that no note of ours lists" in reason
+    assert "4 files (8 bytes) that nanoset may not have written" in reason
 
 
 def test_index_files_that_an_interrupted_collection_left_are_removed(copy):
