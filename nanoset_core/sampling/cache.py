@@ -110,9 +110,9 @@ def member_set(
 def _origin_of_member(member: MemberPlan, config: NanosetConfig) -> dict[str, Any]:
     """Return everything that decides the content of a dataset's index files.
 
-    Index files say in which order a trainer reads the samples of the dataset. This dictionary is
-    stored next to them. If it is different for a later call, for instance because `random_seed` has
-    changed from 1 to 2, the files are outdated, although their names may be the same.
+    It is stored next to the files. If it is different for a later call, for instance because
+    `random_seed` has changed from 1 to 2, the files are outdated, although their names may be the
+    same.
 
     Args:
         member: What is planned for the dataset in one split, such as train.
@@ -122,9 +122,9 @@ def _origin_of_member(member: MemberPlan, config: NanosetConfig) -> dict[str, An
         Such as {"preset": "megatron", "rows": [0, 900], "random_seed": 1, ...}.
     """
     origin: dict[str, Any] = {
-        "preset": config.preset,
-        "idx_sha256": member.idx_sha256,
-        "rows": list(member.rows),
+        "preset": config.preset,  # the trainer
+        "idx_sha256": member.idx_sha256,  # of the dataset's `.idx` file
+        "rows": list(member.rows),  # the documents that the split has
         "tokens": member.tokens,
         "samples_requested": member.samples_requested,
         "sequence_length": config.sequence_length,
@@ -132,10 +132,11 @@ def _origin_of_member(member: MemberPlan, config: NanosetConfig) -> dict[str, An
         "add_extra_token": config.add_extra_token,
         "drop_last_partial": config.drops_last_partial(member.split),
         "shuffle_documents": config.shuffle_documents,
-        "description": member.hash,  # the hash stands for the text of the trainer's description
+        "description": member.hash,  # of the text with which the trainer describes the files
     }
-    is_later_phase = member.order is not None
-    if is_later_phase:
+    has_changed_weights = member.order is not None
+    if has_changed_weights:
+        # A training run that has changed its weights continues in the order that it had before.
         origin["order"] = to_plain(member.order)
         origin["begin"] = member.begin
         # For people who compare the files with those that the trainer builds.
@@ -272,10 +273,10 @@ def cache_dir_of(member: MemberPlan, config: NanosetConfig) -> Path:
     """
     if config.path_to_cache is not None:
         return Path(config.path_to_cache)
-    rules = config.rules
-    folder = rules.folder.format(
+    pattern = config.rules.folder  # "{prefix}/cache/{kind}_indices" for Megatron-LM
+    folder = pattern.format(
         prefix=member.prefix,
-        kind=rules.member_kind,
+        kind=config.rules.member_kind,
         folder=os.path.dirname(member.prefix) or ".",
     )
     return Path(folder)

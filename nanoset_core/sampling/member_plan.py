@@ -101,7 +101,7 @@ class MemberPlanner:
             MissingError, FormatError: The dataset's `.idx` file is missing or damaged.
         """
         part = self.data.part_of(prefix)
-        if not self._is_built(prefix, part):
+        if not self._is_used(prefix, part):
             return None
 
         needed = self._as_trainer_requests(prefix, part, needed)
@@ -132,19 +132,18 @@ class MemberPlanner:
             begin=start if self.is_later_phase else 0,
         )
 
-    def _is_built(self, prefix: str, part: DatasetPart) -> bool:
+    def _is_used(self, prefix: str, part: DatasetPart) -> bool:
         """Return whether the trainer uses a dataset in a split (train, valid or test).
 
-        Nearly always it does. But rounding can leave a split without any document: 0.01 of 20
-        documents are none. Then trainers do different things: some use an empty dataset, some leave
-        it out, and some stop with an error.
+        It nearly always does. But a split can be without any document of it: 0.01 of 20 documents
+        are rounded to none. Then some trainers leave the dataset out.
 
         Args:
             prefix: Path of the dataset without .bin and .idx.
             part: The documents that the split has of it.
 
         Raises:
-            ConfigError: There are none, and the trainer would stop.
+            ConfigError: There are none, and the trainer would stop with an error.
         """
         if not part.is_empty:
             return True
@@ -238,8 +237,7 @@ class MemberPlanner:
     def _epochs_for(self, prefix: str, tokens: int, requested: int | None) -> int:
         """Return how often a dataset must be read to have enough tokens for some samples.
 
-        For example, a sample has 10 tokens and also the first token of the next one. So 150 samples
-        need 150 * 10 + 1 = 1,501 tokens, which are two epochs of 1,000 tokens.
+        For example, samples have 10 tokens. So 150 samples need two epochs of 1,000 tokens.
 
         Args:
             prefix: Path of the dataset without .bin and .idx.
@@ -251,13 +249,12 @@ class MemberPlanner:
         """
         if requested is None:
             return 1
-
         # Samples start `step` (10) tokens apart, and the last one has `overlap` (1) token more.
-        tokens_needed = requested * self.config.step + self.config.overlap
-        if tokens_needed > 0 and tokens == 0:
-            raise self._no_tokens_error(prefix, requested)
+        tokens_needed = requested * self.config.step + self.config.overlap  # 1,501
         if tokens_needed == 0:
             return 1
+        if tokens == 0:
+            raise self._no_tokens_error(prefix, requested)
         if self.rules.one_epoch:
             return 1  # these trainers cut samples from one epoch, and repeat the samples
         return -(-tokens_needed // tokens)  # rounded up

@@ -339,13 +339,9 @@ class _Mixer:
     def _build_corpus(self, settings: MixPart, path: MixPath, max_epochs: float | None) -> _Part:
         """Find the largest fraction of the training samples that a corpus can have.
 
-        A corpus is a collection of texts. Without a limit, all training samples can be from it:
-        the fraction is 1. With a limit, it depends on the corpus's size:
-
-            samples in one epoch of the corpus       100
-            max_epochs                                 2    so at most 200 samples
-            read earlier in this training run         50    so at most 150 more
-            samples that training still reads      1,000    so the fraction is at most 0.15
+        A corpus is a collection of texts. Without a limit, all samples can be from it. For example,
+        a corpus has 100 samples and may be read twice (`max_epochs`), so at most 200 of 1,000
+        samples can be from it: 0.2.
 
         Args:
             settings: The settings of the corpus.
@@ -354,13 +350,12 @@ class _Mixer:
         """
         prefix = self.prefix_by_path[path]  # path of the corpus's dataset, such as "data/books"
         tokens = self.tokens_by_prefix[prefix]
-
-        if max_epochs is None:
-            max_fraction = 1.0
-        else:
-            # A run that changes its mixture midway remembers what it has read of each dataset.
+        max_fraction = 1.0
+        if max_epochs is not None:
             samples_before = 0
-            if prefix in self.config.orders:
+            if (
+                prefix in self.config.orders
+            ):  # the run has read the corpus before it changed its mixture
                 samples_before = self.config.orders[prefix].taken
             max_fraction = self._fraction_of_epochs(tokens, max_epochs, samples_before)
         return _Part(
@@ -373,28 +368,24 @@ class _Mixer:
         )
 
     def _target(self, part: _Part) -> float:
-        """Return the fraction of the training samples that the settings of a part demand.
+        """Return which fraction of the training samples a part gets by its settings alone.
 
-        Such settings of a mixture say how much is read of a corpus, whatever else is in the
-        mixture. There are three cases. In the examples, training takes 100e9 tokens, and books have
-        5e9:
+        There are three cases. In the examples, training takes 100e9 tokens, and books have 5e9:
 
             math: {tokens: 20e9}                                      20e9 / 100e9 = 0.2
             books: {epochs: 2}                                    2 * 5e9 / 100e9 = 0.1
             extra: {mix: {math: {tokens: 20e9}, books: {epochs: 2}}}      0.2 + 0.1 = 0.3
 
         Args:
-            part: A corpus, or a group of corpora. It is of one of these cases.
+            part: A corpus (a collection of texts), or a group of corpora, of one of these cases.
         """
         settings = part.settings
         if settings.tokens is not None:
             return self._fraction_of_tokens(settings.tokens)
         if settings.epochs is not None:
             return self._fraction_of_corpora(part.corpora, settings.epochs)
-
-        # A group whose parts all have targets, which were computed before.
-        targets_of_parts = [child.target for child in part.children if child.target is not None]
-        return plain_sum(targets_of_parts)
+        # The targets of the parts were computed before. Each part of such a group has one.
+        return plain_sum(child.target for child in part.children if child.target is not None)
 
     def _fraction_of_tokens(self, tokens: float) -> float:
         """Return which fraction of the training samples a number of tokens is."""
@@ -442,20 +433,19 @@ class _Mixer:
     def _divide(self, part: _Part, fraction: float) -> list[_Allotment]:
         """Divide the samples of a group among its parts, and so on down to the corpora.
 
-        The amount of samples is given as a fraction of all training samples. For example, the group
-        english has 0.4, and the shares below divide it:
+        For example, english has 0.4 of all training samples:
 
             english: {share: 1, mix: {web: 3, books: {share: 1, mix: {novels: 1, poems: 1}}}}
 
-            part        fraction
+            part        fraction of all training samples
             web         0.3
             books       0.1
             novels      0.05
             poems       0.05
 
         Args:
-            part: The group. Or a corpus, which has no parts: then the result is empty.
-            fraction: Its fraction of all training samples.
+            part: The group: english. For a corpus, which has no parts, the result is empty.
+            fraction: Its fraction of all training samples: 0.4.
 
         Returns:
             The fraction of each part within the group, in the order of the example.
@@ -466,7 +456,7 @@ class _Mixer:
         allotments = []
         for allotment in self._divide_among_children(part, fraction):
             child = allotment.part
-            if allotment.fraction <= _TOLERANCE:
+            if allotment.fraction <= _TOLERANCE:  # 0, except for rounding
                 raise _nothing_left_error(child, part, fraction)
             allotments.append(allotment)
             allotments += self._divide(child, allotment.fraction)
@@ -566,21 +556,17 @@ def _weights_of_corpora(allotments: Sequence[_Allotment]) -> tuple[float, ...]:
 
 
 def _with_target(part: _Part, target: float) -> _Part:
-    """Return a part of a mixture that gets exactly `target`, and neither more nor less.
+    """Return a part of a mixture that gets exactly some fraction of the training samples.
 
-    A part has a target if its settings say how much of it is read, such as `tokens: 20e9`. Before,
-    it could have anything from its smallest to its largest fraction of the training samples:
-
-                 min_fraction    max_fraction
-        before   0               0.3
-        after    0.2             0.2               if the target is 0.2
+    Its settings say so, for example `tokens: 20e9`. So its smallest and its largest fraction become
+    the same number.
 
     Args:
         part: The part, which is a corpus (a collection of texts) or a group of corpora.
-        target: The fraction of the training samples that it is to get.
+        target: The fraction: 0.2.
 
     Raises:
-        InputError: The target is less or more than the part can have.
+        InputError: The part cannot have so little, or so much.
     """
     if not _is_within(target, part.min_fraction, part.max_fraction):
         raise _impossible_mixture(
@@ -634,20 +620,21 @@ def _divide_by_weight(group: _Part, group_fraction: float) -> list[_Allotment]:
 
 
 def _nothing_left_error(part: _Part, group: _Part, group_fraction: float) -> InputError:
-    """Return the error for a part of a mixture that gets no samples.
+    """Return the error for a corpus of a mixture that gets no samples, since others need all.
 
-    For example, "nothing is left for a part of the mixture", where "mix.english.books", found
-    "mix.english has 40% of train". The other parts of english need these 40%.
+    For example, "mix.english.books: nothing is left for a part of the mixture, found: the other
+    parts of mix.english need all of its 40% of train".
 
     Args:
-        part: The part, such as books.
-        group: The group around it, such as english.
+        part: The corpus, or a group of corpora: books.
+        group: The group around it: english.
         group_fraction: The fraction of the training samples that the group has: 0.4.
     """
     return InputError(
         "nothing is left for a part of the mixture",
         where=part.where,
-        found=f"{group.where} has {100 * group_fraction:.4g}% of train",
+        found=f"the other parts of {group.where} need all of its {100 * group_fraction:.4g}% "
+        "of train",
         remedy="lower the others, or leave it out",
     )
 

@@ -196,13 +196,11 @@ class _SplitPlanner:
     def plan(self) -> SplitPlan | None:
         """Decide what the split (train, valid or test) consists of, before it is built.
 
-        There are three cases:
+        Most splits mix several datasets. Then the plan has an entry for each dataset (a *member*),
+        and one for the mixture (the *blend*). For a single dataset, there is no blend.
 
-        - Training reads one dataset. Then the plan is about its samples alone.
-        - It reads several datasets, and takes samples from them in proportion to weights. This is
-          called a *blend*, and the datasets are its *members*. The plan has an entry for each
-          member, and one for the blend.
-        - The split has no share of the data. Then there is no plan.
+        Returns:
+            The plan, or None if the split has no data.
 
         Raises:
             ConfigError: The trainer cannot build the split, or would read wrong samples.
@@ -212,7 +210,6 @@ class _SplitPlanner:
             return None
         prefixes, weights = blend  # paths of the datasets such as "data/web", and their weights
         self._check_blend(prefixes, weights)
-
         if self._is_plain_dataset(prefixes, weights):
             return self._plan_plain_dataset(prefixes[0])
 
@@ -252,27 +249,27 @@ class _SplitPlanner:
         self._check_requested_samples(has_weights=weights is not None)
 
     def _check_requested_samples(self, *, has_weights: bool) -> None:
-        """Check that a number of samples is configured for the split if the trainer needs one.
+        """Check whether a number of samples may be, or must be, requested of the split.
 
-        With weights, training takes, for example, 3/4 of the samples from one dataset and 1/4 from
-        another one. So a trainer has to know how many samples that is in all. On the other hand,
-        some trainers always read valid and test exactly once, and then a number has no effect.
+        Some trainers always read valid and test once, so no number may be requested. With weights,
+        a number must be: 3/4 of the samples are from one dataset and 1/4 from another one, but 3/4
+        of how many?
 
         Args:
             has_weights: Whether the datasets have weights.
 
         Raises:
-            ConfigError: The number is missing, or would have no effect.
+            ConfigError: A number is missing, or there should be none.
         """
         rules = self.rules
         if self.requested is not None and not rules.takes_samples(self.split):
             raise ConfigError(
-                "the split is always one epoch",
+                f"this trainer always reads {self.split} once, so no number can be requested",
                 where=self.where,
                 found=f"{self.requested} samples, preset {rules.name}",
                 expected="None",
             )
-        if has_weights and self.requested is None and rules.needs_samples(self.split):
+        if self.requested is None and has_weights and rules.needs_samples(self.split):
             raise ConfigError(
                 "a blend with weights needs a number of samples",
                 where=self.where,
@@ -468,9 +465,8 @@ class _SplitPlanner:
     def _check_file_names(self, members: Sequence[MemberPlan]) -> None:
         """Check that the index files of different datasets have different names.
 
-        Index files say in which order the samples of a dataset are read. All of them may be in one
-        folder, and some trainers name them after the dataset without its folder. Then `a/web` and
-        `b/web` would both have the file `web_train_indexmap_1000ns_2048sl_1s_doc_idx.npy`.
+        Some trainers name these files after the dataset, without its folder. For example, `a/web`
+        and `b/web` would both have the file `web_train_indexmap_1000ns_2048sl_1s_doc_idx.npy`.
 
         Args:
             members: What is planned for each dataset, with its file names.
@@ -479,10 +475,10 @@ class _SplitPlanner:
             ConfigError: Two datasets have files of the same name.
         """
         if self.config.path_to_cache is None:
-            return  # the files are stored next to their datasets
+            return  # each dataset has a folder of its own for them
         prefix_by_file: dict[str, str] = {}
         for member in members:
-            # All names of a dataset's files have the same start: compare the first ones.
+            # If the first files of two datasets have different names, all of them have.
             file = member.cache_files[0]
             other_prefix = prefix_by_file.setdefault(file, member.prefix)
             if other_prefix != member.prefix:

@@ -107,18 +107,14 @@ def keys_at_ranks(
 ) -> list[np.uint64]:
     """Return which keys would be at some positions if all keys were sorted.
 
-    For example, the key in the middle is the median. There may be billions of keys, too many to
-    sort. So a key is found digit by digit, in several passes. With decimal digits, for the keys 17,
-    35, 38 and 52, and the position 2:
+    There may be billions of keys, too many to sort. So a key is found digit by digit. For example,
+    with decimal digits, the key at position 2 of 17, 35, 38 and 52:
 
-        first digit             1    3    5
-        keys with this digit    1    2    1
-        positions               0    1-2  3       so the key is 3x, and at position 1 of these
-        second digit, of 3x     5    8
-        keys with this digit    1    1
-        positions               0    1            so the key is 38
+        first digit     one key begins with 1, and two with 3: so the key is one of these two, and
+                          it is at position 1 of them
+        second digit    one of them continues with 5, and one with 8: so the key is 38
 
-    The digits that are used here have 16 bits, so a key of 64 bits has four of them.
+    Keys have 64 bits, and digits have 16 bits. So there are four digits.
 
     Args:
         chunks: Function that returns all keys in chunks, in any order. It is called four times.
@@ -127,18 +123,16 @@ def keys_at_ranks(
     Returns:
         The key at each position.
     """
-    # For each position: the digits that are known of its key, and its position among the keys that
-    # begin with these digits.
-    prefixes = [U64(0)] * len(ranks)
-    ranks_in_prefix = list(ranks)
+    prefixes = [U64(0)] * len(ranks)  # the first digits of each key, as far as they are known
+    ranks_in_prefix = list(ranks)  # its position among all keys with these first digits
     for shift in _SHIFTS:
         counts_by_prefix = _counts_by_digit(chunks(), set(prefixes), shift)
         for index, prefix in enumerate(prefixes):
             counts = counts_by_prefix[prefix]  # (65536,) keys with each next digit
-            running_counts = np.cumsum(counts)
+            running_counts = np.cumsum(counts)  # keys with this digit or a smaller one
             # The first digit up to which there are more keys than the position.
             digit = int(np.searchsorted(running_counts, ranks_in_prefix[index], side="right"))
-            n_smaller = int(running_counts[digit] - counts[digit])  # keys with smaller digits
+            n_smaller = int(running_counts[digit] - counts[digit])
             ranks_in_prefix[index] -= n_smaller
             prefixes[index] = (prefix << U64(_DIGIT_BITS)) | U64(digit)  # append the digit
     return prefixes

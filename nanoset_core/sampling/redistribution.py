@@ -301,6 +301,19 @@ class _SamplesByShare:
         n_skipped = max(int(share * self.n_consumed) - 1, 0)
         return n_built - n_skipped
 
+    def epochs_of(self, dataset: MemberPlan, share: float) -> float:
+        """Return how often a training run reads a dataset that has some share, from its start on.
+
+        For example, the dataset has 100 samples. 50 were read before the weights were changed, and
+        200 are prepared now. So it is read 2.5 times.
+
+        Args:
+            dataset: The dataset, with its size, and how many samples were read before.
+            share: Its share of all samples.
+        """
+        n_samples = dataset.taken_before + self.prepared(share)
+        return epochs_needed(n_samples, dataset.tokens, self.config)
+
     def largest_share(self, n_allowed: int) -> float:
         """Return the largest share with which the trainer prepares at most some samples.
 
@@ -367,11 +380,7 @@ class _JointLimit:
         epochs = dict(self.epochs_before)  # for datasets that are not read any more
         for dataset in self.datasets:
             if dataset.prefix in self.limit.copies:  # it has the documents
-                n_prepared = self.samples.prepared(shares[dataset.prefix])
-                n_in_all = dataset.taken_before + n_prepared
-                epochs[dataset.prefix] = epochs_needed(
-                    n_in_all, dataset.tokens, self.samples.config
-                )
+                epochs[dataset.prefix] = self.samples.epochs_of(dataset, shares[dataset.prefix])
         return not self.limit.is_exceeded(epochs)
 
 

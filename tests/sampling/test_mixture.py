@@ -328,7 +328,7 @@ def test_a_mixture_is_stored_with_all_its_keys():
         pytest.param(
             {"g": {"share": 1, "mix": {"a": {"tokens": 1e6}, "c": 1}}, "b": 9},
             "mix.g.c",
-            "mix.g has 62.5%",
+            "mix.g need all of its 62.5%",
             id="a target above its group",
         ),
         pytest.param(
@@ -340,7 +340,7 @@ def test_a_mixture_is_stored_with_all_its_keys():
         pytest.param(
             {"a": {"tokens": 8e5}, "c": {"tokens": 8e5}, "b": 1},
             "mix.b",
-            "has 100",
+            "mix need all of its 100%",
             id="nothing left by targets",
         ),
         pytest.param({"empty": 1, "b": 1}, "mix", "empty", id="a corpus without tokens"),

@@ -326,7 +326,7 @@ REFUSALS = {
         "no sequences", DATASET_A, options={"split": "98,1,1", "preset": "nanotron"}
     ),
     "samples of test, nanotron": Refusal(
-        "always one epoch",
+        "always reads",
         DATASET_A,
         options={"split": "1,1,1", "test_split_samples": 5, "preset": "nanotron"},
     ),
