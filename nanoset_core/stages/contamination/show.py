@@ -36,10 +36,10 @@ def contamination_summary(project: Project, manifest: Manifest) -> Summary:
         project: The project.
         manifest: What is recorded about the search.
     """
-    # The recorded count of contaminated documents includes those that have only boilerplate, which
-    # is text that very many documents contain. Show the count without these.
+    # Some texts, such as a licence, are in very many documents. Such boilerplate is no leak: do not
+    # count documents with nothing else.
     matches = summary_of(manifest)
-    figures = counted(manifest, "documents", "contaminated")
+    figures = counted(manifest, "documents")
     figures["contaminated"] = matches.contaminated
 
     # Also show how many evaluation texts were looked for. Those with very few letters are too short

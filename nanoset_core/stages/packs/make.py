@@ -151,19 +151,20 @@ def plan_counts(lengths: NDArray[Any], rules: PackingRules) -> PlannedPacks:
 
 
 def _cut_if_concatenated(histogram: LengthHistogram, length: int) -> dict[str, int]:
-    """Return how much would be cut without packs, which users see for comparison.
+    """Return how many documents would be cut without packs, which users see for comparison.
 
-    Most trainers concatenate documents, and cut the result into samples of one length. So they cut
-    every document that crosses the end of a sample. For example, documents of 4 and 8 tokens, and
-    samples of 10 tokens: the second document is cut, and 2 of its tokens are in another sample.
+    Most trainers concatenate documents, and cut the result into samples of one length. So a
+    document that crosses the end of a sample is cut. For example, documents of 4 and 8 tokens, and
+    samples of 10 tokens: the second document is cut after its first 6 tokens, and 2 tokens are cut
+    off.
 
     Args:
         histogram: How many documents there are of each length.
         length: Tokens of a sample.
 
     Returns:
-        Expected numbers of documents that are cut, and of tokens that are cut off from their start,
-        such as `{"cut_documents": 812, "cut_tokens": 401337}`.
+        Expected numbers of documents that are cut, and of tokens that are cut off, such as
+        `{"cut_documents": 812, "cut_tokens": 401337}`.
     """
     cut_documents, cut_tokens = histogram.cut_if_concatenated(length)
     return {"cut_documents": cut_documents, "cut_tokens": cut_tokens}
@@ -296,19 +297,17 @@ class PackWriter:
         target_starts = packs.pack_numbers * length + packs.begins
         ranges = _TokenRanges(source_starts, target_starts, lengths=packs.pieces.lengths)
         ranges = ranges.select(np.argsort(source_starts))  # to read the .bin from start to end
-        ranges.copy(source=self._bin_with(ranges), target=pack_tokens)
+        ranges.copy(source=self._bin_tokens(ranges), target=pack_tokens)
 
         # If the .bin is in a bucket, its tokens were downloaded. Do not keep all of them.
         self.dataset.trim_downloads()
         return pack_tokens
 
-    def _bin_with(self, ranges: _TokenRanges) -> NDArray[Any]:
+    def _bin_tokens(self, ranges: _TokenRanges) -> NDArray[Any]:
         """Return an array of all tokens of the dataset, of which the caller reads some ranges.
 
-        For example, the caller reads the tokens 100 to 109 as array[100:110]. If the file of tokens
-        is local, the array is that file, mapped into memory. If the file is in a bucket (cloud
-        storage), only these ranges are downloaded, each to its place. Tokens in between may be
-        zeros then.
+        It is the file of tokens, mapped into memory. If the file is in a bucket (cloud storage),
+        only these ranges are downloaded, and other parts of the array may be zeros.
 
         Args:
             ranges: The ranges that the caller is going to read, in the order of the file.

@@ -119,7 +119,7 @@ class _PackNames:
     def of_corpora(
         self, corpora: Iterable[str], packing: PackingSpec, length: int, where: str
     ) -> tuple[str, ...]:
-        """Return the names of the packs that replace the corpora of one blend.
+        """Return the names of the packs that replace some corpora, such as those of a blend.
 
         Packs are samples of one length, filled with documents of a corpus. For example, "web" and
         "code" are replaced by "web-packs-2048" and "code-packs-2048".
@@ -140,9 +140,10 @@ class _PackNames:
         corpora = tuple(corpora)
         pack_names = tuple(self.of_corpus(corpus, packing, length) for corpus in corpora)
 
-        # The names of the corpora all differ. If two packs have the same name nevertheless, then
-        # the user has named a corpus and its packs, such as "web" and "web-packs-2048".
-        if len(set(pack_names)) < len(pack_names):
+        # The user may have named a corpus and its packs, such as "web" and "web-packs-2048". Then
+        # both have the same name now.
+        has_repetition = len(set(pack_names)) < len(pack_names)
+        if has_repetition:
             raise ConfigError(
                 "a corpus is named as well as its packs",
                 where=where,
@@ -298,10 +299,10 @@ class _PackReader:
         return self.names.of_corpus(corpus, self.packing, self.length)
 
     def with_packs(self, values: Mapping[str, float]) -> FrozenDict[str, float]:
-        """Return the same values for packs that a setting has for corpora.
+        """Replace the names of corpora in a setting by those of their packs, and keep the values.
 
         For example, the weights `{"web": 0.8, "code": 0.2}` become `{"web-packs-2048": 0.8,
-        "code-packs-2048": 0.2}`.
+        "code-packs-2048": 0.2}`. Packs are samples that are filled with documents of a corpus.
 
         Args:
             values: Name of a corpus → its weight or limit.
@@ -313,7 +314,9 @@ class _PackReader:
         return FrozenDict(zip(pack_names, values.values(), strict=True))
 
     def resolve_limits(self, max_epochs: _EpochLimits) -> _EpochLimits:
-        """Put packs in place of corpora in `max_epochs`: how often a corpus may be read.
+        """Replace the names of corpora by those of their packs in `max_epochs`.
+
+        This setting says how often a corpus may be read:
 
             {"web": 4}    the corpus web up to 4 times      → {"web-packs-2048": 4}
             4             every corpus up to 4 times        → 4, unchanged
@@ -644,10 +647,11 @@ def _webdataset_errors(
 
 
 def _tokshuf_error(where: str) -> ConfigError:
-    """Return the error for packs with the preset tokshuf, which needs raw files.
+    """Return the error for a webdataset that asks for packs and for the preset tokshuf.
 
-    This preset cuts each file of raw text into samples. Packs are samples already, which are made
-    from the documents of a corpus.
+    A webdataset is training data in files of samples. The preset tokshuf cuts each file of raw text
+    into samples. Packs are samples already, filled with documents of all files. So both together
+    are impossible.
 
     Args:
         where: The section of nanoset.yaml that combines both.

@@ -77,12 +77,12 @@ class PacksStage(DerivedStage, Advising, Estimated):
         name = self.layout.name_of(key)
         spec = project.config.packs[name]
         options = {
-            "of": spec.of,
-            "length": spec.length,
-            "long": spec.long,
-            "tail": spec.tail,
-            "seed": spec.seed,
-            "pad": pad_id(project),
+            "of": spec.of,  # name of the dataset
+            "length": spec.length,  # tokens of a pack
+            "long": spec.long,  # whether longer documents are cut or truncated
+            "tail": spec.tail,  # what fills the room at the end of a pack
+            "seed": spec.seed,  # decides the order of the packs
+            "pad": pad_id(project),  # the token that is used as padding
         }
         return Recipe(STAGE, name, VERSION, parents, options)
 
@@ -219,9 +219,9 @@ class _PackTask:
         """
         length = self.recipe.options["length"]
         return {
-            "prefix": self.prefix,
-            "corpus": corpus_of(self.dataset),
-            "of": self.recipe.options["of"],
+            "prefix": self.prefix,  # of the names of the files
+            "corpus": corpus_of(self.dataset),  # from which the documents are
+            "of": self.recipe.options["of"],  # the corpus, or a selection of its documents
             "length": length,
             "sequences": counts.packs,  # each pack is stored as a sequence of tokens
             "tokens": counts.packs * length,
@@ -353,18 +353,19 @@ def _planned_manifest(project: Project, task: _PackTask) -> Manifest:
 def _planned_facts(task: _PackTask) -> dict[str, Any]:
     """Return what packs will contain, computed from the lengths of the documents alone.
 
-    For example, `{"packs": 31, "padding": 120, "pieces": None, …}`. With the setting `tail: carry`,
-    documents are cut at the ends of packs. How many depends on the order of the packs, which is not
-    known yet, so these entries are None.
+    For example, `{"packs": 31, "padding": 120, …}`. Packs are samples of one length, filled with
+    documents.
 
     Args:
         task: Which documents are packed, and how.
     """
-    dataset = open_dataset(task.dataset, is_sampled=True)
+    dataset = open_dataset(task.dataset, is_sampled=True)  # only the lengths are read
     lengths = document_lengths(dataset.sequence_lengths, dataset.document_indices)
     planned = plan_counts(lengths, task.rules)
     facts = task.facts(planned.counts)
     if task.rules.tail == "carry":
+        # Documents are cut at the ends of packs. How many these are depends on the order of the
+        # packs, which is not known yet.
         facts["pieces"] = None
         facts["cut_documents"] = None
         facts["cut_tokens"] = None

@@ -291,34 +291,34 @@ class _PbinCall:
         return _PbinCall(source, output, rejects, options, end_id, progress)
 
     def delivery(self) -> Delivery:
-        """Describe the files that this call writes, so that a later call recognises them.
+        """Describe the files that this call writes, and what they are made from.
 
-        The description is stored next to the file, as a record. If a later call has the same inputs
-        and settings, its description is equal, and it need not write the file again.
-
-            web.pbin                 always
-            web_rejects.jsonl        if the input is text, and lines of it are rejected
+        This is stored next to the file, as a record. If the same call is made again, it finds the
+        record, and has nothing to do.
         """
         source_files = self._source_files()
         made_from = record_of(
             command=_COMMAND, output=self.output, sources=source_files, options=self._settings()
         )
-        # A list of rejected lines is written if text has any.
+
+        # A list of rejected lines is written next to the file if text has any.
         is_text = isinstance(self.source, InputFiles)
+        optional_files = [self.rejects.name] if is_text else []
         return Delivery.of_file(
             target=self.output,
             made_from=made_from,
-            optional=[self.rejects.name] if is_text else [],
+            optional=optional_files,
             inputs=[*source_files, *tokenizer_files(self.options.tokenizer)],
         )
 
     def _settings(self) -> dict[str, Any]:
-        """Return the settings that decide the bytes of the file, for the record of the call.
+        """Return the settings that decide the bytes of the file.
 
             {"tokenizer": "9a3f…", "vocab_size": None, "append_eod": True, "eod": 50256, "json_key":
             "text"}
 
-        If one of them changes, a later call has to write the file again.
+        They are recorded next to the file. If one of them changes, a later call of the command has
+        to write the file again.
         """
         options = self.options
         is_text = isinstance(self.source, InputFiles)
@@ -497,21 +497,21 @@ class _PbinCall:
     def _vocab_size(self, prefix: Path) -> int | None:
         """Return the size of the vocabulary, which decides how many bytes each token takes.
 
-        A vocabulary of up to 65,536 tokens needs 2 bytes for the number (id) of a token:
-
-            --vocab-size 50257                       50,257
-            --tokenizer, of 50,257 tokens            50,257
-            the same, but a token's id is 70,000     70,001, which needs 4 bytes
-            neither option                           None: as many bytes as in the .bin
+        A vocabulary of up to 65,536 tokens needs 2 bytes for the number (id) of a token.
 
         Args:
             prefix: Path of the .bin and .idx without an ending.
+
+        Returns:
+            The size, or None to store tokens with as many bytes as in the .bin.
         """
         if self.options.vocab_size is not None:
-            return self.options.vocab_size
+            return self.options.vocab_size  # the user has set it
         if self.options.tokenizer is None:
             return None
-        # Room for the ids in the .bin, and for the token that is added at the end of documents
-        # (`end_id`, or None).
+
+        # Take that of the tokenizer. It may be too small: with ids up to 70,000 in the .bin, or for
+        # the token at the end of documents, it must be 70,001.
         dataset = MMapIndexedDataset(prefix)
-        return fitting_vocab_size(dataset, model_vocab_size(self.options.tokenizer), self.end_id)
+        vocab_size = model_vocab_size(self.options.tokenizer)
+        return fitting_vocab_size(dataset, vocab_size, self.end_id)

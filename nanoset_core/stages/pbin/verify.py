@@ -434,10 +434,9 @@ class TokenComparison:
         )
 
     def compare(self, part: tuple[int, int]) -> Compared:
-        """Compare a range of the file's tokens with those of its dataset.
+        """Compare a range of the file's tokens with those of its dataset, until one differs.
 
-        The comparison ends at the first difference: of the range 0 to 10 million, perhaps only 1
-        million tokens are compared.
+        A check may divide a file among several processes, which call this for one range each.
 
         Args:
             part: The range: number of its first token, and of the token after its last one.

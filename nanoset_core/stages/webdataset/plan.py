@@ -274,9 +274,8 @@ class StoredShufflePlan(Record):
     def check(self, value: dict[str, Any]) -> None:
         """Check that the counts in a plan.json follow from the settings and sources in it.
 
-        Such a file stores the plan of a shuffle. If it says that sources of 8,000 tokens give 9
-        samples of 1,000 tokens, it was damaged or edited, or another version of the program wrote
-        it. This is called when the file is read.
+        If it says that 8,000 tokens give 9 samples of 1,000 tokens, it was damaged or edited, or
+        another version of the program wrote it. This is called when the file is read.
 
         Args:
             value: The parsed file. It is not needed here, since this record has the same values.
@@ -284,10 +283,10 @@ class StoredShufflePlan(Record):
         Raises:
             ValueError: The counts are wrong, or the settings are impossible.
         """
-        # Plan again with these settings and sources, and compare the result.
         try:
+            # Plan again with these settings and sources.
             planned_again = StoredShufflePlan.of(self.plan())
-        except (LookupError, TypeError, ArithmeticError) as error:
+        except (LookupError, TypeError, ArithmeticError) as error:  # impossible values
             raise ValueError(repr(error)) from error
         if planned_again != self:
             raise ValueError(f"other counts or settings than those of a plan, version {_VERSION}")

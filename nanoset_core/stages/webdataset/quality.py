@@ -202,14 +202,14 @@ def _expected_maximum(count: int) -> float:
 def _is_even(measures: dict[str, Any]) -> bool:
     """Return whether a dataset is shuffled evenly: all measures are close to what chance gives.
 
-        measure             what it says of the shuffled samples              should be close to
-        rank_correlation    whether a sample's old and new place are related  0
+        measure             what it is                                        by chance it is
+        rank_correlation    correlation of the order before and after         0
         same_source         share of neighbours from the same source          same_source_expected
         neighbours          share of neighbours that were neighbours before   neighbours_expected
-        mix_max             largest deviation of a file from the whole mix    mix_max_expected
+        mix_max             largest deviation of a tar from the whole mix     mix_max_expected
 
-    How close depends on how many pairs of neighbours were measured: chance typically moves a share
-    of 0.3 by 0.015 for 1,000 pairs, and by 0.0005 for a million.
+    Here "close" is within what chance makes of it, which depends on the number of samples that were
+    measured.
 
     Args:
         measures: Name of each measure → value, as `shuffle_quality` returns them.
@@ -224,11 +224,11 @@ def _is_even(measures: dict[str, Any]) -> bool:
 
 
 def _is_by_chance(share: float, expected: float, n_pairs: int) -> bool:
-    """Return whether a share of pairs differs no more from the expected one than by chance.
+    """Return whether chance explains that a share of pairs differs from the expected share.
 
-    If 1/2 is expected, and 10,000 pairs were counted, the standard error is 0.005. Then shares from
-    0.48 to 0.52 are within four standard errors. Two more pairs are permitted, so that a few pairs
-    are no evidence if almost none is expected.
+    If 1/2 is expected, and 10,000 pairs were counted, the standard error is 0.005. By chance, a
+    share is nearly always within _MAX_ERRORS (4) standard errors: from 0.48 to 0.52 here. If almost
+    no pair is expected, the standard error is about 0, but one or two pairs still say nothing.
 
     Args:
         share: Measured share.
@@ -240,22 +240,23 @@ def _is_by_chance(share: float, expected: float, n_pairs: int) -> bool:
 
 
 def _sampled_shards(plan: ShufflePlan) -> list[int]:
-    """Choose which tar files (shards) of a dataset are measured: so many that it takes seconds.
+    """Choose which tar files (shards) of a dataset are measured: so few that it takes seconds.
 
-    There are two limits: these tars have at most SAMPLE (1,000,000) training samples together; and
-    as the samples of each source are counted in each tar, there are at most _MAX_COUNTS (4,000,000)
-    such counts. The tars are spread evenly over the dataset: 4 of 10 are the tars 0, 2, 5 and 7.
-
-    Datasets of more than WINDOW (4 million) samples are an exception: it takes long to compute
-    which samples a far tar has, so the first tars are measured.
+    They have at most SAMPLE (1,000,000) training samples together, and are spread evenly over the
+    dataset: 4 of 10 tars are the tars 0, 2, 5 and 7.
 
     Args:
         plan: Says which sample goes into which tar.
     """
     n_sources = max(len(plan.table.sources), 1)
     tars_by_samples = SAMPLE // plan.shard_size  # `shard_size` is the samples of a tar
+
+    # The samples of each source are counted in each tar. Limit the number of these counts.
     tars_by_counts = _MAX_COUNTS // n_sources
     n_tars = max(1, min(plan.shards, tars_by_samples, tars_by_counts))  # 4
+
+    # In datasets of more than WINDOW (4 million) samples, it takes long to compute which samples a
+    # far tar has. Measure the first tars.
     numbers = np.arange(n_tars)  # [0, 1, 2, 3]
     if plan.contexts > WINDOW:
         return numbers.tolist()

@@ -232,7 +232,7 @@ def _fixed_bytes(plan: ShufflePlan) -> int:
 def least_bytes(plan: ShufflePlan, rows: int = 0) -> int:
     """Return the least memory with which a worker process can shuffle samples into tar files.
 
-    It must hold the training samples of at least one tar, and a few buffers.
+    It must hold the training samples of at least one tar, and some buffers.
 
     Args:
         plan: Says how many samples a tar has, and how large they are.
@@ -241,9 +241,10 @@ def least_bytes(plan: ShufflePlan, rows: int = 0) -> int:
     Returns:
         Bytes.
     """
-    rows_in_memory = max(_shard_rows(plan), rows)
-    bytes_of_row = plan.row_bytes + ROW_BYTES  # the tokens of a sample, and what sorting it needs
-    return _fixed_bytes(plan) + rows_in_memory * bytes_of_row
+    n_samples = max(_shard_rows(plan), rows)
+    bytes_of_sample = plan.row_bytes + ROW_BYTES  # its tokens, and what sorting it needs
+    bytes_of_buffers = _fixed_bytes(plan)
+    return bytes_of_buffers + n_samples * bytes_of_sample
 
 
 def _shard_rows(plan: ShufflePlan) -> int:

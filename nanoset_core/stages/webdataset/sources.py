@@ -218,9 +218,9 @@ class TokenSource:
         """All tokens of the file, mapped read-only; shape (n_tokens,).
 
         Raises:
-            StaleError: The file has another number of tokens than the plan.
+            StaleError: The file has another size than when the shuffle was planned.
         """
-        # A view has only some tokens of the file, so its number says nothing about the file's size.
+        # If the source is a selection of the sequences in the file, the file may be larger.
         is_whole_file = self.idx is None
         if is_whole_file and self.file.size != self.bytes:
             raise StaleError(
@@ -262,8 +262,8 @@ class TokenSource:
         Raises:
             StaleError: The file has another number of tokens than the plan.
         """
-        # The source may be a view, whose sequences are scattered over a file. Then a range of the
-        # source is one or more ranges of the file.
+        # The source may be a selection of sequences of a file. Then a range of the source is one or
+        # more ranges of the file, and `stream` says which.
         file_starts = starts
         file_lengths = lengths
         if self.stream is not None:

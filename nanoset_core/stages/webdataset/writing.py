@@ -386,7 +386,8 @@ def _tars_on_disk(plan: ShufflePlan, access: FileAccess) -> int:
     tar_bytes = -(-total_bytes // plan.shards)  # of an average tar, rounded up
 
     # Room for at least one tar. The text is for the error if the disk is too small for it.
-    access.make_room(max(room_for_tars, tar_bytes), f"a tar of {plan.shard_size:,} samples")
+    needed_bytes = max(room_for_tars, tar_bytes)
+    access.make_room(needed_bytes, f"a tar of {plan.shard_size:,} samples")
     return max(1, room_for_tars // tar_bytes)
 
 

@@ -161,7 +161,7 @@ def find_inputs(
             listing = _files_at(path, extension, shuffle_only, output)
             files.extend(listing.files)
             notices.extend(listing.notices)
-        inputs = _texts_or_tars(files, shuffle_only, sampling or EVERYTHING, notices)
+        inputs = _grouped_by_source(files, shuffle_only, sampling or EVERYTHING, notices)
 
     if not inputs.sources:
         raise InputError(
@@ -241,16 +241,15 @@ def _names_of_pairs(prefixes: Sequence[Location]) -> list[str]:
     return [str(prefix) for prefix in prefixes]
 
 
-def _texts_or_tars(
+def _grouped_by_source(
     files: list[Location],
     are_tars: bool,
     sampling: Sampling,
     notices: Sequence[str],
 ) -> ShuffleInputs:
-    """Group the files that the user wants to shuffle into sources.
+    """Group the files that the user wants to shuffle into sources, which are read equally often.
 
-    A source is a group of files that are read equally often. Rules say which file is in which
-    source, by parts of its path. For example:
+    Rules say which file is in which source, by parts of its path. For example:
 
         rule of the source              its files
         CODE: paths with "stack"        in/stack/a.jsonl, in/stack/b.jsonl
@@ -267,16 +266,14 @@ def _texts_or_tars(
         ConfigError: There are both tars and other files, or a file is named twice.
     """
     check_different(files)
-    kind = _kind_of(files, are_tars=are_tars)
-    files_by_source = _files_by_source(files, sampling)
+    kind = _kind_of(files, are_tars=are_tars)  # "tars" or "text"
     sources: list[ShuffleInput] = []
-    n_used = 0
-    for name, source_files in files_by_source.items():
-        n_used += len(source_files)
+    n_left_out = len(files)
+    for name, source_files in _files_by_source(files, sampling).items():
         if source_files:
             frequency = sampling.sampling_frequencies[name]
             sources.append(ShuffleInput(name, tuple(source_files), frequency))
-    n_left_out = len(files) - n_used
+            n_left_out -= len(source_files)
     return ShuffleInputs(kind, tuple(sources), n_left_out, tuple(notices))
 
 

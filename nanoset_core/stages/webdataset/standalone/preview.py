@@ -209,8 +209,7 @@ def _tokens_of_tars(inputs: ShuffleInputs, options: ShuffleOptions) -> _Tokens:
 def _estimated_tokens(inputs: ShuffleInputs, options: ShuffleOptions) -> _Tokens:
     """Estimate how many tokens the text files of each source have, without tokenizing all of them.
 
-    For example, web has two files with about 6 and 4 million tokens, so 10 million in all. The
-    numbers of the files are also needed if each file is cut into samples separately.
+    For example, web has two files with about 6 and 4 million tokens, so 10 million in all.
 
     Args:
         inputs: The text files.
@@ -218,10 +217,14 @@ def _estimated_tokens(inputs: ShuffleInputs, options: ShuffleOptions) -> _Tokens
     """
     settings = text_options(options)
     tokens_of_files = {source.name: _estimate(source, settings) for source in inputs.sources}
+    tokens_of_sources = [sum(tokens) for tokens in tokens_of_files.values()]
+
+    # The numbers of single files are needed if each file is cut into samples separately.
+    tokens_by_file = tokens_of_files if settings.count_by_file else {}
     return _Tokens(
-        counts=[sum(tokens) for tokens in tokens_of_files.values()],
+        counts=tokens_of_sources,
         dtype=tokenizer_facts(settings.tokenizer).dtype.name,
-        tokens_by_file=tokens_of_files if settings.count_by_file else {},
+        tokens_by_file=tokens_by_file,
     )
 
 
@@ -301,23 +304,23 @@ def _sample(inputs: InputFiles, file: FileStat, settings: PreprocessOptions) -> 
     Returns:
         Bytes of the file that were tokenized, and their number of tokens.
     """
+    # Choose how much is read: the first batch of documents, or all.
     batches = _batches_of(inputs, file, settings)
     reads_completely = not is_cuttable(file.path)
     if not reads_completely:
-        batches = islice(batches, 1)  # only the first batch
+        batches = islice(batches, 1)
 
     engine = make_engine(settings.tokenizer, "tokenizers")
     # Each document may get a token at its end, and one at its start.
     special_per_document = (settings.eod is not None) + (settings.bos is not None)
-    n_bytes = 0
     n_tokens = 0
+    n_bytes_read = 0  # after decompression
     for batch in batches:
         n_tokens += _count_tokens(engine, batch, inputs.folder / file.path)
         n_tokens += special_per_document * len(batch.texts)
-        n_bytes += batch.read_bytes
-    if reads_completely:
-        n_bytes = file.size  # `read_bytes` counts what was read after decompression
-    return _TextSample(stored_bytes=n_bytes, tokens=n_tokens)
+        n_bytes_read += batch.read_bytes
+    stored_bytes = file.size if reads_completely else n_bytes_read
+    return _TextSample(stored_bytes=stored_bytes, tokens=n_tokens)
 
 
 def _count_tokens(engine: Engine, batch: DocumentBatch, path: Location) -> int:

@@ -170,11 +170,14 @@ def _check_sources(sampling: Sampling, path: Path) -> None:
 
 
 def _sources_error(path: Path, found: str) -> ConfigError:
-    """Return the error for a file whose sources do not fit its frequencies.
+    """Return the error for a file of rules whose sources and frequencies have different names.
+
+    The rules divide text files into groups, the sources, and say how often each of them is read:
+    its frequency.
 
     Args:
-        path: The file.
-        found: What is wrong with it.
+        path: The file of rules.
+        found: What is wrong with it, such as "frequency of code".
     """
     return ConfigError(
         "sources and frequencies do not go together",

@@ -148,9 +148,9 @@ def _decode_tars(
 ) -> PreparedTokens:
     """Decode tar files of training samples, so that the samples can be shuffled again.
 
-    The tars are grouped into sources, such as web and code. The tokens of all samples of a source
-    are written to one file, sample after sample. Later this file is cut into samples of the same
-    length, which are the same samples again.
+    The tars are grouped into sources, such as web and code. For each source, the tokens of all
+    samples are written to one file, one after another. Later, the shuffle cuts it into samples of
+    the same length, so that they are the same samples again.
 
     Args:
         inputs: The tars.
@@ -195,14 +195,15 @@ def survey_sources(inputs: ShuffleInputs, options: ShuffleOptions) -> list[TarIn
         ConfigError: The options request another length than the samples have.
         FormatError: A tar is damaged, or has no tokens.
     """
+    # The tokenizer, if there is one, says what type and greatest id the tokens have.
     dtype: str | None = None
     greatest_id: int | None = None
     if options.tokenizer is not None:
         dtype = tokenizer_facts(options.tokenizer).dtype.name
         greatest_id = greatest_in_tars(options.tokenizer)
 
-    # The first tar of the first source decides the length for all sources. Without a tokenizer, it
-    # also decides the type. Both are passed on to the surveys of the other sources.
+    # Otherwise the first tar decides the type. It also decides the length of samples. Both are
+    # passed on to the surveys of the other sources.
     length: int | None = None
     surveys: list[TarInput] = []
     for source in inputs.sources:
