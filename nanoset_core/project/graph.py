@@ -255,6 +255,9 @@ class Graph:
         Args:
             node: The output.
         """
+        if isinstance(node.stage, InParts):
+            # Parts have no versions. It is their plan that is looked up, for each of them.
+            node = self.inputs(node)["plan"]
         folder = node.stage.layout.folder
         if not node.is_of_corpus:
             folder = f"{folder}/{node.key.subject}"
