@@ -276,23 +276,17 @@ def _interval_of_rank(rank: int, counts: NDArray[np.int64]) -> int:
 def _interval_start(interval: int) -> float:
     """Return the smallest number of an interval, such as 1.0 for the floats from 1 to 1.0625.
 
-    Floats are sorted by *keys*, which are integers of 64 bits in the same order. An interval is all
-    floats whose keys begin with the same 16 bits; these are its number. So the smallest one has
-    zeros after them:
-
-        interval           bits of the key                   float
-        49136 (0xbff0)     1011 1111 1111 0000  0000 ...     1.0
-        49137 (0xbff1)     1011 1111 1111 0001  0000 ...     1.0625
-        65520 (0xfff0)     1111 1111 1111 0000  0000 ...     infinity
-
-    Callers use the start of the next interval as the end of an interval. After the last interval
-    with finite numbers, this would be infinity, so the largest finite number is returned instead.
+    An interval is all floats whose *keys* begin with the same 16 bits; these are its number. Keys
+    are integers of 64 bits in the order of the floats (`order_keys`). So the smallest key has zeros
+    after the 16 bits.
 
     Args:
-        interval: Number of the interval, from 0.
+        interval: Number of the interval, from 0: 49136.
     """
-    key = np.array([interval << _REST_BITS], np.uint64)  # append 48 bits that are 0
-    start = float(values_of_keys(key, np.float64)[0])
+    smallest_key = np.array([interval << _REST_BITS], np.uint64)  # append 48 bits that are 0
+    start = float(values_of_keys(smallest_key, np.float64)[0])
+    # Callers take the start of the next interval as the end of one. For the last finite numbers,
+    # this would be infinity.
     return min(start, float(np.finfo(np.float64).max))
 
 

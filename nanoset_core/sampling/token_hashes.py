@@ -63,11 +63,9 @@ class SequenceHasher:
 
     def __init__(self, lengths: NDArray[np.integer]) -> None:
         """Prepare to hash documents of these lengths, from the first token on."""
-        # Where each document starts and stops among all tokens, (n_filled,). For lengths of 2, 0
-        # and 3 tokens, the stops are 2 and 5, and the starts 0 and 2.
         filled = lengths[lengths > 0]
-        self._stops = np.cumsum(filled, dtype=np.int64)
-        self._starts = self._stops - filled
+        self._borders = np.concatenate([[0], np.cumsum(filled, dtype=np.int64)])
+        """Where each document starts among all tokens, and the last one stops; (n_filled + 1,)."""
         self._n_hashed = 0
         """Number of tokens that were hashed."""
         self._waiting: Tokens | None = None
@@ -108,10 +106,12 @@ class SequenceHasher:
         tokens, and 4 tokens are known. Document 1 starts at token 3 and continues. So token 3 is
         the first half of a word, and the result is 3.
         """
-        document = np.searchsorted(self._stops, stop, side="right")  # the first that ends later
-        if document == len(self._stops):
+        document = (
+            int(np.searchsorted(self._borders, stop, side="right")) - 1
+        )  # the one that continues
+        if document == len(self._borders) - 1:
             return stop  # all documents have ended
-        n_known = max(stop - int(self._starts[document]), 0)  # 1 token of document 1
+        n_known = stop - int(self._borders[document])  # 1 token of document 1
         return stop - n_known % tokens_per_word
 
     def _hash(self, tokens: Tokens) -> NDArray[np.uint64]:
@@ -131,20 +131,19 @@ class SequenceHasher:
         stop = start + len(tokens)  # 12
         self._n_hashed = stop
 
-        # Which documents have these tokens? Those that stop after `start` and start before `stop`.
-        first, n_ended = np.searchsorted(self._stops, [start, stop], side="right").tolist()  # 1, 3
-        n_begun = int(np.searchsorted(self._starts, stop))  # 4
+        # Which documents have these tokens?
+        first = int(np.searchsorted(self._borders, start, side="right")) - 1  # 1
+        n_ended = int(np.searchsorted(self._borders, stop, side="right")) - 1  # 3 end up to `stop`
+        n_begun = int(np.searchsorted(self._borders[:-1], stop))  # 4 start before `stop`
         if start == stop or first == n_begun:
             return np.empty(0, np.uint64)
 
-        # Where they start in the tokens, and the last one stops: [-2, 2, 4, 10], cut to 0 and 6.
-        starts = self._starts[first:n_begun]  # [4, 8, 10]
-        borders = np.append(starts, self._stops[n_begun - 1]) - start
-        borders = np.clip(borders, 0, len(tokens))  # [0, 2, 4, 6]
+        # Where do they start in the tokens? 4, 8, 10 and 16 become 6, 8, 10 and 12, and then:
+        borders = np.clip(self._borders[first : n_begun + 1], start, stop) - start  # [0, 2, 4, 6]
 
         # Add up the hashes of the words of each document, including those before `start`.
         token_bytes = tokens.dtype.itemsize
-        n_tokens_before = max(start - int(starts[0]), 0)  # of document 1: 2
+        n_tokens_before = start - int(self._borders[first])  # of document 1: 2
         sums = sum_words(
             np.ascontiguousarray(tokens).view(np.uint8),
             borders * token_bytes,
@@ -155,5 +154,5 @@ class SequenceHasher:
         self._open_sum = sums[-1] if n_begun > n_ended else np.uint64(0)
 
         # The hash of a document is computed from its sum and its length.
-        lengths = self._stops[first:n_ended] - self._starts[first:n_ended]
+        lengths = np.diff(self._borders[first : n_ended + 1])
         return finish_hashes(sums[: n_ended - first], lengths * token_bytes)
