@@ -413,7 +413,7 @@ class StoredManifest(Record):
     ) -> StoredManifest:
         """Return the content of the manifest of an output, with its digest and checksum.
 
-        A manifest is the JSON file that describes a finished output. It says, for example:
+        A manifest is the JSON file that describes a finished output:
 
             recipe    {"name": "web", "options": {"seed": 7}, ...}      what it was made from
             digest    "91fe02..."                                        of the recipe
@@ -427,12 +427,12 @@ class StoredManifest(Record):
             files: Path below the output's folder → size and checksum of the file.
         """
         sorted_files = dict(sorted(files.items()))
-        plain_files = {name: to_plain(fact) for name, fact in sorted_files.items()}
 
-        # Compute the checksum of what a reader will find in the file. JSON turns the key 3 of a
-        # mapping into the text "3", for example.
-        facts_as_read = as_parsed(dict(facts))
-        sha256 = _checksum(facts_as_read, plain_files)
+        # A reader computes the checksum again, from what JSON has made of these values: the key 3
+        # of a mapping has become the text "3", for example. So convert them first.
+        plain_facts = as_parsed(dict(facts))
+        plain_files = {name: to_plain(fact) for name, fact in sorted_files.items()}
+        sha256 = _checksum(plain_facts, plain_files)
         return cls(recipe.digest, recipe, dict(facts), sorted_files, sha256)
 
     def check(self, value: dict[str, Any]) -> None:

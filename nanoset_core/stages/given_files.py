@@ -244,9 +244,6 @@ def _divide_address(project: Project, pattern: str, key: str) -> _DividedPattern
 def _remote_folder(project: Project, address: str, key: str) -> RemoteFolder:
     """Return a folder in a bucket from which files are only read.
 
-    To find out whether the content of a file has changed, its ETag is used, a digest that the
-    bucket reports. A local file would have to be read and hashed.
-
     Args:
         project: The project. Its settings say how the bucket is reached.
         address: Address of the folder, such as s3://bucket/data.
@@ -261,6 +258,8 @@ def _remote_folder(project: Project, address: str, key: str) -> RemoteFolder:
         storage=project.config.storage,
         only_read=True,
     )
+    # Whether the content of a file has changed is seen by its ETag, a digest that the bucket
+    # reports. So files need not be read for that.
     return RemoteFolder(location.store, location.path, by_etag=True)
 
 

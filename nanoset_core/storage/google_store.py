@@ -822,9 +822,10 @@ class _GoogleUpload(PartsUpload):
         """Send the last part, and let the object appear.
 
         The server's answer describes the new object, so that its size and MD5 can be compared with
-        the bytes that were sent. If this answer is lost, the request is repeated, and some servers
-        then reply that they do not know the upload. The object shows by the random mark that this
-        upload has completed it.
+        the bytes that were sent.
+
+        Args:
+            last_part: Bytes of the last part.
 
         Raises:
             LostUploadError: The server does not know the upload any more.
@@ -837,17 +838,15 @@ class _GoogleUpload(PartsUpload):
             # lost, and the part was sent again: some servers forget an upload that is complete.
             # Then the object has the random mark that this upload began with.
             stored = self._store.stat(self._name)
-            is_complete = stored is not None and stored.upload == self._mark
-            if stored is None or not is_complete:
+            if stored is None or stored.upload != self._mark:
                 raise self._lost_error()
             self._check("size", str(stored.size), str(size))
             return
 
-        # The answer describes the new object.
-        description = json.loads(answer.body)
+        description = json.loads(answer.body)  # of the new object
         self._check("size", str(description["size"]), str(size))
         md5 = base64.b64encode(self._md5.digest()).decode()
-        self._check("MD5", description.get("md5Hash", md5), md5)
+        self._check("MD5", description.get("md5Hash", md5), md5)  # not every server reports it
 
     def _check(self, what: str, found: str, expected: str) -> None:
         """Compare the new object with what was sent, and delete the object if they differ.

@@ -350,20 +350,21 @@ class Joining:
             self._joined(size)
 
     def write_at_once(self, name: str, plan: Sequence[Sequence[JoinedRange]]) -> str:
-        """Write a small object that joins others by one request, after reading all of their bytes.
+        """Read all bytes of small objects that are joined, and write the new object by one request.
 
         An upload in parts would take at least three requests.
 
         Args:
-            name: Name of the object.
-            plan: For each part of the object, the ranges of the other objects that it consists of.
+            name: Name of the new object.
+            plan: For each part of the new object, the ranges of the other objects that it consists
+                of.
 
         Returns:
-            The sha256 of the object as hex.
+            The sha256 of the new object as hex.
         """
         data = b"".join(self.read(part) for part in plan)
         self._store.put(name, data)
-        self.report(len(data))
+        self.report(len(data))  # as joined, for the progress
         return hashlib.sha256(data).hexdigest()
 
     def write_without_copies(self, name: str) -> None:

@@ -320,13 +320,14 @@ def _joined_ranges(pairs: Sequence[StoredPair]) -> list[_StoredRange]:
     """
     ranges: list[_StoredRange] = []
     for pair in pairs:
-        previous = ranges[-1].stored if ranges else None
-        if previous is not None and _is_followed_by(previous, pair.bin):
-            # No digest of the two ranges together is known.
-            joined_range = replace(previous, size=previous.size + pair.bin.size)
-            ranges[-1] = _StoredRange(joined_range, sha256=None)
+        tokens = pair.bin
+        if ranges and _is_followed_by(ranges[-1].stored, tokens):
+            # Extend the last range. No digest of the two shards together is known.
+            last = ranges[-1].stored
+            longer = replace(last, size=last.size + tokens.size)
+            ranges[-1] = _StoredRange(longer, sha256=None)
         else:
-            ranges.append(_StoredRange(pair.bin, sha256=pair.sha256))
+            ranges.append(_StoredRange(tokens, sha256=pair.sha256))
     return ranges
 
 
@@ -436,7 +437,7 @@ def _objects_of_shard(shard: Manifest) -> _ShardObjects:
         bin_start=start_byte,
         bin_size=shard.files[BIN].size,
         sequences=int(shard.facts["sequences"]),
-        sha256=_bin_sha256(shard),
+        sha256=_bin_sha256(shard),  # to see that the bucket has copied the right bytes
         listed=tuple(stored for stored in listed if stored is not None),
     )
 

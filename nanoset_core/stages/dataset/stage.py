@@ -52,24 +52,24 @@ class DatasetStage(CorpusStage, Estimated):
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
         """Return the recipe of a dataset: everything that decides which bytes it has.
 
-        If a dataset with the same recipe exists, it is used again; otherwise it is built:
+        If a dataset with the same recipe exists, it is used again; otherwise it is built. A recipe
+        has the text and how it is tokenized:
 
             text  →  shards: tokens of parts of the text  →  dataset: all tokens in one file
-
-        Although a dataset is merged from shards, they are not part of its recipe. However the text
-        is divided into shards, the dataset has the same bytes. So the recipe has the text itself
-        (the inventory, a list of its files with digests) and how it is tokenized.
 
         Args:
             project: Its settings decide the tokens.
             key: Its `subject` is the name of the corpus.
-            parents: Digests of the inputs: `{"inventory": "3f9c…", "shards": "a07e…"}`.
+            parents: Digests of what the dataset is made from: `{"inventory": "3f9c…", "tokenized":
+                "a07e…"}`, the list of the files with text, and the list of the shards.
         """
         options = {
             **token_options(project, key.subject),  # the tokenizer, the type of tokens and so on
             "tokenization": TOKENIZED.version,  # of the code that makes the tokens
             "preset": project.config.tokenization.preset,  # decides the names of the files
         }
+        # The shards are not part of the recipe: however text is divided into shards, the dataset
+        # has the same bytes.
         inventory_only = {"inventory": parents["inventory"]}
         return Recipe(STAGE, key.subject, VERSION, inventory_only, options)
 
@@ -144,15 +144,13 @@ def make_dataset(project: Project, corpus: str) -> Manifest:
         StaleError: The shards were made with other settings than the present ones.
         StorageError: The tokens of a shard have changed since they were written.
     """
-    # The dataset's recipe does not name the shards, but what they were made from: the inventory,
-    # which is a list of the files with text.
-    key = Key(corpus)  # which output of its kind: here, that of the corpus
-    tokenized = require(project, TOKENIZED, key)
-    parents = {"inventory": tokenized.recipe["parents"]["inventory"]}
+    key = Key(corpus)
+    tokenized = require(project, TOKENIZED, key)  # the list of the shards
+    made_from = {"inventory": tokenized.recipe["parents"]["inventory"]}  # the files with text
 
-    # The recipe also has the present settings. Check that the shards were made with these.
-    check_recipe(tokenized, TOKENIZED.recipe(project, key, parents))
-    recipe = DATASET.recipe(project, key, parents)
+    # Check that the shards were made with the present settings, which the dataset's recipe has.
+    check_recipe(tokenized, TOKENIZED.recipe(project, key, made_from))
+    recipe = DATASET.recipe(project, key, made_from)
 
     def write(folder: Path) -> Written:
         """Merge the shards into a pair in a folder, and return the facts for its manifest."""

@@ -180,20 +180,19 @@ def write_tokens(
 ) -> dict[str, FileFact]:
     """Write the token file of an output, to a folder or directly into a bucket.
 
-    A token file may be larger than the disk, so that for a bucket, it is uploaded while it is
-    computed.
-
     Args:
         outputs: The output root, which is on this machine or in a bucket.
         recipe: Recipe of the output, which decides its folder.
         folder: Local folder for the file if outputs are on this machine.
         name: Name of the file, such as web.bin.
-        blocks: Its bytes, in order. They are counted and hashed while they are written, so that the
-            size and sha256 are known afterwards.
+        blocks: Its bytes, in order.
 
     Returns:
         Name → size and sha256 of the file.
     """
-    store, stored_name = outputs.place_of_large_file(recipe, folder, name)
-    store.put_parts(stored_name, blocks)
+    # The folder, or the bucket: the file may be larger than the disk of this machine, so it is
+    # uploaded while it is computed.
+    store, name_in_store = outputs.place_of_large_file(recipe, folder, name)
+    store.put_parts(name_in_store, blocks)
+    # While the blocks were read, `Hashed` has counted and hashed their bytes.
     return {name: FileFact(blocks.size, blocks.sha256)}

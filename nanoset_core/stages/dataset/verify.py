@@ -167,16 +167,15 @@ def _expected_tokens(project: Project, dataset: Manifest) -> Expected:
         project: The project, whose tokenizer may have changed since the dataset was made.
         dataset: Manifest of the dataset, a file that describes it.
     """
-    options = dataset.recipe["options"]
+    settings = dataset.recipe["options"]  # with which the dataset was made
+    counts = dataset.facts
+    tokenizer = project.tokenizer
+    has_same_tokenizer = settings["tokenizer"] == tokenizer.fingerprint
+    max_id = tokenizer.max_id if has_same_tokenizer else None  # None: it is not known
+    expected = Expected.of(settings, counts, max_id)
 
-    # The greatest id is only known if the tokenizer is the one that made the tokens.
-    max_id = None
-    if options["tokenizer"] == project.tokenizer.fingerprint:
-        max_id = project.tokenizer.max_id
-    expected = Expected.of(options, dataset.facts, max_id)
-
-    # nanoset.yaml also limits the share of documents that repeat others. Add the limit, and the
-    # name of its key, "documents.max_duplicate_fraction", for messages.
+    # The share of documents that may repeat others, and the key that sets it, for messages:
+    # "documents.max_duplicate_fraction".
     max_duplicates = project.config.documents.max_duplicate_fraction
     return replace(expected, duplicates=max_duplicates, duplicates_key=LIMIT_KEY)
 

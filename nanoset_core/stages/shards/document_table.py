@@ -172,11 +172,12 @@ def _with_all_file_names(rows: Any, file_names: Any) -> Any:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    # From numbers in the present list to paths, and from these to numbers in the list of all files.
-    paths = rows.column("file").cast(pa.string())
-    file_numbers = pc.index_in(paths, file_names).combine_chunks()
-    file_column = pa.DictionaryArray.from_arrays(file_numbers, file_names)
-    return pa.Table.from_arrays([file_column, *rows.columns[1:]], schema=_schema())
+    file_column = rows.column("file")
+    paths = file_column.cast(pa.string())  # b.jsonl b.jsonl b.jsonl
+    numbers = pc.index_in(paths, file_names).combine_chunks()  # 1 1 1
+    new_file_column = pa.DictionaryArray.from_arrays(numbers, file_names)
+    other_columns = rows.columns[1:]
+    return pa.Table.from_arrays([new_file_column, *other_columns], schema=_schema())
 
 
 class _RowGroupWriter:

@@ -300,10 +300,11 @@ def _insert_at_edges(ids: Ids, edges: Ints, framing: Framing) -> Ids:
         framing: The special tokens.
     """
     n_documents = len(edges)
-    # (2 * n_documents,) how many tokens are inserted at each edge: 2 1 2 1.
-    n_inserted = np.tile([len(framing.before), len(framing.after)], n_documents)
-    positions = np.repeat(edges.ravel(), n_inserted)  # 0 0 2 2 2 3
-
     ids_of_a_document = np.array([*framing.before, *framing.after], ids.dtype)  # B C E
     special_ids = np.tile(ids_of_a_document, n_documents)  # B C E B C E
+
+    # Two tokens are inserted at each start, and one at each stop. Repeat the edges that many times.
+    counts_of_a_document = [len(framing.before), len(framing.after)]  # 2 1
+    n_inserted = np.tile(counts_of_a_document, n_documents)  # 2 1 2 1
+    positions = np.repeat(edges.ravel(), n_inserted)  # 0 0 2 2 2 3
     return np.insert(ids, positions, special_ids)

@@ -82,9 +82,9 @@ class RejectPolicy:
     def refusal(self, losses: Losses, folder: RawFolder) -> InputError | None:
         """Return an error if more of a text was lost than the settings allow, or None.
 
-        There are two limits, and three errors:
+        There are three errors:
 
-            too many damaged files                     files cannot be read to their end
+            too much text in damaged files             files cannot be read to their end
             all of these are of another format,        files are not what their endings say
             such as a PDF named web.jsonl
             too many lines without a document          too many lines are no documents
@@ -94,10 +94,9 @@ class RejectPolicy:
             folder: The folder of the files.
         """
         if self._has_too_many_unreadable(losses):
-            # There is a separate error if all of them are of another format than their names say,
-            # such as a PDF named web.jsonl.
-            n_foreign_files = len(_foreign_files(losses))
-            if n_foreign_files == losses.facts.faults:
+            n_unreadable_files = losses.facts.faults
+            n_foreign_files = len(_foreign_files(losses))  # of another format
+            if n_foreign_files == n_unreadable_files:
                 return self._foreign_files_error(losses, folder)
             return self._unreadable_files_error(losses, folder)
         if self._has_too_many_rejects(losses):

@@ -124,17 +124,20 @@ def _copy_tokens(shard: Manifest, is_kept: NDArray[np.bool_], folder: Path) -> i
     Returns:
         The number of sequences that were copied: here 2.
     """
-    # A document consists of consecutive sequences: repeat its value for each of them.
     index = read_idx(shard.path(f"{TOKENS}.idx"))
-    sequence_counts = np.diff(index.document_indices)  # (n_documents,)
-    is_kept_sequence = np.repeat(is_kept, sequence_counts)  # (n_sequences,)
+    sequences_per_document = np.diff(index.document_indices)  # (n_documents,) [1, 2, 1]
+    # (n_sequences,) whether each sequence is copied: the value of its document
+    is_kept_sequence = np.repeat(is_kept, sequences_per_document)
 
     with (folder / BIN).open("wb") as file:
         file.writelines(_bytes_of_sequences(shard, index, is_kept_sequence))
+
+    # The first sequence of each document of the copy, and the number of all: [0, 1, 2].
+    document_indices = np.append(0, np.cumsum(sequences_per_document[is_kept]))
+    kept_lengths = index.sequence_lengths[is_kept_sequence]
     with (folder / f"{TOKENS}.idx").open("wb") as file:
-        document_indices = np.append(0, np.cumsum(sequence_counts[is_kept]))
-        write_idx(file, index.dtype, index.sequence_lengths[is_kept_sequence], document_indices)
-    return int(is_kept_sequence.sum())
+        write_idx(file, index.dtype, kept_lengths, document_indices)
+    return len(kept_lengths)
 
 
 def _lengths_of_removed(table: DocumentRows, is_kept: NDArray[np.bool_]) -> NDArray[np.int32]:
