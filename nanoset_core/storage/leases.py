@@ -369,41 +369,41 @@ def leased(
 
 @contextlib.contextmanager
 def _held(lease: _OwnLease, on_wait: OnWait | None) -> Iterator[None]:
-    """Keep a lease in its store until the block ends, so that nobody deletes outputs that it names.
+    """Keep a lease until the block ends, after waiting for other processes if necessary.
 
-    A lease is an object that names outputs which this process uses. The steps are:
+    A lease is an object in a store that names outputs. While it exists, nobody begins to delete
+    these outputs. The steps are:
 
-        1. write the lease                      from now on, nobody begins to delete these outputs
-        2. wait for commands that delete        they began before, and may not know this lease
-        3. wait for builds of the same output   only if `on_wait` is passed
-        4. run the block                        a thread renews the lease every few seconds
-        5. delete the lease                     also after an error
+        1. write the lease
+        2. wait for commands that began to delete outputs before, and may not know of it
+        3. wait for builds that began to write the same outputs before, if `on_wait` is passed
+        4. run the block, while a thread renews the lease every few seconds
+        5. delete the lease, also after an error
 
     Args:
         lease: The lease.
-        on_wait: Called for each build of the same output that is waited for. None: do not wait for
+        on_wait: Called for each build of the same outputs that is waited for. None: do not wait for
             builds.
 
     Raises:
         StorageError: The lease cannot be written.
     """
     with contextlib.ExitStack() as stack:
-        # Write the lease before looking for commands that delete outputs. If one begins at the same
-        # moment, either it sees this lease, or this process sees it.
+        # Steps 1 and 5. Write the lease before looking for commands that delete: if one begins at
+        # the same moment, it sees the lease, or this process sees it.
         stack.enter_context(kept_fresh(lease.store, lease.name, lease.content))
         other_names = _wait_for_collections(lease.store, own_lease=lease.name)
 
-        # Builds of the same output take turns, in the order of the tickets that they draw. If there
-        # is no other one, begin without a ticket, which saves two requests: a build that comes
-        # later finds this lease, and waits for it.
+        # Builds of the same outputs draw tickets, which are numbers, and the lowest has its turn.
+        # If there is no other one, begin without: a build that comes later waits for this lease.
         if on_wait is not None:
             rivals = lease.rivals_among(other_names)
             if rivals:
                 lease.draw_ticket(rivals)
                 _wait_for_turn(lease, on_wait)
 
-        # While the block runs, the function `at_work` finds this lease in `_current_work`, and
-        # writes to it what the process is doing.
+        # In the block, `at_work` notes in this variable what the build does. The thread writes it
+        # to the lease, so that others see it.
         _set_in_block(stack, _current_work, lease.work)
         yield
 

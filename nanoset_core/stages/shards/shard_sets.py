@@ -127,10 +127,11 @@ def each_shard(
     """
 
     def check_and_work(outputs: OutputRoot, shard_folder: Path) -> T:
-        """Call the function with the manifest of the shard in a folder, if the shard is whole."""
-        return work(_whole_shard(outputs, corpus, shard_folder))
+        """Check the shard in a folder, and call the function with its manifest."""
+        shard = _whole_shard(outputs, corpus, shard_folder)
+        return work(shard)
 
-    # Call that for the folder of each shard.
+    # Call `check_and_work` for the folder of each shard.
     return project.outputs.each_version(check_and_work, SHARDS, corpus, digests)
 
 
@@ -221,31 +222,33 @@ def recorded_losses(
 
     Args:
         outputs: The outputs of the project.
-        tokenized: Manifest of the tokenized corpus.
-        shards: Its shards, or those of them that lost text, if the caller has read them already.
+        tokenized: Manifest of the tokenized corpus, which has the counts of all losses.
+        shards: The parts in which it was tokenized (or only those that lost text), if the caller
+            has read their manifests already. They have lists of the lines that were lost.
 
     Raises:
         FormatError: The manifest of a shard, or the list of files, cannot be read.
     """
     facts = ShardFacts.of(tokenized.facts)
-    if not facts.reasons:  # counts of what was lost, by reason
+    if not facts.reasons:  # nothing was lost
         return Losses(facts)
 
-    # The sizes of the files, to tell which share of the text was lost. They are in the inventory,
-    # the list of the corpus's files from which the shards were made.
+    # The sizes of all files, to tell which share of the text was lost: {"a.jsonl": 1500000}. They
+    # are in the list of files from which the corpus was tokenized, unless that was deleted.
     inventory_digest = tokenized.recipe["parents"]["inventory"]
     inventory = inventory_at(outputs, tokenized.name, inventory_digest)
     sizes = {} if inventory is None else stored_sizes(inventory.pieces)
+
     if shards is None:
-        losing = _losing_shards(outputs, tokenized)
+        losing_shards = _losing_shards(outputs, tokenized)
     else:
         packed = [pack(shard) for shard in shards if shard.facts["reasons"]]
-        losing = PackedManifests(packed, outputs.access)
+        losing_shards = PackedManifests(packed, outputs.access)
     return Losses(
         facts,
-        shards=losing,
+        shards=losing_shards,
         sizes=sizes,
-        line_numbers=LineNumbers.of(tokenized.facts),
+        line_numbers=LineNumbers.of(tokenized.facts),  # converts numbers in pieces of large files
     )
 
 
@@ -271,8 +274,9 @@ def _losing_shards(outputs: OutputRoot, tokenized: Manifest) -> PackedManifests:
         shard = shard_outputs.manifest_at(folder)
         return None if shard is None else _pack_if_losing(shard)
 
-    shard_digests = tokenized.facts[SHARDS]
-    packed_or_none = outputs.each_version(read, SHARDS, tokenized.name, shard_digests)
+    # Call `read` for the folder of each shard.
+    digests = tokenized.facts[SHARDS]
+    packed_or_none = outputs.each_version(read, SHARDS, tokenized.name, digests)
     packed = [shard for shard in packed_or_none if shard is not None]
     return PackedManifests(packed, outputs.access)
 
@@ -446,12 +450,16 @@ def reject_files(losses: Losses) -> list[str]:
     """Return the paths or URLs of the files that list the rejected lines of a corpus.
 
     A line is rejected if it is no document, for example because it is no JSON. The corpus was
-    tokenized in parts (shards), and each has a list of its own; empty lists are left out:
+    tokenized in parts (shards), and each that rejected lines has such a file:
 
         ["/data/shards/web/3f9c…/rejects.jsonl"]
 
     Args:
         losses: What the corpus lost, as `recorded_losses` returns it.
     """
-    # A call of a command without a project has a single list, which its caller knows.
-    return [shard.url(REJECTS) for shard in losses.shards if isinstance(shard, Manifest)]
+    urls = []
+    for shard in losses.shards:
+        # (Losses of a command without a project have no shards, but a single list of lines.)
+        if isinstance(shard, Manifest):
+            urls.append(shard.url(REJECTS))
+    return urls
