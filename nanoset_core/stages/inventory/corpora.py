@@ -83,13 +83,15 @@ def scan_corpora(project: Project, *, names_only: bool = False) -> RawText:
     folders = list_corpora(config.raw_folder, names_only=names_only)
     text = _with_declared_corpora(config, folders, names_only=names_only)
 
-    # A name that stands for two folders is an error of this corpus.
-    ambiguous = _ambiguous_corpora(config, {*folders.corpora, *folders.faults})
-    unambiguous = {}
+    # A folder and an entry of nanoset.yaml may have the same name, but mean different files. That
+    # is an error of the corpus with this name.
+    folder_names = {*folders.corpora, *folders.faults}
+    errors_of_ambiguous = _ambiguous_corpora(config, folder_names)
+    corpora = {}
     for name in sorted(text.corpora):
-        if name not in ambiguous:
-            unambiguous[name] = text.corpora[name]
-    return RawText(unambiguous, {**text.faults, **ambiguous}, text.unread_entries)
+        if name not in errors_of_ambiguous:
+            corpora[name] = text.corpora[name]
+    return RawText(corpora, {**text.faults, **errors_of_ambiguous}, text.unread_entries)
 
 
 def _with_declared_corpora(config: ProjectConfig, folders: RawText, *, names_only: bool) -> RawText:

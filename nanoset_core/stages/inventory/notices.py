@@ -144,14 +144,16 @@ def _copy_notices(
     Args:
         config: The settings, which say how large the share may be.
         contents: The files of the corpus.
-        pieces_of_file: Path of each file whose content is known → its pieces.
+        pieces_of_file: Path of each file that was hashed → its pieces, which have digests. Files
+            with the same digests are copies.
     """
-    originals = _originals_of_copies(pieces_of_file)
+    original_by_copy = _originals_of_copies(pieces_of_file)  # {"b.jsonl": "a.jsonl"}
     size_by_path = {file.path: file.size for file in contents.texts}
-    copied_bytes = sum(size_by_path[path] for path in originals)
-    if copied_bytes <= config.documents.max_duplicate_fraction * contents.size:
+    copied_bytes = sum(size_by_path[path] for path in original_by_copy)
+    allowed_bytes = config.documents.max_duplicate_fraction * contents.size
+    if copied_bytes <= allowed_bytes:
         return []
-    pairs = [f"{path} ({original})" for path, original in originals.items()]
+    pairs = [f"{copy} ({original})" for copy, original in original_by_copy.items()]
     return [Notice("copies", len(pairs), abbreviated(pairs))]
 
 

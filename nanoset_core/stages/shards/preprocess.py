@@ -457,9 +457,9 @@ class _Call:
 
         {"tokenizer": "9a3f…", "dtype": "uint16", "preset": "megatron", "partitions": 1, …}
         """
-        # `partitions` has no effect if the order of the input is kept. Then record 1, so that a
-        # later call with another value finds these files.
         options = self.options
+        # The number of partitions decides the order of the documents, unless they keep the order of
+        # the input. Then record 1, so that a later call with another number finds these files.
         n_partitions = options.partitions
         if options.keep_sequential_samples:
             n_partitions = 1
@@ -467,9 +467,9 @@ class _Call:
             "tokenizer": self.tokenizer.fingerprint,
             "dtype": self.tokenizer.dtype.name,
             "preset": options.preset,
-            "framing": to_plain(self.framing),
+            "framing": to_plain(self.framing),  # the special tokens around each document
             "partitions": n_partitions,
-            "keys": list(options.keys),
+            "keys": list(options.keys),  # of the texts in a line
             "max_line_bytes": options.max_line_bytes,
         }
 

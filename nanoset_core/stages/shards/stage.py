@@ -135,18 +135,19 @@ class TokenizedStage(CorpusStage, OutsideFiles, Planned, Estimated):
         Args:
             project: Its settings, tokenizer and existing shards are read.
             key: The corpus.
-            text_of: Returns an estimate of the text of a corpus.
+            text_of: Function that estimates the text of a corpus, given its name.
         """
         text = text_of(key.subject)
-        new_bytes = self._bytes_to_tokenize(project, key, text)
-        if new_bytes == 0:
+        text_bytes = self._bytes_to_tokenize(project, key, text)  # 10 GB
+        if text_bytes == 0:
             return 0
 
-        # Subtract the shards of an interrupted build: the next build uses them.
-        token_bytes = project.tokenizer.dtype.itemsize
-        shard_bytes = int(new_bytes * text.tokens_per_byte * token_bytes)
-        existing_bytes = _unlisted_shard_bytes(project.outputs, key.subject, text.tokenized)
-        return max(0, shard_bytes - existing_bytes)
+        bytes_per_token = project.tokenizer.dtype.itemsize  # 2
+        token_bytes = int(text_bytes * text.tokens_per_byte * bytes_per_token)  # 5 GB
+        # The shards (files of tokens) of an interrupted build are in no list yet. The next build
+        # uses them.
+        existing_bytes = _unlisted_shard_bytes(project.outputs, key.subject, text.tokenized)  # 1 GB
+        return max(0, token_bytes - existing_bytes)
 
     def _bytes_to_tokenize(self, project: Project, key: Key, text: TextEstimate) -> int:
         """Return how many bytes of text the next build would tokenize, about.

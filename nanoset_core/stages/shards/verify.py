@@ -80,8 +80,7 @@ def _warn_of_repeats(report: Report, project: Project, tokenized: Manifest, *, d
 
         12.0% of the documents repeat others, more than documents.max_duplicate_fraction: 0.05
 
-    The share is an estimate that was recorded when the corpus was tokenized. If all tokens are read
-    anyway, which is so for small corpora, another check counts the documents exactly, and warns.
+    The share is an estimate that was recorded when the corpus was tokenized.
 
     Args:
         report: Report on the tokenized corpus.
@@ -91,10 +90,11 @@ def _warn_of_repeats(report: Report, project: Project, tokenized: Manifest, *, d
     """
     reads_all_tokens = deep or tokenized.facts["tokens"] <= QUICK_TOKENS
     if reads_all_tokens:
-        return
+        return  # the check of the tokens counts such documents exactly, and warns of them
     warning = repeats_warning(project, tokenized)
     if warning:
-        report.warn(warning, where=project.config.corpus_folder(tokenized.name), remedy=LOOK)
+        folder = project.config.corpus_folder(tokenized.name)
+        report.warn(warning, where=folder, remedy=LOOK)  # LOOK: how to find these documents
 
 
 def check_losses(
@@ -247,9 +247,11 @@ def _show_counts(report: Report, total: ShardFacts) -> None:
         total: The counts.
     """
     for name in _COUNTS:
-        # Most corpora have no purged lines: a figure that is always 0 would only distract.
-        if name != "purged" or total.purged:
-            report.figures[name] = getattr(total, name)
+        # Few corpora have documents that users have erased ("purged"). A figure that is always 0
+        # would only distract.
+        if name == "purged" and total.purged == 0:
+            continue
+        report.figures[name] = getattr(total, name)
     n_lost = total.rejected + total.faults  # faults are files that could not be read to their end
     report.figures["rejected_fraction"] = round(n_lost / max(total.lines, 1), 6)
 
@@ -289,8 +291,8 @@ def _check_of_shard_files(
 ) -> DividedCheck:
     """Return the check of all bytes of a tokenized corpus, divided into parts for several machines.
 
-    The corpus consists of shards, each a folder with the tokens of a part of the text. A part of
-    the check is the names of some of these folders:
+    The corpus consists of shards, each a folder with the tokens of a part of the text. Each part of
+    the check is for some of these folders:
 
         [["3f9c…", "a07e…"], ["b113…"]]
 
@@ -300,15 +302,15 @@ def _check_of_shard_files(
         tokenized: Manifest of the set of shards, which lists their digests.
         shards: Manifests of the shards, in the same order.
     """
-    # Divide the shards into groups of enough bytes. A group is a range of numbers of shards.
     bytes_of_shards: list[int] = []
     for shard in shards:
         bytes_of_shards.append(sum(file.size for file in shard.files.values()))
-    groups = runs(bytes_of_shards)
 
+    # Consecutive shards with enough bytes for a part: range(0, 2) and range(2, 3) in the example.
     digests = tokenized.facts[SHARDS]
+    parts = [digests[group.start : group.stop] for group in runs(bytes_of_shards)]
     return DividedCheck(
-        parts=[digests[group.start : group.stop] for group in groups],
+        parts=parts,
         check_part=partial(_check_shard_files, corpus=corpus),
         project=project,
     )
