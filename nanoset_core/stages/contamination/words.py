@@ -242,8 +242,8 @@ class WordVocabulary:
     def of(tokens: Sequence[bytes]) -> WordVocabulary:
         """Divide each token of a tokenizer into pieces of words, to find words quickly.
 
-        A piece is a run of letters and digits. All pieces get numbers. Nearly all tokens have one
-        piece, so its number is that of the token. Tokens with more pieces continue after these:
+        A piece is a run of letters and digits. The first piece of a token gets the number of the
+        token. Few tokens have further pieces: these are numbered after all first pieces.
 
             token         numbers of its pieces
             0  " The"     0  the

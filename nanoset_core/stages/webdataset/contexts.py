@@ -182,14 +182,14 @@ class ContextTable:
         sources: Sequence[tuple[str, int]],
         cut: _CutStreams,
     ) -> tuple[SourceContexts, ...]:
-        """Count the training samples that each source of text gives.
+        """Count the training samples and tokens of each source of text.
 
-        A source consists of one or more streams of tokens, such as its files. Each stream is cut
-        into rows of one length. A source that is read 2.3 times and has 10 rows gives 23 samples:
+        A source consists of one or more streams of tokens, such as its files, each of which is cut
+        into rows. For example, if the user wants web to be read 2.3 times:
 
-            source    streams (files)    rows of each    read    samples
-            web       2                  4, 6            2.3     23
-            code      1                  5               1       5
+            source    its streams    their rows    is read    samples
+            web       0 and 1        4 and 6       2.3        23
+            code      2              5             1          5
 
         Args:
             sources: Name and token count of each source.
@@ -359,14 +359,16 @@ class ContextTable:
         """
         if start >= stop:
             return _NO_CONTEXTS
-        contexts = [_NO_CONTEXTS]
-        # A stream is a part of a source that is cut separately, such as a file. Count the tokens
-        # over all sources, since a row of an earlier source may contain some of them.
+
+        # Count tokens over all sources, since a row of an earlier source may contain some of them.
         tokens_before = int(self.tokens_before_source[source])
-        for stream in self._streams_with_rows_in(tokens_before + start, tokens_before + stop):
-            contexts.append(
-                self._contexts_in_stream(stream, tokens_before + start, tokens_before + stop)
-            )
+        first_token = tokens_before + start
+        stop_token = tokens_before + stop
+
+        # Look at each stream, which is a part of a source that is cut separately, such as a file.
+        contexts = [_NO_CONTEXTS]
+        for stream in self._streams_with_rows_in(first_token, stop_token):
+            contexts.append(self._contexts_in_stream(stream, first_token, stop_token))
         return np.concatenate(contexts)
 
     def _streams_with_rows_in(self, first_token: int, stop_token: int) -> range:
@@ -481,11 +483,11 @@ class ContextTable:
 
 
 def _cut_streams(lengths_by_source: Sequence[Sequence[int]], settings: PlanSettings) -> _CutStreams:
-    """Cut the text of all sources into rows, which are training samples of one length in tokens.
+    """Cut the text of all sources into rows of one length, which become training samples.
 
-    The setting `tail` says what happens to the tokens that remain after the last full row of a
-    stream, such as a file. With `carry`, the row continues in the next source. Otherwise, each
-    stream is cut for itself, and the tokens are left out (`drop`) or padded (`pad`).
+    The setting `tail` says what happens to the tokens after the last full row. With `carry`, the
+    row continues in the next source. Otherwise they are left out (`drop`), or padded (`pad`). Then
+    each stream, which is a part of a source such as a file, is cut separately.
 
     Args:
         lengths_by_source: Tokens of each stream of each source, such as [[10, 8], [5]].

@@ -46,15 +46,15 @@ class PackPadding:
         return replace(facts, tokens=facts.tokens - padding, pad_tokens=facts.pad_tokens + padding)
 
     def counted_sources(self) -> tuple[SourceContexts, ...]:
-        """Correct the counts of each source of text: count padding inside its samples as padding.
+        """Return the counts of each source of text, with padding inside its samples as padding.
 
-        A packed source was made before the shuffle: its samples are whole documents, with padding
-        after them to the same length. To the shuffle, the padding looks like any other token. For a
-        source whose samples have 1,000 tokens, of which 30 are such padding:
+        Some sources are packed: their samples are whole documents, with padding after them. When
+        the samples were shuffled, this padding was counted like any other token. For example, if 30
+        of 1,000 tokens are such padding:
 
-                             before     corrected
-            tokens_used      1000       970
-            pad_tokens       0          30
+                             as counted     corrected
+            tokens_used      1000           970
+            pad_tokens       0              30
         """
         sources = list(self.plan.table.sources)
         for number in self.padding_by_source:  # only packed sources
@@ -70,15 +70,9 @@ class PackPadding:
     def _padding_of_source(self, number: int) -> int:
         """Return how many tokens in all training samples of a packed source are padding.
 
-        A packed source consists of sequences of whole documents, with padding after them. Each
-        sample (context) has the tokens of one sequence, and a sequence may be in several samples:
-
-            sample of the source          0     1     2     3
-            its sequence                  0     1     0     1
-            padding of the sequence       0     3     0     3     (6 in all)
-
         Args:
-            number: Number of the source.
+            number: Number of the source, which consists of sequences of whole documents, with
+                padding after them. Each sample (context) has the tokens of one sequence.
         """
         # The samples of a source have consecutive numbers.
         first_context = int(self.plan.table.first_contexts[number])

@@ -109,15 +109,9 @@ class PlanSettings:
         return self.sequence_length - 1
 
     def of_tokshuf(self, tokenizer_file: TokenizerPath) -> PlanSettings:
-        """Return a copy of these settings that shuffles as the program tokshuf-rust does.
+        """Return a copy of these settings with which tars are the same as those of tokshuf-rust.
 
-        tokshuf-rust is another program for the same purpose. With these settings, the tar files are
-        the same as its own:
-
-            tail          pad_always: the last training sample of every file is padded
-            pad_id        its token for padding, which depends on the tokenizer
-            eod           its token that ends documents
-            vocab_size    None, since its token for padding may be outside the vocabulary
+        tokshuf-rust is another program that writes shuffled tar files.
 
         Args:
             tokenizer_file: The tokenizer that made the tokens.
@@ -126,7 +120,13 @@ class PlanSettings:
             ConfigError: tokshuf-rust does not know the tokenizer.
         """
         pad_id = tokshuf_tokens(tokenizer_file).pad_id
-        return replace(self, tail="pad_always", pad_id=pad_id, eod=TOKSHUF_EOT, vocab_size=None)
+        return replace(
+            self,
+            tail="pad_always",  # the last training sample of every file is padded
+            pad_id=pad_id,
+            eod=TOKSHUF_EOT,  # the token that ends documents
+            vocab_size=None,  # so that `pad_id` is not checked: it may be outside the vocabulary
+        )
 
 
 def shared_settings(settings: object) -> dict[str, Any]:

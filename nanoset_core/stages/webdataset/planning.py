@@ -211,12 +211,11 @@ def sources_of(
 def estimated_tokens(spec: WebdatasetSpec, tokens_by_corpus: Mapping[str, float]) -> float:
     """Estimate how many tokens a shuffled dataset has, to know how much disk it takes.
 
-    It is made from collections of texts (corpora). Suppose that web has 100 tokens and code has 50.
-    The settings say how they are mixed:
+    It is mixed from collections of texts (corpora) in one of three ways. Suppose that web has 100
+    tokens and code has 50:
 
-        frequencies {web: 1, code: 2}     each is read so often: 1 * 100 + 2 * 50 = 200
-        weights {web: 1, code: 1}         equal parts, and no text twice: 50 + 50 = 100, since code
-                                          has no more than 50
+        frequencies {web: 1, code: 2}     code is read twice: 1 * 100 + 2 * 50 = 200
+        weights {web: 1, code: 1}         equal parts, and no text twice: 50 + 50 = 100
         weights, and 30 samples of 10     30 * 10 = 300; texts are repeated if need be
 
     Args:
@@ -230,10 +229,11 @@ def estimated_tokens(spec: WebdatasetSpec, tokens_by_corpus: Mapping[str, float]
             tokens_by_corpus[corpus] * frequency for corpus, frequency in number_by_corpus.items()
         )
 
-    # Otherwise these are weights.
-    if spec.contexts is not None:  # the number of training samples is set
+    # Otherwise these are weights. The number of training samples may be set, too.
+    if spec.contexts is not None:
         return float(spec.contexts * spec.sequence_length)
-    return _tokens_without_repetition(number_by_corpus, tokens_by_corpus)
+    weights = number_by_corpus
+    return _tokens_without_repetition(weights, tokens_by_corpus)
 
 
 def _tokens_without_repetition(

@@ -47,18 +47,18 @@ class RowSupplier(ABC):
 
     @abstractmethod
     def open(self, plan: ShufflePlan, shards: range) -> RunRows:
-        """Return the training samples of some neighbouring tar files (shards).
+        """Prepare the training samples of some neighbouring tar files, to write these.
 
-        If the shuffled order of all samples is [4, 1, 5, 0, 3, 2], and a tar has 2 of them, the
-        tars 0 and 1 have the samples 4, 1, 5 and 0.
+        For example, the shuffled order of all samples is [4, 1, 5, 0, 3, 2], and a tar has 2 of
+        them. Then the tars 0 and 1 have the samples 4, 1, 5 and 0.
 
         Args:
-            plan: Says which sample goes into which tar.
+            plan: Says which sample goes into which tar (shard).
             shards: Numbers of the tars, at least one, such as range(0, 2).
 
         Returns:
-            The numbers of the samples, in the order of the tars, and a function that writes the
-            tokens of some of them into an array.
+            The numbers of the samples, [4, 1, 5, 0], and a function that writes the tokens of some
+            of them into an array.
         """
 
     def release(self) -> None:

@@ -160,7 +160,6 @@ def _weight_errors(weight_by_corpus: Mapping[str, float], where: str) -> Iterato
         {web: 0.7, code: 0.3}      correct
         {}                         an error: there are no weights
         {web: 0.7, code: -1}       an error: a weight must be from 1e-9 to 1e6
-        {web: 0, code: 0}          reported by another check
 
     Args:
         weight_by_corpus: Collection of texts (corpus) → its weight.
@@ -174,6 +173,7 @@ def _weight_errors(weight_by_corpus: Mapping[str, float], where: str) -> Iterato
                 "give each corpus its weight, such as {web: 0.7, code: 0.3}, or remove the key mix"
             ),
         )
+    # If all weights are 0, another check has reported that already.
     if any(weight_by_corpus.values()):
         allowed_weights = Range(1e-9, 1e6)
         for corpus, weight in weight_by_corpus.items():

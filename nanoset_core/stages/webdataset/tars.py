@@ -74,18 +74,18 @@ def write_tar(
     folder: Path,
     fill: Fill,
 ) -> TarFacts:
-    """Write a tar file (shard) of shuffled training samples, and return what is in it.
+    """Write a tar file of shuffled training samples, and return what is in it.
 
-    For example, tar 7 has 8,192 samples of 2,049 tokens, and is written as shard-00000007.tar. The
-    operating system may not have written all of it to the disk when this returns. Call
-    `fsync_folder` after some tars, which is faster than to wait for each.
+    For example, tar 7 has 8,192 samples of 2,049 tokens, and is written as shard-00000007.tar. Call
+    `fsync_folder` after some tars, to wait until they are on the disk.
 
     Args:
-        plan: Says which sample goes into which tar.
+        plan: Says which sample (context) goes into which tar (shard).
         shard: Number of the tar.
         contexts: Numbers of its samples, shape (n_samples,).
         folder: Where the tar goes.
-        fill: `fill(start, stop, out)` writes the tokens of the samples [start, stop) into `out`.
+        fill: `fill(start, stop, out)` writes the tokens of the samples [start, stop) into the array
+            `out`.
 
     Returns:
         Counts of samples and tokens, and size and sha256 of the tar.
@@ -93,7 +93,7 @@ def write_tar(
     path = folder / f"{shard_stem(shard)}.tar"
     archive = _write_archive(path, _blocks(plan, shard, len(contexts), fill))
 
-    # Most plans have no padding, and then the samples need not be looked up.
+    # Count the padding. Most plans have none, so that the samples need not be looked up.
     pad_tokens = 0
     if plan.pad_tokens > 0:
         pad_tokens = plan.table.pad_tokens(contexts)

@@ -56,11 +56,7 @@ def tokshuf_tokens(tokenizer_file: TokenizerPath) -> TokshufTokens:
     """Return the special tokens that the program tokshuf-rust would use with a tokenizer.
 
     Our tar files can be made the same as those of tokshuf-rust. It knows only two tokenizers, those
-    of GPT-NeoX and Llama-3. They are recognised by a few of their tokens and ids. It uses
-
-    - the token with id 0 to end documents, whatever this token is;
-    - the size that it assumes for the vocabulary, plus 2, as the id of padding. There may be no
-      token with this id.
+    of GPT-NeoX and Llama-3, which are recognised by a few of their tokens and ids.
 
     Args:
         tokenizer_file: Path of the tokenizer.
@@ -71,11 +67,13 @@ def tokshuf_tokens(tokenizer_file: TokenizerPath) -> TokshufTokens:
     from nanoset_core.tokenizers.engines.tokenizers_library import load_tokenizer
 
     tokenizer = load_tokenizer(tokenizer_file)
+    # It ends documents with the token of id 0, whatever this token is.
     end_text = tokenizer.id_to_token(TOKSHUF_EOT)
     if end_text is not None:
         for known in _KNOWN_TOKENIZERS:
             ids = {token: tokenizer.token_to_id(token) for token in known.id_by_token}
             if ids == known.id_by_token:
+                # It pads with this id, whether there is such a token or not.
                 return TokshufTokens(end_text, pad_id=known.vocab_size + 2)
     raise ConfigError(
         "tokshuf-rust does not know this tokenizer",

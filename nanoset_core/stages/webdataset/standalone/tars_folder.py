@@ -82,21 +82,17 @@ class TarsFolder:
         return read_manifest(self.folder, self.access)
 
     def unfinished_upload(self) -> str | None:
-        """Return which result was being uploaded to a bucket when a call was killed.
+        """Return which result was being uploaded to a bucket when a call was killed, or None.
 
         A call writes a note into the folder before it uploads tar files, and deletes it at the end.
         The note has a digest of the input and settings, such as "3f2a…", which is returned. By it,
         the same call can later continue.
-
-        Returns:
-            The digest. None: no upload was interrupted, or the folder is on this machine, where it
-            appears at once by a rename.
         """
         if self.access.renames_folders:
-            return None
+            return None  # on this machine, a finished folder appears at once, by a rename
         note = store_of(self.output).read(_UPLOAD_NOTE)
         if note is None:
-            return None
+            return None  # no upload was interrupted
         receipt = parse_receipt(note)  # the note as a record, which is JSON
         if receipt is None:
             # Older versions wrote the digest alone, which is not JSON.
@@ -187,9 +183,7 @@ class TarsFolder:
     def publish(self, manifest: Manifest) -> Manifest:
         """Move the finished tar files to the output folder, which replaces an earlier result.
 
-        They were written to a draft folder on this machine. If the output is also on this machine,
-        the draft folder is renamed. If it is in a bucket, the tars are uploaded; then the lists
-        that name them; and last the manifest, which says that everything has arrived.
+        They were written to a draft folder on this machine.
 
         Args:
             manifest: The manifest in the draft folder: a record of its files.
@@ -197,10 +191,10 @@ class TarsFolder:
         Returns:
             The manifest in its new place.
         """
-        if self.access.renames_folders:
+        if self.access.renames_folders:  # the output is on this machine
             deliver_folder(self.draft, self.folder)
             return replace(manifest, folder=self.folder)
-        self._upload(manifest)
+        self._upload(manifest)  # the output is in a bucket
         return replace(manifest, access=self.access)
 
     def _upload(self, manifest: Manifest) -> None:
