@@ -60,9 +60,10 @@ def dataset_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
     summary = f"{counts_text(facts)}, {size}; {_problems_text(facts)}."
     losses = loss_texts(project, shards_of(project.outputs, manifest))
     readers = readers_text(project, manifest.name)
+    documents = first_documents(project, manifest, fetches_small=True)
     return {
         "summary": markdown(summary, *losses, readers),
-        "first_documents": first_documents(project, manifest),  # the start of their text
+        "first_documents": documents,  # the start of their text
         "prefix": dg.MetadataValue.path(facts["prefix"]),  # of the .bin and .idx that trainers read
         "dagster/partition_row_count": facts["documents"],  # Dagster shows it as the size
         **facts_of(manifest, "documents", "sequences", "tokens", "rejected", "dtype"),

@@ -31,9 +31,11 @@ from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.records.text import format_count
 from nanoset_core.stages.dataset.dataset import Dataset
+from nanoset_core.stages.dataset.tokens import bin_name, fetch_tokens
 from nanoset_core.stages.shards.line_numbers import LineNumbers
 from nanoset_core.stages.shards.make import REJECTS
 from nanoset_core.stages.shards.reject_list import read_rejects
+from nanoset_core.storage.store import RANGE_BYTES
 from nanoset_core.text.rejects import Reject
 
 SHOWN = 3
@@ -55,7 +57,9 @@ _PREVIEW_ERRORS = (NanosetError, OSError, ValueError)
 """Errors that a page shows in place of a preview."""
 
 
-def first_documents(project: Project, dataset: Manifest) -> dg.MarkdownMetadataValue:
+def first_documents(
+    project: Project, dataset: Manifest, *, fetches_small: bool = False
+) -> dg.MarkdownMetadataValue:
     """Return the first documents of a dataset as text, so that users can see whether it is right.
 
     A dataset is stored as numbers, the ids of its tokens. Here, the first 96 tokens of up to three
@@ -68,11 +72,16 @@ def first_documents(project: Project, dataset: Manifest) -> dg.MarkdownMetadataV
     Args:
         project: Has the tokenizer that decodes the tokens.
         dataset: The record of a dataset that is complete.
+        fetches_small: Whether to download all tokens of a dataset in a bucket if a request or two
+            are enough. The check of a small dataset reads them all, so this saves the requests for
+            the first ones.
 
     Returns:
         Markdown with the documents; or with the reason why they cannot be shown.
     """
     try:
+        if fetches_small and dataset.files[bin_name(dataset)].size <= RANGE_BYTES:
+            fetch_tokens(dataset)
         texts = _document_texts(_inspection(project), dataset)
         return markdown(*islice(texts, SHOWN))
     except _PREVIEW_ERRORS as error:
