@@ -290,8 +290,8 @@ class Store(ABC):
         """
         first_block = b""
         stored: Stored | None = None
-        if sha256 is None:
-            # The description of the object has the sha256, so it is needed first.
+        if sha256 is None and pieces is None:
+            # The description of the object may have the sha256, so it is needed first.
             stored = self.stat(name)
         else:
             # Save a request: get the description together with the first bytes.
