@@ -400,16 +400,16 @@ class FileSet:
             sidecar: Its bytes; None if it does not exist.
 
         Returns:
-            The files, as in the example. None if the index files have to be written again, because
-            they were made from other data or settings, or because not all of them are recorded.
+            The files, as in the example. None if the index files have to be written again.
         """
         stored = parse_receipt(sidecar)
         if stored is None:
             return None  # missing or damaged
         if not stored.is_of_same_output(self._receipt()):
-            return None  # made from something else
-        if self._digests_in(stored.content) is None:
-            return None  # a file is not recorded
+            return None  # the files were made from other data or settings
+        has_all_files = self._digests_in(stored.content) is not None
+        if not has_all_files:
+            return None  # they were not written to the end
         return stored.files
 
     def _digests_in(self, sidecar: Mapping[str, Any]) -> dict[str, str] | None:

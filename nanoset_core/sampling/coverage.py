@@ -239,13 +239,13 @@ def _tokens_unseen(
 ) -> int | None:
     """Return how many tokens of a dataset training never reads; None if that depends on chance.
 
-    Most trainers read new samples of the dataset as long as there are any. But some mix all
-    datasets for one epoch, and repeat that. For a dataset of 100 samples:
+    Most trainers repeat no sample before all were read. But some mix all datasets for one epoch,
+    and repeat that. For a dataset of 100 samples:
 
-        in the epoch    read    different samples
-        80              60      60
-        80              500     80, as these are repeated
-        200             60      unknown, as each of the 100 is in the epoch twice
+        in this epoch    read    different samples
+        80               60      60
+        80               500     80, as the epoch is repeated
+        200              60      unknown, as each of the 100 is in the epoch twice
 
     Args:
         member: What is planned for the dataset. `samples_given` is its number of samples, 100.
@@ -257,19 +257,20 @@ def _tokens_unseen(
         return _tokens_not_read(member, n_samples, config)
 
     has_duplicates = blend_epoch_samples > member.samples_given
-    if has_duplicates and n_samples < blend_epoch_samples:
+    is_whole_epoch_read = n_samples >= blend_epoch_samples
+    if has_duplicates and not is_whole_epoch_read:
         return None
     n_different = min(n_samples, blend_epoch_samples)
     return _tokens_not_read(member, n_different, config)
 
 
 def _tokens_not_read(member: MemberPlan, n_samples: int, config: NanosetConfig) -> int | None:
-    """Return how many tokens of a dataset are in no sample that training reads.
+    """Return how many tokens of a dataset are in none of some samples; None if unknown.
 
     For example, a dataset has 100 samples of 10 tokens, and 60 samples are read:
 
         one epoch is shuffled                 400, whichever samples are read
-        two epochs are shuffled together      None: it depends on chance how many samples come twice
+        two epochs are shuffled together      unknown: by chance, some of the 60 come twice
 
     Args:
         member: What is planned for the dataset, such as its number of epochs.
@@ -282,10 +283,8 @@ def _tokens_not_read(member: MemberPlan, n_samples: int, config: NanosetConfig) 
     if member.epochs <= 1:
         tokens_read = _tokens_of_first_epoch(n_read, member.tokens, config)
         return max(0, member.tokens - tokens_read)
-    # Several epochs are shuffled together. Each token was certainly read when all their samples
-    # were.
     if n_read >= _samples_shuffled_together(member, config):
-        return 0
+        return 0  # all of them were read
     return None
 
 

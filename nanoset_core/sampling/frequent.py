@@ -107,19 +107,19 @@ class FrequentValues:
     def _drop_rare_values(self) -> None:
         """Forget the values with the smallest counters, to limit the memory.
 
-        A value that comes often later must not be forgotten every time. Therefore all counters are
-        lowered, so that large ones do not stay large without further documents (Misra and Gries).
-        For example, there may be two counters, and there are four:
+        All counters are lowered by the same number, such that enough of them become 0. So a value
+        that comes often later can get ahead of others (Misra and Gries). For example, there may be
+        two counters:
 
             value               a    b    c    d
-            counter             5    3    1    1     subtract 1, so that two remain
+            counter             5    3    1    1     subtract 1
             new counter         4    2    0    0     c and d are forgotten
 
-        If c comes again, it starts with 0, although 1 document had it. So from now on, a counter
-        can be up to 1 too small. `error` is the sum of all numbers that were ever subtracted.
+        If c comes again, it starts with 0, although 1 document had it. So a counter can be up to 1
+        too small now. `error` is the sum of all numbers that were ever subtracted.
         """
-        # Subtract the counter that is the last one to become 0: 1.
         n_to_drop = len(self._counters) - MAX_COUNTERS  # 2
+        # The largest of the counters that must become 0.
         subtracted = int(np.partition(self._counters, n_to_drop - 1)[n_to_drop - 1])
         counters = self._counters - subtracted
         remains = counters > 0

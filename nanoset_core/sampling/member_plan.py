@@ -196,19 +196,9 @@ class MemberPlanner:
         For example, a sample has 10 tokens. So 150 samples need 2 epochs of a dataset of 1,000
         tokens.
 
-        It is different if a training run was stopped and continues with new weights. The trainer
-        then plans as if the new weights had held from the start: it asks for 150 samples, of which
-        it skips the 80 that it would have read by now. But with the old weights, it really read
-        120. So there must be enough epochs for 150 samples, and also for 190:
-
-            asked for                                `requested`      150             2 epochs
-            skipped of these                         `start`           80
-            read from now on                         `n_read_now`      70 = 150 - 80
-            read before, with the old weights        `order.taken`    120
-            read in the whole run                                     190 = 120 + 70  2 epochs, too
-
-        The samples that were read before keep their order, which is stored. Further epochs are
-        appended.
+        A training run that has changed its weights skips samples: of the 150, it skips 80 and reads
+        70. If it has read 120 samples with the old weights, it reads 120 + 70 = 190 in all. There
+        must be enough epochs for both, 150 and 190.
 
         Args:
             prefix: Path of the dataset without .bin and .idx.
@@ -221,17 +211,16 @@ class MemberPlanner:
                 documents of the dataset before.
         """
         n_epochs = self._epochs_for(prefix, part.tokens, requested)
-        if not self.is_later_phase:  # the usual case
+        if not self.is_later_phase:  # the weights were not changed
             separates_last = self._separates_last_epoch(n_epochs, part.tokens, requested)
             return _PlannedEpochs(n_epochs, separates_last, order=None)
 
-        # The weights were changed. There must be enough epochs for the samples that the trainer
-        # asks for, and also for all samples of the run.
         n_read_now = 0
         if requested is not None:
             n_read_now = max(requested - start, 0)  # 70
         order = self._order_of_run(prefix, part, n_read_now)
-        n_epochs_of_run = self._epochs_for(prefix, part.tokens, order.taken + n_read_now)
+        n_in_all = order.taken + n_read_now  # 190
+        n_epochs_of_run = self._epochs_for(prefix, part.tokens, n_in_all)
         return _continued_epochs(order, max(n_epochs, n_epochs_of_run))
 
     def _epochs_for(self, prefix: str, tokens: int, requested: int | None) -> int:

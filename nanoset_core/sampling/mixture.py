@@ -465,8 +465,8 @@ class _Mixer:
     def _divide_among_children(self, part: _Part, fraction: float) -> list[_Allotment]:
         """Divide the samples of a group among its direct parts.
 
-        Some parts have a *target*: they get the same number of samples whatever the group has. The
-        others divide the rest. For example, a group has 0.5 of all training samples:
+        Some parts have a *target*: their settings say how much they get, whatever the group has.
+        The others divide the rest. For example, a group has 0.5 of all training samples:
 
             part       settings          gets
             math       tokens: 20e9      0.2     (its target)
@@ -474,29 +474,29 @@ class _Mixer:
             books      share: 1          0.1     (one third)
 
         Args:
-            part: The group. Or a corpus, which has no parts: then the result is empty.
-            fraction: Its fraction of all training samples.
+            part: The group. For a corpus, which has no parts, the result is empty.
+            fraction: Its fraction of all training samples: 0.5.
 
         Returns:
-            The fraction of each direct part, in the order of nanoset.yaml.
+            What each direct part gets, in the order of nanoset.yaml.
 
         Raises:
             InputError: The parts cannot have that much, or need more.
         """
         if not part.children:
             return []
-        allotment_by_path = {}
+        allotment_by_path = {}  # of web and books
         for allotment in _divide_by_weight(part, fraction):
             allotment_by_path[allotment.part.path] = allotment
+
+        allotments = []
         for child in part.children:
-            if child.target is not None:
-                allotment_by_path[child.path] = _Allotment(
-                    part=child,
-                    fraction_by_share=None,
-                    fraction=child.target,
-                    decided_by=_key_of_target(child.settings),
-                )
-        return [allotment_by_path[child.path] for child in part.children]
+            if child.target is None:
+                allotments.append(allotment_by_path[child.path])
+            else:
+                decided_by = _key_of_target(child.settings)  # "tokens"
+                allotments.append(_Allotment(child, None, child.target, decided_by))
+        return allotments
 
     def _row(self, allotment: _Allotment) -> MixRow:
         """Return the row of a table that shows the user how much of a corpus or group is read.

@@ -65,9 +65,8 @@ def plan_split(
         config: What to train with: the datasets, their weights, and the number of samples.
         split: The split.
         reader: Reads the lengths from the datasets' `.idx` files; share it between splits.
-        exact: Only matters for a run that was stopped and continues with other weights. It must
-            know how many samples of each dataset it has read. False estimates these numbers: this
-            is faster, and wrong by one or two samples.
+        exact: False is faster if a training run has changed its weights. Numbers of samples may
+            then be wrong by one or two.
 
     Returns:
         The plan, or None if the split has no share of the data.
@@ -77,7 +76,8 @@ def plan_split(
         MissingError, FormatError: A `.idx` file is missing or damaged.
     """
     data = SplitData(config, split, reader or LengthReader())
-    return _SplitPlanner(data, exact=exact).plan()
+    planner = _SplitPlanner(data, exact=exact)
+    return planner.plan()
 
 
 def plan_splits(

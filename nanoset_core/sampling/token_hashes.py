@@ -106,12 +106,11 @@ class SequenceHasher:
         tokens, and 4 tokens are known. Document 1 starts at token 3 and continues. So token 3 is
         the first half of a word, and the result is 3.
         """
-        document = (
-            int(np.searchsorted(self._borders, stop, side="right")) - 1
-        )  # the one that continues
-        if document == len(self._borders) - 1:
-            return stop  # all documents have ended
-        n_known = stop - int(self._borders[document])  # 1 token of document 1
+        # Which documents have ended? The next one may continue.
+        n_ended = int(np.searchsorted(self._borders, stop, side="right")) - 1  # 1
+        if n_ended == len(self._borders) - 1:
+            return stop  # all have
+        n_known = stop - int(self._borders[n_ended])  # 1 token of document 1
         return stop - n_known % tokens_per_word
 
     def _hash(self, tokens: Tokens) -> NDArray[np.uint64]:

@@ -123,36 +123,29 @@ def assign(
 ) -> Iterator[FilledPacks]:
     """Decide which document goes into which training sample.
 
-    Such samples are called *packs*. A plan says how long the pieces in each pack are. Packs that
-    are planned alike are a *class*. For packs of 7 tokens:
+    Such samples are called *packs*. A plan says, for example, that there are 3 packs with a piece
+    of 6 tokens, and 2 packs with pieces of 4 and 3 tokens. Here the packs are put into an order,
+    and each piece gets the next document of its length:
 
-        class    number of packs    lengths of the pieces in each
-        0        3                  6
-        1        2                  4, 3
+        pack             0         1             2         3             4
+        planned          6         4, 3          6         4, 3          6
+        documents        1         0, 2          3         4, 6          5
 
-    Here the packs are put in an order, with the packs of each class spread evenly. Then each piece
-    gets the next document of its length. If the documents 0 to 6 have 4, 6, 3, 6, 4, 6 and 3
-    tokens:
-
-        pack          0         1             2         3             4
-        class         0         1             0         1             0
-        lengths       6         4, 3          6         4, 3          6
-        documents     1         0, 2          3         4, 6          5
-
-    (A document that is longer than a pack is divided into several pieces, as `rule` says.) This
-    needs 4 bytes of memory for each document (8 for more than 2**32), and some hundred MiB.
+    (The documents 0 to 6 have 4, 6, 3, 6, 4, 6 and 3 tokens.) This needs 4 bytes of memory for each
+    document (8 for more than 2**32), and some hundred MiB.
 
     Args:
         lengths: Tokens of each document, integers, shape (n_documents,); may be memory-mapped.
-        rule: How long documents are divided into pieces.
-        plan: The packs, as in the first table.
+        rule: How documents that are longer than a pack are divided into pieces.
+        plan: How many packs there are, and how long their pieces are.
         seed: Decides the order of the packs.
 
     Yields:
         Successive packs, as many as have some hundred thousand pieces together.
     """
     filler = _PackFiller(lengths, rule, plan)
-    for class_of_pack in _pack_order(plan, seed):  # (n_packs,) of consecutive packs
+    # Packs that are planned alike are a class.
+    for class_of_pack in _pack_order(plan, seed):  # (n_packs,) such as [0, 1, 0]
         yield filler.fill(class_of_pack)
 
 
@@ -214,11 +207,11 @@ class _PackFiller:
         return FilledPacks(bounds, pieces)
 
     def _take_last_pieces(self, class_of_pack: NDArray[np.int64]) -> PieceArrays:
-        """Find a document for each piece of some packs, such that its last piece is of this length.
+        """Give each piece of some packs the next document that ends with a piece of this length.
 
-        For example, a pack is planned with pieces of 5 and 3 tokens. The next document that ends
-        with a piece of 5 tokens is 8, and the next one with 3 tokens is 2. The result has the
-        documents of a pack in ascending order: 2 and 8.
+        For example, a pack (a training sample) is planned with pieces of 5 and 3 tokens. The next
+        document that ends with a piece of 5 tokens is 8, and the next one with 3 tokens is 2. In
+        the result, the documents of a pack are in ascending order: 2 and 8.
 
         Args:
             class_of_pack: Class of each pack, which says how long its pieces are; shape (n_packs,).
@@ -231,14 +224,11 @@ class _PackFiller:
         planned_lengths = self._planned_lengths(class_of_pack)  # (n_pieces,) [5, 3]
         documents = self._remainders.take(planned_lengths, pack_of_piece)  # (n_pieces,) [2, 8]
 
-        # The documents are in another order than `planned_lengths`, so compute their pieces.
+        # Which pieces are these? The documents are in another order than `planned_lengths`.
         document_tokens = np.asarray(self._lengths[documents], np.int64)  # [13, 25]
         piece_tokens = self._rule.remainders(document_tokens)  # [3, 5]
-        return PieceArrays(
-            documents=documents,
-            firsts=document_tokens - piece_tokens,  # first tokens of the pieces: [10, 20]
-            lengths=piece_tokens,
-        )
+        first_tokens = document_tokens - piece_tokens  # [10, 20]
+        return PieceArrays(documents, first_tokens, piece_tokens)
 
     def _planned_lengths(self, class_of_pack: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return how long the pieces of some packs are, pack by pack; shape (n_pieces,).
@@ -311,11 +301,11 @@ def _positions_of(
     Returns:
         Positions, shape (n_packs,).
     """
-    # (n_packs,) random numbers from 0 to 1: where in its part each pack is
-    jitters = _jitters(class_hashes[candidates.classes], candidates.numbers)
-    packs_of_class = counts[candidates.classes]  # (n_packs,)
-    positions: NDArray[np.float64] = (candidates.numbers + jitters) / packs_of_class
-    return positions
+    packs_of_class = counts[candidates.classes]  # (n_packs,) 4 for each of these
+    # (n_packs,) how far into its part each pack is, from 0 to 1: pack 1 at 0.2
+    random_numbers = _jitters(class_hashes[candidates.classes], candidates.numbers)
+    positions: NDArray[np.float64] = (candidates.numbers + random_numbers) / packs_of_class
+    return positions  # (1 + 0.2) / 4 = 0.3
 
 
 class _Candidates(NamedTuple):
