@@ -308,22 +308,21 @@ def _parse(text: str) -> _Operation:
         ├── >=  column quality, values (3,)
         └── =   column lang, values ("en",)
 
-    DuckDB parses the SQL, as the WHERE clause of a statement. SQL that is not in the documentation
-    of conditions, such as calls of functions, is refused.
-
     Args:
         text: The condition.
 
     Raises:
-        ValueError: The text is not SQL, or uses SQL that conditions do not support.
+        ValueError: The text is not SQL, or uses SQL that conditions do not support, such as calls
+            of functions.
     """
     # Put names of columns that SQL reserves, such as `group`, in double quotes.
     condition = _with_quoted_keywords(text)
+    # DuckDB parses the SQL, as the WHERE clause of a statement.
     statement = _syntax_tree(condition)  # of `SELECT 1 WHERE <condition>`
     where_clause = statement["node"].pop("where_clause")
 
-    # The text may continue after the condition, with other clauses of a statement. It does not if
-    # the statement, without its condition, equals `SELECT 1 WHERE true` without its condition.
+    # A text such as "true ORDER BY x" would add other clauses to the statement. Without its
+    # condition, the statement must be the same as `SELECT 1 WHERE true` without its condition.
     plain_statement = _syntax_tree("true")
     del plain_statement["node"]["where_clause"]
     if statement != plain_statement:
@@ -503,20 +502,21 @@ def _pattern_of(node: Mapping[str, Any]) -> _Operation:
     Raises:
         ValueError: It is another function, or does not compare a column with a text.
     """
-    name = node["function_name"]  # "~~" for like, "!~~" for not like, or "starts_with"
+    name = node["function_name"]
     arguments = [argument["expression"] for argument in node["arguments"]]
     if name not in _PATTERN_FUNCTIONS or len(arguments) != 2:
         raise _unsupported(node)
-    column_node, pattern_node = arguments
 
-    operator = _PATTERN_FUNCTIONS[name]
+    operator = _PATTERN_FUNCTIONS[name]  # "like" for ~~, "not like" for !~~, or "starts_with"
+    column_node, pattern_node = arguments
     pattern = _literal_value(pattern_node)
     if not isinstance(pattern, str):
         raise ValueError(f"{operator} needs a text")
 
     column = _column_name(column_node)
     if operator == "not like":
-        return _negated(_Operation("like", column=column, values=(pattern,)))
+        like = _Operation("like", column=column, values=(pattern,))
+        return _negated(like)
     return _Operation(operator, column=column, values=(pattern,))
 
 

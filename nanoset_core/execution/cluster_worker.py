@@ -68,16 +68,14 @@ class TaskWorker(ABC):
 def run_on_worker(
     worker: TaskWorker, check: CompatibilityCheck, work: Callable[[Task], Result], task: Task
 ) -> Result:
-    """Run a task on this worker of a cluster, and return its result to the process that asked for
-    it.
+    """Run a task on this worker of a cluster, and return its result to the machine that asked.
 
-    The task gets what it would have on the machine that asked: the files that it needs are copied
-    here, its progress and warnings appear there, and an error names this worker.
+    Progress and warnings of the task appear on that machine, and an error names this worker.
 
     Args:
         worker: This worker.
         check: What the two machines must have in common, such as the versions of packages that
-            decide the bytes of outputs.
+            decide the bytes of outputs. It also knows the files that the task needs.
         work: The function that is called with the task.
         task: The task.
 
@@ -92,10 +90,10 @@ def run_on_worker(
     ):
         try:
             check.check()
-            # Copy files that the task needs, such as the tokenizer: their paths → those of copies.
-            copies = check.download(worker.folder)
+            # Copy files that the task needs, such as the tokenizer, to this machine.
+            copy_by_path = check.download(worker.folder)
             # Let the task read the copies, and write temporary files to the worker's folder.
-            with working_at(WorkerFolder(worker.folder, files=copies)):
+            with working_at(WorkerFolder(worker.folder, files=copy_by_path)):
                 return work(task)
         except NanosetError as error:
             raise worker.with_place(error) from error

@@ -197,9 +197,6 @@ def _may_pass(error: Exception) -> bool:
 async def _greet(address: str, seconds: float) -> None:
     """Check that a Dask scheduler answers at an address, by connecting and disconnecting.
 
-    Another program may listen there, which never greets as a scheduler does. Dask itself would wait
-    for the greeting for ever.
-
     Args:
         address: The address, such as tcp://scheduler:8786.
         seconds: How long to wait.
@@ -214,8 +211,9 @@ async def _greet(address: str, seconds: float) -> None:
     # For an address of tls://, the certificate of this client in Dask's configuration.
     certificate = distributed.Security().get_connection_args("client")
     connection = distributed.comm.core.connect(address, timeout=seconds, **certificate)
-    # Dask limits the time to connect, but not that for the greeting of the scheduler, which another
-    # server never sends. A second more lets Dask raise its own error first if it cannot connect.
+    # Dask limits the time to connect, and then waits for the greeting for ever. A program that is
+    # no scheduler never sends one, so limit the whole time. (A second more lets Dask raise its own
+    # error if it cannot connect.)
     comm = await asyncio.wait_for(connection, seconds + 1)
     await comm.close()
 

@@ -125,6 +125,8 @@ class Spans(NamedTuple):
         """
         starts = np.maximum(self.starts, start)
         stops = np.minimum(self.stops, stop)
+        # Where the spans begin in their samples. A span that begins later in the sequence also
+        # begins later in the sample.
         offsets = self.offsets + starts - self.starts
         has_tokens = stops > starts
         return Spans(self.samples, offsets, starts, stops).select(has_tokens)
@@ -208,24 +210,24 @@ class Split(NamedTuple):
     ) -> Split:
         """Open the training samples of a split, with the datasets that they are taken from.
 
-        A nanoset is a mixture of datasets, whose samples are divided into train, valid and test,
-        the splits. Opening takes no time, since the samples were prepared by a build.
-
         Args:
             context: The opened outputs, and the settings of the project if they are known.
-            name: Name of the nanoset.
-            split: `train`, `valid` or `test`.
-            loaded: Its samples, if they are loaded already.
+            name: Name of the nanoset, which is a mixture of datasets.
+            split: `train`, `valid` or `test`: the part of its samples.
+            loaded: The samples, if they are loaded already.
 
         Raises:
             NanosetError: There is no such nanoset, it has not been built, or a file is damaged.
         """
         if loaded is None:
             loaded = load_nanoset(context.outputs, name, split)
+
+        # The samples of each dataset, before they are mixed.
         members = _one_member_per_dataset(loaded)
-        datasets = [
-            context.datasets.at(nanoset.member.prefix, nanoset.dataset) for nanoset in members
-        ]
+        datasets = []
+        for nanoset in members:
+            path = nanoset.member.prefix  # of its files, without their ending
+            datasets.append(context.datasets.at(path, nanoset.dataset))
         return Split(context, name, loaded, members, tuple(datasets))
 
     def places(self, number: int, origin: DocumentOrigin) -> DocumentPlaces:

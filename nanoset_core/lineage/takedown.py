@@ -261,7 +261,7 @@ class _DocumentSearch:
         return self._documents_by_folder[folder]
 
     def _in_corpus(self, dataset: Dataset) -> NDArray[np.int64]:
-        """Return the documents of a whole corpus that are taken down, from the tables of its ids.
+        """Return which documents of a text collection (corpus) must be deleted, by their ids.
 
         Args:
             dataset: The dataset of the corpus.
@@ -269,11 +269,11 @@ class _DocumentSearch:
         Returns:
             Numbers in the corpus, shape (n_documents,).
         """
+        # The corpus has tables with the id of each document. Rows with other ids are left out.
+        tables = document_values(self._project, dataset.name, dataset.manifest, only_ids=self._ids)
         parts = [np.empty(0, np.int64)]  # the dtype of the result if no other part is added
-        for document_table in document_values(
-            self._project, dataset.name, dataset.manifest, only_ids=self._ids
-        ):
-            parts.append(document_table.numbers)
+        for table in tables:
+            parts.append(table.numbers)
         return np.concatenate(parts)
 
     def _in_derived(self, dataset: Dataset) -> NDArray[np.int64]:

@@ -145,23 +145,23 @@ class Graph:
         return list(rows.values())
 
     def steps(self) -> list[Step]:
-        """Return the work of a project: what has to be made or is up to date already, in order.
+        """Return what a build would do: a step for each output, with the reasons to make it.
 
-        A step is the work of making one output. For example:
+        For example:
 
             files of web      up to date
             shards of web     seed: 7 → 8         (tokenized pieces of text)
             dataset of web    shards changed      (needs the shards)
 
         Returns:
-            A step for each output, after the steps of what it is made from. Outputs that depend on
+            The steps, each after the steps of what the output is made from. Outputs that depend on
             raw files which were not listed yet have none.
         """
         steps = []
         for node in self.nodes():
-            recipe = self.recipe(node)
+            recipe = self.recipe(node)  # what the output should be made from
             if recipe is None:
-                continue
+                continue  # this is not known
             step = Step(
                 node=node,
                 digest=digest_of_node(node, recipe),

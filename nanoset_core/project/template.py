@@ -78,18 +78,18 @@ def _section_lines(
 ) -> Iterator[str]:
     """Yield the lines of a section of a first nanoset.yaml, with comments that explain each key.
 
-    For example, {"eod": ExplainedValue("</s>", "The config names it."), "pad": CommentedOut("<p>")}
-    becomes
+    For example:
 
-        # Token that ends documents.           (the help of the key)
-        # The config names it.                 (why this value was chosen)
+        # Token that ends documents.           the help of the key
+        # The config names it.                 why this value was chosen (of an ExplainedValue)
         eod: </s>
         # Token that fills up samples.
-        # pad: <p>                             (only a suggestion, which the user may uncomment)
+        # pad: <p>                             a suggestion, which the user may uncomment (of a
+                                               CommentedOut)
 
     Args:
         section: The dataclass that declares the keys, each with its help.
-        values: The keys and their values.
+        values: The keys and their values: plain, or one of these two.
         indent: Spaces in front of each line.
     """
     for key, entry in values.items():

@@ -96,12 +96,9 @@ class Setting:
 def settings(section: type[DataclassInstance], path: str = "") -> Iterator[Setting]:
     """Yield all settings that a file can have, with their documentation, for tables in the manual.
 
-    The settings are declared as dataclasses that contain each other. For a class whose field
-    `views` is a mapping of names to objects with the fields `of` and `tokens`, the keys are:
-
-        views
-        views.<name>.of
-        views.<name>.tokens
+    The settings are declared as dataclasses that contain each other. For example, the field `views`
+    of a class is a mapping of names to objects with the field `of`. Then the settings are "views"
+    and "views.<name>.of".
 
     Args:
         section: The dataclass, such as that of the whole file.
@@ -111,9 +108,7 @@ def settings(section: type[DataclassInstance], path: str = "") -> Iterator[Setti
         The settings in the order of the fields, each followed by those within it.
     """
     for field, hint in own_fields(section):
-        key = key_of(field)
-        if path:
-            key = f"{path}.{key}"
+        key = f"{path}.{key_of(field)}".removeprefix(".")
         type_of_values = _without_none(hint)
         yield Setting(
             section=section,
@@ -123,13 +118,12 @@ def settings(section: type[DataclassInstance], path: str = "") -> Iterator[Setti
             help=field_help(section, field.name),
         )
 
-        # If the values are dataclasses in turn, yield their settings, too. For example, those of
-        # the key "views" have the path "views.<name>".
+        # If the values are dataclasses, yield the settings in them.
         for inner in inner_sections(type_of_values):
-            # A section that contains sections of its own class, as a group of corpora contains
-            # groups, is described once. Otherwise this would not end.
+            # A section may contain sections of its own class, as a group of corpora contains
+            # groups. Without this check, there would be no end.
             if inner.section is not section:
-                yield from settings(inner.section, path=f"{key}{inner.suffix}")
+                yield from settings(inner.section, path=f"{key}{inner.suffix}")  # "views.<name>"
 
 
 def _without_none(hint: Any) -> Any:
@@ -303,16 +297,17 @@ def inner_sections(hint: Any) -> Iterator[InnerSection]:
     Yields:
         Each dataclass, with what is put between the key of the setting and the keys of its fields.
     """
-    for kind in alternatives(hint):
-        # Find the type of the values, which are in a list, in a mapping, or directly at the key.
-        value_hint = kind
-        suffix = ""
-        if get_origin(kind) is tuple:  # tuple[value type, ...]
-            value_hint = get_args(kind)[0]
+    for member in alternatives(hint):  # the types of the union
+        arguments = get_args(member)
+        if get_origin(member) is tuple:  # tuple[View, ...]
+            value_hint = arguments[0]
             suffix = "[]"
-        elif get_origin(kind) is Mapping:  # Mapping[str, value type]
-            value_hint = get_args(kind)[1]
+        elif get_origin(member) is Mapping:  # Mapping[str, View]
+            value_hint = arguments[1]
             suffix = ".<name>"
+        else:
+            value_hint = member
+            suffix = ""
 
         for value_type in alternatives(value_hint):
             if dataclasses.is_dataclass(value_type):
@@ -552,11 +547,11 @@ def _schema_of_scalar(json_type: str, value_range: Range | None) -> dict[str, An
 def _schema_of_mapping(key_hint: Any, value_hint: Any, templates: bool) -> dict[str, Any]:
     """Return the JSON schema of a mapping whose values have one type, by which editors check it.
 
-    For `Mapping[Literal["a", "b"], float]`, whose keys can only be "a" and "b":
+    For `Mapping[Literal["a", "b"], float]`:
 
         {"type": "object",
-         "additionalProperties": {"type": "number"},      (the type of the values)
-         "propertyNames": {"enum": ["a", "b"]}}           (left out if the keys can be any text)
+         "additionalProperties": {"type": "number"},
+         "propertyNames": {"enum": ["a", "b"]}}
 
     Args:
         key_hint: The type of the keys: `str`, or a `Literal` of texts.
@@ -564,7 +559,7 @@ def _schema_of_mapping(key_hint: Any, value_hint: Any, templates: bool) -> dict[
         templates: Whether a template, such as `{{ env.ROOT }}`, may be used in place of a value.
     """
     schema = {"type": "object", "additionalProperties": _schema(value_hint, templates)}
-    choices = get_args(bare(key_hint))  # of a Literal; empty for other types
-    if choices:
-        schema["propertyNames"] = {"enum": list(choices)}
+    possible_keys = get_args(bare(key_hint))  # "a" and "b"; none if the keys can be any text
+    if possible_keys:
+        schema["propertyNames"] = {"enum": list(possible_keys)}
     return schema
