@@ -119,19 +119,15 @@ def find_duplicate_tokens(project: Project) -> Iterator[DuplicateTokens]:
 def _duplicates_of(project: Project, corpus: str) -> list[DuplicateTokens]:
     """Find the tokens of a text collection (corpus) that are stored twice.
 
-    A corpus is tokenized in pieces, the shards, which are then joined to a dataset. So the file of
-    each shard is equal to a range of bytes of the dataset:
-
-        shard 0      300 bytes      bytes   0 to 300 of the dataset
-        shard 1      200 bytes      bytes 300 to 500 of the dataset
+    A corpus is tokenized in pieces, the shards, which are then joined to a dataset.
 
     Args:
         project: The project, whose output folder has both.
         corpus: Name of the corpus.
 
     Returns:
-        The shards whose own file can be deleted, each with its range. None are returned if the
-        dataset is older than the shards, so that the ranges would have other tokens.
+        The shards whose own file can be deleted, each with the range of bytes of the dataset that
+        has the same tokens.
 
     Raises:
         FormatError: A manifest, a file that describes an output, cannot be read.
@@ -141,11 +137,10 @@ def _duplicates_of(project: Project, corpus: str) -> list[DuplicateTokens]:
     dataset = outputs.current(DATASET.layout.folder, corpus)
     shard_list = outputs.current(TOKENIZED.layout.folder, corpus)
     if dataset is None or shard_list is None or not has_same_origin(shard_list, dataset):
-        return []
+        return []  # for example, the dataset is older than the shards
 
-    # Read where each shard has its tokens now. From their sizes follow their ranges in the dataset.
-    # As a check, all shards together must be as large as the dataset: otherwise, something is wrong
-    # with the ranges, so let all files stay.
+    # The sizes of the shards give their ranges in the dataset. If these do not add up to the whole
+    # dataset, something is wrong, so let all files stay.
     shard_files = list(each_shard(project, corpus, shard_list.facts[SHARDS], _ShardFile.of))
     ranges = _ranges_of_shards(outputs.access, dataset, shard_files)
     size_of_shards = sum(dataset_range.size for dataset_range in ranges)
@@ -153,8 +148,6 @@ def _duplicates_of(project: Project, corpus: str) -> list[DuplicateTokens]:
     if size_of_dataset != size_of_shards:
         return []
 
-    # Leave out shards whose file was deleted earlier, and that refer to this dataset already; and
-    # those without tokens.
     duplicates = []
     for shard_file, dataset_range in zip(shard_files, ranges, strict=True):
         if _can_drop_tokens(shard_file, dataset_range):

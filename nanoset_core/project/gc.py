@@ -218,17 +218,9 @@ def _find_garbage(
 ) -> GarbageCollection:
     """Find the stored files that nothing needs any more, without deleting them.
 
-    Every build of an output, such as a dataset, is kept as a version. Suppose that a dataset was
-    built three times:
-
-        version 3f9c…   the current one                           needed
-        version 81aa…   old, but a view (a selection of its       needed
-                        documents) refers to it
-        version c04d…   old, and nothing refers to it             garbage
-
     Args:
         project: The project, whose output folder is searched.
-        policy: Which old versions the user wants to keep.
+        policy: Which old versions (builds) of outputs the user wants to keep.
         builds_by_name: What running builds use, such as {"web": "process 123"}. It stays.
         ignored_shards: Digests of shards (tokenized pieces of a text collection) that do not count
             as users of an old dataset, because they are about to use the current one.
@@ -240,7 +232,7 @@ def _find_garbage(
     outputs = all_outputs(listing)
     needed = find_needed(listing, outputs, policy, ignored_shards)
     not_needed = judge_all(listing, outputs, needed, policy)
-    judged = _leave_busy_alone(not_needed, builds_by_name)  # garbage, or left alone
+    judged = _leave_busy_alone(not_needed, builds_by_name)
 
     # Report outputs that nanoset.yaml does not request any more. They are not deleted.
     unrequested = _unrequested(project, outputs)
