@@ -54,20 +54,17 @@ class SampleFiles:
     """The folder of the export."""
 
     def tasks(self, stream: Stream | None) -> Iterator[FileTask]:
-        """Yield a task for each file of the export: which tokens of a dataset it gets.
+        """Yield a task for each file of the export, which says where its tokens are.
 
-        Any process can do such a task, also on another machine. A dataset has its tokens in one
+        Any process can do such a task, also on another machine. The tokens are in the dataset's
         file, the .bin. For files of 1,000 tokens:
 
             file 0 of the export    tokens 0 to 1,000 of the dataset
             file 1                  tokens 1,000 to 2,000
 
-        If the dataset is a view, a selection of documents, its tokens are in other places of the
-        .bin. Then a file may get several ranges, such as 500 to 900 and 7,000 to 7,600.
-
         Args:
-            stream: Order of the dataset's tokens in the .bin; None if the dataset has all of them
-                in order.
+            stream: Where the dataset's tokens are in the .bin, if the dataset is a selection of the
+                documents in it; None if it has exactly these tokens, in order.
         """
         for number in range(self.cut.files):
             # The file has one range of the dataset's tokens.
@@ -75,7 +72,8 @@ class SampleFiles:
             starts = np.array([start])
             lengths = np.array([stop - start])
 
-            # If the .bin has them in another order, they are in several ranges of it.
+            # A selection of documents may have them in several ranges of the .bin, such as 500 to
+            # 900 and 7,000 to 7,600.
             if stream is not None:
                 starts, lengths = stream.ranges(starts, lengths)
             yield FileTask(number, stream=Stream.of_ranges(starts, lengths))
@@ -102,19 +100,22 @@ class SampleFiles:
     def complete(self, task: FileTask) -> FileFact:
         """Write a file of samples, unless it exists with the right size.
 
-        So a build that was killed is continued: its complete files are kept.
+        So the files that a build has completed before it was killed are kept.
 
         Args:
             task: Number of the file, and where its tokens are in the .bin.
 
         Returns:
-            Its size and sha256. That of an existing file may have to be computed by reading it.
+            Its size and sha256.
         """
         size = self.format.size(self.cut, task.number)
-        stored = self.target.stat(self.format.file(task.number))
+        stored = self.target.stat(self.format.file(task.number))  # None if it does not exist
         if stored is None or stored.size != size:
             return self.write(task)
-        return FileFact(size, stored.sha256 or self.target.sha256_of(stored))
+
+        # A bucket may know the sha256. Otherwise it is computed by reading the file.
+        sha256 = stored.sha256 or self.target.sha256_of(stored)
+        return FileFact(size, sha256)
 
     def blocks(self, task: FileTask, source: FileAccess) -> Iterator[bytes]:
         """Yield the bytes that a file of samples should have, computed from the dataset.

@@ -86,9 +86,8 @@ def export_pair(
 
         web.bin, web.idx  →  shard.00000.mds, …, index.json    (MosaicML's format)
 
-    The file of tokens is a link or a copy if the format has the same bytes. It is written again for
-    formats that consist of samples of one length, and for views, whose tokens are scattered over
-    the .bin.
+    If the format has the same bytes of tokens as the .bin, the export's file of tokens is a link to
+    the .bin, or a copy of it. For other formats, the tokens are written again.
 
     Args:
         prefix: Path of the pair without an ending.
@@ -179,19 +178,16 @@ class _Pair:
         }
         if self.tokenizer is not None:
             settings["tokenizer"] = self.tokenizer.fingerprint
-        # Without samples, there is no such key, as in older versions.
+        # Older versions had no formats with samples, and no such key. Without it, records of these
+        # versions are still equal to those of the same call now.
         if self.options.sequence_length is not None:
             settings["sequence_length"] = self.options.sequence_length
         return settings
 
     def open(self, export_format: ExportFormat) -> _OpenedPair:
-        """Open a pair of token files, and check that another program could read an export.
+        """Open a .bin and .idx, and check that another program could read an export of them.
 
-        Otherwise the export would be written, and that program would fail, or read something else:
-
-            tokens of a type that it does not know        an error
-            a document without an end token               an error if it finds documents by these
-            the id 70,000, with a vocabulary of 50,257    an error
+        Otherwise the export would be written, and that program would fail, or read something else.
 
         Args:
             export_format: The format, which belongs to a program such as OLMo-core.
@@ -201,15 +197,16 @@ class _Pair:
             InputError: A token is not in the vocabulary.
         """
         dataset = MMapIndexedDataset(str(self.prefix))
-        stream = stream_of(dataset)  # None if the tokens are in order in the .bin
+        stream = stream_of(dataset)  # where its tokens are; None if they are in order in the .bin
         traits = self._traits(dataset)
 
-        # Check the type of the tokens, the ends of documents, and the ids.
+        # The program must know the type of the tokens. It may find documents by their end tokens.
         export_format.check(traits)
         if export_format.needs_end:
             check_end_tokens(export_format, traits, dataset, stream, self._end_ids())
+
+        # All ids must be in the vocabulary. This reads all tokens, so not those in a bucket.
         if self.tokenizer is not None and dataset.is_here:
-            # This reads all tokens, so it is left out for a .bin in a bucket.
             check_all_ids(dataset, stream, self.tokenizer.max_id)
         return _OpenedPair(dataset, stream, traits)
 
@@ -292,13 +289,10 @@ class _OpenedPair(NamedTuple):
         return self.traits.tokens * self.traits.dtype.itemsize
 
     def linked_export(self, export_format: LinkedFormat, pair: _Pair) -> LinkedExport:
-        """Prepare an export whose file of tokens may be a link to the .bin of this pair.
+        """Prepare an export in a format that has the same bytes of tokens as the .bin.
 
-        The formats of datatrove and OLMo-core have the same bytes of tokens as a .bin. So only
-        small files have to be written, which say where documents end:
-
-            web.ds           a link to web.bin
-            web.ds.index     where documents end
+        Such are the formats of datatrove and OLMo-core. The file of tokens can be a link to the
+        .bin, so only small files have to be written, which say where documents end.
 
         Args:
             export_format: The format.

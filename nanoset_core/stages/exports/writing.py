@@ -108,16 +108,15 @@ class LinkedExport:
         return self.format.write_small_files(folder, self.name, self.traits, ends)
 
     def _token_blocks(self, stream: Stream) -> Iterator[bytes]:
-        """Yield the tokens of a view, one document after another, as bytes to be written to a file.
+        """Yield the bytes of the tokens of some documents, in blocks to be written to a file.
 
-        A view is a selection of documents, whose tokens are in several places of a larger file, the
-        .bin:
+        The documents are a selection of those in a larger file, the .bin, in some order:
 
             tokens of the .bin    0 to 500, 500 to 900, 900 to 7,000, 7,000 to 7,600
-            the view              500 to 900, then 7,000 to 7,600
+            the selection         500 to 900, then 7,000 to 7,600
 
         Args:
-            stream: Where the tokens of the view are, in order.
+            stream: Where the tokens of these documents are in the .bin, in order.
         """
         n_bytes = stream.tokens * self.dataset.dtype.itemsize
         work = self.progress.work("export", self.name, n_bytes)

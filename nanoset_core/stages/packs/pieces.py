@@ -255,9 +255,6 @@ class PieceTable:
     def _rows_with(self, column: str, numbers: NDArray[np.int64]) -> PieceRows:
         """Find the rows of the table that are about some packs, or about some documents.
 
-        The file has its rows in groups of some 260,000, and records the smallest and the largest
-        value of each group. Groups are only read if a number that is looked for is between both.
-
         Args:
             column: `pack` or `document`.
             numbers: Numbers of these, shape (n_numbers,), in any order.
@@ -268,11 +265,12 @@ class PieceTable:
 
         def may_contain(low: int, high: int) -> bool:
             """Return whether one of the numbers is between `low` and `high`, both included."""
-            start = np.searchsorted(sorted_numbers, low)
-            stop = np.searchsorted(sorted_numbers, high, side="right")
-            return bool(start < stop)
+            n_below = np.searchsorted(sorted_numbers, low)
+            n_until_high = np.searchsorted(sorted_numbers, high, side="right")
+            return bool(n_below < n_until_high)
 
-        # Read the row groups that may have such rows, and leave out their other rows.
+        # The file has its rows in groups, and records the smallest and the largest value of each.
+        # Read the groups that may have such rows, and leave out their other rows.
         requested_rows = []
         for rows in self._row_groups(column, may_contain):
             is_requested = _are_among(rows.column(column), sorted_numbers)

@@ -12,17 +12,15 @@ from nanoset_core.stages.stage import Summary, counted
 def packs_summary(manifest: Manifest) -> Summary:
     """Return what commands show about packs: samples of one length that are filled with documents.
 
-    Without packs, trainers concatenate all documents, and cut the result into samples. For
-    comparison, this says how many documents would be cut then:
-
         padding                1,204      tokens
         documents cut          31         only documents that are longer than a pack
         tokens dropped         0
-        cut if concatenated    812        documents, without packs
+        cut if concatenated    812        documents that would be cut without packs
+
+    (Without packs, trainers concatenate all documents, and cut the result into samples.)
 
     Args:
-        manifest: What is recorded about packs. Those that are only planned have None instead of
-            counts that are not known yet.
+        manifest: What is recorded about packs. Before they are built, some counts are None.
     """
     facts = manifest.facts
     details = {

@@ -49,16 +49,15 @@ def make_pbin(root: OutputRoot, *, task: PbinTask, progress: Progress) -> Manife
     Raises:
         InputError: The dataset has no tokens, or tokens that are not in the vocabulary.
     """
+    # Files that are downloaded for this task are deleted when the block ends.
     with root.in_task() as outputs:
 
         def write(folder: Path) -> Written:
-            """Write the file to the folder of its version.
-
-            Args:
-                folder: The folder.
-            """
+            """Write the file to a folder, and return its counts and checksum."""
             return _write(outputs, task, folder, progress)
 
+        # If a file of the same recipe exists, `commit` returns its manifest. Otherwise it calls
+        # `write`, and stores the new file.
         return outputs.commit(task.recipe, write)
 
 

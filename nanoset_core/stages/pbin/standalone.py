@@ -376,7 +376,7 @@ class _PbinCall:
             folder: The folder for both files.
 
         Returns:
-            What was written, for the record of this call.
+            Counts of what was written, which are stored next to the file.
 
         Raises:
             InputError: A token is not in the vocabulary, there are no tokens, or too much text is
@@ -394,19 +394,19 @@ class _PbinCall:
     def _write_text(self, inputs: InputFiles, folder: Path) -> dict[str, Any]:
         """Tokenize text, and write it as a `.pbin`, with a list of rejected lines if there are any.
 
-            text files  →  .bin and .idx in a temporary folder  →  web.pbin
-                                                                   web_rejects.jsonl
-
         Args:
             inputs: The text files.
             folder: The folder for both files.
 
         Returns:
-            What was written, for the record of this call.
+            Counts of what was written.
         """
-        # The text is tokenized to a .bin and its .idx, which are deleted when the block ends.
+        # Tokenize to a .bin and its .idx in a temporary folder, which is removed after the block.
         with self._tokenized(inputs) as dataset:
+            # Convert these to the .pbin.
             counts = self._convert(on_this_machine(dataset.prefix), folder)
+
+            # Copy the list of rejected lines, such as web_rejects.jsonl.
             if dataset.rejects is not None:
                 rejected_lines = on_this_machine(dataset.rejects).read_bytes()
                 write_atomic(folder / self.rejects.name, rejected_lines)
@@ -420,7 +420,7 @@ class _PbinCall:
     def _facts(
         self, counts: PbinCounts, n_rejected: int = 0, lost: str = "", n_faults: int = 0
     ) -> dict[str, Any]:
-        """Return what was written, for the record that is stored next to the file.
+        """Return counts of what was written, which are stored next to the file.
 
         A later call that finds the file prints these counts, without writing it again. With
         stricter limits for rejected lines, it can also refuse the file.
@@ -432,7 +432,7 @@ class _PbinCall:
             n_faults: Number of unreadable files: those that could not be read to their end.
         """
         return {
-            "packed": asdict(counts),
+            "packed": asdict(counts),  # {"documents": 997, "tokens": 812000, …}
             "rejected": n_rejected,
             "policy": self.options.recorded,  # how much may be rejected
             "lost": lost,

@@ -333,24 +333,20 @@ def _check_documents(
 ) -> bool:
     """Check that the index of a `.pbin` file lists the documents of its dataset.
 
-    The index says where each document starts in the file, and how long it is. The index that the
-    file should have is computed from the dataset, and compared byte by byte:
-
-        document    length in the dataset    expected entry    stored entry
-        0           812 tokens of 2 bytes    (0, 1624)         (0, 1624)
-        1           95                       (1624, 190)       (1624, 192): an error
+    The index says where each document starts in the file, and how many bytes it has. For documents
+    of 812 and 95 tokens of 2 bytes, the entries are (0, 1624) and (1624, 190).
 
     Args:
         report: Report on the file; gets an error at the first difference.
         manifest: Manifest of the file.
         file: The file, opened.
         dataset: The dataset.
-        stream: Order of the dataset's tokens, if they are not in order in its .bin.
+        stream: Where its tokens are in its .bin; None if they are in order there.
 
     Returns:
         Whether the index has these documents.
     """
-    # The expected bytes come in pieces, to limit memory.
+    # Compare the bytes of the index with those that it should have, in pieces to limit memory.
     start = file.index_begin  # offset of the next piece in the file
     for expected_piece in _expected_index(dataset, stream, file.token_bytes):
         stop = start + len(expected_piece)
