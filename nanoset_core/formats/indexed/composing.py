@@ -470,7 +470,8 @@ class _IndexReader:
     def read(self, index_range: _IndexRange) -> _IndexBlock:
         """Read a range of an index. Several threads may call this at the same time."""
         idx = index_range.pair.idx
-        start, stop = index_range.start, index_range.stop
+        start = index_range.start
+        stop = index_range.stop
         data = self._data_by_name.pop(idx.name, None)
         if data is None and idx.size <= _HELD_BYTES and len(self._data_by_name) < _MAX_HELD:
             data = self.store.read_range(idx.name, 0, idx.size, idx.mark)
