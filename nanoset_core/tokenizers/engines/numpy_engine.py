@@ -167,21 +167,16 @@ class NumpyEngine:
         Args:
             reference: The library.
             texts: The texts to compare.
-
-        Returns:
-            Always True for tokenizers that write spaces as ▁ and have no pattern for words: the
-            library does not cut text then, so there is nothing to compare.
         """
+        # Tokenizers that write spaces as ▁ do not cut text: there is nothing to compare.
         if isinstance(self._rules.split, SpaceSigns):
             return True
         for text in texts:
-            # This engine does not split some rare text: it passes it on to the library.
+            # Some rare text is never split here, but passed on to the library.
             if self._rules.context_spans.occurs_in(text.encode()):
                 continue
             # The library returns each word with its range: ("né", (0, 2)), (" a", (2, 4)).
-            expected_starts = []
-            for _word, (start, _stop) in reference.split(text):
-                expected_starts.append(start)
+            expected_starts = [start for _word, (start, _stop) in reference.split(text)]
             if self.pretoken_starts(text) != expected_starts:
                 return False
         return True
@@ -198,15 +193,17 @@ class NumpyEngine:
         Returns:
             Numbers of characters, ascending.
         """
+        # The splitter takes UTF-8 between two separators: FF n C3 A9 _ a FF. For each byte, and for
+        # the end, it says whether a word starts there.
         buffer = _SEPARATOR + text.encode() + _SEPARATOR
-        data = np.frombuffer(buffer, np.uint8)  # (n_bytes,)
-        is_start = self._starts_without_added_tokens(data)  # (n_bytes + 1,): also for the end
+        data = np.frombuffer(buffer, np.uint8)
+        is_start = self._starts_without_added_tokens(data)  # (n_bytes + 1,)
 
-        # Leave out the separators, and count characters instead of bytes: keep the value of each
-        # character's first byte. Its other bytes have the form 10xxxxxx.
-        is_first_byte = (data[1:-1] & 0xC0) != 0x80
-        is_start_of_character = is_start[1:-2][is_first_byte]  # (n_characters,)
-        starts: list[int] = np.flatnonzero(is_start_of_character).tolist()
+        # Take the first byte of each character, which is any that is not 10xxxxxx: FF n C3 _ a FF.
+        is_first_byte = (data & 0xC0) != 0x80
+        is_start_of_character = is_start[:-1][is_first_byte]
+        without_separators = is_start_of_character[1:-1]  # (n_characters,)
+        starts: list[int] = np.flatnonzero(without_separators).tolist()
         return starts
 
     def _starts_without_added_tokens(self, data: Bytes) -> Bools:
@@ -254,18 +251,27 @@ class NumpyEngine:
         Raises:
             InputError: A text is not valid Unicode (a lone surrogate).
         """
-        for start, stop in slices(texts, UNIT_BYTES):
-            encoded = encode_utf8(texts[start:stop], first_number=start)
-
-            # Nearly always, no document contains text for the reference. One search through all of
-            # them shows that, which is faster than a search in each. The separator between them is
-            # in no text, so nothing is found across two documents.
-            may_have_fallback = self._fallback_text.occurs_in(_SEPARATOR.join(encoded))
-            for document, data in enumerate(encoded, start):
-                has_fallback = may_have_fallback and self._fallback_text.occurs_in(data)
-                for piece, is_fallback in self._partition(texts[document], data, has_fallback):
+        for start, stop in slices(texts, UNIT_BYTES):  # some documents at a time
+            group = texts[start:stop]
+            encoded = encode_utf8(group, first_number=start)
+            has_fallback = self._have_fallback_text(encoded)
+            for index, text in enumerate(group):
+                pieces = self._partition(text, encoded[index], has_fallback[index])
+                for piece, is_fallback in pieces:
                     if piece:
-                        yield Unit(piece, document, is_fallback)
+                        yield Unit(piece, start + index, is_fallback)
+
+    def _have_fallback_text(self, encoded: list[bytes]) -> list[bool]:
+        """Return which documents contain text that only the library can encode.
+
+        Args:
+            encoded: The documents in UTF-8.
+        """
+        # Nearly always, none does. One search through all of them is faster than a search in each.
+        # The separator is in no text, so nothing is found across two documents.
+        if not self._fallback_text.occurs_in(_SEPARATOR.join(encoded)):
+            return [False] * len(encoded)
+        return [self._fallback_text.occurs_in(document) for document in encoded]
 
     def _partition(
         self, text: str, data: bytes, has_fallback: bool
@@ -387,18 +393,17 @@ class NumpyEngine:
         Returns:
             (ids of all texts, concatenated; number of tokens of each text).
         """
-        # Look up the words of some texts at a time. In the example, the words are numbered 0 1 2,
-        # and the first words of the texts are 0 and 2.
-        batch = Batch()
-        first_words = []
+        # Cut the texts into words, and look these up in the cache, some texts at a time.
+        batch = Batch()  # collects the words of all texts
+        first_words = []  # the number of each text's first word: 0 2
         for start, stop in slices(texts, UNIT_BYTES):
             first_words.append(self._look_up(texts[start:stop], batch))
-        ids, word_lengths = self._pretokens.tokens(batch)  # of all words; lengths: 1 1 3
+
+        # Get the tokens of all words. The number of tokens of a text is the sum for its words:
+        # reduceat adds up 1 1 3 from each first word to the next one, 1 + 1 and 3.
+        ids, word_lengths = self._pretokens.tokens(batch)
         if not texts:
             return ids, word_lengths
-
-        # The ids are in the order of the texts already. Add up the numbers of tokens from the first
-        # word of each text to the first one of the next text: 1 + 1 and 3.
         text_lengths = np.add.reduceat(word_lengths, np.concatenate(first_words))
         return ids, text_lengths
 
@@ -424,14 +429,13 @@ class NumpyEngine:
     def _split(self, texts: list[bytes]) -> SplitTexts:
         """Cut texts into words, all texts at once in one buffer.
 
-        Two texts, "a b" and "cd", with `|` for separators and `_` for a space:
+        The texts "a b" and "cd", with `|` for separators and `_` for a space:
 
             buffer         | a _ b | c d |
             position       0 1 2 3 4 5 6 7
-            is_start       x x x . x x . x x     (the splitter treats separators as words)
+            words            a _ b   c d         (three words: "a", " b", "cd")
             starts           1 2     5
             stops            2 4     7
-            first_words      0       2           (the word at 1 is number 0, that at 5 is number 2)
 
         Args:
             texts: The texts, in UTF-8; none is empty.
@@ -440,19 +444,22 @@ class NumpyEngine:
         data = np.frombuffer(padded, np.uint8)
         is_start = self._splitter.starts(data[: len(padded) - PADDING])
 
-        # Separators are no words. There is one before each text, and one after the last.
-        separators = np.cumsum([0] + [len(text) + 1 for text in texts])  # (n_texts + 1,)
+        # The splitter starts a word at each separator, too: before each text, and after the last
+        # one.
+        separators = np.cumsum([0] + [len(text) + 1 for text in texts])  # 0 4 7
         is_start[separators] = False
-        starts = np.flatnonzero(is_start[:-1])  # (n_words,) of all texts
+        starts = np.flatnonzero(is_start[:-1])  # 1 2 5
+
+        # The first word of each text is the first one after its separator: words 0 and 2.
         first_words = np.searchsorted(starts, separators[:-1])  # (n_texts,)
-        stops = _stops_of_words(starts, first_words, separators[1:])
+        stops = _stops_of_words(starts, first_words, text_stops=separators[1:])
         return SplitTexts(data, starts, stops - starts, first_words)
 
     def _encode_words(self, words: Bytes) -> FlatLists:
         """Return the tokens of words that the cache does not know.
 
-        A few words are faster encoded by Hugging Face's library: merging in numpy takes as many
-        steps for one word as for many.
+        Merging in numpy takes about as long for one word as for many, and longer for longer words.
+        So a few words are encoded by Hugging Face's library.
 
         Args:
             words: uint8, shape (n_words, width): the bytes of each word in a row, then zeros.
@@ -461,7 +468,8 @@ class NumpyEngine:
             (ids of all words, concatenated; number of tokens of each word).
         """
         n_words, width = words.shape
-        if n_words < _FEW_WORDS_PER_BYTE * width:
+        min_words = _FEW_WORDS_PER_BYTE * width
+        if n_words < min_words:
             return self._encode_by_reference([word.tobytes().rstrip(b"\0") for word in words])
         return self._merger.merge_words(words)
 
@@ -471,25 +479,23 @@ class NumpyEngine:
         self._seed_vocabulary(pretokens)
 
     def _seed_repeated_characters(self, pretokens: PretokenCache) -> None:
-        """Tell the cache of words the tokens of words such as four spaces, from the start.
+        """Add words of several spaces or newlines, each of which is one token, to an empty cache.
 
-        The cache knows the tokens of words. It finds those of a new word by merging letters to
-        tokens. But some vocabularies have tokens of 2, 3, 4 and more spaces or newlines that no
-        merging makes. So they are added when the cache is empty:
+        Some vocabularies have tokens of 2, 3, 4 and more spaces. Such a token is not the result of
+        merging smaller ones, so that it would not be found. For two tokens, of 2 and 4 spaces:
 
-            {" ": {2: 50276, 4: 50274}}    →    the word of two spaces has the token 50276, …
+            {" ": {2: 50276, 4: 50274}}
 
         Args:
-            pretokens: The cache. It reads words from a buffer, which has PADDING bytes after the
-                last word.
+            pretokens: The cache, which maps words to their tokens. It reads words from a buffer,
+                which has PADDING bytes after the last word.
         """
         for character, id_by_length in self._rules.runs.items():
-            sorted_tokens = sorted(id_by_length.items())  # (length, id)
-            lengths = np.array([length for length, _ in sorted_tokens], np.int64)
-            ids = np.array([token_id for _, token_id in sorted_tokens], np.int32)
+            lengths = np.array(sorted(id_by_length), np.int64)  # 2 4
+            ids = np.array([id_by_length[length] for length in sorted(id_by_length)], np.int32)
 
-            # All words in one buffer: for two and four spaces, that is six spaces, of which the
-            # first word has the bytes 0 and 1, and the second one the bytes 2 to 5.
+            # All words in one buffer, here of six spaces: the first word has the bytes 0 and 1, and
+            # the second one the bytes 2 to 5.
             buffer = np.full(lengths.sum() + PADDING, ord(character), np.uint8)
             pretokens.learn_tokens(buffer, _starts(lengths), lengths, ids)
 
@@ -520,13 +526,14 @@ class NumpyEngine:
 
 
 def _make_splitter(rules: Rules) -> PairSplitter | PatternSplitter:
-    """Return what cuts text into words, as a tokenizer does.
+    """Return an object that cuts text into words, each of which can be encoded on its own.
 
-    There are two kinds of tokenizers. Most have a regular expression for it. Those that write
-    spaces as ▁ cut nothing; for these, text is cut between characters that are never in one token.
+        tokenizers                                  cut text
+        most                                        by their regular expression
+        those that write spaces as ▁ ("▁the")       between characters that are in no token together
 
     Args:
-        rules: The tokenizer's rules.
+        rules: The tokenizer's rules. Their `split` says which of the two kinds it is.
     """
     # Byte of a character → length of the longest added token that repeats this character: 32 → 24
     # if there are tokens of up to 24 spaces.

@@ -43,7 +43,6 @@ PADDING = LONGEST + 8
 """Bytes that must be readable after the last word of a buffer."""
 
 
-_MIN_BYTES = {1: 1, 2: 9, 4: 17, 8: 33, 16: 65, 31: 129}  # bytes of the shortest word of each width
 # The mask of item n keeps the first n bytes of an integer, and clears the others.
 _BYTE_MASKS = np.array([(1 << 8 * size) - 1 for size in range(9)], np.uint64)
 # Widths of words that come again: if there is no room for more of them, the text has changed.
@@ -94,62 +93,41 @@ class Batch:
     long_positions: list[int] = field(default_factory=list)
     """Index in the batch of each of these."""
 
-    def add_unknown(self, width: int, keys: Keys, positions: Ints | None, codes: Codes) -> None:
-        """Keep the words that the cache does not know, so that they can be encoded together later.
-
-        The cache maps words to codes, numbers that stand for the tokens of a word. Text is looked
-        up in blocks of words, and all blocks of a batch are numbered through. For example, the
-        first block had 100 words (`size`), and these are the words of the second one:
-
-            word                     "the"    "xyzzy"    "cat"
-            index in the block       0        1          2
-            code                     262      ABSENT     17     (ABSENT: unknown)
-            index in the batch                101               (100 + 1; kept for this word)
+    def add_unknown(self, width: int, keys: Keys, positions: Ints) -> None:
+        """Keep some words of a text, whose tokens are not known, so that they can be encoded later.
 
         Args:
-            width: Number of 64-bit integers into which the bytes of each word are packed. Words of
-                each width are looked up, and kept, apart.
-            keys: The packed words that were looked up: uint64, shape (width, n_words).
-            positions: Index in the block of each word that was looked up: int64, shape (n_words,).
-                None if all words of the block were, so that these are 0, 1, 2 and so on.
-            codes: What the lookup returned for each word: int32, shape (n_words,).
+            width: Number of 64-bit integers into which the bytes of each word are packed. Words are
+                kept by their width.
+            keys: The packed words: uint64, shape (width, n_words).
+            positions: int64, shape (n_words,): index of each word in its text.
         """
-        unknown = (codes == ABSENT).nonzero()[0]  # (n_unknown,) indices into `codes`
-        if not len(unknown):
-            return
-        if positions is None:
-            positions_in_block = unknown
-        else:
-            positions_in_block = positions.take(unknown)
-
-        # The words of this block follow those of earlier blocks, of which there are `size`.
-        positions_in_batch = positions_in_block + self.size
-        unknown_words = UnknownWords(keys.take(unknown, axis=1), positions_in_batch)
-        self.unknown.setdefault(width, []).append(unknown_words)
+        if len(positions):
+            # Words of earlier texts, of which there are `size`, come before these.
+            unknown_words = UnknownWords(keys, positions + self.size)
+            self.unknown.setdefault(width, []).append(unknown_words)
 
     def add_long(self, data: Bytes, starts: Ints, lengths: Ints) -> None:
-        """Add the words of a block of text that are too long for the cache's tables.
-
-        These are words of more than 248 bytes. Their bytes are kept, since they have to be encoded.
+        """Keep the words of a text that have more than 248 bytes, so that they can be encoded
+        later.
 
         Args:
             data: uint8, shape (n_bytes,): the text.
-            starts: First byte of each word of the block, int64, shape (n_words,).
+            starts: First byte of each word of the text, int64, shape (n_words,).
             lengths: Bytes of each word, int64, shape (n_words,).
         """
-        for position in np.flatnonzero(lengths > LONGEST).tolist():  # in the block
-            start = starts[position]
-            stop = start + lengths[position]
+        for index in np.flatnonzero(lengths > LONGEST).tolist():
+            start = starts[index]
+            stop = start + lengths[index]
             self.long_words.append(data[start:stop].tobytes())
-            self.long_positions.append(position + self.size)  # in the batch
+            # Words of earlier texts, of which there are `size`, come before this one.
+            self.long_positions.append(self.size + index)
 
     def unknown_by_width(self) -> dict[int, UnknownWords]:
-        """Return the words of all blocks of text whose tokens the cache does not know.
+        """Return all words whose tokens are not known, those of the same width together.
 
-        Returns:
-            Width → words of this width, in the order of the blocks. The width is the number of
-            64-bit integers into which the bytes of a word are packed: 1 for "cat", 2 for
-            "tokenizers".
+        The width is the number of 64-bit integers into which the bytes of a word are packed: 1 for
+        "cat", 2 for "tokenizers". So the words of one width are the columns of one array.
         """
         merged = {}
         for width, blocks in self.unknown.items():
@@ -240,14 +218,16 @@ class PretokenCache:
         longer_words = (lengths > 8).nonzero()[0]  # indices of words
         short_keys = _keys(data, starts, lengths, width=1)
         codes = self._tables[1].find(short_keys, skip=longer_words)  # (n_words,)
-        batch.add_unknown(width=1, keys=short_keys, positions=None, codes=codes)
+        unknown = (codes == ABSENT).nonzero()[0]
+        batch.add_unknown(1, short_keys.take(unknown, axis=1), unknown)
 
         # Longer words: those of each width are looked up together, in the table of this width.
         for width, positions in _positions_by_width(longer_words, lengths):
             keys = _keys(data, starts.take(positions), lengths.take(positions), width)
             codes_of_width = self._tables[width].find(keys)
             codes[positions] = codes_of_width
-            batch.add_unknown(width, keys, positions, codes_of_width)
+            unknown = (codes_of_width == ABSENT).nonzero()[0]
+            batch.add_unknown(width, keys.take(unknown, axis=1), positions.take(unknown))
 
         # The longest words are in no table: the batch keeps their bytes, since they are always
         # encoded.
@@ -333,8 +313,6 @@ class PretokenCache:
         """Encode those words of a text that the cache does not know, and remember their tokens.
 
         This fills a new cache with words that are likely to occur, such as those of the vocabulary.
-        There is a table of words for each width: the number of 64-bit integers that hold the bytes
-        of a word, such as 1 for "cat" and 2 for "tokenizers".
 
         Args:
             data: uint8, shape (n_bytes + PADDING,): the text, and padding.
@@ -342,35 +320,39 @@ class PretokenCache:
             lengths: Bytes of each word, int64, shape (n_words,).
             encode: Encodes words of up to LONGEST (248) bytes.
         """
+        # Words of about the same length are in one table: those with the same width, which is the
+        # number of 64-bit integers that hold their bytes.
         for width, unknown in self._find_unknown(data, starts, lengths).items():
             self._learn(width, unknown, encode)
 
     def learn_tokens(self, data: Bytes, starts: Ints, lengths: Ints, tokens: Ids) -> None:
-        """Remember words of a text that are one token each, unless the cache knows them already.
+        """Remember words that are one token each, such as " the" with the token 279.
 
-        This fills a new cache with the vocabulary, such as " the" with the token 279. Nothing has
-        to be encoded.
+        This fills a new cache with the vocabulary. Words that the cache knows already are left out.
 
         Args:
-            data: uint8, shape (n_bytes + PADDING,): the text, and padding.
+            data: uint8, shape (n_bytes + PADDING,): a text with the words, and padding.
             starts: First byte of each word, int64, shape (n_words,).
             lengths: Bytes of each word, int64, shape (n_words,).
             tokens: int32, shape (n_words,): the token of each word.
         """
+        # There is a table of words for each width, the number of 64-bit integers that hold a word.
         for width, unknown in self._find_unknown(data, starts, lengths).items():
-            distinct = _distinct(unknown)
-            distinct_tokens = tokens.take(distinct.positions)
-            # The list of tokens of each word has one token.
-            list_lengths = np.ones(len(distinct_tokens), np.int64)
-            codes = self._lists.add(distinct_tokens, list_lengths)
-            self._tables[width].insert(distinct.keys, codes)
+            words = _distinct(unknown)  # each word once
+            tokens_of_words = tokens.take(words.positions)
+
+            # The cache stores lists of tokens, and the tables the number of the list of each word.
+            # Here each list has one token.
+            list_lengths = np.ones(len(tokens_of_words), np.int64)
+            list_numbers = self._lists.add(tokens_of_words, list_lengths)
+            self._tables[width].insert(words.keys, list_numbers)
 
     def _find_unknown(self, data: Bytes, starts: Ints, lengths: Ints) -> dict[int, UnknownWords]:
-        """Return the words of a text whose tokens the cache does not know, grouped by their width.
+        """Return the words of a text that the cache does not have, as a new batch would keep them.
 
-        The width is the number of 64-bit integers that hold the bytes of a word: 1 for up to 8
-        bytes, 2 for up to 16, 4 for up to 32. If the cache knows only "the", the text "the cat
-        tokenizers" gives {1: " cat", 2: " tokenizers"}, with each word as integers.
+        A batch keeps unknown words by their width, which is the number of 64-bit integers that hold
+        the bytes of a word. If the cache has only "the", the text "the cat tokenizers" gives {1: "
+        cat", 2: " tokenizers"}, with each word as integers.
 
         Args:
             data: uint8, shape (n_bytes + PADDING,): the text, and padding.
@@ -400,55 +382,44 @@ class PretokenCache:
             Code of each word; int32, shape (n_words,).
         """
         distinct = _distinct(unknown)
-        codes = self._encode_distinct(distinct, encode)
+        ids, list_lengths = encode(_words_of(distinct.keys))
+        codes = self._lists.add(ids, list_lengths)
         self._tables[width].insert(distinct.keys, codes)
         return codes[distinct.numbers]
 
     def _encode_without_learning(self, unknown: UnknownWords) -> Codes:
-        """Encode words that the cache does not know and has no room for.
+        """Encode words for which the cache has no room.
 
-        So the words are not added to the cache. Each distinct word is encoded once. For "ab", "xy"
-        and "ab" again:
-
-            distinct words         "ab"  "xy"
-            their codes            500   501       (a code stands for a list of tokens)
-            number of each word    0     1     0   (its index among the distinct words)
-            result                 500   501   500
-
-        The lists of tokens are stored in this object. When their tokens have been read, the caller
-        removes them, so that they do not use up memory.
+        Their lists of tokens are stored, so that the caller can read them, but the words are not.
+        The caller removes the lists afterwards.
 
         Args:
             unknown: Words whose bytes fill the same number of 64-bit integers. Some may occur
                 several times.
 
         Returns:
-            Code of each word; int32, shape (n_words,).
+            Number of the list of each word, its code; int32, shape (n_words,).
         """
-        distinct = _distinct(unknown)
-        codes = self._encode_distinct(distinct, self._encode)
+        distinct = _distinct(unknown)  # encode each word once
+        ids, list_lengths = self._encode(_words_of(distinct.keys))
+        codes = self._lists.add(ids, list_lengths)
         return codes[distinct.numbers]
-
-    def _encode_distinct(self, distinct: DistinctWords, encode: EncodeWords) -> Codes:
-        """Encode distinct words, and return the code of each list of tokens."""
-        ids, list_lengths = encode(_words_of(distinct.keys))
-        return self._lists.add(ids, list_lengths)
 
     def _n_learnt(self, width: int) -> int:
         n_words: int = self._tables[width].count - self._n_seeded[width]
         return n_words
 
     def _save_if_grown(self) -> None:
-        """Save the cache for later processes, if it has grown by half since it was last saved.
+        """Save the cache for later processes, whenever it has grown by half.
 
-        It is not saved if it is more than half full: later processes start with the saved words,
-        and need room for those of their own text.
+        A cache that is more than half full is not saved: later processes start with the saved
+        words, and need room for those of their own texts.
         """
-        if self.learnt < self._save_at:
+        if self.learnt < self._save_at:  # a number of words
             return
-        self._save_at = _GROWTH * self.learnt  # also if it is not saved now
+        self._save_at = _GROWTH * self.learnt  # half as many again
 
-        # Later processes start with the saved words, and need room for those of their own text.
+        # Only the tables of short words matter, which have most words of a text.
         if not any(self._is_more_than_half_full(width) for width in _RECURRING_WIDTHS):
             self._saved.save(self._arrays())
 
@@ -515,8 +486,8 @@ def _distinct(words: UnknownWords) -> DistinctWords:
 def _keys(data: Bytes, starts: Ints, lengths: Ints, width: int) -> Keys:
     """Pack the bytes of each word into 64-bit integers, by which it is looked up in a hash table.
 
-    An integer holds 8 bytes. The number of integers of each word is called the width; words are
-    packed together only if it is the same. Zeros fill what is left. For the width 2:
+    An integer holds 8 bytes. All words get the same number of integers, here called the width.
+    Zeros fill what is left. For the width 2:
 
         words                       "tokenizers"          "characters"
         row 0 of the result         t o k e n i z e       c h a r a c t e
@@ -532,34 +503,32 @@ def _keys(data: Bytes, starts: Ints, lengths: Ints, width: int) -> Keys:
     Returns:
         uint64, shape (width, n_words).
     """
-    # Nearly all words have the width 1, so there is faster code for them. Read 8 bytes at the start
-    # of each word, and replace by zeros those that are behind the end of the word.
-    if width == 1:
-        integers = _eight_bytes_at(data, starts)
-        integers &= _byte_masks(lengths)
-        return integers[np.newaxis]
-
-    # The same for more integers: for the width 2, those at the bytes 0 and 8 of each word.
-    keys = np.stack([_eight_bytes_at(data, starts + offset) for offset in range(0, 8 * width, 8)])
-    # Again replace bytes behind the end of each word by zeros. The first integers are always full:
-    # words of the width 4 have at least 17 bytes (_MIN_BYTES), which fill the integers 0 and 1.
-    first_partial = _MIN_BYTES[width] // 8  # 2 for the width 4
-    for number in range(first_partial, width):
-        n_bytes_left = lengths - 8 * number  # of each word, from this integer on
-        keys[number] &= _byte_masks(n_bytes_left)
-    return keys
+    if width == 1:  # nearly all words; this copies nothing
+        return _first_eight_bytes(data, starts, lengths)[np.newaxis]
+    rows = []
+    for offset in range(0, 8 * width, 8):
+        # The rest of a word begins `offset` bytes later, and is `offset` bytes shorter.
+        rows.append(_first_eight_bytes(data, starts + offset, lengths - offset))
+    return np.stack(rows)
 
 
-def _eight_bytes_at(data: Bytes, starts: Ints) -> Words:
-    """Return the eight bytes from each position on as one integer: uint64, shape of `starts`."""
+def _first_eight_bytes(data: Bytes, starts: Ints, lengths: Ints) -> Words:
+    """Return the first eight bytes of each word as one integer, zeros after the end of the word.
+
+    Args:
+        data: uint8, shape (n_bytes,): the text, with at least eight bytes after each start.
+        starts: First byte of each word, int64, shape (n_words,).
+        lengths: Bytes of each word, int64, shape (n_words,); of a word with 0 bytes or less, all
+            eight are zeros.
+
+    Returns:
+        uint64, shape (n_words,).
+    """
+    # A view with an integer for each position. They overlap: from one to the next is one byte.
     overlapping = np.ndarray((len(data) - 7,), "<u8", data, strides=(1,))
     integers: Words = overlapping[starts]
+    integers &= _BYTE_MASKS.take(lengths, mode="clip")  # clip: as for 0 and for 8
     return integers
-
-
-def _byte_masks(n_bytes: Ints) -> Words:
-    """Return masks that keep the first bytes of an integer: all 8 for more, and none below 1."""
-    return _BYTE_MASKS.take(n_bytes, mode="clip")
 
 
 def _words_of(keys: Keys) -> Bytes:
