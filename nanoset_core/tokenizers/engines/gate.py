@@ -42,7 +42,7 @@ from nanoset_core.untrusted import safe_logger
 
 FALLBACK_CHARACTERS = 1 << 16
 """Text that the reference encodes in less time than it takes to make another fallback engine."""
-_ASCII_EXCEPT_ZERO = bytes(range(1, 0x80))
+_ASCII = bytes(range(0x80))
 _ASSIGNED_BELOW = 0x40000  # code points; beyond are private use, tags and nothing
 
 logger = safe_logger(__name__)
@@ -99,7 +99,7 @@ class GatedEngine:
         self._fast = fast
         self._fallback: Engine = reference
         self._make_fallback = make_fallback
-        self._characters_until_fallback = FALLBACK_CHARACTERS
+        self._n_refused_characters = 0  # that the fast one must not encode
         self._is_doubtful = gate["doubtful"]  # bool, shape (0x110000,)
         tokens = [token.encode() for token in from_array(gate["tokens"])]
         self._added_tokens = AddedTokens(tokens)
@@ -146,27 +146,27 @@ class GatedEngine:
         earlier ones.
         """
         with self._lock:
-            self._characters_until_fallback = FALLBACK_CHARACTERS
+            self._n_refused_characters = 0
             self.helper = ""
 
     def _fallback_for(self, texts: Sequence[str]) -> Engine:
         """Return the tokenizer for texts that the fast, compiled one must not encode.
 
-        This is Hugging Face's library at first, which is slow. Once there were more than 65,536
-        characters of such text, a faster one is made. Making it takes time, which does not pay off
-        for less text.
+        This is Hugging Face's library at first, which is slow. After 65,536 characters of such text
+        (FALLBACK_CHARACTERS), it is a faster one. Making it takes time, which does not pay off
+        earlier.
 
         Args:
             texts: The texts.
         """
-        self._characters_until_fallback -= sum(map(len, texts))
-        if self._characters_until_fallback >= 0:
-            return self.reference  # there was not much such text so far
+        self._n_refused_characters += sum(map(len, texts))
+        if self._n_refused_characters <= FALLBACK_CHARACTERS:
+            return self.reference
 
+        # The first time, this makes the faster one; it may fail.
         self._make_faster_fallback()
         if self._fallback is not self.reference:
-            # Reports show which engine helped.
-            self.helper = f"{self._fallback.name} {self._fallback.version}"
+            self.helper = f"{self._fallback.name} {self._fallback.version}"  # for reports
         return self._fallback
 
     def _make_faster_fallback(self) -> None:
@@ -216,42 +216,22 @@ class GatedEngine:
     def _find_doubtful(self, texts: list[bytes]) -> Ints:
         """Return which texts have a character that the fast tokenizer may encode wrongly.
 
-        For speed, all texts are searched at once, as one text with a zero character after each but
-        the last. A text may contain zeros itself. For ☃ as the doubtful character:
-
-            text                                     "aé"    "Ω☃☃"
-            zeros up to its end (with the one        1       2
-            after it), all texts before included
-            zeros before its ☃                               1
-
-        A character is in the first text with more zeros up to its end than there are before the
-        character: here, that is the text with the index 1.
-
         Args:
-            texts: Texts in UTF-8, which may contain zeros themselves.
+            texts: Texts in UTF-8.
 
         Returns:
-            int64, shape (n_doubtful_characters,), ascending: for each doubtful character, the index
-            of its text. In the example 1 1.
+            int64, shape (n_doubtful_characters,), ascending: for each such character, the index of
+            its text. For "aé" and "Ω☃☃", if ☃ is such a character, 1 1.
         """
-        # Join the texts, and leave out ASCII characters but zeros, since they are never doubtful.
-        # This gives the characters é 0 Ω ☃ ☃, as code points.
-        joined = b"\0".join(texts)
-        characters = joined.translate(None, _ASCII_EXCEPT_ZERO).decode()
-        points = np.frombuffer(characters.encode("utf-32-le"), "<u4")  # (n_points,)
-        doubtful = np.flatnonzero(self._is_doubtful.take(points))  # indices into `points`
-        if not len(doubtful):
-            return doubtful
+        # ASCII characters are never doubtful. Leave them out, and join the others: é Ω ☃ ☃.
+        characters = [text.translate(None, _ASCII).decode() for text in texts]
+        code_points = np.frombuffer("".join(characters).encode("utf-32-le"), "<u4")
+        doubtful = np.flatnonzero(self._is_doubtful.take(code_points))  # the characters 2 and 3
 
-        # The zeros before each doubtful character.
-        zeros_before = np.cumsum(points == 0)[doubtful]  # (n_doubtful_characters,) 1 1
-
-        # The zeros up to the end of each text, with the one that follows it.
-        zeros_up_to_end = np.cumsum([text.count(0) + 1 for text in texts])  # (n_texts,) 1 2
-
-        # How many texts end before the character, because their number is not larger: 1 for both.
-        # That is the index of its text.
-        return np.searchsorted(zeros_up_to_end, zeros_before, side="right")
+        # The texts stop after 1 and 4 characters. The index of a character's text is the number of
+        # texts that stop before it.
+        text_stops = np.cumsum([len(characters_of_text) for characters_of_text in characters])
+        return np.searchsorted(text_stops, doubtful, side="right")
 
 
 def make_gate(tokenizer: Mapping[str, Any]) -> Arrays:
@@ -276,9 +256,11 @@ def make_gate(tokenizer: Mapping[str, Any]) -> Arrays:
     """
     form = _normal_form(tokenizer.get("normalizer"))
 
-    # Added tokens such as <|endoftext|>, as written and as normalised. Those of white space alone
-    # are left out: nearly all texts contain one, so that the compiled engine would get hardly any.
+    # Leave out tokens of white space alone. Nearly all texts contain one, so that the fast
+    # tokenizer would get hardly any text.
     tokens = {token for token in added_tokens(tokenizer) if not token.isspace()}
+
+    # Tokens may also be found in text that was converted to the normal form before.
     if form is not None:
         tokens |= {normalize(form, token) for token in tokens}
     return {"doubtful": doubtful_points(form), "tokens": to_array(sorted(tokens))}
@@ -287,8 +269,7 @@ def make_gate(tokenizer: Mapping[str, Any]) -> Arrays:
 def _normal_form(normalizer: Any) -> Form | None:
     """Return the Unicode normal form to which a tokenizer converts text, such as NFC, or None.
 
-    Tokenizers can change text in many ways before they encode it. Engines of this project are
-    used only if it is one of these:
+    A `tokenizer.json` can change text in many ways. Only these are accepted here:
 
         null                                          no change: the result is None
         {"type": "NFC"}                               the result is "NFC"
@@ -304,20 +285,20 @@ def _normal_form(normalizer: Any) -> Form | None:
     """
     if not normalizer:
         return None
-    members = [normalizer]
+    steps = [normalizer]
     if normalizer["type"] == "Sequence":
-        members = normalizer["normalizers"]
+        steps = normalizer["normalizers"]
 
-    # The types of all steps but those that write spaces as ▁: none, {"NFC"} or {"NFKC"} are
-    # accepted. For anything else, such as {"Lowercase"}, the message names the types.
-    types = {member["type"] for member in members if not _writes_spaces(member)}
-    known_forms = set(get_args(Form))  # the names in the type `Form`: NFC, NFKC
-    if len(types) > 1 or not types <= known_forms:
+    types = {step["type"] for step in steps if not _writes_spaces(step)}
+    if not types:
+        return None
+    form = types.pop()
+    if types or form not in get_args(Form):  # the names in the type `Form`: NFC, NFKC
+        names = sorted({form, *types})
         raise NotRecognisedError(
-            "engines were not compared on enough text with the normalizer "
-            f"{' and '.join(sorted(types))}"
+            f"engines were not compared on enough text with the normalizer {' and '.join(names)}"
         )
-    return types.pop() if types else None
+    return form
 
 
 def _writes_spaces(normalizer: Any) -> bool:
@@ -331,8 +312,8 @@ def doubtful_points(form: Form | None) -> Bools:
     """Return which characters versions of Unicode may treat differently.
 
     A fast tokenizer may have an older or newer version of Unicode than Hugging Face's library, and
-    then give other tokens for such a character. All versions that are in use know Unicode 3.2, and
-    treat its characters in the same way. So these are doubtful:
+    then give other tokens for such a character. All versions that are in use know Unicode 3.2. So
+    these are doubtful:
 
         code points without a character    a newer version may assign one
         characters later than 3.2 that     an older version does not know the character, and leaves
@@ -345,20 +326,17 @@ def doubtful_points(form: Form | None) -> Bools:
     Returns:
         bool, shape (0x110000,): for each code point.
     """
-    # Code points without a character have the category "Cn", and surrogates "Cs", which are in no
-    # text. From _ASSIGNED_BELOW on, there are no characters at all.
-    is_doubtful = np.ones(CODE_POINTS, bool)
+    composable_points = _composable_points()  # that combine with others, such as "e" and accents
+    is_doubtful = np.ones(CODE_POINTS, bool)  # there are no characters from _ASSIGNED_BELOW on
     for point in range(_ASSIGNED_BELOW):
-        is_doubtful[point] = category(chr(point)) in ("Cn", "Cs")
-    if form is None:
-        return is_doubtful
-
-    # Characters later than Unicode 3.2 that normalisation may change, either alone or by combining
-    # them with another one: "e" and the mark ´, for example, are both composable, to "é".
-    composable_points = _composable_points()
-    for point in np.flatnonzero(~is_doubtful).tolist():
-        if _is_late(point):  # it is not in Unicode 3.2
-            is_doubtful[point] = point in composable_points or _may_change_alone(chr(point), form)
+        character = chr(point)
+        if category(character) in ("Cn", "Cs"):  # no character, or a surrogate, which no text has
+            continue
+        if form is None or not _is_late(point):  # it is in Unicode 3.2
+            is_doubtful[point] = False
+        else:
+            may_change = point in composable_points or _may_change_alone(character, form)
+            is_doubtful[point] = may_change
     return is_doubtful
 
 

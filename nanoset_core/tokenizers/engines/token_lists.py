@@ -100,12 +100,13 @@ class TokenLists:
     def _store(self, ids: Ids, counts: Ints) -> Codes:
         """Append lists of tokens to the stored ones, and return a code for each, a number.
 
-        The stored lists are concatenated in `_tokens`. List number i has the tokens from
-        `_bounds[i]` to `_bounds[i + 1]`, and its code is _FIRST_LIST + i. After [5, 6], the list
-        [1, 2, 3] becomes list number 1:
+        All lists are in one array, `_tokens`, and `_bounds` says where each one starts, and where
+        the last one stops. After [5, 6], the list [1, 2, 3] is appended as list number 1:
 
             tokens    5 6 1 2 3
             bounds    0   2     5
+
+        The code of list number i is _FIRST_LIST + i.
 
         Args:
             ids: The tokens of the lists, concatenated; int32.
@@ -114,20 +115,18 @@ class TokenLists:
         Returns:
             int32, shape (n_lists,).
         """
-        # The numbers of the new lists, and where their tokens go: in the example, 1 to 2, and 2 to
-        # 5.
-        first_number = self._count
-        stop_number = first_number + len(counts)
-        first_token = int(self._bounds[first_number])
-        stop_token = first_token + len(ids)
+        number = self._count  # of the first new list: 1
+        stop_number = number + len(counts)  # 2
+        start = int(self._bounds[number])  # of its tokens: 2
+        stop = start + len(ids)  # 5
 
         # Both arrays are longer than needed, so that they are rarely copied.
+        self._tokens = _with_room(self._tokens, stop)
+        self._tokens[start:stop] = ids
         self._bounds = _with_room(self._bounds, stop_number + 1)
-        self._tokens = _with_room(self._tokens, stop_token)
-        self._tokens[first_token:stop_token] = ids
-        self._bounds[first_number + 1 : stop_number + 1] = first_token + np.cumsum(counts)
+        self._bounds[number + 1 : stop_number + 1] = start + np.cumsum(counts)  # stops: 5
         self._count = stop_number
-        return np.arange(first_number, stop_number, dtype=np.int32) + _FIRST_LIST
+        return np.arange(number, stop_number, dtype=np.int32) + _FIRST_LIST
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Return the stored lists, to save them for later processes.

@@ -73,9 +73,8 @@ class WordTable:
     def find(self, keys: Keys, skip: Ints | None = None) -> Codes:
         """Look up words in this hash table, and return the number (code) that is stored with each.
 
-        A word is stored in the slot that its hash gives, here called its first slot; or, if that
-        was taken, in a later one of a fixed sequence of slots. So if the slots 5, 6, 7 of the table
-        are "the", "cat" and free:
+        The hash of a word says in which slot of the table it is. If that was taken, it is in a
+        later one. So if the slots 5, 6, 7 of the table are "the", "cat" and free:
 
             word     slots to try    result
             "the"    5               its code
@@ -90,23 +89,23 @@ class WordTable:
             int32, shape (n_keys,): the code of each word; ABSENT for those that are not in the
             table.
         """
-        # For most keys, the first slot decides: it holds the key, and its code is the result; or it
-        # is free. Free slots have the code ABSENT, which then is the result.
+        # Nearly always, the first slot decides. It has the code of the word; or it is free, and has
+        # the code ABSENT.
         slots = self._slots(keys)  # (n_keys,) the first slots
         codes = self.codes.take(slots)  # (n_keys,)
         is_other_key = self._hold_other_keys(slots, codes, keys)
         if skip is not None:
-            is_other_key[skip] = False  # so that the next step does not look for them
             codes[skip] = 0
+            is_other_key[skip] = False
 
-        # If the first slot holds another key, try further slots.
+        # If the first slot holds another word, try further slots.
         others = is_other_key.nonzero()[0]
         if len(others):
             codes[others] = self._find_along_paths(keys.take(others, axis=1), slots.take(others))
         return codes
 
     def _find_along_paths(self, keys: Keys, slots: Ints) -> Codes:
-        """Look up words whose first slot in the hash table has another word, in further slots.
+        """Look up words that are not in the first slot that they try, in further slots.
 
         All words try their next slot at the same time. After each round, those are done that have
         found themselves or a free slot, which means that they are not in the table:
@@ -125,17 +124,16 @@ class WordTable:
             the table.
         """
         codes = np.full(len(slots), ABSENT)
-        pending = np.arange(len(slots))  # indices of the keys that are still looked for
+        pending = np.arange(len(slots))  # indices of the words that are still looked for
         step = 0
         while len(pending):
-            # All pending keys try their next slot. If it holds the key, its code is the result. If
-            # it is free, the key is not in the table, and the code of a free slot is ABSENT.
             step += 1
             slots = self._advanced(slots, step)
-            slot_codes = self.codes.take(slots)
-            codes[pending] = slot_codes
+            slot_codes = self.codes.take(slots)  # ABSENT in free slots
 
-            # Continue with the keys whose slot holds another key again.
+            # This is right for the words that are done. The others get a code of another word,
+            # which the next round replaces.
+            codes[pending] = slot_codes
             others = self._hold_other_keys(slots, slot_codes, keys).nonzero()[0]
             pending = pending.take(others)
             keys = keys.take(others, axis=1)
@@ -197,8 +195,7 @@ class WordTable:
             tries slot      5      7      5      9       (the slot 9 is taken)
             gets it         yes    yes    no     no      (the word 0 is first at the slot 5)
 
-        To decide, the numbers of the words are written into the slots of the table. They remain
-        there: the caller then has to write the codes of the words instead.
+        The slots that words get contain any numbers afterwards, until the caller fills them.
 
         Args:
             slots: int64, shape (n_keys,): the slot that each word tries.
@@ -207,17 +204,17 @@ class WordTable:
             int64, shape (n_winners,), ascending: indices of the words that get their slot.
         """
         # The words that try a free slot, whose code is ABSENT.
-        tries_free = (self.codes.take(slots) == ABSENT).nonzero()[0]  # 0 1 2
-        free_slots = slots.take(tries_free)  # 5 7 5
+        candidates = (self.codes.take(slots) == ABSENT).nonzero()[0]  # 0 1 2
+        free_slots = slots.take(candidates)  # 5 7 5
 
-        # Each of these words writes its number into its slot, the last word first: 2 into slot 5,
-        # 1 into slot 7, and 0 into slot 5, where it replaces the 2.
-        numbers = tries_free.astype(np.int32)
+        # Each of these words writes its number into its slot, the last word first. So the first one
+        # overwrites the others: slot 5 has 2 and then 0.
+        numbers = candidates.astype(np.int32)
         self.codes[free_slots[::-1]] = numbers[::-1]
 
         # A word that finds its own number in its slot has got it. The word 2 finds a 0.
         has_won = self.codes.take(free_slots) == numbers  # T T F
-        winners: Ints = tries_free.take(has_won.nonzero()[0])
+        winners: Ints = candidates.take(has_won.nonzero()[0])
         return winners
 
     def _advanced(self, slots: Ints, step: int) -> Ints:
@@ -277,10 +274,10 @@ class WordTable:
 
 
 def hash_keys(keys: Keys) -> Words:
-    """Return a hash of each word: a number that looks random, and decides where the word is stored.
+    """Return a hash of each word: a number that looks random, by which the word is stored.
 
-    A hash table is fast if words are spread evenly over its places. A place is the upper bits of
-    the hash, since these depend on all bits of the word.
+    The upper bits of the hash say where the word is in a table. Each of them depends on all bits of
+    the word, so that words are spread evenly.
 
     Args:
         keys: uint64, shape (width, n_keys): the bytes of each word, as `width` integers; the first
@@ -289,12 +286,12 @@ def hash_keys(keys: Keys) -> Words:
     Returns:
         uint64, shape (n_keys,).
     """
-    # In a product, each bit of the key changes the bits from its own place upwards. So the upper
-    # bits of the product depend on all bits of the key, and the lowest ones on few.
+    # The factors are large odd numbers. A bit of a factor changes bits of the product from its own
+    # place upwards, so the upper bits of the product depend on all bits.
     hashes: Words = keys[0] * _FACTORS[0]
 
-    # Mix in each further integer: the shift brings upper bits down, so that the multiplication
-    # spreads them, too. Without this, swapped integers could give the same hash.
+    # Mix in each further integer. The shift brings the upper bits down, so that the multiplication
+    # spreads them again. Each integer has another factor, so that their order matters.
     for number in range(1, len(keys)):
         hashes ^= keys[number] * _FACTORS[number]
         hashes ^= hashes >> _MIX_SHIFT
@@ -321,26 +318,38 @@ def unique_keys(keys: Keys) -> tuple[Ints, Ints]:
     """
     if not keys.shape[1]:
         return np.empty(0, np.int64), np.empty(0, np.int64)
+    first_indices, groups = _group_equal(keys)  # "a" may be the group 0: 1 0, and 1 0 1
 
-    # Sort by hash, so that equal words are neighbours: "b a b" may become "a b b". Each set of
-    # equal words is a group: "a" is the group 0, and "b b" is the group 1.
-    order = np.argsort(hash_keys(keys))  # (n_keys,) index in "b a b" of each word of "a b b": 1 0 2
+    # Number the groups by where they first occur instead: "b" (group 1) gets 0, and "a" gets 1.
+    groups_in_order = np.argsort(first_indices)  # 1 0
+    new_numbers = _inverse(groups_in_order)  # of the groups 0 and 1: 1 0
+    return first_indices[groups_in_order], new_numbers[groups]
+
+
+def _group_equal(keys: Keys) -> tuple[Ints, Ints]:
+    """Put equal words into the same group; the groups are in any order.
+
+    For the words "b a b", the groups may be "a" and "b b". Then the results are 1 0, where these
+    first occur, and 1 0 1, the group of each word.
+
+    Args:
+        keys: uint64, shape (width, n_keys): the key of each word, as `width` integers; at least
+            one word.
+
+    Returns:
+        first_indices: int64, shape (n_groups,): where the word of each group first occurs.
+        groups: int64, shape (n_keys,): the group of each word.
+    """
+    # Sort by hash, so that equal words are neighbours: "b a b" becomes "a b b".
+    order = np.argsort(hash_keys(keys))  # (n_keys,) where "a b b" were before: 1 0 2
     is_first_in_group = _differ_from_previous(keys.take(order, axis=1))  # (n_keys,) T T F
-    group_of_sorted_key = np.cumsum(is_first_in_group) - 1  # (n_keys,) of "a b b": 0 1 1
+    group_starts = np.flatnonzero(is_first_in_group)  # (n_groups,) 0 1
+    first_indices = np.minimum.reduceat(order, group_starts)  # the least of 1, and of 0 2: 1 0
 
-    # Back to the order of the arguments: the word at order[i] is in the group of sorted word i.
-    group_of_key = np.empty_like(order)
-    group_of_key[order] = group_of_sorted_key  # (n_keys,) of "b a b": 1 0 1
-
-    # Where the word of each group first occurs in "b a b": the least of its indices.
-    group_starts = np.flatnonzero(is_first_in_group)  # (n_groups,) in "a b b": 0 1
-    first_indices = np.minimum.reduceat(order, group_starts)  # (n_groups,) of "a" and "b": 1 0
-
-    # So far "a" has the number 0, because of its hash. Number the groups by where they first occur
-    # instead: "b" gets 0, and "a" gets 1.
-    sorted_groups = np.argsort(first_indices)  # (n_groups,) "b", group 1, comes first: 1 0
-    new_number = _inverse(sorted_groups)  # (n_groups,) new number of the groups 0 and 1: 1 0
-    return first_indices[sorted_groups], new_number[group_of_key]
+    # Number the groups of "a b b", and put the numbers back into the order of "b a b".
+    groups = np.empty_like(order)
+    groups[order] = np.cumsum(is_first_in_group) - 1  # 0 1 1 becomes 1 0 1
+    return first_indices, groups
 
 
 def _differ_from_previous(keys: Keys) -> Bools:
