@@ -292,7 +292,7 @@ def _normal_form(normalizer: Any) -> Form | None:
     types = {step["type"] for step in steps if not _writes_spaces(step)}
     if not types:
         return None
-    form = types.pop()
+    form: Form = types.pop()
     if types or form not in get_args(Form):  # the names in the type `Form`: NFC, NFKC
         names = sorted({form, *types})
         raise NotRecognisedError(

@@ -49,13 +49,8 @@ def resolve(named: NamedTokens, tokenizer: Mapping[str, Any], content: bytes) ->
     """Return the special tokens that a tokenizer has when the library transformers loads it.
 
     A tokenizer.json may lack special tokens, such as the eos_token of the tokenizer_config.json
-    next to it. Transformers adds them, so a model would be trained with them. There are three
-    cases:
-
-        none is missing                      nothing is added
-        some are missing                     they are added, with the same ids as by transformers
-        some are missing, and how they are   nothing is added, and a notice tells the user
-        added depends on the version
+    next to it. Transformers adds them, so a model would be trained with them. If it is certain how
+    they are added, they are returned. Otherwise, the result has a notice for the user instead.
 
     Args:
         named: The tokens that the files next to the tokenizer.json name.
@@ -63,28 +58,27 @@ def resolve(named: NamedTokens, tokenizer: Mapping[str, Any], content: bytes) ->
         content: The bytes of the tokenizer.json.
 
     Returns:
-        The tokens, and notices: what the user should know about these files.
+        All added tokens, or none if none is missing or it is not certain; and what the user should
+        know about these files.
     """
     notices = _notices_of_files(named)
     differences = _compare(named, tokenizer)
-    missing_names = differences.missing  # tokens that the tokenizer.json lacks
-    if not missing_names:
-        # The tokenizer.json has all tokens, and is used as it is. Some of its tokens may have other
-        # flags than in the files next to it, which is only reported.
+    if not differences.missing:
+        # The tokenizer.json is used as it is. Some tokens may have other flags in the files next to
+        # it, which is only reported.
         notices += _notices_of_known_tokens(named, differences)
         return Addition(notices=notices)
 
-    # Add the missing tokens. The id of each depends on all that are added before it: if it is
-    # doubtful how transformers adds one of them, none is added.
+    # The id of each token depends on all that are added before it. So if it is doubtful how one is
+    # added, none is.
     doubts = _doubts(named, differences)
+    added_tokens: Sequence[Mapping[str, Any]] = ()
     if not doubts:
-        added_tokens = _add_tokens(named, content)
-        if added_tokens:  # empty if that failed
-            return Addition(added_tokens, missing_names, notices)
-
-    # They are not added, which the user is told.
-    notices.append(_missing_notice(named, missing_names, doubts))
-    return Addition(notices=notices)
+        added_tokens = _add_tokens(named, content)  # none if it fails
+    if not added_tokens:
+        notices.append(_missing_notice(named, differences.missing, doubts))
+        return Addition(notices=notices)
+    return Addition(added_tokens, differences.missing, notices)
 
 
 def _notices_of_files(named: NamedTokens) -> list[str]:
@@ -111,18 +105,16 @@ def _notices_of_files(named: NamedTokens) -> list[str]:
 
 
 def _missing_notice(named: NamedTokens, missing: Sequence[str], doubts: Sequence[str]) -> str:
-    """Tell the user that a tokenizer lacks special tokens, which cannot be added for certain.
+    """Return the notice for a tokenizer that lacks special tokens of the files next to it.
+
+    It continues a sentence that begins with the path of the tokenizer.json, such as "lacks '<x>',
+    which tokenizer_config.json next to it names. Texts that hold them …".
 
     Args:
-        named: The tokens that files next to the tokenizer.json, such as tokenizer_config.json,
-            name.
+        named: The tokens that the files name.
         missing: Those that the tokenizer lacks.
-        doubts: Why it is not certain how the library transformers adds them, such as "'<x>': a
-            token of the tokenizer's class"; may be empty.
-
-    Returns:
-        The notice, which continues a sentence that begins with the path of the tokenizer.json, such
-        as "lacks '<x>', which tokenizer_config.json next to it names. …".
+        doubts: Why they cannot be added, such as "'<x>': a token of the tokenizer's class". Empty
+            if the tokenizer cannot be loaded.
     """
     reason = ""
     if doubts:
@@ -187,36 +179,27 @@ class _Differences:
 
 
 def _compare(named: NamedTokens, tokenizer: Mapping[str, Any]) -> _Differences:
-    """Compare a tokenizer.json with the tokens that the files next to it name.
+    """Compare a tokenizer.json with the special tokens that the files next to it name.
 
-    The library transformers adds the tokens of these files to the tokenizer. Suppose that they name
-    "<x>", "</s>" and "<pad>", and that the tokenizer's class LlamaTokenizer has "<unk>" by default.
-    A tokenizer.json has a list of added tokens, and a vocabulary of ordinary ones:
-
-        token                 "</s>"    "<x>"    "<pad>"    "<unk>"
-        in the added tokens   yes       no       no         no
-        in the vocabulary               yes      no         no
-
-        not_added             "<x>", "<pad>"        files name them, but they are no added tokens
-        class_tokens          "<unk>"               the same, for those that only the class has
-        missing               "<pad>", "<unk>"      those of both that are in neither
+    A tokenizer.json has a list of added tokens, such as "</s>", which are found in a text before it
+    is split, and a vocabulary of ordinary tokens. For the library transformers, the tokens of the
+    other files are added tokens, too.
 
     Args:
-        named: The tokens of the files, and the default tokens of the class.
+        named: The tokens of the files, and the default tokens of the tokenizer's class.
         tokenizer: The parsed tokenizer.json.
-
-    Returns:
-        These lists, and the added tokens that have other flags, such as lstrip, in the files.
     """
+    # Tokens that are no added tokens here.
     added = {token["content"]: token for token in parsed_added_tokens(tokenizer)}
     not_added = [name for name in named.names if name not in added]
-    class_tokens = _only_class_tokens(named, added)
+    class_tokens = _only_class_tokens(named, added)  # only the class names them, and no file
 
-    # A token that is not added may be an ordinary token of the vocabulary.
+    # Some of these are ordinary tokens of the vocabulary. The others are missing.
     vocabulary = _vocabulary(tokenizer)
     missing = [name for name in [*not_added, *class_tokens] if name not in vocabulary]
 
-    # Flags, such as lstrip, decide where a token is found in a text.
+    # Flags, such as lstrip, decide where a token is found in a text. They may differ for the tokens
+    # of a list (all added tokens) and for those with a purpose (special ones, such as eos_token).
     flags = _flags_that_affect_ids(tokenizer)
     return _Differences(
         not_added=not_added,
@@ -293,27 +276,25 @@ def _with_other_flags(
 def _doubts(named: NamedTokens, differences: _Differences) -> list[str]:
     """Return why it is not certain which tokens the library transformers adds to a tokenizer.
 
-    Transformers adds special tokens that files next to the tokenizer.json name. In five cases, its
-    versions differ, or this project does not know what they do. Each gives a clause for a message:
-
-        '<x>': an object without __type in …           an entry that some versions ignore
-        the class XTokenizer may have tokens of …      a class that this project does not know
-        … sets split_special_tokens                    special tokens may be split like other text
-        '<unk>': a token of the tokenizer's class      only the class, and no file, names the token
-        '</s>': its flags differ from those in …       version 4 replaces the flags, 5 does not
-
     Args:
-        named: The tokens that these files name, and what is doubtful about them.
+        named: The special tokens that files next to the tokenizer.json name.
         differences: How they differ from those of the tokenizer.json.
+
+    Returns:
+        Clauses for a message, such as "'<unk>': a token of the tokenizer's class".
     """
     doubts = []
+    # Only some versions of transformers use the entries that name these tokens.
     for name, reason in named.doubts.items():
         if name in differences.not_added:
             doubts.append(f"{name!r}: {reason}")
+    # A class of tokenizers that this project does not know.
     if named.unknown_class:
         doubts.append(f"the class {named.unknown_class} may have tokens of its own")
+    # With this setting, special tokens are split like any other text.
     if named.splits_special_tokens:
         doubts.append(f"{CONFIG} sets split_special_tokens")
+    # Only the class names these tokens, and no file does.
     for name in differences.class_tokens:
         doubts.append(f"{name!r}: a token of the tokenizer's class")
     # Transformers 4 replaces the flags of such a token, and transformers 5 does not.
@@ -384,7 +365,7 @@ def _add_tokens(named: NamedTokens, content: bytes) -> Sequence[Mapping[str, Any
     A token that is in the vocabulary keeps its id, and the others get the next free ones.
 
     Args:
-        named: The tokens to add.
+        named: The tokens that files next to the tokenizer.json name.
         content: The bytes of the tokenizer.json.
 
     Returns:
@@ -394,6 +375,7 @@ def _add_tokens(named: NamedTokens, content: bytes) -> Sequence[Mapping[str, Any
     tokenizer = _loaded(content)
     if tokenizer is None:
         return ()
+    # Leave out the tokens that the tokenizer has already.
     existing = {token.content: token for token in tokenizer.get_added_tokens_decoder().values()}
     tokenizer.add_tokens(_tokens_to_add(named, existing))
 
@@ -422,34 +404,28 @@ def _loaded(content: bytes) -> LibraryTokenizer | None:
 
 
 def _tokens_to_add(named: NamedTokens, existing: Mapping[str, AddedToken]) -> list[AddedToken]:
-    """Return the tokens that transformers adds to a tokenizer when it loads it, in its order.
+    """Return the tokens that the library transformers adds to a tokenizer, in its order.
 
-    Files next to the tokenizer.json name them. The order decides the ids of the tokens, and is that
-    of transformers (`PreTrainedTokenizerFast.__init__`):
-
-        1. tokens of a list, unless the tokenizer.json has the same token with the same flags
-
-        2. tokens for a purpose, such as eos_token, unless the tokenizer.json or the list has one
-           with this text
+    The order decides the ids of the tokens. First come those of the list of all added tokens, and
+    then those that have a purpose, such as eos_token (`PreTrainedTokenizerFast.__init__`).
 
     Args:
-        named: The tokens that these files name: `listed` and `special` are the two kinds.
-        existing: The tokens that the tokenizer.json adds itself: text → token.
+        named: The tokens that files next to the tokenizer.json name: `listed` are the list, and
+            `special` have a purpose.
+        existing: The added tokens of the tokenizer.json: text → token.
     """
-    # A token of the list is also special, even if its entry there does not say so, if it has a
-    # purpose, or if it is a default token of the tokenizer's class.
+    # A token of the list is special if its entry says so, if it has a purpose, or if the class of
+    # the tokenizer has it by default.
     special_names = {*texts_of(named.special), *named.class_tokens}
     additions: dict[str, AddedToken] = {}
-
-    # 1. The list. To compare tokens with all of their flags, transformers compares their repr, such
-    # as 'AddedToken("</s>", rstrip=False, …)', so do the same.
     for token in named.listed:
         name = token["content"]
         addition = _as_library_token(token, special_names)
+        # Add it unless it exists with the same flags. Like transformers, compare the repr, such as
+        # 'AddedToken("</s>", rstrip=False, …)'.
         if name not in existing or repr(addition) != repr(existing[name]):
             additions[name] = addition
 
-    # 2. The tokens for a purpose.
     for token in named.special:
         name = token["content"]
         if name not in existing and name not in additions:

@@ -154,20 +154,20 @@ def read_named_tokens(files: Sequence[Path], added_ids: Collection[int]) -> Name
     if _DECODER not in config:
         special_map = object_by_name.get(SPECIAL_TOKENS_MAP) or {}
     listed = _listed_tokens(config, special_map, id_by_token, added_ids)
-    special = _special_tokens(config, special_map)
-
-    # The tokens of some entries are doubtful: text → reason. Drop those that another entry names
-    # without doubt.
-    certain_names = texts_of([*listed, *special.tokens])
-    doubts = _doubts_about_others({**_other_doubts(config), **special.doubts}, certain_names)
+    purpose_tokens = _purpose_tokens(config, special_map)
+    further_tokens = [*_tokens_of_config(config), *_tokens_of_map(special_map, config)]
+    special = [entry.token for entry in [*purpose_tokens, *further_tokens] if not entry.doubt]
 
     # The class of the tokenizer, such as LlamaTokenizer(Fast), may have more tokens by default.
     class_name = str(config.get("tokenizer_class") or "PreTrainedTokenizer").removesuffix("Fast")
     is_known_class = class_name in _CLASS_TOKENS
     return NamedTokens(
         listed=listed,
-        special=special.tokens,
-        doubts=doubts,
+        special=special,
+        doubts=_doubts(
+            [*_tokens_of_version_5(config), *further_tokens, *purpose_tokens],
+            certain_names=texts_of([*listed, *special]),
+        ),
         class_tokens=_class_tokens(class_name, {*config, *special_map}),
         unknown_class="" if is_known_class else class_name,
         sources=[name for name, value in object_by_name.items() if value is not None],
@@ -176,16 +176,23 @@ def read_named_tokens(files: Sequence[Path], added_ids: Collection[int]) -> Name
     )
 
 
-def _doubts_about_others(
-    doubts: Mapping[str, str], certain_names: Collection[str]
-) -> dict[str, str]:
-    """Return the doubts about tokens that no entry of a file names without doubt.
+def _doubts(entries: Sequence[_Entry], certain_names: Collection[str]) -> dict[str, str]:
+    """Return why it is doubtful for some tokens that the library transformers adds them.
 
     Args:
-        doubts: Text of a token → why transformers may not add it, by one of the entries.
-        certain_names: Tokens that transformers adds because of another entry.
+        entries: The entries of files that name special tokens. If several entries with a doubt name
+            the same token, the last one counts.
+        certain_names: Tokens that are added in any case, since another entry names them.
+
+    Returns:
+        Text of a token → reason, such as {"<image>": "image_token of tokenizer_config.json"}.
     """
-    return {name: reason for name, reason in doubts.items() if name and name not in certain_names}
+    doubts = {}
+    for entry in entries:
+        text = _text_of(entry.token)
+        if entry.doubt and text not in certain_names:
+            doubts[text] = entry.doubt
+    return doubts
 
 
 def _listed_tokens(
@@ -216,35 +223,6 @@ def _listed_tokens(
     # which are special, for example as eos_token.
     special_names = _special_names({**config, **special_map})
     return _added_tokens(id_by_token, special_names, added_ids)
-
-
-def _special_tokens(config: Mapping[str, Any], special_map: Mapping[str, Any]) -> _SpecialTokens:
-    """Return the special tokens that a tokenizer's files name, other than in a list with ids.
-
-    There are two kinds of keys for them:
-
-        a purpose     {"eos_token": "</s>", "pad_token": "<pad>"}
-        a list        {"additional_special_tokens": ["<|im_start|>", "<|im_end|>"]}
-
-    Some entries are ignored or refused by some versions of the library transformers, which uses
-    these files. So it is doubtful whether a model was trained with these tokens.
-
-    Args:
-        config: The content of tokenizer_config.json.
-        special_map: The content of special_tokens_map.json.
-
-    Returns:
-        tokens: Those that all versions add: first those for a purpose, then those of lists.
-        doubts: The doubtful ones: text → reason. If both kinds of keys give a reason for the same
-            token, it is that of the purpose.
-    """
-    purpose_tokens = _purpose_tokens(config, special_map)  # eos_token and so on
-    list_tokens = _list_tokens(config, special_map)
-    return _SpecialTokens(
-        tokens=[*purpose_tokens.tokens, *list_tokens.tokens],
-        # If a token is in both, the second one counts.
-        doubts={**list_tokens.doubts, **purpose_tokens.doubts},
-    )
 
 
 def _read_object(path: Path) -> Mapping[str, Any] | None:
@@ -318,153 +296,109 @@ def _special_names(config: Mapping[str, Any]) -> set[str]:
 # Tokens that are named for a purpose
 
 
-class _SpecialTokens(NamedTuple):
-    """Special tokens that some keys of the files name."""
+class _Entry(NamedTuple):
+    """An entry of a file that names a special token."""
 
-    tokens: list[Token]
-    """Tokens that transformers 4 and 5 add, in their order."""
-    doubts: dict[str, str]
-    """Text of each other token → why it is not certain that transformers adds it."""
+    token: Token
+    doubt: str
+    """Why it is not certain that the library transformers adds the token; empty if all its versions
+    do."""
 
 
-def _purpose_tokens(config: Mapping[str, Any], special_map: Mapping[str, Any]) -> _SpecialTokens:
+def _entry(value: Any, doubt: str) -> list[_Entry]:
+    """Return a list with the entry for a token, or an empty list if the value has no text.
+
+    Args:
+        value: A text, or an object with the text and flags of the token.
+        doubt: Why it is not certain that the library transformers adds it, or an empty text.
+    """
+    if not _text_of(value):
+        return []
+    return [_Entry({**_text_and_flags(value), "special": True}, doubt)]
+
+
+def _purpose_tokens(config: Mapping[str, Any], special_map: Mapping[str, Any]) -> list[_Entry]:
     """Return the special tokens that files name for a purpose, such as {"eos_token": "</s>"}.
 
-    Two files may have such a key. If special_tokens_map.json has it, tokenizer_config.json is not
-    asked. The value is one of these:
+    A token is a text, or an object with its text and flags:
 
-        "</s>"                                            the text of the token
-        {"__type": "AddedToken", "content": "</s>", …}    its text and flags
-        {"content": "</s>", …}                            the same in special_tokens_map.json; but
-                                                          doubtful in tokenizer_config.json, where
-                                                          transformers refuses it
-        null                                              no token
+        {"__type": "AddedToken", "content": "</s>", "lstrip": true}
 
     Args:
         config: The content of tokenizer_config.json.
-        special_map: The content of special_tokens_map.json.
+        special_map: The content of special_tokens_map.json. It takes precedence.
 
     Returns:
-        The tokens that the library transformers is certain to add, and doubtful ones with a reason.
+        The tokens in the order in which the library transformers adds them.
     """
-    tokens: list[Token] = []
-    doubts = {}
+    entries = []
     for key in _PURPOSES:
+        doubt = ""
         if key in special_map:
             value = special_map[key]
         else:
             value = config.get(key)
-            # In this file, transformers refuses an object that does not have the entry
-            # `"__type": "AddedToken"`.
+            # Without "__type", transformers refuses an object in this file.
             if _is_untyped(value):
-                doubts[_text_of(value)] = f"{key} of {CONFIG} is an object without __type"
-                continue
-        if _text_of(value):  # the value may also be null
-            tokens.append({**_text_and_flags(value), "special": True})
-    return _SpecialTokens(tokens, doubts)
+                doubt = f"{key} of {CONFIG} is an object without __type"
+        entries += _entry(value, doubt)
+    return entries
 
 
-def _list_tokens(config: Mapping[str, Any], special_map: Mapping[str, Any]) -> _SpecialTokens:
-    """Return the special tokens that a tokenizer's files list, without ids.
-
-    For example, {"additional_special_tokens": ["<x>", "<y>"]}, in one of two files or in both. All
-    tokens of tokenizer_config.json come first. If it has such a list, version 5 of the library
-    transformers ignores that of special_tokens_map.json, and version 4 does not. So the tokens of
-    the latter are then doubtful.
-
-    Args:
-        config: The content of tokenizer_config.json.
-        special_map: The content of special_tokens_map.json.
-
-    Returns:
-        The tokens that all versions of transformers add, and doubtful ones with a reason.
-    """
-    in_config = _list_tokens_of_config(config)
-    has_list_in_config = any(key in config for key in _LISTS)
-    in_map = _list_tokens_of_map(special_map, has_list_in_config=has_list_in_config)
-    return _SpecialTokens(
-        tokens=[*in_config.tokens, *in_map.tokens],
-        doubts={**in_config.doubts, **in_map.doubts},
-    )
-
-
-def _list_tokens_of_config(config: Mapping[str, Any]) -> _SpecialTokens:
+def _tokens_of_config(config: Mapping[str, Any]) -> list[_Entry]:
     """Return the special tokens that a tokenizer_config.json lists.
 
-    The library transformers adds them to the tokenizer. It is doubtful whether it does if a token
-    is an object without a type:
+    For example, {"additional_special_tokens": ["<x>", "<y>"]}. A token is a text, or an object:
 
-        "<x>"                                           added
-        {"__type": "AddedToken", "content": "<x>"}      added, with its flags such as lstrip
-        {"content": "<x>"}                              doubtful: transformers refuses it
+        {"__type": "AddedToken", "content": "<x>", "lstrip": true}
 
     Args:
-        config: The content of the file, with {"additional_special_tokens": ["<x>", …]}, for
-            example.
-
-    Returns:
-        The tokens that are added, and the doubtful ones: text → reason.
+        config: The content of the file.
     """
-    tokens: list[Token] = []
-    doubts = {}
-    for token in _members_of_lists(config):
-        text = _text_of(token)
-        if _is_untyped(token):
-            doubts[text] = f"an object without __type in {CONFIG}"
-        elif text:
-            tokens.append({**_text_and_flags(token), "special": True})
-    return _SpecialTokens(tokens, doubts)
+    entries = []
+    for value in _members_of_lists(config):
+        doubt = ""
+        if _is_untyped(value):  # the library transformers refuses an object without "__type"
+            doubt = f"an object without __type in {CONFIG}"
+        entries += _entry(value, doubt)
+    return entries
 
 
-def _list_tokens_of_map(
-    special_map: Mapping[str, Any], *, has_list_in_config: bool
-) -> _SpecialTokens:
+def _tokens_of_map(special_map: Mapping[str, Any], config: Mapping[str, Any]) -> list[_Entry]:
     """Return the special tokens that a special_tokens_map.json lists.
 
-    Version 4 of the library transformers adds all of these tokens to the tokenizer. Version 5
-    ignores some, for which the result has a reason instead of the token, since it depends on the
-    version whether they are added:
-
-        the tokenizer_config.json has a list, too     version 5 ignores all tokens of the map
-        a token is an object, {"content": "<x>"}      version 5 ignores this token
-        a token is a text, "<x>"                      both versions add it
+    For example, {"additional_special_tokens": ["<x>", "<y>"]}. Version 4 of the library
+    transformers adds all of them to a tokenizer. Version 5 ignores some, so these are doubtful.
 
     Args:
-        special_map: The content of special_tokens_map.json.
-        has_list_in_config: Whether the tokenizer_config.json has a list.
-
-    Returns:
-        The tokens that both versions add, and the doubtful ones: text → reason.
+        special_map: The content of the file.
+        config: The content of tokenizer_config.json.
     """
-    tokens: list[Token] = []
-    doubts = {}
-    for token in _members_of_lists(special_map):
-        text = _text_of(token)
-        if has_list_in_config:
-            doubts[text] = f"both {CONFIG} and {SPECIAL_TOKENS_MAP} list further tokens"
-        elif isinstance(token, dict):
-            doubts[text] = f"an object in a list of {SPECIAL_TOKENS_MAP}"
-        elif text:
-            tokens.append({"content": text, "special": True})
-    return _SpecialTokens(tokens, doubts)
+    has_list_in_config = any(key in config for key in _LISTS)
+    entries = []
+    for value in _members_of_lists(special_map):
+        doubt = ""
+        if has_list_in_config:  # version 5 ignores all tokens of the map then
+            doubt = f"both {CONFIG} and {SPECIAL_TOKENS_MAP} list further tokens"
+        elif isinstance(value, dict):  # version 5 ignores this one
+            doubt = f"an object in a list of {SPECIAL_TOKENS_MAP}"
+        entries += _entry(value, doubt)
+    return entries
 
 
-def _other_doubts(config: Mapping[str, Any]) -> dict[str, str]:
-    """Return the special tokens that transformers adds in version 5, but not in version 4.
+def _tokens_of_version_5(config: Mapping[str, Any]) -> list[_Entry]:
+    """Return the special tokens that the library transformers adds only in version 5.
 
-    These are the tokens of other keys that end with _token, such as {"image_token": "<image>"}.
+    These are the tokens of any other key that ends with _token, such as {"image_token": "<image>"}.
 
     Args:
         config: The content of tokenizer_config.json.
-
-    Returns:
-        Text of each token → the reason: {"<image>": "image_token of tokenizer_config.json"}.
     """
-    doubts = {}
+    entries = []
     for key, value in config.items():
         if key.endswith("_token") and key not in _PURPOSES:
-            doubts[_text_of(value)] = f"{key} of {CONFIG}"
-    return doubts
+            entries += _entry(value, doubt=f"{key} of {CONFIG}")
+    return entries
 
 
 def _members_of_lists(config: Mapping[str, Any]) -> list[Any]:
