@@ -144,18 +144,17 @@ def _first_right_engine(
 def _unsupported_engine(
     kind: str, tokenizer_json: str | os.PathLike[str], error: NotRecognisedError
 ) -> ConfigError:
-    """Return the error that the engine which a user named cannot encode with this tokenizer.
+    """Return the error for an engine that the user has named and that does not know the tokenizer.
 
-    An engine is an implementation of tokenizers, such as "numpy". Not all know every kind of
-    tokenizer.
+    An engine is an implementation of tokenizers, such as "numpy". Not all know every kind.
 
     Args:
         kind: The name of the engine.
         tokenizer_json: The tokenizer's file.
-        error: Says what the engine does not support, such as "byte_fallback of the model is 1".
+        error: Says what the engine does not know, such as "byte_fallback of the model is 1".
     """
     return ConfigError(
-        f"the {kind} engine cannot be checked with this tokenizer",
+        f"the {kind} engine does not support this tokenizer",
         where=tokenizer_json,
         found=error,
         expected="a BPE of one of the kinds that docs/performance.md names",
@@ -212,11 +211,8 @@ class _EngineFactory:
         """Return this project's own tokenizer, after checking that it gives the right tokens.
 
         It is faster than Hugging Face's library, and works by rules that are read from the
-        tokenizer.json. Before its first use, it is compared with the library on test texts, which
-        takes some time. The rules are saved only after that. So there are two cases:
-
-            saved rules exist    an earlier process has compared them: use them
-            none are saved       read the rules, compare, and save them
+        tokenizer.json. Before its first use, it is compared with the library on test texts. Then
+        the rules are saved, so that later processes need not compare again.
 
         Raises:
             NotRecognisedError: It does not understand the tokenizer.json.
@@ -226,13 +222,14 @@ class _EngineFactory:
         from nanoset_core.tokenizers.engines.numpy_engine import NumpyEngine
         from nanoset_core.tokenizers.engines.rules import Rules, read_rules
 
-        # Two entries of the cache on disk: the tokens of frequent words, and the rules. `_saved`
-        # raises WrongTokensError if this version once gave wrong tokens for a document.
         name = f"numpy {installed_version(NumpyEngine.package)}"
-        saved_words = self._saved("words", name)
-        saved_rules = self._saved("numpy", name)
+        saved_words = self._cache_entry("words", name)  # the tokens of frequent words
+        self._check_is_trusted(name, saved_words)
+
+        # If rules were saved, an earlier process has compared them.
+        saved_rules = self._cache_entry("numpy", name)
         arrays = saved_rules.load()
-        if arrays is not None:  # an earlier process has compared the rules
+        if arrays is not None:
             return NumpyEngine(Rules.from_arrays(arrays), self.reference, words=saved_words)
 
         # Read the rules, and compare the tokenizer with the library, which is `self.reference`.
@@ -243,19 +240,14 @@ class _EngineFactory:
         del content  # some 20 MB
         _prove_numpy(NumpyEngine(rules, self.reference), canaries)
         saved_rules.save(rules.to_arrays())
-        # A new engine, whose cache is not filled with the words of the test texts.
+        # A new engine, which has no words of the test texts in its cache.
         return NumpyEngine(rules, self.reference, words=saved_words)
 
     def make_gigatoken(self) -> GatedEngine:
         """Return the fast tokenizer gigatoken, after checking that it gives the right tokens.
 
         It is compared with Hugging Face's library on test texts, once. The result is saved, so that
-        later processes need not compare again. It is one of these:
-
-            nothing saved yet    compare now
-            a reason             gigatoken gives other tokens, and is refused
-            a gate               gigatoken is right for texts without certain characters and tokens,
-                                 which the gate names; another engine encodes texts with these
+        later processes need not compare again.
 
         Raises:
             NotRecognisedError: Gigatoken does not understand the tokenizer.
@@ -265,27 +257,29 @@ class _EngineFactory:
         from nanoset_core.tokenizers.engines.gate import GatedEngine
 
         name = f"gigatoken {installed_version(GigatokenEngine.package)}"
-        saved_gate = self._saved("gigatoken", name)
+        saved_result = self._cache_entry("gigatoken", name)
+        self._check_is_trusted(name, saved_result)
 
-        # An earlier process saved nothing yet, or why the engine is refused, or the gate: arrays
-        # that say which characters and tokens the engine must not encode.
-        saved_arrays = saved_gate.load()
-        if saved_arrays is None:
-            return self._prove_gigatoken(saved_gate)
-        if _REFUSAL in saved_arrays:
-            raise WrongTokensError(from_array(saved_arrays[_REFUSAL]))
+        # The result is either the reason why gigatoken is refused, or the gate: which characters
+        # and tokens it must not encode. Another engine encodes texts with these.
+        result = saved_result.load()
+        if result is None:
+            return self._prove_gigatoken(saved_result)
+        if _REFUSAL in result:
+            raise WrongTokensError(from_array(result[_REFUSAL]))
         engine = GigatokenEngine(self.definition.source)
-        return GatedEngine(engine, saved_arrays, self.reference, self.make_numpy)
+        return GatedEngine(engine, result, self.reference, self.make_numpy)
 
-    def _prove_gigatoken(self, saved_gate: CacheEntry) -> GatedEngine:
-        """Return the fast tokenizer gigatoken, if it gives the same tokens as the library.
+    def _prove_gigatoken(self, saved_result: CacheEntry) -> GatedEngine:
+        """Return the fast tokenizer gigatoken, if it gives the same tokens as Hugging Face's
+        library.
 
-        The library is Hugging Face's. Both are compared on test texts. Some characters and tokens
-        are known to go wrong. The *gate* lists them: texts with these are left to a slower engine
-        (tokenizer). All other texts must have the same tokens.
+        Some characters and tokens are known to go wrong. The *gate* lists them, and texts with
+        these are left to a slower tokenizer. All other test texts must have the same tokens.
 
         Args:
-            saved_gate: The place in the cache on disk for the gate, or for the reason of a failure.
+            saved_result: The place in the cache on disk for the gate, or for the reason of a
+                failure.
 
         Raises:
             NotRecognisedError: Gigatoken does not understand the tokenizer.
@@ -296,45 +290,47 @@ class _EngineFactory:
 
         content = orjson.loads(self.definition.json())
         gate = make_gate(content)
-        engine = GigatokenEngine(self.definition.source)
-        _report_comparison("gigatoken")
+        gigatoken = GigatokenEngine(self.definition.source)
 
-        # Compare the tokens of all test texts. The reference encodes those that do not pass the
-        # gate. A refusal is saved, so that later processes need not compare again.
-        candidate = GatedEngine(engine, gate, self.reference)
+        # In the test, the slower tokenizer is the library itself, so that only gigatoken can be
+        # wrong.
+        _report_comparison("gigatoken")
+        candidate = GatedEngine(gigatoken, gate, self.reference)
         try:
             with panics_as_errors():
                 wrong_texts = differing(candidate, self.reference, all_canaries(content))
         except Exception as error:
             reason = f"it failed: {error!r}"[:_MAX_REASON]
-            raise _save_refusal(saved_gate, reason) from error
+            raise _save_refusal(saved_result, reason) from error
         if wrong_texts:
-            raise _save_refusal(saved_gate, f"the tokens of {len(wrong_texts):,} texts differ")
+            raise _save_refusal(saved_result, f"the tokens of {len(wrong_texts):,} texts differ")
 
-        # The engine is right. For real texts, the numpy engine takes over what does not pass the
-        # gate, if there is much of it.
-        saved_gate.save(gate)
-        return GatedEngine(engine, gate, self.reference, self.make_numpy)
+        # In use, the slower one is numpy's if there is much text for it, as that is faster.
+        saved_result.save(gate)
+        return GatedEngine(gigatoken, gate, self.reference, self.make_numpy)
 
-    def _saved(self, kind: str, engine: str) -> CacheEntry:
+    def _cache_entry(self, kind: str, engine: str) -> CacheEntry:
         """Return where data of an engine for this tokenizer are stored, in the cache on disk.
-
-        An engine is an implementation that turns text into tokens. If one has given wrong tokens
-        for a document, the caller names it in `without`, for example as "numpy 0.9.0". Then it must
-        not be used, and its data are deleted.
 
         Args:
             kind: What is stored, such as "words".
-            engine: Name and version of the engine.
+            engine: Name and version of the engine, such as "numpy 0.9.0".
+        """
+        return CacheEntry(kind, f"{self.definition.fingerprint} {engine}", self.folder)
+
+    def _check_is_trusted(self, engine: str, saved: CacheEntry) -> None:
+        """Refuse an engine that once gave wrong tokens for a document, and delete its saved data.
+
+        Args:
+            engine: Name and version of the engine, such as "numpy 0.9.0".
+            saved: What the engine has saved for later processes.
 
         Raises:
-            WrongTokensError: The engine is one of those in `without`.
+            WrongTokensError: It did give wrong tokens.
         """
-        entry = CacheEntry(kind, f"{self.definition.fingerprint} {engine}", self.folder)
         if engine in self.without:
-            entry.drop("the engine gave wrong tokens")
+            saved.drop("the engine gave wrong tokens")
             raise WrongTokensError(f"the {engine} engine gave wrong tokens for a document")
-        return entry
 
 
 def _report_comparison(engine: str) -> None:
@@ -369,19 +365,19 @@ def _prove_numpy(engine: NumpyEngine, canaries: Sequence[str]) -> None:
         )
 
 
-def _save_refusal(saved_gate: CacheEntry, reason: str) -> WrongTokensError:
+def _save_refusal(saved_result: CacheEntry, reason: str) -> WrongTokensError:
     """Save why the fast tokenizer gigatoken is not used, and return that reason as an error.
 
     Later processes find the reason, and need not compare gigatoken with Hugging Face's library
     again.
 
     Args:
-        saved_gate: The place in the cache on disk where the reason is saved.
+        saved_result: The place in the cache on disk where the reason is saved.
         reason: How gigatoken differs from the library, such as "the tokens of 3 texts differ".
     """
     refusal = (
         "the gigatoken engine gives other tokens than the tokenizers library for test texts: "
         f"{reason}"
     )
-    saved_gate.save({_REFUSAL: to_array(refusal)})
+    saved_result.save({_REFUSAL: to_array(refusal)})
     return WrongTokensError(refusal)

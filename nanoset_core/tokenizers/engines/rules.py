@@ -86,30 +86,21 @@ class Rules:
         return arrays
 
     def _settings(self) -> dict[str, Any]:
-        """Return the rules of a tokenizer that can be stored as JSON, because they are no arrays.
+        """Return everything about the rules of a tokenizer that can be stored as JSON.
 
-        They are saved for later processes, together with the arrays. For example, by key:
-
-            form                "NFC": the normal form to which text is converted first
-            runs                {" ": [(2, 50276), (3, 50275)]}: the ids of tokens of 2 and 3 spaces
-            added_tokens        ("<s>",): other texts that become one token wherever they occur
-            leaves_documents    True if a document with one of these is left to Hugging Face's
-                                library as a whole; False if only the text around it is
-            whole_words         True if a word in the vocabulary is always one token, whatever the
-                                merges of its letters would make
-            regex               the regular expression by which text is cut into words; if there is
-                                none, space_signs says how spaces are written as ▁
+        That is all but the arrays. Both are saved for later processes.
         """
-        # JSON has no numbers as keys, so the ids of repeated characters by length become pairs.
+        # The ids of tokens such as two and three spaces: {" ": {2: 50276, 3: 50275}}. JSON has no
+        # numbers as keys, so {" ": [(2, 50276), (3, 50275)]} is stored.
         runs = {
             character: list(id_by_length.items()) for character, id_by_length in self.runs.items()
         }
         settings = {
-            "form": self.form,
+            "form": self.form,  # the normal form to which text is converted first, such as "NFC"
             "runs": runs,
-            "added_tokens": self.added_tokens,
-            "leaves_documents": self.leaves_documents,
-            "whole_words": self.whole_words,
+            "added_tokens": self.added_tokens,  # such as ("<s>",)
+            "leaves_documents": self.leaves_documents,  # if they decide for all of a document
+            "whole_words": self.whole_words,  # if a word of the vocabulary is always one token
         }
         if isinstance(self.split, SplitPattern):
             settings["regex"] = self.split.regex  # by which a known pattern is found again
@@ -124,16 +115,17 @@ class Rules:
         Reading the rules of a large tokenizer takes seconds, so later processes load them instead.
 
         Args:
-            arrays: Name → array. The arrays of the vocabulary and of the character classes have
-                names of their own, and `settings` has everything that is no array, as JSON:
-                {"form": "NFC", "runs": {" ": [[2, 50276]]}, "whole_words": false, …}.
+            arrays: Name → array, as `to_arrays` returns them.
         """
-        settings = from_array(arrays["settings"])
         vocabulary = Vocabulary(**{name: arrays[name] for name in _VOCABULARY_ARRAYS})
+        # Everything that is no array itself, as JSON: {"form": "NFC", "whole_words": false, …}.
+        settings = from_array(arrays["settings"])
+        # {" ": [[2, 50276]]} becomes {" ": {2: 50276}}, since JSON has no numbers as keys.
+        runs = {character: dict(items) for character, items in settings["runs"].items()}
         return Rules(
             split=_split_of(settings),
             form=settings["form"],
-            runs={character: dict(items) for character, items in settings["runs"].items()},
+            runs=runs,
             added_tokens=tuple(settings["added_tokens"]),
             leaves_documents=settings["leaves_documents"],
             whole_words=settings["whole_words"],
@@ -303,31 +295,35 @@ def _read_splitting(
         pre_tokenizer: The entry that says how text is cut, or None.
 
     Returns:
-        split: How text is cut (first family), or how spaces are written (second family).
-        form: The normal form, NFC or NFKC. None if there is none, as in all of the second family.
+        (the regular expression or how spaces are written; NFC or NFKC, or None for no normal form)
 
     Raises:
         NotRecognisedError: The tokenizer changes or cuts text in a way that is not known.
     """
-    # Tokenizers that write spaces as ▁ use the normalizer for that. The engine knows none that also
-    # converts text to a normal form.
     space_signs = _read_space_signs(normalizer, pre_tokenizer)
-    if space_signs is not None:
+    if space_signs is not None:  # as Llama 2
         return space_signs, None
     form = _read_normalizer(normalizer)
-    return _read_pre_tokenizer(pre_tokenizer), form
+    pattern = _read_pre_tokenizer(pre_tokenizer)
+    return pattern, form
 
 
 def _read_model(model: Any, *, over_characters: bool) -> Vocabulary:
-    """Return the vocabulary and the merges of a tokenizer, after checking its other settings.
+    """Return the vocabulary and the merges of a tokenizer.
 
     Args:
-        model: The entry `model` of the `tokenizer.json`, Hugging Face's format.
+        model: The entry `model` of the tokenizer.json, such as
+            {"type": "BPE", "vocab": {…}, "merges": […], "dropout": None}.
         over_characters: Whether merges join characters, as in SentencePiece, or bytes, as in GPT-2.
+
+    Raises:
+        NotRecognisedError: The model has a type or a setting that our own tokenizer does not know,
+            such as a dropout of 0.1, which makes tokens random.
     """
-    _check_model(model, over_characters=over_characters)
     if over_characters:
+        _check_members(model, "the model", **_BPE_OVER_CHARACTERS)
         return read_character_vocabulary(model["vocab"], model["merges"])
+    _check_members(model, "the model", **_BPE_OVER_BYTES)
     return read_vocabulary(model["vocab"], model["merges"])
 
 
@@ -543,22 +539,6 @@ def _read_split(value: Any) -> _SplitPreTokenizer:
     )
 
 
-def _check_model(value: Any, *, over_characters: bool) -> None:
-    """Check that merges make the tokens (BPE), with settings that our own tokenizer knows.
-
-    Args:
-        value: The entry `model` of the tokenizer.json, such as
-            {"type": "BPE", "vocab": {…}, "merges": […], "dropout": None}.
-        over_characters: Whether merges join characters, as in SentencePiece, or bytes, as in GPT-2.
-
-    Raises:
-        NotRecognisedError: The model has another type, or a setting with another value: a dropout
-            of 0.1 would make tokens random.
-    """
-    members = _BPE_OVER_CHARACTERS if over_characters else _BPE_OVER_BYTES
-    _check_members(value, "the model", **members)
-
-
 class _AddedTokens(NamedTuple):
     """The added tokens, as fields of `Rules`."""
 
@@ -617,26 +597,19 @@ def _read_added_tokens(
 def _repeatable_characters(split: SplitPattern | SpaceSigns) -> str:
     r"""Return which characters our tokenizer finds as one token if they are repeated.
 
-    Some vocabularies have tokens such as "  " (two spaces) or three newlines. They are looked for
-    before the text is split into words. Our own tokenizer has to give the same tokens as Hugging
-    Face's library. For such tokens, the two were compared only in these cases:
-
-        how the tokenizer treats text                 compared with       result
-        it splits text by a regular expression        spaces              " "
-        it writes spaces as ▁, and adds none          newlines, tabs      "\n\t"
-        it writes spaces as ▁, and adds one before    nothing             ""
-        texts
-
-    Tokens that repeat another character are treated like any other token that is looked for first.
+    Some vocabularies have tokens such as "  " (two spaces) or three newlines, which are looked for
+    before a text is split. For these characters, our own tokenizer was compared with Hugging Face's
+    library, and gives the same tokens. Tokens that repeat any other are left to the library.
 
     Args:
-        split: How the tokenizer cuts text: a SplitPattern stands for a regular expression, and a
-            SpaceSigns says how it writes spaces as ▁.
+        split: How the tokenizer cuts text: by a regular expression (SplitPattern), or not at all,
+            since it writes spaces as ▁ (SpaceSigns).
     """
     if isinstance(split, SplitPattern):
         return " "
-    # The library would also add a ▁ to the text after each such token, and our tokenizer does not.
     if split.prepend != "never":
+        # The library puts a ▁ before a text, and also after each such token. Our tokenizer does not
+        # do the latter.
         return ""
     return "\n\t"
 
@@ -663,8 +636,10 @@ def _read_repeated_tokens(
         content = token["content"]
         runs.setdefault(content[0], {})[len(content)] = token["id"]
 
-    normalized_flags = {token.get("normalized") for token in tokens}
-    _check_repeated_tokens(runs, split, form, are_flags_equal=len(normalized_flags) <= 1)
+    # The flag decides whether the library looks for a token before or after it normalizes text. Our
+    # tokenizer looks for all at once.
+    flags = {token.get("normalized") for token in tokens}
+    _check_repeated_tokens(runs, split, form, are_flags_equal=len(flags) <= 1)
     return runs
 
 
@@ -720,33 +695,27 @@ def _check_repeated_tokens(
 def _depends_on_surroundings(token: Any, *, has_signs: bool) -> bool:
     """Return whether the text around an added token decides if it is found, and what belongs to it.
 
-    An added token is a text such as "<s>" that becomes one token. Flags in the tokenizer.json say
-    how it is looked for:
-
-        lstrip, rstrip    spaces before or after the token belong to it
-        single_word       it is found only as a whole word
-        normalized        it is looked for in the text after spaces have been written as ▁
+    An added token is a text such as "<s>" that becomes one token. Its flags in the tokenizer.json
+    say how it is looked for.
 
     Args:
         token: The entry of `added_tokens`, such as {"content": "<s>", "normalized": False}.
         has_signs: Whether the tokenizer writes spaces as ▁.
     """
+    # Spaces before or after the token may belong to it, or it is found only as a whole word.
     if token.get("lstrip") or token.get("rstrip") or token.get("single_word"):
         return True
-    return has_signs and token.get("normalized") is not False
+    # A token with the flag `normalized`, which is the default, is looked for after the spaces of
+    # the text were written as ▁.
+    is_normalized_first = token.get("normalized") is not False
+    return has_signs and is_normalized_first
 
 
 def _check_content(token: Any, form: Form | None, *, may_be_space: bool, has_signs: bool) -> None:
     """Check that our tokenizer can tell which documents contain an added token.
 
-    Added tokens, such as "<|endoftext|>", are found in a text before it is cut into words. Our own
-    tokenizer looks for the token's text, and gives the documents that contain it to Hugging Face's
-    tokenizers library, which is slower. For a few unusual tokens, that would go wrong:
-
-        ""           every document contains it
-        " "          nearly every document contains it
-        "ﬁ" (NFKC)   text is first converted to a normal form, in which it reads "fi"
-        "a b"        text is first converted to "a▁b", in tokenizers that write spaces as ▁
+    Our tokenizer looks for the text of the token, such as "<|endoftext|>", and leaves documents
+    that contain it to Hugging Face's library, which is slower. For a few tokens, that goes wrong.
 
     Args:
         token: The entry of `added_tokens` in the tokenizer.json.
@@ -758,17 +727,16 @@ def _check_content(token: Any, form: Form | None, *, may_be_space: bool, has_sig
         NotRecognisedError: It is such a token.
     """
     content = token["content"]
-    if not content:
+    if not content:  # all documents contain it
         raise NotRecognisedError("an added token that is empty")
-    # Nearly all text contains white space, and would be left to the library.
-    if content.isspace() and not may_be_space:
+    if content.isspace() and not may_be_space:  # nearly all documents contain it
         raise NotRecognisedError(f"added token {content!r}, which is white space")
 
-    # A token that the normal form changes does not occur in normalised text. Without a form, it
-    # must be in NFC all the same, to be on the safe side.
+    # For example, NFKC converts the "ﬁ" of a text, which is one letter, to "fi". (Tokens that NFC
+    # changes are refused for all tokenizers, to be on the safe side.)
     if not is_normalized(form or "NFC", content):
         raise NotRecognisedError(f"added token {content!r}, which a normal form changes")
-    # The library looks for some tokens only after it has written the spaces of the text as ▁.
+    # The library may look for "a▁b" instead of "a b".
     if has_signs and _is_found_among_signs(token):
         raise NotRecognisedError(
             f"added token {content!r}: it has a space, and is looked for among ▁"

@@ -152,19 +152,14 @@ def _define(source: TokenizerFile, _signature: object) -> Definition:
 def _define_tokenizer_json(source: TokenizerFile) -> Definition:
     """Return what a tokenizer.json (Hugging Face's format) defines, with the changes that it needs.
 
-    The file stays as it is. But when it is used, some of its settings may be replaced, and tokens
-    added:
-
-        "dropout": 0.1           switched off, since it makes the tokens of a text random
-        "<|im_end|>" elsewhere   added, if only a tokenizer_config.json next to the file names it
+    The file stays as it is, but two things may be changed when it is used: a random dropout is
+    switched off, and tokens are added that only a tokenizer_config.json next to the file names.
 
     Args:
         source: The tokenizer.json.
     """
     digest = sha256_file(source.path)
-    # The examination finds what has to be changed in the file: a random dropout, for example, is
-    # switched off, and tokens are added that only a tokenizer_config.json next to it names.
-    examination = _examined(source, identity=digest, converted=None)
+    examination = _examined(source, identity=digest, converted=None)  # finds these changes
     return Definition(
         source=source,
         kind="tokenizer.json",
@@ -199,24 +194,19 @@ def _fingerprint_with_changes(digest: str, examination: Examination) -> str:
 def _define_converted(source: TokenizerFile, kind: Kind) -> Definition:
     """Return what a tokenizer of another format defines, such as a SentencePiece model.
 
-    There are three steps:
-
-        convert      make a tokenizer.json (Hugging Face's format) of the file
-        identify     compute a fingerprint, a digest that changes whenever the tokens may
-        examine      look for faults, of which the user is told
+    It is converted to a tokenizer.json (Hugging Face's format), and examined for faults.
 
     Args:
         source: The file.
         kind: The kind of the file: "SentencePiece", "tiktoken", "vocab.json" and so on.
     """
-    # The bytes of the files decide the tokens, and so do the settings, such as a split pattern.
-    # `meaning` has those settings that affect the tokens.
     kind_and_digests = _kind_and_digests(source, kind)  # such as ["tiktoken", "3f2a…"]
     converted = _convert(source, kind, kind_and_digests)
+    # A digest of the files, and of the settings that affect the tokens, such as a split pattern.
     fingerprint = _fingerprint(kind_and_digests, converted.meaning)
 
-    # A merges.txt that was cut off at the end of a line looks complete. But then the vocab.json has
-    # a token that no merge makes, so even one such token is reported.
+    # Tokens that no merge makes are reported if there are many. Of a vocab.json, even one is: it
+    # shows that the merges.txt was cut off, which otherwise looks complete.
     min_unmerged_share = 0.0 if kind == "vocab.json" else MIN_UNMERGED_SHARE
     examination = _examined(source, fingerprint, converted, min_unmerged_share)
     notices = list(examination.notices)
@@ -305,20 +295,17 @@ def _examined(
 ) -> Examination:
     """Examine a tokenizer for faults, or load the result of an earlier call from the cache on disk.
 
-    Faults are, for example, tokens that can never occur. The result depends on the tokenizer, and
-    on files next to it that may name more tokens, such as tokenizer_config.json. So the key of an
-    entry of the cache has digests of all of these: "5d1e… tokenizer_config.json 9c0a…".
-
     Args:
         source: The tokenizer's file.
         identity: A digest that changes with the tokenizer's own files and settings.
         converted: If the file is in another format, the tokenizer.json that it was converted to; if
             it is a tokenizer.json itself, None.
         min_unmerged_share: Tokens that no merge makes are reported if they are more than this share
-            of the vocabulary. (The key of the cache does not have it: it is always the same for the
-            same format of file.)
+            of the vocabulary. (It is always the same for the same format of file, so the cache does
+            not depend on it.)
     """
-    # The files next to the tokenizer that may name more tokens.
+    # The result also depends on files next to the tokenizer that may name more tokens. So the key
+    # in the cache has digests of all of these: "5d1e… tokenizer_config.json 9c0a…".
     companions = files_beside(source.path)
     companion_digests = [f"{path.name} {sha256_file(path)}" for path in companions]
     cached = CacheEntry("examination", " ".join([identity, *companion_digests]), cache_folder())
@@ -352,25 +339,20 @@ def _examine_with(
     source: TokenizerFile,
     min_unmerged_share: float,
 ) -> Examination:
-    """Check a tokenizer for faults, together with special tokens that only other files name.
-
-    A tokenizer.json may lack special tokens, such as "<|im_end|>", that the tokenizer_config.json
-    next to it has. When the tokenizer is used, they are added. The check looks at added tokens, so
-    they are added before it, too.
+    """Add special tokens to a tokenizer, and check it for faults.
 
     Args:
         tokenizer: The parsed tokenizer.json.
-        addition: If tokens have to be added, its list has all added tokens, the tokenizer.json's
-            own ones and the new ones, so that it can replace the list in the tokenizer.json. It
-            also has notices for the user.
+        addition: The tokens that are added, because files next to the tokenizer name them, and
+            notices about these files.
         source: The tokenizer's file, for errors.
-        min_unmerged_share: Tokens that no merge makes, and that never occur for this reason, are
-            reported if they are more than this share of the vocabulary.
+        min_unmerged_share: Tokens that no merge makes are reported if they are more than this share
+            of the vocabulary.
 
     Returns:
-        The faults that were found, with the added tokens, and the notices of both.
+        The faults, the tokens that were added, and all notices.
     """
-    if addition.added_tokens:  # the new ones, and all that the tokenizer.json has itself
+    if addition.added_tokens:  # all added tokens: those of the tokenizer.json, and new ones
         tokenizer = {**tokenizer, "added_tokens": list(addition.added_tokens)}
     examination = examine(tokenizer, source, min_unmerged_share=min_unmerged_share)
     return replace(
@@ -390,10 +372,8 @@ def _companion_tokens(
     """Find special tokens that only the files next to a tokenizer name, such as "<|im_end|>".
 
     Models are often published with a tokenizer_config.json. The library `transformers` adds the
-    tokens that it names to the tokenizer. What this project does depends on the tokenizer's format:
-
-        tokenizer.json     it adds the tokens, too, if it is certain how `transformers` does it
-        another format     it only tells the user about them
+    tokens that it names to the tokenizer. To a tokenizer.json, this project adds them, too. For
+    another format, it only tells the user about them.
 
     Args:
         tokenizer: The parsed tokenizer.json, or what another format was converted to.
@@ -404,14 +384,11 @@ def _companion_tokens(
     Returns:
         The tokens to add, if any, and notices for the user.
     """
-    # Read the tokens that these files name. If a file gives one the same id as an added token of
-    # the tokenizer.json has, it is skipped, since the tokenizer.json takes precedence.
+    # The ids of the tokenizer's own added tokens, which the files cannot give to others.
     ids = [token.get("id") for token in parsed_added_tokens(tokenizer)]
     added_ids = {token_id for token_id in ids if isinstance(token_id, int)}
     named = read_named_tokens(companions, added_ids)
-
     if converted is None:
-        # The file is a tokenizer.json: find out which of the tokens it lacks, to add them.
         return resolve(named, tokenizer, content)
     notices = notices_of_missing_tokens(named, tokenizer, converted.special_tokens)
     return Addition(notices=notices)
