@@ -130,52 +130,37 @@ class FingerprintMemory:
             a file on a disk       its inode number: a file that takes its place gets another one
             an object in a bucket  a number computed from its ETag, which changes with each version
 
-        The number was stored when the file was hashed: in the file of this machine, or in the one
-        that machines share in the store of the outputs.
-
         Args:
             piece: All of a file, with its hash.
 
         Returns:
-            The number; None if no number was stored, or if the hash that was stored with it is
-            another one, or if the piece is only a part of a file.
+            The number that was stored with this hash, on this machine or by another one; None if
+            there is none, or if the piece is only a part of a file.
         """
-        for entries in (self._entries, self._entries_in_store):
-            # There may be no entry, or a damaged one.
-            with suppress(LookupError, TypeError):
-                entry = entries[piece.path]
-                # For an object in a bucket, the place of the inode has the number from the ETag.
-                _size, _mtime_ns, inode = entry["stat"]
-                # The entry lists the pieces of the file: [start, stop, first line, hash] of each.
-                has_only_this_piece = entry["pieces"] == [_row(piece)]
-                if has_only_this_piece:
-                    return int(inode)
-        return None
+        mark = _mark_in(self._entries, piece)
+        if mark is None:
+            mark = _mark_in(self._entries_in_store, piece)
+        return mark
 
     def note(self, stat: FileStat, pieces: list[Piece]) -> None:
         """Remember the digests of a file that was just hashed, and save them now and then.
 
-        A file that was written in the last seconds is not remembered. If it were written again
-        right now, its time of modification, by which a change is noticed, could stay the same.
-
-        If this process is killed, what was not saved has to be hashed again. So save often, but not
-        too often, since the memory of a large corpus takes time to write:
-
-            hashed so far        saved after another
-            up to 8 GiB          1 GiB
-            more, such as 80     an eighth of it, such as 10 GiB
+        What was not saved is lost if this process is killed. But each time, all of the memory is
+        saved, which takes long for a large corpus. So it is saved after each GiB (SAVE_BYTES) that
+        was hashed, and later after each eighth (_SAVED_SHARE) of all bytes so far.
 
         Args:
             stat: Name, size and times of the file.
             pieces: The pieces of the file, with their digests.
         """
+        # A file that was written in the last seconds is not remembered. If it were written again
+        # right now, its time, by which a change is noticed, could stay the same.
         if self._is_settled(stat.mtime_ns):
             self._entries[stat.path] = self._entry(stat, pieces)
             self._is_in_store = False  # `save` has to upload this entry to the store of the outputs
             self._noted_bytes += stat.size
             self._unsaved_bytes += stat.size
 
-        # SAVE_BYTES is a GiB, and _SAVED_SHARE is 8.
         bytes_between_saves = max(SAVE_BYTES, self._noted_bytes // _SAVED_SHARE)
         if self._unsaved_bytes >= bytes_between_saves:
             self.save(self._entries)
@@ -206,10 +191,6 @@ class FingerprintMemory:
             on this machine              b.jsonl, c.jsonl
             saved to both       a.jsonl, b.jsonl, c.jsonl
 
-        If nothing was added since the last upload (`self._is_in_store`), only the file on this
-        machine is written. It then ends in a line feed, by which the next process sees that nothing
-        has to be uploaded.
-
         Args:
             paths: The files. What is known about any other file is dropped, since it was deleted.
         """
@@ -217,23 +198,23 @@ class FingerprintMemory:
         if self._path is None:
             return
 
-        # An upload replaces the file in the bucket, so it has to contain the entries of other
-        # machines, too.
+        # Upload only if hashes were added since the last upload. This replaces the file in the
+        # bucket, so it has to contain the hashes of other machines, too.
         upload_access = None if self._is_in_store else self._access
         entries = self._entries
         if upload_access is not None:
             entries = self._entries_in_store | entries
         entries = {path: entry for path, entry in entries.items() if path in paths}
         data = dump(StoredFingerprints(_VERSION, PIECE_BYTES, entries))
-
         if upload_access is not None and entries:
             if entries != self._entries_in_store:
                 upload_access.store.put(upload_access.name(self._path), data)
             self._is_in_store = True
 
-        # Write the local file, unless it has this content already.
+        # Write the local file, unless it has this content already. A line feed at its end shows the
+        # next process that all of it is in the bucket.
         if self._is_in_store:
-            data += _IN_STORE  # the line feed
+            data += _IN_STORE
         if not self._path.exists() or read_regular(self._path) != data:
             write_atomic(self._path, data)
 
@@ -245,15 +226,7 @@ class FingerprintMemory:
         return _parse(self._access.store.read(self._access.name(self._path)))
 
     def _pieces_in(self, entries: Mapping[str, Any], stat: FileStat) -> list[Piece] | None:
-        """Return the hashes of a file's pieces, if they are known and the file has not changed
-        since.
-
-        There are four reasons why the file has to be hashed anew:
-
-            no entry           the file is new
-            a damaged entry    somebody has edited the file with the entries, for example
-            another version    the file now has another size or time than in the entry
-            not cut            a large object in a bucket was one piece, and must be several now
+        """Return the hashes of a file's pieces, if they are known and the file is unchanged.
 
         Args:
             entries: What is known, from the local file or from a bucket: path → entry.
@@ -266,19 +239,34 @@ class FingerprintMemory:
             entry = entries[stat.path]
             size, mtime_ns, inode = entry["stat"]
             changed_ns = entry.get("changed_ns", 0)  # 0: it was not known, or too recent
-            if not stat.is_same_version(FileStat(stat.path, size, mtime_ns, inode, changed_ns)):
-                return None
+            hashed_version = FileStat(stat.path, size, mtime_ns, inode, changed_ns)
             pieces = [_piece(stat.path, row) for row in entry["pieces"]]
-            if not _cover_file(pieces, stat.size):
+            if not (stat.is_same_version(hashed_version) and _cover_file(pieces, stat.size)):
                 return None
-        except (LookupError, TypeError, ValueError):  # damaged, or not written by this program
+        except (LookupError, TypeError, ValueError):  # no entry, or one that somebody has damaged
             return None
 
-        # `_is_cut_unread` is a setting: large objects in a bucket are cut into pieces without being
-        # read. If the entry is older than the setting, the object has to be cut now.
+        # With the setting `_is_cut_unread`, a large object in a bucket has several pieces. If the
+        # entry is older than the setting, the object is one piece, and has to be cut now.
         if self._is_cut_unread and is_large(stat) and _is_one_uncut_object(pieces):
             return None
         return pieces
+
+
+def _mark_in(entries: Mapping[str, Any], piece: Piece) -> int | None:
+    """Return the number by which a replaced file is noticed, if a file's entry has it.
+
+    Args:
+        entries: The entry of each file, by path. It has `stat`, which is [size, time, number], and
+            `pieces`, which are [start, stop, first line, hash] of each.
+        piece: The piece that must be the only one of its file.
+    """
+    with suppress(LookupError, TypeError):  # there is no entry, or a damaged one
+        entry = entries[piece.path]
+        _size, _mtime_ns, number = entry["stat"]
+        if entry["pieces"] == [_row(piece)]:
+            return int(number)
+    return None
 
 
 def _is_one_uncut_object(pieces: Sequence[Piece]) -> bool:

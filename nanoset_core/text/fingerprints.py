@@ -115,37 +115,37 @@ def fingerprint(folder: RawFolder, stat: FileStat, progress: Advance | None = No
 def _pieces_by_etag(folder: RemoteFolder, stat: FileStat) -> list[Piece]:
     """Divide an object in a bucket into pieces without reading it.
 
-    Its ETag, a name that the bucket gives to each version of an object, becomes the digest of each
-    piece. Usually, the object is a single piece. If the settings say so, a large object of lines is
-    divided at line ends, so that several workers can tokenize it. That takes only small reads:
+    The digest of each piece is the object's ETag, a name that the bucket gives to each version of
+    an object. Usually, the object is a single piece. If the settings say so, a large object of
+    lines is divided at line ends, so that several workers can tokenize it. That takes only small
+    reads:
 
         object    0 ─────────── 64 MiB ─────────── 128 MiB ─────────── 150 MiB
         read                    a few KiB here     and here
 
     Args:
         folder: The folder of the object.
-        stat: Name and size of the object. Its `inode` is a number that was computed from the ETag.
+        stat: Name and size of the object.
 
     Raises:
         SourceChangedError: The object has changed since it was listed.
         MissingError: The object was deleted.
     """
-    # Files on a disk have an inode number, which changes if a file is replaced. Objects have none.
-    # In the same field, they have a number computed from their ETag, for the same purpose.
+    # Objects have no inode number. The field has a number that was computed from the ETag instead.
     digest = etag_digest(stat.inode)  # "etag:00c1b2d3e4f50617"
     is_cut = folder.in_pieces and is_large(stat)
     if not is_cut:
         return [Piece(stat.path, begin=0, end=stat.size, first_line=1, digest=digest)]
 
-    # A large object is cut at line ends, which only takes small reads around the cuts.
+    # Look for line ends by small reads.
     path = folder / stat.path
     with probe_raw(path) as probe:
         _check_unchanged(path, stat, probe.status)
         cuts = separate_cuts(probe, stat.size, PIECE_BYTES)
 
-    # 0 stands for an unknown line number: the lines before a piece have not been counted.
     pieces = []
     for start, stop in pairwise([0, *cuts, stat.size]):
+        # The lines before a piece have not been counted: 0 stands for an unknown number.
         pieces.append(Piece(stat.path, start, stop, first_line=0, digest=digest))
     return pieces
 
@@ -201,13 +201,13 @@ def hash_parts(
 ) -> Iterator[Piece]:
     """Read a file once, and divide it in two ways: into large pieces, and into smaller parts.
 
-    A piece gets a sha256, which is stored to notice later changes of the file. A part is yielded as
-    soon as it was read, so that another process can start to work on it at once. That process reads
-    the part again, and checks it by a CRC, which takes less time than a sha256.
-
         file      |·········|·········|·········|·········|·········|·········|
         pieces    |═══════════════════|═══════════════════|═══════════════════|
         parts     |─────────|─────────|─────────|─────────|─────────|─────────|
+
+    A piece has a sha256, by which later changes of the file are noticed. A part is yielded as soon
+    as it was read, so that another process can work on it. It has a CRC, for a quick check by that
+    process that it reads the same bytes.
 
     Args:
         folder: The folder of the file.
@@ -222,14 +222,14 @@ def hash_parts(
     """
     piece_hasher = _PieceHasher(stat.path, 0, PIECE_BYTES, hashlib.sha256)
     part_hasher = _PieceHasher(stat.path, 0, part_bytes, Crc32)
-    for block in _read_blocks(_ByteRange(folder, stat, 0, stat.size)):
+    complete_file = _ByteRange(folder, stat, start=0, stop=stat.size)
+    for block in _read_blocks(complete_file):
+        # Pieces and parts that end in this block
         for hasher, piece in _hash_block(block, [piece_hasher, part_hasher]):
             if hasher is piece_hasher:
                 on_piece(piece)
             else:
                 yield piece
-
-    # The last piece first: a caller that has the last part then has all pieces, too.
     for piece in piece_hasher.finish():
         on_piece(piece)
     yield from part_hasher.finish()
@@ -390,9 +390,8 @@ def _hash_block(
 ) -> Iterator[tuple[_PieceHasher, Piece]]:
     """Hash the next bytes of a file, and yield the pieces that end in them.
 
-    A file is divided into pieces, and each piece gets a hash. Several hashers may divide the same
-    file into pieces of different sizes, so that it is read only once for all of them. The block is
-    divided where any piece ends, so that the lines of each segment are counted only once:
+    Several hashers may divide a file into pieces of different sizes. So that its lines are counted
+    only once, the block is divided into segments, which end where a piece of any hasher ends:
 
         pieces of hasher 0     ------|------------------|----
         pieces of hasher 1     ------------|------------|----
@@ -414,9 +413,9 @@ def _hash_block(
         stop = min([*cuts, len(block)])
         segment = np.frombuffer(block, np.uint8)[start:stop]
 
-        # Count its lines, unless the file is one that no hasher cuts.
+        # Count its lines, except in a compressed file, which no hasher cuts.
         line_ends = 0
-        if hashers[0].is_cuttable:
+        if any(hasher.is_cuttable for hasher in hashers):
             # numpy counts several times faster than bytes.count.
             line_ends = int(np.count_nonzero(segment == ord("\n")))
 
@@ -490,29 +489,26 @@ class _PieceHasher:
         """Return where the current piece ends in a block of bytes, or None if it goes on.
 
         A piece ends at the first line end that gives it at least `piece_bytes` bytes. For example,
-        pieces need 8 bytes, and the current one has 5 so far, so it lacks 3. Here, ⏎ is a line end:
+        if that is 8, the current piece has 5 bytes, and ⏎ is a line end:
 
-            byte of the block        0    1    2    3    4    5
-                                     a    ⏎    b    c    d    ⏎
-            the piece would have     6    7    8    9    10   11 bytes
+            byte of the block            0    1    2    3    4    5
+                                         a    ⏎    b    c    d    ⏎
+            bytes of the piece with it   6    7    8    9    10   11
 
-        The first line end comes too early. The second one ends the piece, so the result is 6.
+        The first ⏎ comes too early. The piece ends after the second one, so the result is 6.
 
         Args:
             block: The bytes.
-            start: How many of them belong to the current piece or earlier ones already: 0.
+            start: The first byte of the block that is not hashed yet; 0 in the example.
         """
         if not self.is_cuttable:
             return None
-
-        # In the example, 3 bytes are missing. So the third byte, block[2], is the first one that
-        # may be the last byte of the piece. If a piece has enough bytes, but no line end came after
-        # them, it still needs one byte: the next line end.
         hashed_bytes = self._position - self._piece_start  # 5
-        missing_bytes = max(self._piece_bytes - hashed_bytes, 1)  # 3
-        first_possible = start + missing_bytes - 1  # 2
-        line_feed = block.find(b"\n", first_possible)  # 5; -1 if there is none
-        return None if line_feed < 0 else line_feed + 1
+        missing_bytes = max(self._piece_bytes - hashed_bytes, 1)  # 3; at least the line end itself
+
+        # The last of these 3 bytes, byte 2, is the first one that may be the line end.
+        line_end = block.find(b"\n", start + missing_bytes - 1)  # 5; -1 if there is none
+        return None if line_end < 0 else line_end + 1
 
     def _start_piece(self) -> None:
         """Let the next byte be the first one of a new piece."""

@@ -68,12 +68,11 @@ class StoredPiece:
         self._hash: Any = Crc32() if piece.digest.startswith(CRC) else hashlib.sha256()
 
     def blocks(self) -> Iterator[bytes]:
-        """Yield the bytes of this piece, a range of a text file, in blocks of up to 1 MiB.
+        """Yield the bytes of this piece, a range of a file, in blocks of up to 1 MiB, and hash
+        them.
 
-        When the file was listed, the hash of this range was recorded. The bytes are hashed
-        again here, so that the two hashes show whether somebody has changed the file. If a caller
-        stops early and calls this method again, it continues after the last block: `self.position`
-        says where.
+        If a caller stops early and calls this method again, it continues after the last block that
+        was yielded.
 
         Raises:
             SourceChangedError: The file has become shorter than the end of the piece. Or the object
@@ -95,65 +94,50 @@ class StoredPiece:
         self._check_not_shorter(self.position)
 
     def check(self) -> None:
-        """Check that a piece of a file has not changed since it was listed.
-
-        Its digest was recorded then: a sha256 or CRC of its bytes. Usually, the piece has just been
-        read to the end by `blocks`, which computes the same digest on the way, and the two are
-        compared. If some of it was not read, the rest is read now. For an object in a bucket, that
-        may not be needed: the bucket reports an ETag, which changes with every new version of the
-        object.
+        """Check that the bytes of a piece are still those that were listed.
 
         Raises:
-            SourceChangedError: The bytes are others than those that were recorded.
+            SourceChangedError: The bytes are others.
             MissingError: The file was deleted.
             InputError: The file cannot be opened or read.
             FormatError: The path is that of a pipe or a device.
         """
-        if self._is_known_by_etag():
+        # Of some objects in a bucket, only the ETag was recorded, which is another one for each
+        # version of an object.
+        if self.piece.digest.startswith(ETAG):
+            self._check_etag(self._present_etag_number())
             return
 
-        # Read the rest. Even if all bytes of a local file were read, open it again, since it may
-        # have been cut off meanwhile. An empty object was perhaps never opened.
-        may_be_cut_off = can_change_while_open(self.path)
-        is_empty = self.piece.end == 0
-        has_more = self.position < self.piece.end
-        if may_be_cut_off or is_empty or has_more:
-            for _ in self.blocks():
-                pass  # `blocks` adds each block to `self._hash`
-
+        # Of all others, a hash was recorded. It need not be computed if the ETag is the same as
+        # then.
+        if self._mark is not None and self._mark == self._present_etag_number():
+            return
+        self._hash_rest()
         digest = self._hash.hexdigest()
         if digest != self.piece.digest:
-            raise source_changed(
-                self.path, self._describe(digest), self._describe(self.piece.digest)
-            )
+            expected = self._describe(self.piece.digest)
+            raise source_changed(self.path, self._describe(digest), expected)
 
-    def _is_known_by_etag(self) -> bool:
-        """Return whether the ETag of an object in a bucket shows that its bytes are unchanged.
+    def _present_etag_number(self) -> int:
+        """Return a number that is computed from the present ETag of an object in a bucket.
 
-        A bucket gives an ETag to each version of an object. It can be asked for without a download.
-        If it is another one than before, the object was written anew, perhaps with the same bytes.
-        So what follows depends on what was recorded about these bytes when the object was listed:
-
-            recorded                     same ETag now    another ETag now
-            the ETag, but no hash        True             SourceChangedError
-            a hash and the ETag          True             False, and the caller compares the hash
-            a hash only (local files)    False, and the caller compares the hash
-
-        Raises:
-            SourceChangedError: Only the ETag was recorded, and the object has another one.
+        Files on a disk have an inode number, and objects have this number in its place.
         """
-        has_etag_as_digest = self.piece.digest.startswith(ETAG)
-        if not has_etag_as_digest and self._mark is None:
-            return False  # a hash only
-
-        # ETags are texts, but compared as numbers. An object has no inode number. In place of it,
-        # its status has a number that is computed from the ETag.
         with open_raw(self.path) as file:
-            present_etag_number = status_of(file).st_ino
-        if has_etag_as_digest:
-            self._check_etag(present_etag_number)
-            return True
-        return self._mark == present_etag_number  # `_mark` is the number when it was listed
+            return status_of(file).st_ino
+
+    def _hash_rest(self) -> None:
+        """Read and hash the bytes of the piece that `blocks` has not yielded yet.
+
+        Even if there are none, a local file is opened again, since it may have been cut off
+        meanwhile. So is an empty file, which was perhaps never opened.
+        """
+        has_more = self.position < self.piece.end
+        may_be_cut_off = can_change_while_open(self.path)
+        is_empty = self.piece.end == 0
+        if has_more or may_be_cut_off or is_empty:
+            for _ in self.blocks():
+                pass
 
     def _check_not_shorter(self, size: int) -> None:
         """Check that a file still has all bytes of the piece (a part of a file) that is read.

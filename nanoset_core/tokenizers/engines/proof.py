@@ -113,7 +113,11 @@ def _common_canaries() -> tuple[str, ...]:
     texts += _pairs_of_categories(categories)
     texts += _texts_of_all_characters(categories)
 
-    texts += _texts_of_unassigned_characters(categories)
+    # Code points without a character in Python's version of Unicode. In a newer version, some are
+    # accents. Normal forms sort the accents of a letter, and put U+0345 last. So another engine
+    # that takes such a code point for an accent gives other tokens for "a", U+0345 and the point.
+    unassigned_points = [point for point, name in categories.items() if name == "Cn"]
+    texts += _after_prefix("a\u0345", unassigned_points)
 
     # Text that normalisation changes: "é" and "ñ" written in two characters, the sign for ångström,
     # and marks in the wrong order.
@@ -128,34 +132,19 @@ def _common_canaries() -> tuple[str, ...]:
     return tuple(texts)
 
 
-def _texts_of_unassigned_characters(categories: Mapping[int, str]) -> Iterator[str]:
-    """Yield texts with characters that Python's version of Unicode does not know.
-
-    Another tokenizer may have a newer version of Unicode, which knows some of them as combining
-    marks, such as accents. Normal forms sort the marks after a letter. So each character follows
-    "a" and the mark U+0345, which is sorted last: a tokenizer that takes the character for a mark
-    swaps the two, and so gives other tokens.
-
-    Args:
-        categories: Code point → Unicode category; "Cn" if it is not known.
-    """
-    unassigned_points = [point for point, name in categories.items() if name == "Cn"]
-    yield from _after_prefix("a\u0345", unassigned_points)
-
-
 def _categories() -> dict[int, str]:
-    """Return the Unicode category of every character: {97: "Ll", …} for "a", which is a small
-    letter.
+    """Return the Unicode category of every code point: {97: "Ll", …} for "a", a small letter.
 
-    Parts of Unicode without assigned characters are left out, and surrogates, which are in no text.
+    Large parts of Unicode that have no characters are left out.
     """
     categories = {}
     for start, stop in _ASSIGNED:
         for point in range(start, stop):
             name = category(chr(point))
-            if name != "Cs":  # surrogates are no characters
+            if name != "Cs":  # surrogates, which no text contains
                 categories[point] = name
-    del categories[0]  # a text with it would be left to the reference
+    # Text with zeros is always left to Hugging Face's library, so that there is nothing to compare.
+    del categories[0]
     return categories
 
 
@@ -219,13 +208,13 @@ def _texts_of_all_characters(categories: Mapping[int, str]) -> Iterator[str]:
     """Yield texts in which nearly every Unicode character follows a letter, and a space.
 
     Tokenizers cut text between characters of different kinds: "a!" into "a" and "!", but not "aé".
-    So the texts show whether a faster tokenizer takes every character for what Hugging Face's
-    library takes it. For "é", "ê" and "ë":
+    So two tokenizers that give the same tokens for these texts agree about the kind of each
+    character. For "é", "ê" and "ë":
 
         after a letter     "aéaêaë"
         after a space      " é ê ë"
-        after a symbol     "!é!ê!ë"     not all characters, to keep the comparison short
-        after 中           "中é中ê中ë"    not all characters
+        after a symbol     "!é!ê!ë"     fewer characters, to keep the comparison short
+        after 中           "中é中ê中ë"    fewer characters
 
     Args:
         categories: Code point → Unicode category, such as 233 ("é") → "Ll", small letter. In
@@ -238,11 +227,9 @@ def _texts_of_all_characters(categories: Mapping[int, str]) -> Iterator[str]:
         0x10FFFF,
     ]
     many_points = [*unused_points, *_points_of_runs(categories, _LONG_RUN_OF_ONE_CATEGORY)]
+    few_points = [*unused_points, *_points_of_runs(categories, min_length=0)]
     yield from _after_prefix("a", many_points)
     yield from _after_prefix(" ", many_points)
-
-    # To keep the comparison short, fewer characters follow a symbol, and an ideograph.
-    few_points = [*unused_points, *_points_of_runs(categories, min_length=0)]
     yield from _after_prefix("!", few_points)
     yield from _after_prefix("中", few_points)
 
@@ -335,23 +322,23 @@ def _texts_of_contractions() -> Iterator[str]:
 def _vocabulary_texts(tokenizer: Mapping[str, Any]) -> Iterator[str]:
     r"""Yield texts of words from all over a vocabulary, on which two tokenizers are compared.
 
-    This project has faster tokenizers than Hugging Face's library, and uses one only if both give
-    the same tokens for many texts. These texts need many of the merges, by which tokens are made.
-    For the words w0, w1, w2 and so on, 200 at a time:
+    Together, the words need most of the merges by which tokens are made. There are two texts for
+    200 words w0, w1, w2 and so on:
 
-        first text     w0\nw1\nw2 …        each is a word of the text
-        second text    w0w7w14 …           every seventh, joined: merges in other surroundings
+        w0\nw1\nw2 …       each is a word of the text
+        w0w7w14 …          every seventh, joined to one long word
 
     Args:
         tokenizer: A parsed `tokenizer.json`, Hugging Face's format for tokenizers.
     """
     model = tokenizer.get("model") or {}
     vocabulary = model.get("vocab") or {}
-    if isinstance(vocabulary, Mapping):
+    if isinstance(vocabulary, Mapping):  # token → id
         entries = list(vocabulary)
-    else:  # a unigram model: [entry, score] pairs
+    else:  # a unigram model: [token, score] pairs
         entries = [entry[0] for entry in vocabulary]
 
+    # About _VOCABULARY_WORDS of them, evenly spread; with spaces as in text: " cat" for "Ġcat".
     step = max(1, len(entries) // _VOCABULARY_WORDS)
     words = [_readable(entry) for entry in entries[::step]]
     for start in range(0, len(words), _WORDS_OF_A_TEXT):

@@ -42,18 +42,17 @@ SAFE_CUT = re.compile(
 def no_merge_crosses_cuts(boundary_pairs: Iterable[tuple[int, int]]) -> bool:
     """Return whether long texts may be cut at certain places before they are encoded.
 
-    The regular expression SAFE_CUT finds these places, such as between a letter and a space. A
-    tokenizer merges characters to tokens. If it merges "a" with " b", there is a token "a b", and
-    cutting "a b" after the "a" would change the tokens. So no merge may join characters where
-    SAFE_CUT matches.
+    The regular expression SAFE_CUT finds these places, such as between a letter and a space. That
+    would change the tokens of "a b" if the tokenizer merges "a" with " b" to one token.
 
     Args:
         boundary_pairs: The two characters that meet in each merge, as code points: for "a" with "
             b", those of "a" and " ".
     """
     for left, right in boundary_pairs:
-        characters = chr(left) + chr(right)
-        if SAFE_CUT.search(characters.encode()):
+        merged_characters = chr(left) + chr(right)  # "a "
+        would_be_cut = SAFE_CUT.search(merged_characters.encode()) is not None
+        if would_be_cut:
             return False
     return True
 
@@ -114,13 +113,15 @@ class AddedTokens:
         Returns:
             Their indices, ascending.
         """
-        # Search all texts for one prefix at a time. Few texts contain any of them, and only these
-        # are searched by the slow pattern.
+        # Few texts contain even what the tokens begin with, such as "<|". So these beginnings are
+        # looked for first; and before that, a single byte of each, "|", which is faster still.
         candidates = set()
         for prefix, rarest_byte in self._prefixes:
             for index, data in enumerate(texts):
                 if rarest_byte in data and prefix in data:
                     candidates.add(index)
+
+        # The regular expression finds whole tokens, but is slow.
         return [index for index in sorted(candidates) if self._pattern.search(texts[index])]
 
 
@@ -177,15 +178,12 @@ class FallbackText:
 def any_of(strings: Collection[bytes], depth: int = _MAX_DEPTH) -> bytes:
     """Return a regular expression that matches if a text contains one of some strings.
 
-    The obvious expression, `<pad>|<eos>`, is slow for hundreds of strings. So they are arranged by
-    what they begin with:
+    The obvious expression, `<pad>|<eos>`, is slow for hundreds of strings. So what several strings
+    begin with is written only once:
 
-        strings          "<pad>", "<eos>"
-        in common        "<"
-        remainders       "pad>", "eos>"         arranged in the same way
-        expression       <(?:eos>(?:)|pad>(?:))
+        "<pad>", "<eos>"     <(?:eos>|pad>)
 
-    An empty group `(?:)` is what remains at the end of a string: nothing more has to match.
+    (The expression also has empty groups, which match nothing: <(?:eos>(?:)|pad>(?:)).)
 
     Args:
         strings: The strings. If there are none, the expression matches nothing.
@@ -193,21 +191,17 @@ def any_of(strings: Collection[bytes], depth: int = _MAX_DEPTH) -> bytes:
             cannot be compiled.
     """
     if not strings:
-        return b"(?!)"
-    if b"" in strings:
-        # Any text contains the empty string, so the others need not be looked for.
+        return b"(?!)"  # matches nothing
+    if b"" in strings:  # any text contains it, so the others need not be looked for
         return b""
     if depth == 0:
         return b"|".join(map(re.escape, strings))
 
-    # A branch for the strings that begin with the same byte: what they have in common, and then an
-    # expression for what remains of them.
     branches = []
-    for group in _groups_by_first_byte(strings):
-        prefix = _common_prefix(group)
-        remainders = {string[len(prefix) :] for string in group}
-        alternatives = any_of(remainders, depth - 1)
-        branches.append(re.escape(prefix) + b"(?:" + alternatives + b")")
+    for group in _groups_by_first_byte(strings):  # those that begin with "<", for example
+        prefix = _common_prefix(group)  # "<"
+        rests = {string[len(prefix) :] for string in group}  # "pad>" and "eos>"
+        branches.append(re.escape(prefix) + b"(?:" + any_of(rests, depth - 1) + b")")
     return b"|".join(branches)
 
 
@@ -262,35 +256,32 @@ def cut(text: bytes, size: int) -> Iterator[bytes]:
 
 
 def partition_units(text: bytes, fallback_text: FallbackText) -> Iterator[tuple[bytes, bool]]:
-    """Divide a text into pieces for a fast tokenizer, and pieces that only the slow one can encode.
+    """Divide a text into pieces for a fast tokenizer, and pieces that only a slow one can encode.
 
-    This project has a fast tokenizer in numpy. Text with special tokens, for example, is left to
-    Hugging Face's library. So the text is cut into small pieces, and neighbours of the same kind
-    are joined:
+    Some text, such as special tokens, is for the slow one. So the text is cut into small pieces,
+    and neighbours of the same kind are joined:
 
         small pieces    fast  fast  slow  fast  fast  fast
         result          fast        slow  fast
 
     Args:
         text: The text in UTF-8.
-        fallback_text: Recognizes text that the library has to encode.
+        fallback_text: Recognizes text for the slow tokenizer.
 
     Yields:
-        (piece, whether the piece is for the library). Pieces have up to about UNIT_BYTES (512 KiB).
+        (piece, whether it is for the slow one). Pieces have up to about UNIT_BYTES (512 KiB).
     """
-    unit: list[bytes] = []  # neighbours of one kind, which will be joined
-    unit_size = 0  # in bytes
-    is_unit_fallback = False  # whether they are for the reference
+    joined: list[bytes] = []  # neighbours of one kind
+    joined_bytes = 0
+    is_joined_slow = False  # their kind
     for piece in cut(text, _FALLBACK_BYTES):
-        is_fallback = fallback_text.occurs_in(piece)
-
-        # A unit ends before a piece of the other kind, or if it is large enough.
-        is_other_kind = is_fallback != is_unit_fallback
-        if unit and (is_other_kind or unit_size >= UNIT_BYTES):
-            yield b"".join(unit), is_unit_fallback
-            unit = []
-            unit_size = 0
-        unit.append(piece)
-        unit_size += len(piece)
-        is_unit_fallback = is_fallback
-    yield b"".join(unit), is_unit_fallback
+        is_slow = fallback_text.occurs_in(piece)
+        is_other_kind = is_slow != is_joined_slow
+        if joined and (is_other_kind or joined_bytes >= UNIT_BYTES):
+            yield b"".join(joined), is_joined_slow
+            joined = []
+            joined_bytes = 0
+        joined.append(piece)
+        joined_bytes += len(piece)
+        is_joined_slow = is_slow
+    yield b"".join(joined), is_joined_slow

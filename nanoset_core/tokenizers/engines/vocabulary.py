@@ -58,8 +58,7 @@ def read_vocabulary(vocabulary: dict[str, int], merges: list[Any]) -> Vocabulary
     """Return the tokens and merges of a tokenizer as arrays, if it merges bytes, as GPT-2's does.
 
     In its tokenizer.json, each byte of a token is written as one character: "Ġthe" stands for "
-    the". (In tokenizers of SentencePiece's kind, merges join characters; there is another function
-    for these.)
+    the".
 
     Args:
         vocabulary: `vocab` of the model: token → id, such as {"Ġthe": 262}.
@@ -76,17 +75,14 @@ def read_vocabulary(vocabulary: dict[str, int], merges: list[Any]) -> Vocabulary
     entries = [
         _VocabularyEntry(token_bytes(token), token_id) for token, token_id in vocabulary.items()
     ]
-
-    # The id of each byte's token; -1 if the model lacks it.
+    # The token of each byte; -1 if there is none.
     byte_tokens = [vocabulary.get(character, -1) for character in byte_characters()]
-
-    # Merging starts with bytes, so the fields about characters stay empty.
     return _build(
         vocabulary,
         split_merges,
         entries,
         byte_tokens=byte_tokens,
-        characters=[],
+        characters=[],  # only for tokenizers that merge characters
         boundary_pairs=[],
     )
 
@@ -182,25 +178,21 @@ def _check_ids(vocabulary: dict[str, int], n_merges: int) -> None:
 def _check_merging_tokens(
     vocabulary: dict[str, int], merges: _Merges, byte_names: list[str]
 ) -> None:
-    """Check the tokens that merges join, in a vocabulary of SentencePiece's kind.
-
-    This project's own tokenizer expects that
-
-    - each of the 256 bytes has a token, such as <0x0A>, for characters that
-      have no token;
-    - no merge joins such tokens, tokens with a space, or an empty token.
+    """Check that our own tokenizer can merge the tokens of a vocabulary of SentencePiece's kind.
 
     Args:
         vocabulary: Token → id.
         merges: The two tokens of each merge.
-        byte_names: Tokens of the 256 bytes.
+        byte_names: Tokens of the 256 bytes, such as <0x0A>.
 
     Raises:
-        NotRecognisedError: A vocabulary is different.
+        NotRecognisedError: It cannot.
     """
     parts = {*merges.left, *merges.right}
     results = {left + right for left, right in zip(merges.left, merges.right, strict=True)}
 
+    # A character without a token of its own becomes the tokens of its bytes. These stay as they
+    # are: our tokenizer does not merge them.
     for name in byte_names:
         if name not in vocabulary:
             raise NotRecognisedError(f"tokens of single bytes are missing, such as {name}")

@@ -114,7 +114,7 @@ def test_the_tokenizers_library_is_used_if_no_other_engine_supports_the_tokenize
 def test_a_requested_engine_that_does_not_support_the_tokenizer_is_an_error(
     unsupported_tokenizer, tmp_path
 ):
-    with pytest.raises(ConfigError, match="cannot be checked") as caught:
+    with pytest.raises(ConfigError, match="does not support") as caught:
         make_engine(unsupported_tokenizer, "numpy", cache=tmp_path)
 
     assert "Lowercase" in caught.value.found
