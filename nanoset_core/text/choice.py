@@ -114,14 +114,14 @@ def matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
 
 
 def first_positions(pattern: Sequence[str]) -> frozenset[int]:
-    """Return which parts of a pattern the first name of a path is compared with.
+    """Return which parts of a pattern the first name of a path may match.
 
-    Paths are compared with patterns name by name. In a pattern, `**` stands for any number of
-    folders, also for none:
+    It is the first part. If that is `**`, which stands for any number of folders, also for none, it
+    may be the second one, too:
 
-        pattern    parts       the first name is compared with
+        pattern    parts       the first name may match
         a/**/b     a, **, b    part 0
-        **/b       **, b       part 0; also with part 1, if ** stands for no folder
+        **/b       **, b       part 0 or 1
 
     Args:
         pattern: The parts of the pattern, such as `["**", "b"]`.
@@ -133,39 +133,35 @@ def first_positions(pattern: Sequence[str]) -> frozenset[int]:
 
 
 def next_positions(positions: Iterable[int], name: str, pattern: Sequence[str]) -> frozenset[int]:
-    """Compare the next name of a path with a pattern, and return where the pattern may continue.
+    """Compare the next name of a path with a pattern, and return what the one after it has to
+    match.
 
-    Paths are compared with patterns name by name. For the path a/x/b and the pattern a/**/b, this
-    is called three times. The parts of the pattern are 0: a, 1: **, 2: b. The number 3 is its end:
+    A pattern such as a/**/b has the parts 0: a, 1: ** (any number of folders), 2: b. Because of
+    `**`, a name may have to match one of several parts. For the path a/x/b:
 
-        name    compared with    result     why
-        a       0                1, 2       after a comes **, or b if ** stands for no folder
-        x       1, 2             1, 2       ** stands for x; b does not match
-        b       1, 2             1, 2, 3    ** may also stand for b; b matches, so 3 is the end
-
-    All possibilities are followed at once, since trying one after the other may take very long.
+        name    may match    does match    the next name may match
+        a       0            0             1, or 2 if ** stands for no folder
+        x       1, 2         1             1, 2
+        b       1, 2         1, 2          1, 2; or 3, which is the end of the pattern
 
     Args:
-        positions: Numbers of the parts with which the name is compared; none if the path cannot
-            match.
+        positions: Numbers of the parts that the name may match; none if the path cannot match.
         name: Name of a folder or file.
         pattern: The parts of the pattern.
 
     Returns:
-        Numbers of the parts with which the following name is compared. If `len(pattern)` is one of
-        them, the path up to this name matches the whole pattern.
+        Numbers of the parts that the next name may match. If `len(pattern)` is one of them, the
+        path up to this name matches the whole pattern.
     """
     following = set()
     for position in positions:
-        # If the folder above matches the whole pattern, a position is the end of the pattern.
-        is_end = position == len(pattern)
+        is_end = position == len(pattern)  # nothing may follow
         if is_end or not _matches_name(pattern[position], name):
             continue
         if pattern[position] == "**":
-            following.add(position)  # it may stand for further folders, too
+            following.add(position)  # it may stand for further folders
         else:
             following.add(position + 1)
-    # If one of the parts is `**`, the following name may also be compared with the part after it.
     return _with_skipped_folders(following, pattern)
 
 
@@ -180,27 +176,24 @@ def _matches_name(part: str, name: str) -> bool:
 
 
 def _with_skipped_folders(positions: set[int], pattern: Sequence[str]) -> frozenset[int]:
-    """Add the parts of a pattern that a name may be compared with if a `**` stands for no folder.
+    """Add the parts of a pattern that a name may match if a `**` before them stands for no folder.
 
-    Paths are compared with patterns name by name. Suppose that the next name is to be compared with
-    part 1 of the pattern a/**/b, which is `**`. As `**` may stand for no folder, the name may also
-    be b:
-
-        parts of the pattern    0: a    1: **    2: b
-        positions                       1
-        result                          1        2
+    In the pattern a/**/b, a name that may match part 1, which is `**`, may also match part 2.
 
     Args:
-        positions: Numbers of the parts with which the next name is compared: {1}.
+        positions: Numbers of the parts that the name may match: {1}.
         pattern: The parts of the pattern: ["a", "**", "b"].
+
+    Returns:
+        Such as {1, 2}.
     """
-    reached = set(positions)
+    all_positions = set(positions)
     for position in positions:
-        # After a `**` that is left out, there may be another one.
+        # There may be several `**` after each other.
         while position < len(pattern) and pattern[position] == "**":
             position += 1
-            reached.add(position)
-    return frozenset(reached)
+            all_positions.add(position)
+    return frozenset(all_positions)
 
 
 class HeldOutName(NamedTuple):

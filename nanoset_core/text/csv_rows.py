@@ -260,42 +260,44 @@ class _PendingRows:
         arrays = []
         for name in self._chosen_names:
             index = self._column_names.index(name)
-            # Each character of a field stands for a byte of the file.
+            # In a field, each character stands for a byte of the file (latin-1).
             values = [row[index].encode(_BYTES_AS_TEXT) for row in self.rows]
             arrays.append(pa.array(values, pa.binary()))
-        batch = pa.RecordBatch.from_arrays(arrays, names=list(self._chosen_names))
-        released = CsvRows(first_row=self.first_row, rows=batch, n_bytes=self.n_bytes)
+        table = pa.RecordBatch.from_arrays(arrays, names=list(self._chosen_names))
+        released = CsvRows(first_row=self.first_row, rows=table, n_bytes=self.n_bytes)
 
+        # The next rows start where these stop.
         self.first_row += len(self.rows)
-        self.rows = []
         self._start = self._stop
+        self.rows = []
         return released
 
     def skip(self, fields: Sequence[str], stop: int) -> CsvRows:
         """Leave out the next row, which has too many or too few fields, and return what is wrong.
 
         With the header "id,text", this row has 3 fields, perhaps because the text was not put into
-        quotes:
+        quotes. It cannot be said which fields belong to which columns:
 
             7,Hello, world
 
-        It cannot be said which fields belong to which columns, so the row does not become a
-        document. The rows before it must have been released, since rows are yielded in their order.
+        All rows before it must have been released.
 
         Args:
             fields: The fields of the row: ["7", "Hello", " world"].
-            stop: Position in the file after the row. The next row starts there.
+            stop: Position in the file after the row.
         """
-        self._stop = stop
         problem = RowProblem(
             reason="wrong_field_count",
             detail=f"{len(fields)} fields, but the header has {len(self._column_names)}",
             excerpt=excerpt(",".join(fields).encode(_BYTES_AS_TEXT)),
         )
-        skipped = CsvRows(self.first_row, rows=None, n_bytes=self.n_bytes, problem=problem)
+        n_bytes = stop - self._start  # of the row in the file
+        skipped = CsvRows(self.first_row, rows=None, n_bytes=n_bytes, problem=problem)
 
+        # The next row starts where this one stops.
         self.first_row += 1
-        self._start = self._stop
+        self._start = stop
+        self._stop = stop
         return skipped
 
 
@@ -338,19 +340,20 @@ class _CsvLines:
         self.is_exhausted = True
 
     def _parts(self) -> Iterator[str]:
-        """Yield the text of the file in parts of limited size, with one character for each byte.
+        """Yield the content of the file in parts of limited size, with a character for each byte.
 
-        The mark at the start of some files, which says that they are UTF-8 (BOM), is left out.
+        The csv module of Python takes only text, and the file may not be valid text. The mark at
+        the start of some files, which says that they are UTF-8 (BOM), is left out.
         """
         is_start = True
-        for chunk in text_chunks(self._stored, describe_other_than_text):
+        for chunk in text_chunks(self._stored, describe_other_than_text):  # for errors: what it is
             for start in range(0, len(chunk), SPLIT_BYTES):
                 part = chunk[start : start + SPLIT_BYTES]
                 if is_start:
                     part = part.removeprefix(BOM_UTF8)
                     is_start = False
                 if part:
-                    yield part.decode(_BYTES_AS_TEXT)
+                    yield part.decode(_BYTES_AS_TEXT)  # latin-1
 
     def end_record(self) -> None:
         """Note that the line that was read last ends a record."""

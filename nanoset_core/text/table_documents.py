@@ -137,14 +137,6 @@ class RowReader:
 
         Then `text` and `meta.id` are read. There is no `url`, so all documents get none.
 
-        For `documents`, which then makes documents of the rows, this method keeps where the columns
-        are:
-
-            self._text_paths      [("text",)]
-            self._id_path         ("meta", "id")
-            self._kept_paths      [()]               `url` is not in the file
-            self._no_documents    if there is no `text`: the reason why all rows are rejected
-
         Args:
             schema: Arrow schema of the file.
 
@@ -154,13 +146,14 @@ class RowReader:
         Raises:
             FaultError: Several columns have one of the names.
         """
+        # `documents`, which is called next, uses these paths, such as ("meta", "id").
         try:
             self._text_paths = [locate(schema, key, is_text=True) for key in self._fields.texts]
         except NotADocumentError as error:
             # This is no fault of the file: `documents` rejects each row for this reason.
             self._no_documents = error
             return []
-        self._id_path = _locate_optional(schema, self._fields.id)
+        self._id_path = _locate_optional(schema, self._fields.id)  # () if there is no such column
         self._kept_paths = [_locate_optional(schema, key) for key in self._fields.kept]
 
         # Two fields may be the same column, which is read once.
@@ -265,21 +258,20 @@ class RowReader:
     def _add_ids(self, batch: DocumentBatch, rows: Any, row_indices: NDArray[np.int64]) -> None:
         r"""Add the ids of documents, such as "doc-17", to a batch of documents.
 
-        Some ids cannot be kept as they are: one that is too long is dropped, and bytes that are no
-        UTF-8 are replaced by `\xNN`. The numbers of both are counted for each file, for a warning
-        to the user.
-
         Args:
             batch: The documents, to which the ids are added.
-            rows: The rows of the file, a pyarrow.RecordBatch, of which some became documents.
-            row_indices: Index of each document's row, shape (n_documents,).
+            rows: The rows of the file, a pyarrow.RecordBatch.
+            row_indices: The row of each document in `rows`, shape (n_documents,).
         """
         if self._id_path:
-            ids = ids_of(column_at(rows, self._id_path).take(row_indices))
+            column = column_at(rows, self._id_path)
+            ids = ids_of(column.take(row_indices))
         else:  # the file has no ids
             ids = TableIds([None] * len(row_indices))
         batch.ids = ids.texts
-        # Ids that cannot be kept, or not unchanged, are counted by file, for warnings.
+
+        # Users are warned of ids that were dropped, since they were too long, and of those in which
+        # bytes that are no UTF-8 were replaced by `\xNN`. Both are counted by file.
         batch.dropped_ids = counter_of(self._path, ids.n_dropped)
         batch.escaped_ids = counter_of(self._path, ids.n_escaped)
 
@@ -293,53 +285,45 @@ class RowReader:
 
         Args:
             batch: The documents, to which the values are added.
-            rows: The rows of the file, a pyarrow.RecordBatch, of which some became documents.
-            row_indices: Index of each document's row, shape (n_documents,).
+            rows: The rows of the file, a pyarrow.RecordBatch.
+            row_indices: The row of each document in `rows`, shape (n_documents,).
 
         Raises:
             InputError: A column has values that cannot be kept.
         """
         import pyarrow as pa
 
-        kept_arrays: list[Any] = []  # one for each key, each of shape (n_documents,)
+        kept_arrays: list[Any] = []  # one for each kept column, each of shape (n_documents,)
         for path in self._kept_paths:
             if not path:  # the file does not have this column
                 kept_arrays.append(pa.nulls(len(row_indices)))
                 continue
+            # Convert the values of all rows, and then take those of documents: the type of the
+            # result must not depend on which rows are documents.
             column = column_at(rows, path)
-            # First convert all rows, and then take those of documents, so that the type of the
-            # result does not depend on which rows are documents.
             values = self._as_kept_type(column, path)
             kept_arrays.append(values.take(row_indices))
             # Bytes that are not UTF-8 are kept as \xNN, and counted for a warning.
             batch.escaped_values += count_not_utf8(column.take(row_indices))
 
-        # A batch may consist of several groups of documents that were read one after the other,
-        # each with its own list of arrays. This batch has one group so far.
         if kept_arrays:
-            batch.kept_columns = [kept_arrays]
+            batch.kept_columns = [kept_arrays]  # the batch has one part so far
 
     def _as_kept_type(self, column: Any, path: tuple[str, ...]) -> Any:
-        """Convert a column to the type with which its values are stored.
-
-        There are four such types: boolean, int64, float64 and text.
-
-            values in the file     stored as
-            int8                   int64
-            lists                  texts in JSON: "[1,2]"
-            texts                  texts
-            "0.7", "0.9" in CSV    texts; or float64, if `self._has_json_values`
-
-        In a CSV file, everything is text. `_has_json_values` is a setting: texts that are numbers
-        or booleans in JSON become such.
+        """Convert a column to the type with which its values are stored with the documents.
 
         Args:
             column: An Arrow array.
             path: Names that lead to the column, for messages.
 
+        Returns:
+            An Arrow array of booleans, int64, float64 or texts. Other values, such as lists, become
+            texts in JSON.
+
         Raises:
             InputError: The column has values for which there is no text, not even in JSON.
         """
+        # In a CSV file, all values are texts. By this setting, texts such as "0.7" become numbers.
         if self._has_json_values:
             return json_texts_as_values(column)
         try:

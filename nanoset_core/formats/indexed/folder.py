@@ -227,12 +227,10 @@ def _check_complete(prefix: Location, endings: set[str]) -> None:
 
 
 def _is_merged(prefix: Location) -> bool:
-    """Return whether a dataset is the result of an earlier merge.
+    """Return whether a dataset was made by merging others.
 
-    Each merge leaves a record, a small file next to its output that lists the output's files with
-    their sizes. The dataset is the result if all of these exist, and have these sizes. The record
-    is also written before the files are put in place, and then lists none. If a merge was killed
-    after that, what it has left counts as merged, too.
+    A merge leaves a record, a small file next to its output. It has the name of the command and the
+    sizes of the files that were made: {"command": …, "files": {"web.bin": {"bytes": 800}, …}}.
 
     Args:
         prefix: Path of the dataset, such as `data/web` for data/web.bin and data/web.idx.
@@ -240,7 +238,8 @@ def _is_merged(prefix: Location) -> bool:
     record = _record(prefix)
     if record.get("command") != COMMAND:
         return False
-    # Sizes are compared and times are not, since a copy has other times.
+    # If the files have other sizes, somebody has replaced them. A merge that was killed may have
+    # left a record that lists no files yet: then its output counts as merged.
     store = store_of(prefix.parent)
     for name, entry in record.get("files", {}).items():
         stored = store.stat(name)
@@ -414,15 +413,13 @@ class _FolderMerge:
     def _objects(self, sources: Sequence[Mapping[str, Any]]) -> list[tuple[Stored, Stored]]:
         """Return the files of all datasets as objects of the bucket that contains them.
 
-        The size of an object and its ETag, by which a bucket names the content, are known already.
-        For example, a dataset in s3://data/web gives objects named `web/tokens.bin` and
-        `web/tokens.idx`.
-
         Args:
-            sources: Size and ETag of each of `source_files`.
+            sources: Size and ETag (a bucket's name for the content) of each file, in the order of
+                `source_files`.
 
         Returns:
-            The (.bin, .idx) of each dataset.
+            The (.bin, .idx) of each dataset: for one in s3://data/web, objects with the names
+            `web/tokens.bin` and `web/tokens.idx`.
         """
         bin_objects: list[Stored] = []
         idx_objects: list[Stored] = []
@@ -441,11 +438,10 @@ class _FolderMerge:
         """Merge datasets that are in a bucket, without a download of their tokens.
 
         A dataset has a small index (.idx) and a large file of tokens (.bin). The merged index is
-        written here. The bucket is asked to join the files of tokens by itself. It does so only
-        when the output is delivered, as the last step, since there is no draft folder in a bucket.
+        written here. The bucket is asked to join the files of tokens by itself.
 
         Args:
-            draft: Folder of the files before they are delivered.
+            draft: A folder for the new files, which are delivered to the bucket from there.
             bucket: The bucket that contains the datasets, and will contain the output.
             pairs: The datasets, in order.
             dtype: Type of their tokens.
@@ -463,6 +459,7 @@ class _FolderMerge:
             objects = [pair.bin for pair in pairs]
             bucket.compose(path_in_place(bin_file), objects, joined=work.advance)
 
+        # This file is not in the folder. When the output is delivered, `join` is called instead.
         draft.writers[bin_file.name] = join
         return {
             "documents": [pair.documents for pair in pairs],

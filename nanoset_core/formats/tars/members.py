@@ -122,26 +122,21 @@ class NpyRecords:
         """The tokens of all records, to be filled, shape (rows, length)."""
 
     def named(self, names: NDArray[np.uint8]) -> memoryview:
-        """Give names to the first files in the buffer, and return their bytes, ready to be written.
+        """Give names to the first files in this buffer, and return their bytes, ready for a tar.
 
-        A tar consists of records, one for each file. The buffer (`_records`) has many records of
-        the same size, which are used again and again. For each use, the caller fills in the tokens,
-        and this method the rest of what differs:
-
-            header     name                  00000003_00000041.npy    written here
-                       checksum              sum of all its bytes     written here
-                       size, time and so on                           the same in all records
-            content    the tokens of a training sample, as .npy       written before
+        A file has a header and its content. The caller has filled in the contents. The headers
+        differ only in the name, such as 00000003_00000041.npy, and in the checksum, which depends
+        on it.
 
         Args:
             names: Names in ASCII, uint8, shape (n_members, name_bytes), at most as many as there
-                are records.
+                are files in the buffer.
 
         Returns:
-            The bytes of these records, without a copy. They are valid until the records are filled
+            The bytes of these files, without a copy. They are valid until the buffer is filled
             again.
         """
-        records = self._records[: len(names)]
+        records = self._records[: len(names)]  # (n_members, bytes of a header and its content)
         rename(records, names, self._unnamed_sum)
         return records.reshape(-1).data
 

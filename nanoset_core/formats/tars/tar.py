@@ -135,20 +135,21 @@ def _fill_in_checksums(block: NDArray[np.uint8]) -> None:
 def rename(records: NDArray[np.uint8], names: NDArray[np.uint8], unnamed_sum: int) -> None:
     """Give new names to many files of a tar, in the bytes of the tar itself.
 
-    Each header has a checksum, the sum of its bytes. Only the names differ between these headers.
-    So a checksum is the sum of the name's bytes and the sum of all others, which is known:
+    Each file has a header, which starts with its name, and has a checksum: the sum of its bytes. So
+    the checksum is the sum of the name, and that of all other bytes, which are the same in all of
+    these headers:
 
-        name                    sum of its bytes    all others    checksum
-        00000003_00000041.npy   1,260               4,000         5,260
+        name                    sum of its bytes    of all others    checksum
+        00000003_00000041.npy   1,260               4,000            5,260
 
     Args:
-        records: The headers and bodies, uint8, shape (n_members, 512 or more). They are changed.
+        records: The headers and contents, uint8, shape (n_members, 512 or more). They are changed.
         names: New names in ASCII, uint8, shape (n_members, name_bytes), as long as the old names.
         unnamed_sum: Checksum of such a header without a name.
     """
     records[:, : names.shape[1]] = names
-    checksums = names.sum(axis=1, dtype=np.int64) + unnamed_sum
-    records[:, CHECKSUM_DIGITS] = octal(checksums, 6)
+    checksums = names.sum(axis=1, dtype=np.int64) + unnamed_sum  # (n_members,)
+    records[:, CHECKSUM_DIGITS] = octal(checksums, width=6)  # in octal digits
 
 
 def octal(values: NDArray[np.int64], width: int) -> NDArray[np.uint8]:

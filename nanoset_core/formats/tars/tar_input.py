@@ -11,7 +11,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -157,136 +157,95 @@ def _dtype_of(context: NDArray[np.integer[Any]], data_key: str) -> str:
 
 
 def _survey(path: Path, data_key: str | None, first_key: str | None) -> TarSource:
-    """Count how many members of a tar contain the tokens of a training sample.
+    """Count how many samples of a tar have tokens, and how many files have none.
 
-    Such a member is called a context. A tar may also have other members, such as notes. For
-    example:
+    A sample is one file or several, which differ in their extension. For example, this tar has two
+    samples, whose tokens are in the `.npy` files:
 
         0001.npy    0001.info.json    0002.npy    0002.info.json    README.md
 
-    has two contexts, with the extension `npy`. The others are counted as passed over.
-
     Args:
         path: Path of the tar.
-        data_key: Extension that the user named. None: the extension is found out.
+        data_key: Extension that the user named: samples without such a file are passed over. None:
+            the first sample with tokens shows the extension, and all samples must have the same.
         first_key: Extension that the earlier tars have, which this one must have, too. None: this
             is the first tar.
 
     Raises:
-        FormatError: The tar is damaged or has no tokens, or samples have their tokens in members
-            with different extensions.
+        FormatError: The tar is damaged or has no tokens, or samples have their tokens in files with
+            different extensions.
     """
-    survey = _TarSurvey(path, data_key, first_key)
+    survey = _Survey(extension=data_key or first_key)
     with open_regular(path) as file:
         archive = FileBytes(file)
         for sample in iterate_samples(archive, path):
-            survey.add(sample, archive)
-    return survey.result()
+            if survey.extension is None:
+                survey.extension = _kind_of_tokens(sample, archive, path)
+            is_passed_over = survey.extension not in sample.members
+            if is_passed_over and data_key is None:
+                _check_that_no_tokens_are_lost(sample, archive, path, survey.extension)
+            survey.add(sample)
+    return _source_of(path, survey)
 
 
-class _TarSurvey:
-    """Counts the members of a tar that are contexts, and those that are passed over.
+def _source_of(path: Path, survey: _Survey) -> TarSource:
+    """Return what was found in a tar, after all its samples were counted.
 
     Args:
         path: Path of the tar.
-        data_key: Extension that the user named. Samples without such a member are passed over.
-        first_key: Extension that the earlier tars have. None: this is the first tar.
+        survey: The counts.
+
+    Raises:
+        FormatError: The tar has no tokens.
     """
+    extension = survey.extension
+    n_contexts = survey.n_contexts
+    if extension is None:
+        # No file could be read as tokens. Perhaps text files, such as .json, are damaged tokens. So
+        # take them for tokens: when they are read, an error says what is wrong with the first one.
+        # This helps more than "no tokens".
+        extension = next((text for text in _PERHAPS_TEXT if survey.counts[text]), None)
+        n_contexts = 0 if extension is None else survey.counts[extension]
+    if extension is None or n_contexts == 0:
+        raise _no_tokens_error(path, survey.counts, extension)
+    return TarSource(
+        path,
+        extension,
+        n_contexts,
+        passed_over=survey.n_passed_over,
+        passed_over_example=survey.passed_over_example,
+    )
 
-    def __init__(self, path: Path, data_key: str | None, first_key: str | None) -> None:
-        self._path = path
-        self._is_key_given = data_key is not None
-        self._extension = data_key or first_key
-        """Extension of the members with tokens, once it is known."""
-        self._n_contexts = 0
-        self._n_passed_over = 0
-        self._passed_over_example = ""
-        """Name of the first sample that is passed over."""
-        self._counts: Counter[str] = Counter()
-        """Extension → number of members."""
 
-    def add(self, sample: TarSample, archive: Archive) -> None:
-        """Look at the next sample of a tar, and count it if it has tokens.
+@dataclass(slots=True)
+class _Survey:
+    """What was counted in a tar so far."""
 
-        A sample may have several members, which are files that differ in their extension: its
-        tokens in `0001.npy`, and notes in `0001.info.json`. All samples must have their tokens in
-        members with the same extension. Unless the user has named it (`_is_key_given`), the first
-        sample with tokens shows which it is. This updates:
+    extension: str | None
+    """Extension of the files with tokens; None if it is not known yet."""
+    counts: Counter[str] = field(default_factory=Counter)
+    """Extension → number of files."""
+    n_contexts: int = 0
+    """Samples with tokens."""
+    n_passed_over: int = 0
+    """Files of all other samples."""
+    passed_over_example: str = ""
+    """Name of the first of these samples."""
 
-            _extension              that extension, such as "npy"; None until it is known
-            _n_contexts             number of samples with such a member
-            _n_passed_over          number of members of other samples, for a warning
-            _passed_over_example    name of one of these samples
-            _counts                 number of members by extension, for errors
+    def add(self, sample: TarSample) -> None:
+        """Count a sample and its files.
 
-        Raises:
-            FormatError: The sample has its tokens in a member with another extension than others.
+        Args:
+            sample: One file or several, which differ in their extension. It has tokens if one of
+                these extensions is `self.extension`.
         """
-        self._counts.update(sample.members.keys())
-        # The member with the tokens of a sample, its context, has the same extension in all
-        # samples. The first sample with tokens shows which.
-        if self._extension is None:
-            self._extension = _kind_of_tokens(sample, archive, self._path)
-        if self._extension in sample.members:
-            self._n_contexts += 1
+        self.counts.update(sample.members.keys())
+        if self.extension in sample.members:
+            self.n_contexts += 1
             return
-
-        # Pass over this sample, but not if it may have tokens in a member with another extension;
-        # except if the user chose the extension.
-        if not self._is_key_given:
-            _check_that_no_tokens_are_lost(sample, archive, self._path, self._extension)
-        self._n_passed_over += sample.member_count
-        if not self._passed_over_example:
-            self._passed_over_example = sample.name
-
-    def result(self) -> TarSource:
-        """Return what was found in a tar, after all its samples were looked at.
-
-            members with tokens were found        their extension, such as "npy", and number
-            none could be read as tokens, but     "json", and their number. When they are read
-            there are `.json` files               later, an error says what is wrong with the first
-                                                  one, which helps more than "no tokens".
-            there are only images, for example    an error: the tar has no tokens
-
-        Raises:
-            FormatError: The tar has no tokens.
-        """
-        extension = self._extension
-        n_contexts = self._n_contexts
-        if extension is None:
-            # No member was recognised as tokens. If there are members of text, their tokens may be
-            # damaged. Count these, so that decoding them raises an error that says what is wrong.
-            extension = _extension_of_damaged_text(self._counts)
-            n_contexts = 0 if extension is None else self._counts[extension]
-        if extension is None or n_contexts == 0:
-            raise _no_tokens_error(self._path, self._counts, extension)
-        return TarSource(
-            self._path,
-            extension,
-            n_contexts,
-            passed_over=self._n_passed_over,
-            passed_over_example=self._passed_over_example,
-        )
-
-
-def _extension_of_damaged_text(counts: Mapping[str, int]) -> str | None:
-    """Guess which files of a tar should have been tokens, if none of them could be read as tokens.
-
-    A tar may have files of many kinds: tokens, but also texts and notes. If it has `.json` files,
-    and none of them is a list of numbers, perhaps these were the tokens and are damaged. So return
-    "json". The caller then reads them as tokens. That fails, with an error that says what is wrong
-    with the first one. This helps the user more than "no tokens".
-
-    Args:
-        counts: Extension → number of files, such as {"json": 12, "jpg": 12}.
-
-    Returns:
-        "json" in the example; None if the tar has no files of text.
-    """
-    for extension in _PERHAPS_TEXT:  # extensions of files of text that may have tokens
-        if counts.get(extension):
-            return extension
-    return None
+        self.n_passed_over += sample.member_count
+        if not self.passed_over_example:
+            self.passed_over_example = sample.name
 
 
 def _no_tokens_error(path: Path, counts: Mapping[str, int], extension: str | None) -> FormatError:

@@ -147,9 +147,6 @@ def _add_special_tokens(
 ) -> None:
     """Add the special tokens, such as "<|endoftext|>", to a vocabulary of tiktoken's kind.
 
-    Some formats have special tokens that text never becomes, even if it has their names. Such a
-    token still needs an entry, to be decoded, but under a name that no text can have.
-
     Args:
         vocabulary: Token → id. The special tokens are added here.
         ranked: The vocabulary as it was read, with its special tokens.
@@ -159,8 +156,9 @@ def _add_special_tokens(
         FormatError: A special token has the text of an ordinary one.
     """
     for name, token_id in ranked.special_tokens.items():
+        # In some formats, "<|endoftext|>" in a text is not this token, but ordinary text. So the
+        # token gets another name, with a prefix that no text produces.
         if not ranked.has_special_tokens_in_text:
-            # The token must exist, to be decoded, but under a name that no text can produce.
             vocabulary[NEVER_IN_TEXT + name] = token_id
             continue
         if name in vocabulary:
@@ -168,7 +166,7 @@ def _add_special_tokens(
                 "a special token has the text of an ordinary one",
                 where=source,
                 found=repr(name),
-                expected="special tokens that have no rank",
+                expected="special tokens that are not among the ordinary tokens",
                 remedy="name another special token (tokenizer.special_tokens)",
             )
         vocabulary[name] = token_id
@@ -210,9 +208,6 @@ def _tokenizer_json(
 def _added_tokens(ranked: RankedVocabulary) -> list[dict[str, Any]]:
     """Return the special tokens that are found in a text, as a tokenizer.json lists them.
 
-    Some vocabularies are for text in a Unicode normal form, such as Qwen's. Then the tokens are
-    looked for in text of this form.
-
     Args:
         ranked: The vocabulary, with its special tokens.
 
@@ -222,6 +217,8 @@ def _added_tokens(ranked: RankedVocabulary) -> list[dict[str, Any]]:
     """
     if not ranked.has_special_tokens_in_text:
         return []
+    # Some vocabularies, such as Qwen's, are for text in a Unicode normal form. Then special tokens
+    # are looked for in the converted text.
     is_normalized = ranked.pattern.form is not None
     return [
         added_token(name, token_id, normalized=is_normalized)
