@@ -169,19 +169,20 @@ def stored_bytes_of_rows(file: BinaryIO, n_rows: int) -> int:
     """
     import pyarrow as pa
 
-    # Read either format as a stream: the file format is a stream after its first bytes, too.
+    # Arrow has two formats. One is a stream of batches, and the other the same with a few bytes
+    # before it and a table of contents after it. So read both as a stream.
     is_file_format = file.read(len(ARROW_MAGIC)) == ARROW_MAGIC
     source = pa.PythonFile(file, "r")
     source.seek(_FILE_PREFIX_BYTES if is_file_format else 0)
 
-    batch_start = 0  # the first batch counts with the schema and all other bytes before it
+    batch_start = 0  # the first batch counts with all bytes before it
     rows_before = 0  # rows of earlier batches
     options = pa.ipc.IpcReadOptions(use_threads=False)
     for batch in pa.ipc.open_stream(source, options=options):
         batch_stop = int(source.tell())
         missing_rows = n_rows - rows_before
         if batch.num_rows >= missing_rows:
-            share = missing_rows / max(batch.num_rows, 1)
+            share = missing_rows / max(batch.num_rows, 1)  # 0.5 for 150 rows
             return batch_start + int(share * (batch_stop - batch_start))
         batch_start = batch_stop
         rows_before += batch.num_rows

@@ -77,17 +77,11 @@ def _longest_shared_value(array: Any) -> float | None:
 def _longest_value(values: Any) -> float:
     """Return how many bytes of memory the longest value of an Arrow array takes, or an upper limit.
 
-        values             result
-        texts or bytes     size of the longest one: 3 for ["a", "abc"]
-        lists, structs     size of all together, since Arrow does not tell that of a single one
-        numbers            size of each, such as 8 for int64
-        anything else      what `row_bytes` estimates for a row of such an array
-
     Args:
         values: The values that an array such as a dictionary stores once, for many rows.
 
     Returns:
-        A float, since it may be computed as an average.
+        Such as 3 for ["a", "abc"]. A float, since it may be computed as an average.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -97,9 +91,10 @@ def _longest_value(values: Any) -> float:
         longest = pc.max(pc.binary_length(values)).as_py()  # None if there are only nulls
         return float(longest or 0)
     if pa.types.is_nested(values.type):
+        # Lists and structs: Arrow does not tell the size of a single one, but only that of all.
         return float(values.get_total_buffer_size())
-    # All numbers have the same size, so the size of an average row is that of the longest one. The
-    # values may also be a dictionary or views themselves, for which `row_bytes` looks once more.
+    # All numbers have the same size, so that the average is the longest, too. (The values may also
+    # be a dictionary themselves. Then `row_bytes` calls this function for its values.)
     return row_bytes(values)
 
 
@@ -351,19 +346,25 @@ def locate(schema: Any, key: str, *, is_text: bool = False) -> tuple[str, ...]:
             is a document. The reason is missing_key, not_an_object, or text_not_a_string.
         FaultError: Several columns, or several fields of a column, have one of the names.
     """
-    import pyarrow as pa
-
     field, names = find(schema, key, _fields_by_name)
     _check_unambiguous(schema, names)
-    if is_text:
-        # Texts may be stored in an encoding, such as a dictionary. Decoding an array without values
-        # shows their type: `plain_array` returns texts as bytes. UUIDs also become bytes, but they
-        # are ids.
-        decoded = plain_array(pa.nulls(0, field.type))
-        has_texts = is_bytes_array(decoded) and not _holds_uuids(field.type)
-        if not has_texts:
-            raise NotADocumentError("text_not_a_string", f"{key!r} is a column of {field.type}")
+    if is_text and not _holds_texts(field.type):
+        raise NotADocumentError("text_not_a_string", f"{key!r} is a column of {field.type}")
     return names
+
+
+def _holds_texts(arrow_type: Any) -> bool:
+    """Return whether the values of a column are texts, also if they are stored in a dictionary.
+
+    Args:
+        arrow_type: Arrow type of the column.
+    """
+    import pyarrow as pa
+
+    # `plain_array` decodes all ways to store texts, and returns them as bytes. Without values, this
+    # shows the type. UUIDs become bytes, too, but they are ids.
+    decoded = plain_array(pa.nulls(0, arrow_type))
+    return is_bytes_array(decoded) and not _holds_uuids(arrow_type)
 
 
 def _fields_by_name(value: Any, name: str) -> dict[str, Any]:

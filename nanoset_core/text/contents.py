@@ -78,33 +78,26 @@ class Contents:
     def chosen(self, choice: FileChoice) -> Contents:
         """Return the contents of a folder from which only some files are wanted.
 
-        The settings of a corpus may have patterns of files to take, and of files to leave out:
-
-            files: ["*.jsonl", "*.csv"], exclude: ["test_*"]
+        For example, a corpus has the settings files: ["*.jsonl", "*.csv"] and exclude: ["test_*"]:
 
             a.jsonl         taken
             test_1.jsonl    left out, since `exclude` takes precedence
             b.parquet       left out
-
-            *.csv           a pattern that fits no file
+            *.csv           fits no file, of which the user is told
 
         Args:
-            choice: The patterns.
-
-        Returns:
-            The contents with only the files that are taken, in the fields `texts` (files that are
-            read) and `unread` (such as images). Files that are left out are in `left_out`, and
-            patterns that fit no file in `unmatched_patterns`, so that the user can be told.
+            choice: The patterns of the settings.
         """
         if not choice.patterns:
             return self
 
-        # Patterns may also name files that are not read, such as images.
+        # Patterns may also name files that are never read, such as images.
         paths = [*self.unread, *(file.path for file in self.texts)]
         paths.sort(key=natural_key)
         left_out = [path for path in paths if not choice.takes(path)]
-        # Folders that are named like a file of text, such as "b.jsonl". The user is warned of them,
-        # but only if a file of this name would be taken.
+
+        # The user is warned of folders that are named like a file, such as "b.jsonl/", but only if
+        # such a file would be taken.
         misnamed_folders = [path for path in self.misnamed_folders if choice.takes(path)]
         contents = self.without(lambda path: not choice.takes(path))
         return replace(

@@ -442,23 +442,24 @@ class _LineSplitter:
             "llo\nmy\nwor"   "He"           "Hello", "my"     "wor"
             "ld\n"           "wor"          "world"           ""
 
-        Nearly always, all lines of a chunk are yielded as one block. If one of them is too long,
-        each line is a separate block.
-
         Args:
             chunk: The text that follows that of the previous call.
+
+        Yields:
+            Nearly always, a block with all lines. If one of them is too long, a block for each
+            line.
         """
-        # For example, with "He" held from earlier chunks, the chunk "llo\nmy\nwor" has the parts
-        # "llo", "my" and "wor". The lines "Hello" and "my" are yielded, and then "wor" is held.
+        # In the second row: the line that is held goes on with "llo", "my" is complete, and then
+        # "wor" is held.
         parts = _split_lines(chunk)
         self._hold(parts[0])
         if len(parts) == 1:  # the chunk has no line end
             return
+        complete_lines = parts[1:-1]
 
-        complete_lines = parts[1:-1]  # after the line that was held
-        longest = max(map(len, complete_lines), default=0)
-        if max(longest, self.held_bytes) <= self._max_line_bytes:
-            yield self.release(complete_lines)
+        longest = max([self.held_bytes, *map(len, complete_lines)])
+        if longest <= self._max_line_bytes:
+            yield self.release(complete_lines)  # "Hello" and "my"
         else:
             yield self.release()
             for line in complete_lines:
@@ -493,22 +494,24 @@ class _LineSplitter:
             end      109    (100, and 5 bytes of "Hello", 2 bytes of "my", 2 line feeds)
 
         Args:
-            following: Further lines for the block, after the one that is held. There must be none
-                if that one is too long.
+            following: Further lines for the block. There must be none if the line that is held is
+                longer than `max_line_bytes`.
             has_line_end: Whether the last line of the block ends with a line feed, which only the
                 last line of a file may lack.
         """
         lines = [b"".join(self._held_parts), *following]
-        # A line feed has one byte, which is not part of its line.
         n_line_feeds = len(lines) if has_line_end else len(lines) - 1
-        end = self._offset + self.held_bytes + sum(map(len, following)) + n_line_feeds
+        n_bytes = self.held_bytes + sum(map(len, following)) + n_line_feeds
+        end = self._offset + n_bytes
+
+        # If a line is too long, the block has only its first bytes, and says how many it had.
         is_too_long = self.held_bytes > self._max_line_bytes
         long_bytes = self.held_bytes if is_too_long else 0
         block = LineBlock(lines, self.line_number, self._offset, end, long_bytes)
 
-        # Of the next line, nothing is held yet.
+        # The next line begins where the block ends. Nothing of it is held yet.
         self.line_number += len(lines)
+        self._offset = end
         self.held_bytes = 0
         self._held_parts = []
-        self._offset = end
         return block

@@ -98,26 +98,17 @@ class _Sampler:
         return self.read_bytes >= _SAMPLE_BYTES
 
     def read(self, file: FileStat) -> None:
-        """Add a file to the sample: all of it, or its beginning if that makes the sample large
-        enough.
+        """Add a file to the sample, or only its beginning if that makes the sample large enough.
 
-        From the sample, the number of documents of the corpus is estimated. So it is also counted
-        how many bytes of the stored files the sample covers:
-
-            file                                     bytes that are covered
-            read to its end                          its size
-            read until the sample is large enough    estimated from the rows that were read
-            damaged                                  its size
-
-        A damaged file is no error here, since building the corpus reports it. All of its bytes
-        count, since a build would get no more rows from them.
+        Also count how many bytes of the stored files the sample covers, since the number of all
+        documents of the corpus is estimated from these.
 
         Args:
             file: The file.
         """
         n_rows = 0  # lines or rows of this file
         n_bytes = 0  # of these lines after decompression, or of these rows
-        with suppress(NanosetError):
+        with suppress(NanosetError):  # the file is damaged, which building the corpus reports
             for batch in self._batches(file):
                 self._add(batch)
                 n_rows += batch.read_lines
@@ -125,9 +116,11 @@ class _Sampler:
                 if self.is_complete:
                     break
 
+        # If the file was read to its end, all of it is covered. So is a damaged one: building the
+        # corpus would get no more rows of it. Of a beginning, the size is not known, since the file
+        # may be compressed.
         covered_bytes: float = file.size
         if self.is_complete:
-            # How many stored bytes the beginning has is not known: the file may be compressed.
             estimate = _estimated_stored_bytes(self.folder, file, n_rows, n_bytes, self.text)
             covered_bytes = min(file.size, estimate)
         self.covered_bytes += covered_bytes
@@ -159,15 +152,12 @@ class _Sampler:
 def _estimated_stored_bytes(
     folder: RawFolder, file: FileStat, n_rows: int, n_bytes: int, text: str
 ) -> float:
-    """Estimate how many bytes of a file on the disk hold its first lines or rows.
-
-    A sample of the corpus may end within this file, and the question is what share of the file it
-    has. For a compressed file, that is not simply the number of bytes that were read.
+    """Estimate how many bytes of a file on the disk store its first lines or rows.
 
     Args:
         folder: The folder of the corpus.
         file: The file.
-        n_rows: How many lines or rows of it are in the sample.
+        n_rows: How many lines or rows.
         n_bytes: Bytes of these lines after decompression, or of the columns of these rows that were
             read.
         text: Some text of the corpus, to see how well it can be compressed.
@@ -175,7 +165,8 @@ def _estimated_stored_bytes(
     Returns:
         The estimate, which may exceed the size of the file.
     """
-    # The columns of a table that were read may be a small part of it. So go by the number of rows.
+    # Of a table, only some columns were read. So go by the number of rows: half of the rows are
+    # about half of the file.
     file_format = format_of(file.path)
     if file_format == "parquet":
         return file.size * n_rows / max(_parquet_rows(folder, file), 1)
@@ -183,8 +174,8 @@ def _estimated_stored_bytes(
         with open_raw(folder / file.path) as opened:
             return stored_bytes_of_rows(opened, n_rows)
 
-    # Other files are stored as they are read, unless they are compressed. Then assume that zlib
-    # compresses some of the text as well as the file was compressed.
+    # Other files are stored as they are read, unless they are compressed. Then compress some of the
+    # text, and assume that the file is as small in relation.
     if not is_compressed(file.path):
         return n_bytes
     text_bytes = text.encode(errors="replace")

@@ -99,23 +99,20 @@ def _requested_rows(
     Yields:
         Batches of rows, and then a TooFarError in place of each row that is too far away.
     """
-    requested = rows_between(rows, group.first_row, group.stop_row)
-
-    # Divide the requested rows into those that are near enough to the start of the group and those
-    # that are too far from it, by the average size of a row.
-    n_near = len(requested)
-    if most_skipped_bytes is not None:
-        most_skipped_rows = most_skipped_bytes / max(group.average_row_bytes, 1)
-        n_near = bisect_right(requested, group.first_row + most_skipped_rows)
-    near_rows = requested[:n_near]
-    far_rows = requested[n_near:]
+    near_rows = []
+    errors = []
+    row_bytes = max(group.average_row_bytes, 1)
+    for row in rows_between(rows, group.first_row, group.stop_row):
+        skipped_bytes = (row - group.first_row) * row_bytes  # about
+        if most_skipped_bytes is None or skipped_bytes <= most_skipped_bytes:
+            near_rows.append(row)
+        else:
+            error = TooFarError(f"{int(skipped_bytes):,} bytes into a row group")
+            errors.append(NumberedBatch(row, error))
 
     if near_rows:
         yield from group.batches(stop_row=near_rows[-1] + 1)
-    for row in far_rows:
-        skipped_bytes = int((row - group.first_row) * group.average_row_bytes)
-        error = TooFarError(f"{skipped_bytes:,} bytes into a row group")
-        yield NumberedBatch(row, error)
+    yield from errors
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,10 +188,10 @@ class _RowGroup:
     def _batch_rows(self) -> int:
         """Choose how many rows of a Parquet file to read at once, so that they fit into memory.
 
-        Usually, a batch gets as many rows of average size as fit into SLICE_BYTES. But a file may
-        store a value once for many rows, in a dictionary, so that rows are larger in memory than in
-        the file: 1,000 rows with the same text of 1 MB take 1 MB in the file, and 1 GB in memory.
-        So there is a second limit for the case that each row has the longest value.
+        A file may store a value once for many rows, in a dictionary. Then rows are larger in memory
+        than in the file: 1,000 rows with the same text of 1 MB take 1 MB in the file, and 1 GB in
+        memory. So there are two limits: for rows of average size, and for the largest rows that
+        there can be.
         """
         # The sizes below are in the metadata of the file. If that is damaged, pyarrow aborts the
         # process when it is asked for them. But it raises an exception when it reads a row, so read
@@ -206,11 +203,10 @@ class _RowGroup:
         average_row_bytes = total_bytes / max(self.metadata.num_rows, 1)
         rows_by_average = SLICE_BYTES / max(average_row_bytes, 1)
 
-        # In the worst case, each row of a batch has a value that takes up the whole dictionary of
-        # its column. Even then, a batch must fit into REPEATED_BYTES.
-        longest_row_bytes = sum(_dictionary_bytes(chunk) for chunk in chunks)
-        rows_by_longest = REPEATED_BYTES / max(longest_row_bytes, 1)
-        return int(max(1, min(BATCH_ROWS, rows_by_average, rows_by_longest)))
+        # The largest possible row has a value in each column that takes up the whole dictionary.
+        largest_row_bytes = sum(_dictionary_bytes(chunk) for chunk in chunks)
+        rows_by_largest = REPEATED_BYTES / max(largest_row_bytes, 1)
+        return int(max(1, min(BATCH_ROWS, rows_by_average, rows_by_largest)))
 
     def _column_chunks(self) -> list[Any]:
         """Return the metadata of the chosen columns in this row group."""

@@ -86,17 +86,17 @@ def count_not_utf8(array: Any) -> int:
 
 
 def _plain_values(array: Any) -> Any:
-    """Return a column of a table in one of a few types, so that the rest of the code knows only
-    these.
+    """Return a column of a table with its values stored in the simplest way.
 
-    For example, bytes that all have the same length (as 16 bytes of a UUID) become ordinary bytes.
+    For example, values in a dictionary become an ordinary array, and strings and bytes of a fixed
+    length (as the 16 bytes of a UUID) become bytes.
 
     Args:
         array: An Arrow array of any type.
     """
     import pyarrow as pa
 
-    array = plain_array(array)
+    array = plain_array(array)  # all but the last of these
     if pa.types.is_fixed_size_binary(array.type):
         return array.cast(pa.binary())
     return array

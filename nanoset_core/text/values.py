@@ -137,10 +137,8 @@ def kind_of(array: Any) -> str:
 def as_type(array: Any, target: Any) -> Any:
     """Convert an Arrow array to another type, so that several arrays can be one column.
 
-    For example, one file has the scores 1 and 2.5, and another file has "high". Together, they are
-    a column of texts. The first array holds the floats 1.0 and 2.5, since one of its numbers has a
-    fraction. They become "1" and "2.5": whether a 1 becomes "1" must not depend on what else is in
-    its array.
+    For example, one file has the numbers 1 and 2.5, and another one has "high". Together, they are
+    a column of texts: "1", "2.5" and "high".
 
     Args:
         array: An array that `from_json` or `narrowed` returned; it may be chunked.
@@ -154,8 +152,10 @@ def as_type(array: Any, target: Any) -> Any:
     if array.null_count == len(array):
         return pa.nulls(len(array), target)
     if array.type == pa.float64() and target == pa.string():
-        # Write numbers without a fraction as integers. Above 2**53, a float no longer shows which
-        # integer was meant, so it is written as a float.
+        # The 1 is a float here, since its array has a 2.5. Arrow would write it as "1.0", but as
+        # "1" if it were in an array of integers. The text must not depend on the other numbers, so
+        # write numbers without a fraction as integers. (Above 2**53, a float no longer shows which
+        # integer was meant, so it is written as a float.)
         has_no_fraction = pc.equal(pc.floor(array), array)
         is_exact = pc.less_equal(pc.abs(array), float(_MAX_EXACT))
         is_integer = pc.and_(has_no_fraction, is_exact)
@@ -318,28 +318,39 @@ def _without_nan(array: Any) -> Any:
 def _as_text(value: Any) -> str | None:
     r"""Return a JSON value as text, for a column in which other values are text; None for null.
 
-        2.0          "2", as `as_type` writes it
-        [1, "a"]     "[1,\"a\"]"
         "Hello"      "Hello"
+        2.0          "2"
+        true         "true"
+        [1, "a"]     "[1,\"a\"]"
 
     Args:
         value: The value, as Python's json module returns it.
     """
-    import pyarrow as pa
-
     if value is None:
         return None
     if type(value) is float:
-        # Values are read in batches. In a batch of numbers, 2.0 stays a float. If another batch
-        # turns out to have texts, `as_type` converts it later, to "2". In a batch with texts, this
-        # function converts it. The result must be the same, so let `as_type` do it here, too.
-        number = _without_nan(pa.array([value]))
-        text: str | None = as_type(number, pa.string())[0].as_py()
-        return text
+        return _float_as_text(value)
     if type(value) is not str:
         value = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     # JSON may have the first half of an emoji, which UTF-8 cannot represent: write it as \ud83d.
     return _escape_surrogates(value)
+
+
+def _float_as_text(value: float) -> str | None:
+    """Return a float as text, just as `as_type` would write it; None for NaN and infinities.
+
+    Values are read in batches. If a batch has only numbers, and a later one has texts, the floats
+    of the first become texts by `as_type`. If they are in one batch, this function is called. The
+    text must be the same.
+
+    Args:
+        value: The float.
+    """
+    import pyarrow as pa
+
+    number = _without_nan(pa.array([value]))
+    text: str | None = as_type(number, pa.string())[0].as_py()
+    return text
 
 
 def _escape_surrogates(text: str) -> str:

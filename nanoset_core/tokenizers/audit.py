@@ -87,17 +87,15 @@ class Audit:
     def _encode(self, texts: Sequence[str]) -> Encoded:
         """Encode a batch of documents, and find out whose fault it is if that fails.
 
-        Documents are encoded by a fast implementation of the tokenizer, the engine. The tokenizer's
-        own library is the reference:
-
-            the reference can encode them    the engine is at fault: WrongTokensError
-            the reference fails, too         a document is: EncodingError
+        Documents are encoded by a fast implementation of the tokenizer, the engine. If it fails, it
+        is at fault, unless the tokenizer's own library, the reference, fails on the documents, too.
 
         Args:
             texts: The documents of the batch.
 
         Raises:
-            WrongTokensError, EncodingError: See above.
+            WrongTokensError: The engine is at fault.
+            EncodingError: The reference fails, too.
             InputError: A text is not valid Unicode.
         """
         reference = self._engine.reference  # None if the engine itself is the reference
@@ -107,9 +105,8 @@ class Audit:
         except EncodingError as error:
             if reference is None:
                 raise
-            # An engine lets the reference encode what it does not support, and the reference has
-            # failed on such a part of a text. Let the reference encode the documents as they are.
-            # If it fails again, its error names the document. If not, the engine is at fault.
+            # The reference has failed on a part of a text that the engine has left to it. Try the
+            # complete documents. If that fails, too, its error names the document.
             reference.encode(texts)
             raise _engine_failure(error) from error
         except (InputError, MemoryError):

@@ -118,26 +118,20 @@ def end_token(tokenizer: TokenizerPath, requested_token: str | None) -> str:
 
 
 def named_end(tokenizer: TokenizerPath, text: str) -> EndToken:
-    """Return the token that ends documents, with its id, and with the file or option that names it.
-
-    A model is trained on documents that are put one after another, with a token such as
-    "<|endoftext|>" after each. For a message, it is of interest why just this token is used:
-    because tokenizer_config.json names it, for example, or because the user chose it by the option
-    --eod.
+    """Return the token that ends documents, with its id, and with what names it, for messages.
 
     Args:
         tokenizer: The tokenizer's file.
-        text: Text of the token.
+        text: Text of the token, such as "<|endoftext|>". A file such as tokenizer_config.json names
+            it; if none does, the user has named it by the option --eod.
 
     Raises:
         ConfigError: The tokenizer has no such token.
     """
-    source = "--eod"  # unless a file names the same token
+    source_by_text = {}
     for end in _trainer_ends(tokenizer):
-        if end.text == text:
-            source = end.source
-            break
-    # If the tokenizer has no such token, the user can name another one with --eod.
+        source_by_text.setdefault(end.text, end.source)  # the first file that names the token
+    source = source_by_text.get(text, "--eod")
     ident = token_id(tokenizer, text, key="--eod")
     return EndToken(text, source, ident)
 
@@ -164,24 +158,22 @@ def chosen_end(tokenizer: TokenizerPath) -> EndToken | None:
 def _candidate_ends(tokenizer: TokenizerPath) -> list[EndToken]:
     """Return the tokens of a tokenizer that may end documents, the best first.
 
-    There are three groups, in this order:
-
-        known     files such as tokenizer_config.json name them as end tokens (eos_token), and the
-                  tokenizer.json has them
-        common    special tokens of the tokenizer.json with a common name, such as <|endoftext|>
-        new       files name them, but the tokenizer.json does not have them: a model that was
-                  trained with the tokenizer.json has no embeddings for them
-
     Args:
         tokenizer: The tokenizer's file, with settings or without.
+
+    Returns:
+        First the tokens that files such as tokenizer_config.json name as end tokens, and then those
+        with a common name, such as <|endoftext|>.
     """
+    # Tokens that only these files name, and that the tokenizer.json does not have, are the last
+    # choice: a model that was trained with the tokenizer.json has no embeddings for them.
     new_names = define(tokenizer).new_names
     known_ends = []
     new_ends = []
     for end in _ends_of_files(tokenizer):
         if end.text in new_names:
             new_ends.append(end)
-        elif end.ident is not None:  # otherwise it is not in the vocabulary, and cannot be used
+        elif end.ident is not None:  # otherwise the vocabulary does not have it
             known_ends.append(end)
     common_ends = [end for end in _common_ends(tokenizer) if end.text not in new_names]
     return [*known_ends, *common_ends, *new_ends]
@@ -268,11 +260,6 @@ def chat_notice(tokenizer: TokenizerPath, end: EndToken, setting: str) -> str:
 def _trainer_ends(tokenizer: TokenizerPath) -> list[EndToken]:
     """Return the tokens that training programs put after documents, the first choice first.
 
-    Which token that is depends on the program:
-
-        Megatron-LM and others    have a class for each format of tokenizer, with a fixed token
-        transformers              reads the eos_token of tokenizer_config.json
-
     Args:
         tokenizer: The tokenizer's file. The tokenizer_config.json is looked for next to it.
 
@@ -280,11 +267,14 @@ def _trainer_ends(tokenizer: TokenizerPath) -> list[EndToken]:
         The tokens without their ids; none if no file names one.
     """
     ends = []
+    # Megatron-LM and others have a class for each format of tokenizer, with a fixed token. The
+    # definition of the tokenizer knows it; a tokenizer.json has none.
     if tokenizer.is_file():
-        eod = define(tokenizer).eod
-        if eod is not None:
-            ends.append(EndToken(eod, tokenizer.name))
+        definition = define(tokenizer)
+        if definition.eod is not None:
+            ends.append(EndToken(definition.eod, tokenizer.name))
 
+    # Programs that use transformers read the eos_token of tokenizer_config.json.
     eos_token = _read_key(tokenizer.parent / _CONFIG, "eos_token")
     if isinstance(eos_token, dict):  # a token with its properties
         eos_token = eos_token.get("content")

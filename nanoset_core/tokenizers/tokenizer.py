@@ -200,10 +200,12 @@ def special_ids(file: TokenizerPath) -> Mapping[str, int]:
         MissingError: The file does not exist.
         FormatError: The file is no tokenizer.
     """
+    # Other formats list their special tokens. For a tokenizer.json, this is empty.
     special = define(file).special_tokens
     if special:
         return special
-    return dict(_library_facts(file, stat_signature(file))["special_tokens"])
+    library_facts = _library_facts(file, stat_signature(file))
+    return dict(library_facts["special_tokens"])
 
 
 def added_tokens(file: TokenizerPath) -> tuple[Ids, Ids]:
@@ -243,23 +245,24 @@ def _ordinary_id(file: TokenizerPath, _signature: object, token: str) -> int | N
 def _library_facts(file: TokenizerPath, _signature: object) -> dict[str, Any]:
     """Return the facts about a tokenizer that only Hugging Face's tokenizers library knows.
 
-    They are kept in a cache on disk, because the library takes seconds to load a large vocabulary.
-
     Args:
         file: The tokenizer's file.
-        _signature: Sizes and times of the tokenizer's files. It is only a part of the key under
-            which `lru_cache` remembers the result, so that a changed file is read again.
+        _signature: Sizes and times of the tokenizer's files. If they change, `lru_cache` does not
+            return the earlier result.
 
     Returns:
         Such as {"size": 50257, "max_id": 50256, "special_tokens": [["<|endoftext|>", 50256]], …}.
     """
+    # The library takes seconds to load a large vocabulary. So the facts are also kept on disk, in
+    # an entry for exactly this tokenizer.
     cached = CacheEntry("tokenizer", define(file).fingerprint, cache_folder())
     arrays = cached.load()
     if arrays is None:
-        arrays = {"answers": to_array(_ask_library(shared_tokenizer(file), file))}
+        facts = _ask_library(shared_tokenizer(file), file)
+        arrays = {"answers": to_array(facts)}  # JSON as an array of bytes, as entries are arrays
         cached.save(arrays)
-    facts: dict[str, Any] = from_array(arrays["answers"])
-    return facts
+    stored_facts: dict[str, Any] = from_array(arrays["answers"])
+    return stored_facts
 
 
 def _ask_library(tokenizer: Tokenizer, file: TokenizerPath) -> dict[str, Any]:

@@ -90,12 +90,16 @@ def vanishing_characters(engine: Engine) -> VanishingCharacters | None:
     become the tokens of "ab". Such losses are counted, so that the user can be told.
 
     Args:
-        engine: An implementation (engine) of the tokenizer; which one does not matter.
+        engine: An implementation of the tokenizer. All have the tokenizer's own library as their
+            `reference`, except for the library itself.
 
     Returns:
         The counter; None if the tokenizer has tokens for all text.
     """
-    reference = engine if engine.reference is None else engine.reference
-    if not isinstance(reference, ReferenceEngine) or not define(reference.file).drops_characters:
+    library = engine if engine.reference is None else engine.reference
+    if not isinstance(library, ReferenceEngine):
         return None
-    return VanishingCharacters(reference)
+    definition = define(library.file)
+    if not definition.drops_characters:
+        return None
+    return VanishingCharacters(library)

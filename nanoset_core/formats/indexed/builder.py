@@ -364,35 +364,47 @@ class MMapIndexedDatasetBuilder:
     def _write(self, flat: Tokens, lengths: ArrayLike, modes: Sequence[int] | None) -> None:
         """Write the tokens of some sequences to the file, and note how long each sequence is.
 
-        For example, the tokens A B C D E with the lengths 2 and 3 are the sequences AB and CDE. In
-        a multimodal dataset, each sequence also has a mode, a number that says whether it is text
-        or an image.
+        For example, the tokens A B C D E with the lengths 2 and 3 are the sequences AB and CDE.
 
         Args:
             flat: Tokens of all sequences, in the dataset's type, shape (tokens,).
             lengths: Tokens of each sequence, shape (sequences,).
-            modes: Mode of each sequence; None stands for modes of 0.
+            modes: In a multimodal dataset, a number for each sequence, which says whether it is
+                text or an image; None stands for zeros.
 
         Raises:
             ConfigError: The lengths do not add up to the tokens, or the modes are wrong.
         """
         self._check_unfinished()
         sizes = np.asarray(lengths, dtype=np.int64)
+        self._check_lengths(sizes, n_tokens=len(flat))
+        mode_array = None if modes is None else np.asarray(modes)
+        self._extend_modes(mode_array, len(sizes), self.prefix)
+        for start in range(0, len(flat), _CHUNK_TOKENS):
+            chunk = flat[start : start + _CHUNK_TOKENS]
+            self._file.write(chunk.data.cast("B"))  # its bytes
+        self._lengths.frombytes(sizes.astype(np.int32).tobytes())
+
+    def _check_lengths(self, sizes: NDArray[np.int64], n_tokens: int) -> None:
+        """Check that sequences of some lengths have a given number of tokens together.
+
+        Args:
+            sizes: Tokens of each sequence, shape (sequences,).
+            n_tokens: Number of all tokens.
+
+        Raises:
+            ConfigError: They do not, or a length is impossible.
+        """
         shortest = sizes.min() if sizes.size else 0
         longest = sizes.max() if sizes.size else 0
         is_valid = sizes.ndim == 1 and shortest >= 0 and longest <= _MAX_LENGTH
-        if not is_valid or int(sizes.sum()) != len(flat):
+        if not is_valid or int(sizes.sum()) != n_tokens:
             raise ConfigError(
                 "sequence lengths don't fit the tokens",
                 where=self.prefix,
                 found=f"lengths that add up to {int(sizes.sum())}",
-                expected=f"{len(flat)} tokens, each length 0 to {_MAX_LENGTH}",
+                expected=f"{n_tokens} tokens, each length 0 to {_MAX_LENGTH}",
             )
-        mode_array = None if modes is None else np.asarray(modes)
-        self._extend_modes(mode_array, len(sizes), self.prefix)
-        for start in range(0, len(flat), _CHUNK_TOKENS):
-            self._file.write(flat[start : start + _CHUNK_TOKENS].data.cast("B"))
-        self._lengths.frombytes(sizes.astype(np.int32).tobytes())
 
     def _extend_modes(self, modes: NDArray[np.integer] | None, count: int, where: object) -> None:
         """Note the modes of some sequences, if the dataset has modes.

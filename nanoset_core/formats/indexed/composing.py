@@ -91,16 +91,13 @@ def read_pairs(
 ) -> tuple[list[StoredPair], np.dtype] | None:
     """Read the headers of the indexes of datasets in a bucket, several at the same time.
 
-    A header says how many sequences a dataset has, and of which type its tokens are. Only datasets
-    of texts can be merged in a bucket. Those with images, which are called multimodal, cannot.
-
     Args:
         store: The bucket.
         files: The .bin (tokens) and the .idx (index) of each dataset.
 
     Returns:
-        (the datasets, token type of the first one). None if there are none, or if one is
-        multimodal.
+        (the datasets, token type of the first one). None if they cannot be merged in the bucket:
+        there are none, or one contains images, too.
 
     Raises:
         FormatError: A file is not an .idx.
@@ -111,19 +108,18 @@ def read_pairs(
         """Return the first bytes of an .idx, fewer if the file is shorter."""
         return store.read_range(idx.name, 0, min(HEADER.size, idx.size), idx.mark)
 
-    idx_files = [idx for _, idx in files]
-    headers = in_parallel(read_header, idx_files, CONNECTIONS)
+    if not files:
+        return None
+    headers = in_parallel(read_header, [idx for _, idx in files], CONNECTIONS)
     pairs = []
     for (bin_file, idx_file), header in zip(files, headers, strict=True):
         _check_is_idx(store, idx_file, header)
         pair = _pair_without_modes(bin_file, idx_file, header)
-        if pair is None:
+        if pair is None:  # it contains images
             return None
         pairs.append(pair)
-    if not pairs:
-        return None
-    _, _, code, _, _ = HEADER.unpack(headers[0])
-    return pairs, DTYPE_CODES[code]
+    _, _, dtype_code, _, _ = HEADER.unpack(headers[0])
+    return pairs, DTYPE_CODES[dtype_code]
 
 
 def _check_is_idx(store: Store, idx_file: Stored, header: bytes) -> None:
@@ -265,12 +261,7 @@ def _sequence_lengths(
     """Yield the lengths of all sequences of several datasets, and check the datasets on the way.
 
     Each dataset has an index, a file that begins with a header and the lengths of its sequences. It
-    is read in blocks, since it may have billions of lengths. For example, if two blocks are needed:
-
-        block 0    header, 12, 7, 9
-        block 1    4, 5
-
-    The sum of the lengths must be the number of the dataset's tokens.
+    is read in blocks, since it may have billions of lengths: "header, 12, 7, 9", then "4, 5".
 
     Args:
         reader: Reads the indexes.
@@ -285,13 +276,11 @@ def _sequence_lengths(
             do not fit the size of the tokens' file.
     """
     store = reader.store
-    n_tokens = 0  # of the current dataset
+    n_tokens = 0  # of the current dataset so far
     for block in _read_blocks(reader, pairs, _bounds_of_lengths):
         pair = block.range.pair  # the dataset that the block belongs to
-
-        # The first block of a dataset begins with the header, and the others with a length.
         lengths_start = 0
-        if block.range.is_first:
+        if block.range.is_first:  # of its dataset
             _check_header(store, pair, block.data, dtype)
             lengths_start = HEADER.size
             n_tokens = 0

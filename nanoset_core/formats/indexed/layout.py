@@ -662,23 +662,27 @@ def _check_document_order(path: Path, index: Index) -> None:
     """Check that no document begins before the previous one.
 
     For example, documents that begin at the sequences 0, 3 and 5 are fine. At 0, 5 and 3, they are
-    not. Documents without sequences begin where the next one does: 0, 3, 3.
+    not. A document without sequences begins where the next one does: 0, 3, 3.
 
     Raises:
         FormatError: A document begins before the previous one; the message names the byte.
     """
-    # In front of these numbers are a length of 4 bytes and a pointer of 8 for each sequence.
-    documents_offset = HEADER.size + 12 * len(index.sequence_lengths)
-    document_indices = index.document_indices
+    document_indices = index.document_indices  # first sequence of each document
     for start in range(0, len(document_indices) - 1, CHUNK_SEQUENCES):
+        # One more than the chunk, to compare its last one with the next.
         chunk = document_indices[start : start + CHUNK_SEQUENCES + 1]
         is_backward = chunk[1:] < chunk[:-1]
-        if is_backward.any():
-            document = start + 1 + int(np.argmax(is_backward))
-            raise _damage(
-                path,
-                f"document {document} begins before the previous one",
-                byte=documents_offset + 8 * document,
-                found=int(document_indices[document]),
-                expected=f"{int(document_indices[document - 1])} or more",
-            )
+        if not is_backward.any():
+            continue
+
+        # In the file, these numbers of 8 bytes follow after a length of 4 bytes and a pointer of 8
+        # for each sequence.
+        document = start + 1 + int(np.argmax(is_backward))
+        documents_offset = HEADER.size + 12 * len(index.sequence_lengths)
+        raise _damage(
+            path,
+            f"document {document} begins before the previous one",
+            byte=documents_offset + 8 * document,
+            found=int(document_indices[document]),
+            expected=f"{int(document_indices[document - 1])} or more",
+        )

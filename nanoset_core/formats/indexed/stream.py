@@ -73,17 +73,9 @@ def token_starts(dataset: MMapIndexedDataset, sequences: NDArray[np.int64]) -> N
 def last_not_greater(ascending: NDArray[np.integer[Any]], values: ArrayLike) -> NDArray[np.int64]:
     """Return, for each value, the index of the last entry of a sorted array that is not greater.
 
-    In [3, 5, 5, 9], that is index 2 for the value 6, and -1 for the value 1. The result is that of
-    `np.searchsorted(ascending, values, side="right") - 1`, which copies arrays that are not aligned
-    in memory, such as those of an .idx.
-
-    It is a binary search for all values together. Begin before the first entry. Move ahead by 4
-    entries, by 2 and by 1, each time only if the entry there exists and is not greater. For the
-    value 6 in the example:
-
-        from index -1 ahead by 4    3    9 is greater: stay
-        from index -1 ahead by 2    1    5 is not greater: move
-        from index 1 ahead by 1     2    5 is not greater: move; the result is 2
+    In [3, 5, 5, 9], that is index 2 for the value 6, and -1 for the value 1.
+    `np.searchsorted(ascending, values, side="right") - 1` returns the same, but it copies arrays
+    that are not aligned in memory, such as those of an .idx.
 
     Args:
         ascending: Sorted entries, shape (n,).
@@ -96,8 +88,9 @@ def last_not_greater(ascending: NDArray[np.integer[Any]], values: ArrayLike) -> 
     last_index = len(ascending) - 1
     indices = np.full(values.shape, -1, np.int64)  # before the first entry
 
-    # The first step is the greatest power of two up to the number of entries, and each further one
-    # half as long: 1 << bit is 4, 2 and 1 for 4 to 7 entries. Without entries, no step is made.
+    # A binary search for all values together. Move ahead by 4 entries, by 2, and by 1, each time
+    # only if the entry there exists and is not greater. For the value 6, that is from -1 to 1 and
+    # to 2. (`1 << bit` is 4, 2 and 1 for 4 to 7 entries.)
     for bit in reversed(range(len(ascending).bit_length())):
         indices_ahead = indices + (1 << bit)
         exists = indices_ahead <= last_index

@@ -115,8 +115,8 @@ def _random_notices(model: Mapping[str, Any]) -> list[str]:
 def _empty_token_notices(empty_tokens: Sequence[str]) -> list[str]:
     """Return a notice if a tokenizer changes a special token to an empty text.
 
-    A tokenizer may normalise text, and then look for the normalised text of a special token. If
-    that is empty, it is "found" everywhere.
+    Some tokenizers normalise special tokens and the text, and then look for the tokens in the text.
+    An empty text is found between any two characters, so the text is cut everywhere.
 
     Args:
         empty_tokens: The special tokens whose normalised text is empty.
@@ -347,11 +347,10 @@ def _tokens_without_merge(
         added_tokens: The special tokens, which need no merges.
 
     Returns:
-        The tokens, sorted by id; empty if the merges or the vocabulary are malformed, since the
-        library refuses the file then.
+        The tokens, sorted by id.
     """
-    vocabulary = model["vocab"]
-    merges = model.get("merges")
+    vocabulary = model["vocab"]  # token → id
+    merges = model.get("merges")  # such as ["a b", …]
     if not isinstance(vocabulary, dict) or not isinstance(merges, list):
         return []
     affixes = _Affixes.of(model)  # such as the ## of tokens within a word
@@ -360,7 +359,7 @@ def _tokens_without_merge(
         merged = _merged_tokens(merges, affixes)
         return _unmerged_tokens(vocabulary, merged, added_names, affixes)
     except (ValueError, TypeError, AttributeError):
-        return []
+        return []  # a merge is no pair of texts: the tokenizers library refuses the file later
 
 
 @dataclass(frozen=True, slots=True)

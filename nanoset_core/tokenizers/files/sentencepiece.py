@@ -98,25 +98,24 @@ class _Model:
 def read_sentencepiece_model(source: TokenizerFile) -> ConvertedTokenizer:
     """Read a SentencePiece model, and convert it to a tokenizer.json, Hugging Face's format.
 
-    A model contains its special tokens, such as `<s>`. Further ones can be configured only for
-    Megatron-LM's *legacy wrapper*, a class around the model that adds them.
-
     Args:
         source: The file of the model, with the user's settings.
 
     Raises:
         FormatError: The file is damaged, or is no SentencePiece model.
-        ConfigError: Special tokens are configured, but the legacy wrapper is not.
+        ConfigError: Special tokens are configured, but nothing adds them to the model.
     """
+    # A model contains its special tokens, such as `<s>`. Only a class of Megatron-LM around the
+    # model, called the legacy wrapper, can add others.
     if source.special_tokens and not source.legacy:
         raise _special_tokens_error(source, source.special_tokens)
     model = _parse(read_regular(source.path), source)
-    ids = _piece_ids(model, source)  # text of each piece → id
-
-    # The special tokens of the model, and those that the user has configured.
+    ids = _piece_ids(model, source)  # text of each piece (entry of the vocabulary) → id
     special_texts = model.texts_of(_PieceType.UNKNOWN, _PieceType.CONTROL)
     special_tokens = {text: ids[text] for text in special_texts}
     legacy_tokens = _legacy_tokens(source, model, ids)
+
+    # The ids of the pieces are 0, 1 and so on. Those of added tokens may be larger.
     largest_id = max([len(ids) - 1, *legacy_tokens.values()])
     return ConvertedTokenizer(
         json=_tokenizer_json(model, ids, special_texts, legacy_tokens),
@@ -173,15 +172,10 @@ def _piece_ids(model: _Model, source: TokenizerFile) -> dict[str, int]:
 
 
 def _legacy_tokens(source: TokenizerFile, model: _Model, ids: Mapping[str, int]) -> dict[str, int]:
-    """Return the ids of special tokens that a user adds to a SentencePiece model, by Megatron-LM.
+    """Return the ids of the special tokens that a user adds to a SentencePiece model.
 
-    Megatron-LM's *legacy wrapper*, a class around the model, does that. A token with the text of
-    one of the model's pieces has its id; other tokens get the next ids after the pieces. For 32,000
-    pieces:
-
-        "<s>"      1        a piece
-        "<sep>"    32000    no piece
-        "<unk>"    32001    a piece, but it stands for all unknown text, so it does not count
+    A token with the text of a piece (an entry of the vocabulary) has the id of the piece. Others
+    get the next ids after the pieces. For 32,000 pieces, {"<s>": 1, "<sep>": 32000}.
 
     Args:
         source: The configured special tokens, `tokenizer.special_tokens`.
@@ -196,9 +190,9 @@ def _legacy_tokens(source: TokenizerFile, model: _Model, ids: Mapping[str, int])
     unique_names = dict.fromkeys(source.special_tokens or ())  # in the order of the configuration
     for name in unique_names:
         piece_id = ids.get(name)  # None if no piece has this text
+        # Megatron-LM adds a token if the model gives it the id of the unknown piece, "<unk>". So it
+        # also adds "<unk>" itself.
         if piece_id is None or model.pieces[piece_id].type == _PieceType.UNKNOWN:
-            # The wrapper asks the model for the piece, and gets the unknown piece in both cases. So
-            # it takes the token to be missing, and adds it.
             token_ids[name] = next_id
             next_id += 1
         else:
@@ -246,35 +240,29 @@ def _tokens_not_in_vocabulary(
 ) -> dict[str, int]:
     """Return those of some configured special tokens that a SentencePiece model does not have.
 
-    A user may configure special tokens, with ids, in addition to a model. Some of them are pieces
-    (entries of the model's vocabulary) already. The ids of the pieces are 0, 1 and so on without
-    gaps, so a token with a larger id is new. For a model of 3 pieces:
+    For example:
 
-        pieces               {"<unk>": 0, "<s>": 1, "a": 2}
+        pieces of the model  {"<unk>": 0, "<s>": 1, "a": 2}
         configured tokens    {"<s>": 1, "<sep>": 3, "<unk>": 4}
         result               {"<sep>": 3, "<unk>…": 4}
 
-    The piece "<unk>" has the id 0, and the configured token the id 4. They need different texts, so
-    the new one gets a mark, here …, that occurs in no text.
-
     Args:
-        legacy_tokens: The configured tokens: name → id. (Megatron-LM calls the class that adds them
-            its legacy wrapper.)
-        ids: Text of each piece → its id.
+        legacy_tokens: The configured tokens: name → id.
+        ids: Text of each piece → its id. The ids are 0, 1 and so on, without gaps.
 
     Returns:
-        Text → id of the new tokens.
+        Text → id of the new tokens. The text is the name, or the name and a mark.
     """
-    n_pieces = len(ids)
     new_tokens = {}
     for name, token_id in legacy_tokens.items():
-        if token_id < n_pieces:  # it is a piece
+        is_piece = token_id < len(ids)
+        if is_piece:
             continue
+        text = name
         if name in ids:
-            # A vocabulary cannot have a text twice, so add the mark to the new one: "<unk>…".
-            text = name + NEVER_IN_TEXT
-        else:
-            text = name
+            # A piece has this text, but another id. No text can be in a vocabulary twice, so the
+            # new token gets a mark that is in no text: "<unk>…".
+            text += NEVER_IN_TEXT
         new_tokens[text] = token_id
     return new_tokens
 
@@ -410,11 +398,11 @@ def _model_component(model: _Model, vocabulary: Mapping[str, int]) -> dict[str, 
 def _merges(model: _Model) -> list[tuple[str, str]] | None:
     """Return the merges of a model: every pair of pieces that makes a third piece.
 
-    SentencePiece always merges the pair that makes the piece with the best score. A tokenizer.json
-    has no scores: it merges the pair that is listed first. So the pairs are sorted by these scores:
+    SentencePiece always makes the piece with the best score. A tokenizer.json has no scores: it
+    merges the pair that is listed first. So the pairs are sorted by the scores of what they make:
 
         pieces     "a"  "b"  "c"  "ab" (score -1)  "bc" (score 0)  "abc" (score -2)
-        merges     b c,  a b,  a bc,  ab c
+        merges     b c  (score 0),  a b  (score -1),  a bc  and  ab c  (score -2)
 
     Args:
         model: The parsed model.
@@ -428,10 +416,10 @@ def _merges(model: _Model) -> list[tuple[str, str]] | None:
     if not _is_plain_bpe(model) or _have_equal_scores(merged_pieces):
         return None
 
-    # Several pairs that make the same piece are listed in the order of their ids.
     mergeable_ids = _mergeable_ids(model)
     merges: list[tuple[str, str]] = []
     for piece in sorted(merged_pieces, key=lambda piece: -piece.score):
+        # Several pairs may make the same piece. They are in the order of their ids.
         merges += pairs_that_make(piece.text, mergeable_ids)
     return merges
 

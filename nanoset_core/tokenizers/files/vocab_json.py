@@ -47,26 +47,26 @@ def read_vocab_json(source: TokenizerFile) -> ConvertedTokenizer:
     vocabulary = _read_vocabulary(source)
     merges = _read_merges(source, vocabulary)
 
-    # The files do not say which tokens are special. GPT-2's only one ends documents.
+    # The files do not say which tokens are special. GPT-2 has one, which ends documents.
     special_tokens = {}
-    eod = None
+    end_of_document = None
     if _END_OF_TEXT in vocabulary:
         special_tokens[_END_OF_TEXT] = vocabulary[_END_OF_TEXT]
-        eod = _END_OF_TEXT
+        end_of_document = _END_OF_TEXT
 
     added_tokens = [added_token(name, token_id) for name, token_id in special_tokens.items()]
     return ConvertedTokenizer(
         json=build_tokenizer_json(
             added_tokens=added_tokens,
-            pre_tokenizer=byte_level(use_regex=True),
+            pre_tokenizer=byte_level(use_regex=True),  # splits text by GPT-2's expression
             decoder=byte_level(use_regex=True),
             model=bpe_model(vocabulary, merges),
         ),
-        meaning={},  # the two files decide everything
+        meaning={},  # no settings: the two files decide all tokens
         vocab_size=len(vocabulary),
         max_id=max(vocabulary.values()),
         special_tokens=special_tokens,
-        eod=eod,
+        eod=end_of_document,
     )
 
 
