@@ -7,7 +7,6 @@ may have several GB, so they are never decompressed as a whole.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO

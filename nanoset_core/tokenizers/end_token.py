@@ -128,7 +128,7 @@ def named_end(tokenizer: TokenizerPath, text: str) -> EndToken:
     Raises:
         ConfigError: The tokenizer has no such token.
     """
-    source_by_text = {}
+    source_by_text: dict[str, str] = {}
     for end in _trainer_ends(tokenizer):
         source_by_text.setdefault(end.text, end.source)  # the first file that names the token
     source = source_by_text.get(text, "--eod")
