@@ -176,7 +176,7 @@ def read_named_tokens(files: Sequence[Path], added_ids: Collection[int]) -> Name
     )
 
 
-def _doubts(entries: Sequence[_Entry], certain_names: Collection[str]) -> dict[str, str]:
+def _doubts(entries: Sequence[_NamedToken], certain_names: Collection[str]) -> dict[str, str]:
     """Return why it is doubtful for some tokens that the library transformers adds them.
 
     Args:
@@ -296,7 +296,7 @@ def _special_names(config: Mapping[str, Any]) -> set[str]:
 # Tokens that are named for a purpose
 
 
-class _Entry(NamedTuple):
+class _NamedToken(NamedTuple):
     """An entry of a file that names a special token."""
 
     token: Token
@@ -305,7 +305,7 @@ class _Entry(NamedTuple):
     do."""
 
 
-def _entry(value: Any, doubt: str) -> list[_Entry]:
+def _named_token(value: Any, doubt: str) -> list[_NamedToken]:
     """Return a list with the entry for a token, or an empty list if the value has no text.
 
     Args:
@@ -314,10 +314,10 @@ def _entry(value: Any, doubt: str) -> list[_Entry]:
     """
     if not _text_of(value):
         return []
-    return [_Entry({**_text_and_flags(value), "special": True}, doubt)]
+    return [_NamedToken({**_text_and_flags(value), "special": True}, doubt)]
 
 
-def _purpose_tokens(config: Mapping[str, Any], special_map: Mapping[str, Any]) -> list[_Entry]:
+def _purpose_tokens(config: Mapping[str, Any], special_map: Mapping[str, Any]) -> list[_NamedToken]:
     """Return the special tokens that files name for a purpose, such as {"eos_token": "</s>"}.
 
     A token is a text, or an object with its text and flags:
@@ -341,11 +341,11 @@ def _purpose_tokens(config: Mapping[str, Any], special_map: Mapping[str, Any]) -
             # Without "__type", transformers refuses an object in this file.
             if _is_untyped(value):
                 doubt = f"{key} of {CONFIG} is an object without __type"
-        entries += _entry(value, doubt)
+        entries += _named_token(value, doubt)
     return entries
 
 
-def _tokens_of_config(config: Mapping[str, Any]) -> list[_Entry]:
+def _tokens_of_config(config: Mapping[str, Any]) -> list[_NamedToken]:
     """Return the special tokens that a tokenizer_config.json lists.
 
     For example, {"additional_special_tokens": ["<x>", "<y>"]}. A token is a text, or an object:
@@ -360,11 +360,11 @@ def _tokens_of_config(config: Mapping[str, Any]) -> list[_Entry]:
         doubt = ""
         if _is_untyped(value):  # the library transformers refuses an object without "__type"
             doubt = f"an object without __type in {CONFIG}"
-        entries += _entry(value, doubt)
+        entries += _named_token(value, doubt)
     return entries
 
 
-def _tokens_of_map(special_map: Mapping[str, Any], config: Mapping[str, Any]) -> list[_Entry]:
+def _tokens_of_map(special_map: Mapping[str, Any], config: Mapping[str, Any]) -> list[_NamedToken]:
     """Return the special tokens that a special_tokens_map.json lists.
 
     For example, {"additional_special_tokens": ["<x>", "<y>"]}. Version 4 of the library
@@ -382,11 +382,11 @@ def _tokens_of_map(special_map: Mapping[str, Any], config: Mapping[str, Any]) ->
             doubt = f"both {CONFIG} and {SPECIAL_TOKENS_MAP} list further tokens"
         elif isinstance(value, dict):  # version 5 ignores this one
             doubt = f"an object in a list of {SPECIAL_TOKENS_MAP}"
-        entries += _entry(value, doubt)
+        entries += _named_token(value, doubt)
     return entries
 
 
-def _tokens_of_version_5(config: Mapping[str, Any]) -> list[_Entry]:
+def _tokens_of_version_5(config: Mapping[str, Any]) -> list[_NamedToken]:
     """Return the special tokens that the library transformers adds only in version 5.
 
     These are the tokens of any other key that ends with _token, such as {"image_token": "<image>"}.
@@ -397,7 +397,7 @@ def _tokens_of_version_5(config: Mapping[str, Any]) -> list[_Entry]:
     entries = []
     for key, value in config.items():
         if key.endswith("_token") and key not in _PURPOSES:
-            entries += _entry(value, doubt=f"{key} of {CONFIG}")
+            entries += _named_token(value, doubt=f"{key} of {CONFIG}")
     return entries
 
 
