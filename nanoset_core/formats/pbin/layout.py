@@ -336,10 +336,10 @@ def _unknown_layout(path: Path, view: memoryview) -> FormatError:
 def _contradiction_of_layout_d(
     data_bytes: int, token_bytes: int, file_bytes: int
 ) -> tuple[str, int]:
-    """Find out why a file that was to be opened is not a `.pbin` of the usual layout.
+    """Find out why a file is not a `.pbin` of the current layout, and at which byte it shows.
 
-    That layout is a header of 12 bytes, the tokens, and an index. The header says how many bytes
-    all tokens have, and how many one token has. A wrong file contradicts its header:
+    That layout, called D, is a header of 12 bytes, the tokens, and an index. The header says how
+    many bytes all tokens have, and how many one token has. A wrong file contradicts its header:
 
         size of one token    size of all tokens    size of the file    reason
         7                    any                   any                 this is no .pbin
@@ -371,8 +371,8 @@ def scan_index(file: PbinFile) -> IndexFacts:
     """Check the whole index of a `.pbin`, and return counts only, to save memory.
 
     A `.pbin` is a file of tokens for the trainer Modalities. Its index says where each document is.
-    Usually, this needs memory for a chunk of the index. But it needs some 150 bytes for each
-    document if another program than Python's own pickle wrote the index.
+    If Python's own pickle wrote it, as usual, it is read in chunks. If another program did, this
+    takes some 150 bytes of memory for each document.
 
     Args:
         file: The file, whose header was read.

@@ -42,6 +42,7 @@ import io
 import pickle
 import pickletools
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -73,6 +74,8 @@ class Entries(NamedTuple):
 
 BATCH_ENTRIES = 1000
 """Entries between MARK and APPENDS."""
+_CHUNK_ENTRIES = 8 * BATCH_ENTRIES
+"""Entries that are encoded at once, whole batches."""
 FRAME_BYTES = 64 * 1024
 """Bytes after which a frame ends at the next tuple or int."""
 _FRAME_MIN_BYTES = 4
@@ -99,7 +102,7 @@ _FRAME_HEADER_BYTES = 1 + 8
 _FAST_PROTOCOLS = (b"\x80\x04", b"\x80\x05")
 """PROTO and its version, of pickles that can be decoded in the fast way."""
 
-# Encoding: a number becomes a row of a table that has all bytes it may need; see `_encode_batch`.
+# Encoding: a number becomes a row of a table that has all bytes it may need; see `_encode`.
 _NUMBER_COLUMNS = 10
 """Opcode, size of the payload, and eight bytes of payload."""
 _OPCODES = np.frombuffer(b"\0KM\0J\x8a\x8a\x8a\x8a", np.uint8)
@@ -186,16 +189,33 @@ def _list_opcodes(entries: Iterable[Entries]) -> Iterator[_Opcodes]:
     only a single item is written without them.
     """
     yield _without_ints(b"]\x94")  # EMPTY_LIST, MEMOIZE
-    for number, batch in enumerate(_batches(entries)):
-        # Only the first batch is full if others follow. So this is the only entry of the list:
-        if number == 0 and len(batch.offsets) == 1:
-            yield _encode_batch(batch)
+    n_entries = 0
+    for chunk in _whole_batches(entries):
+        opcodes = _encode(chunk)
+        # All chunks but the last have whole batches. So this is the only entry of the list:
+        if n_entries == 0 and len(chunk.offsets) == 1:
+            yield opcodes
             yield _without_ints(b"a")  # APPEND
         else:
-            yield _without_ints(b"(")  # MARK
-            yield _encode_batch(batch)
-            yield _without_ints(b"e")  # APPENDS
+            yield from _between_marks(opcodes)
+        n_entries += len(chunk.offsets)
     yield _without_ints(b".")  # STOP
+
+
+def _between_marks(opcodes: _Opcodes) -> Iterator[_Opcodes]:
+    """Divide encoded entries into batches of 1000, and yield each between MARK and APPENDS.
+
+    Args:
+        opcodes: The entries, each of which has two numbers.
+    """
+    ints_per_batch = 2 * BATCH_ENTRIES
+    batch_starts = opcodes.int_starts[::ints_per_batch].tolist()
+    bounds = [*batch_starts, len(opcodes.data)]  # in bytes
+    for number, (start, stop) in enumerate(pairwise(bounds)):
+        first_int = number * ints_per_batch
+        int_starts = opcodes.int_starts[first_int : first_int + ints_per_batch]
+        data = b"(" + opcodes.data[start:stop] + b"e"  # MARK, the batch, APPENDS
+        yield _Opcodes(data, int_starts - start + 1)
 
 
 def _without_ints(data: bytes) -> _Opcodes:
@@ -227,9 +247,8 @@ def _framed(chunks: Iterable[_Opcodes]) -> Iterator[bytes]:
 def _frame_stops(int_starts: NDArray[np.int64]) -> list[int]:
     """Return where the complete frames of a pickle end, if the first one starts at 0.
 
-    Pickle divides its output into frames of some 64 KiB (65,536 bytes). Python's pickler looks at
-    the length of the frame whenever it is about to write a number. If the frame has 64 KiB or more,
-    it ends in front of this number. For example:
+    Python's pickler looks at the length of the frame whenever it is about to write a number. If the
+    frame has 64 KiB (65,536 bytes) or more, it ends there. For example:
 
         numbers are written at    0    40,000    70,000    100,000    140,000
         frames end at                            70,000               140,000
@@ -240,19 +259,19 @@ def _frame_stops(int_starts: NDArray[np.int64]) -> list[int]:
     stops: list[int] = []
     frame_start = 0
     while True:
-        # The first int that starts 64 KiB or more after the frame
-        number = int(np.searchsorted(int_starts, frame_start + FRAME_BYTES))
-        if number == len(int_starts):
+        # The first number that starts 64 KiB or more after the frame
+        index = int(np.searchsorted(int_starts, frame_start + FRAME_BYTES))
+        if index == len(int_starts):
             return stops  # the last frame is not complete yet
-        frame_start = int(int_starts[number])
+        frame_start = int(int_starts[index])
         stops.append(frame_start)
 
 
-def _batches(chunks: Iterable[Entries]) -> Iterator[Entries]:
-    """Yield entries in batches of 1000, the last of which may be smaller.
+def _whole_batches(chunks: Iterable[Entries]) -> Iterator[Entries]:
+    """Yield entries in chunks of up to 8 whole batches of 1000; only the last may be smaller.
 
         chunks of     300    1900    800    entries
-        become        1000   1000    1000   entries
+        become        2000           1000   entries
 
     Args:
         chunks: Chunks of any number of entries.
@@ -265,48 +284,41 @@ def _batches(chunks: Iterable[Entries]) -> Iterator[Entries]:
             np.concatenate([remaining.lengths, lengths]),
         )
         n_in_batches = len(entries.offsets) // BATCH_ENTRIES * BATCH_ENTRIES
-        for start in range(0, n_in_batches, BATCH_ENTRIES):
-            yield entries.slice(start, start + BATCH_ENTRIES)
+        for start in range(0, n_in_batches, _CHUNK_ENTRIES):
+            yield entries.slice(start, min(start + _CHUNK_ENTRIES, n_in_batches))
         remaining = entries.slice(n_in_batches)
     if len(remaining.offsets):
         yield remaining
 
 
-def _encode_batch(entries: Entries) -> _Opcodes:
-    """Write some entries of an index exactly as Python's pickle would write them.
+def _encode(entries: Entries) -> _Opcodes:
+    """Write pairs of numbers exactly as Python's pickle would write them, all at the same time.
 
-    An entry is a pair of numbers: at which byte a document starts, and how many bytes it has.
-    Pickle writes the entry (6, 300) as follows:
+    A pair (entry of an index) says at which byte a document starts, and how many bytes it has.
+    Pickle writes the pair (6, 300) as follows:
 
         4b 06       opcode BININT1, and the number 6 in one byte
         4d 2c 01    opcode BININT2, and the number 300 in two bytes
         86 94       opcodes TUPLE2 and MEMOIZE: they make a pair of the two numbers
 
-    To write all entries without a loop, make a table that has a row for each entry, with all bytes
-    that may be needed. Then select those that are needed. The others are in brackets here:
+    So make a table that has a row for each pair, with all bytes that may be needed, and select
+    those that are needed. The others are in brackets here:
 
         4b [01] 06 [00 00 00 …]    4d [02] 2c 01 [00 00 …]    86 94
     """
-    offset_sizes = _payload_bytes(entries.offsets)  # (n_entries,) 1 for 6
-    length_sizes = _payload_bytes(entries.lengths)  # (n_entries,) 2 for 300
-    pair_opcodes = np.full((len(entries.offsets), 2), [_TUPLE2, _MEMOIZE], np.uint8)
-    table = np.hstack(
-        [
-            _number_table(entries.offsets, offset_sizes),
-            _number_table(entries.lengths, length_sizes),
-            pair_opcodes,
-        ]
-    )
-    is_needed = np.hstack(
-        [_IS_NEEDED[offset_sizes], _IS_NEEDED[length_sizes], np.ones_like(pair_opcodes, bool)]
-    )
+    numbers = np.stack(entries, axis=1).reshape(-1)  # (2 * n_entries,) 6 300 …
+    sizes = _payload_bytes(numbers)  # in bytes: 1 2 …
+    n_columns = 2 * _NUMBER_COLUMNS  # those of two numbers
+    number_table = _number_table(numbers, sizes).reshape(-1, n_columns)
+    pair_table = np.full((len(number_table), 2), [_TUPLE2, _MEMOIZE], np.uint8)
+    table = np.hstack([number_table, pair_table])  # (n_entries, 22)
+    is_needed = np.ones(table.shape, bool)
+    is_needed[:, :n_columns] = _IS_NEEDED[sizes].reshape(-1, n_columns)
 
-    # Where each number starts in the selected bytes, for the caller. The entry (6, 300) has 7
-    # bytes: its numbers start at 0 and 2, and the next entry at 7.
-    offset_bytes = _NUMBER_BYTES[offset_sizes]  # 2
-    entry_bytes = offset_bytes + _NUMBER_BYTES[length_sizes] + 2  # 7
-    entry_starts = np.cumsum(entry_bytes) - entry_bytes  # 0 7 …
-    int_starts = np.stack([entry_starts, entry_starts + offset_bytes], axis=1).reshape(-1)
+    # The caller also has to know where each number starts in the selected bytes: 0 2 7 …
+    n_bytes = _NUMBER_BYTES[sizes]  # 2 3 …
+    n_bytes[1::2] += 2  # 2 5 …: the opcodes of the pair follow after its second number
+    int_starts = np.cumsum(n_bytes) - n_bytes
     return _Opcodes(table[is_needed].tobytes(), int_starts)
 
 
@@ -815,15 +827,15 @@ def _entries_of_pairs(pairs: Sequence[Sequence[int]]) -> Entries:
 
 
 def _refused_at(view: memoryview, position: int, where: str) -> FormatError:
-    """Return the error for a file whose index cannot be read beyond a byte.
+    """Return the error for a damaged index, which shows the byte that is wrong.
 
-    The message shows what is at this byte: "opcode GLOBAL, bytes 63 6f 73 0a …", or "the end of the
-    file" if the index is cut off.
+    An index is a pickle, which consists of opcodes (instructions). So the error says, for example,
+    "opcode GLOBAL, bytes 63 6f 73 0a …", or "the end of the file" if the index is cut off.
 
     Args:
         view: The file that ends with the index.
-        position: The byte after the last opcode that could be read.
-        where: Name of the file, for the message.
+        position: The byte that is wrong.
+        where: Name of the file.
     """
     if position >= len(view):
         return _no_index(where, len(view), found="the end of the file")

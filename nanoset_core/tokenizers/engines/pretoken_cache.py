@@ -199,7 +199,7 @@ class PretokenCache:
             word              " the"     " tokenizers"    " xyzzy"     300 times "a"
             bytes             4          11               6            300
             table of width    1          2                1            none: too long
-            code              262        1048576          ABSENT       ABSENT
+            code              262        1048576          ABSENT       0 for now
 
         The batch, which may have words of earlier texts, gets all codes. It also gets the words
         without a code, so that they can be encoded later: unknown words by width, and those that

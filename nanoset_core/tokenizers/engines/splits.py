@@ -347,37 +347,34 @@ def _can_be_joined(data: Bytes, byte_classes: Bytes, *, any_space: bool) -> Bool
 def _join_leaders(
     is_start: Bools, data: Bytes, byte_classes: Bytes, leader: int, letter: int
 ) -> None:
-    r"""Join words with one character before them, as in "(word", if it is of a given class.
+    r"""Join words with one character of a given class before them, as in "(word".
 
-    Tokenizers do so if their regular expression is like `[^\r\n\p{L}\p{N}]?\p{L}+` (Llama 3): one
-    character that is optional, here called the leader, and then letters. Leaders are often symbols.
-    A symbol that already belongs to a piece is not joined:
+    Tokenizers such as Llama 3's do so with symbols. A symbol that already belongs to a piece is not
+    joined:
 
         text        so far          afterwards
         a(word      a | ( | word    a | (word
         ((word      (( | word       no change: the second symbol belongs to the first one
          (word       ( | word       no change: the symbol belongs to the space before it
 
-    Leaders of any other class are always joined: if ~ is one, "~~word" becomes "~", "~word".
-
     Args:
         is_start: bool, shape (n_bytes + 1,): whether a piece starts at a byte. Changed in place.
         data: uint8, shape (n_bytes,): UTF-8 texts. The first and the last byte are separators.
         byte_classes: uint8, shape (n_bytes,): the class of each byte's character.
-        leader: Class of the leaders; OTHER is the class of symbols.
+        leader: Class of the characters before words; OTHER is the class of symbols. Characters of
+            any other class are always joined: if ~ is one, "~~word" becomes "~", "~word".
         letter: Class of the letters.
     """
-    # Where a leader is followed by a letter: compare the class of each byte with that of the next
-    # one. A leader may have several bytes: « has the bytes C2 AB, so "«word" has a letter after AB,
-    # and the leader starts at C2.
+    # The last byte of a character with a letter after it: compare each byte with the next one. The
+    # character may have several bytes: that of "«word" has C2 AB.
     is_leader_before_letter = (byte_classes[:-1] == leader) & (byte_classes[1:] == letter)
-    last_bytes = np.flatnonzero(is_leader_before_letter)  # (n_leaders,)
-    leaders = character_starts(data, last_bytes)
+    last_bytes = np.flatnonzero(is_leader_before_letter)  # (n_leaders,) such as AB
     letters = last_bytes + 1
+    leaders = character_starts(data, last_bytes)  # C2
 
     # Leave out symbols that belong to what is before them, as in "((word" and " (word".
     if leader == OTHER:
-        previous = leaders - 1  # the byte before each leader
+        previous = leaders - 1
         is_after_symbol = byte_classes[previous] == OTHER
         is_after_space = data[previous] == SPACE_BYTE
         is_alone = ~(is_after_symbol | is_after_space)
