@@ -297,13 +297,13 @@ def _listed(folder: RawFolder, within: RawFolder | None) -> tuple[list[FileStat]
         MissingError: The folder does not exist, or a link leads nowhere.
         InputError: A folder cannot be read, a link may not be followed, or a name cannot be shown.
     """
-    is_looked_up_first = not takes_requests(folder)
-    if is_looked_up_first and not folder.is_dir():
+    # In a bucket, it takes a request to find out whether a folder exists. So ask only if the
+    # listing shows no files in it.
+    is_in_bucket = takes_requests(folder)
+    if not is_in_bucket and not folder.is_dir():
         raise _no_folder(folder)
     files, folders = list_below(folder, within)
-    # A folder of a bucket exists if the listing shows files in it. If there are none, it takes a
-    # further request to find out.
-    if not is_looked_up_first and not files and not folder.is_dir():
+    if is_in_bucket and not files and not folder.is_dir():
         raise _no_folder(folder)
     return files, folders
 

@@ -236,8 +236,7 @@ def _optional_values(objects: list[Any], key: str) -> list[Any]:
         key: The key, such as "id", or "meta.id" with the names of nested objects.
 
     Raises:
-        TypeError: A value is not an object. With a key that has dots, it counts as one without the
-            key instead.
+        TypeError: A value is not an object, and the key has no dots.
     """
     if "." in key:
         return [value_at(value, key) for value in objects]

@@ -252,8 +252,8 @@ def _check_not_text(raw: RawFolder, file: RawFolder) -> None:
     Raises:
         InputError: The file has the name of a file of text.
     """
-    # Not all files that would be read in a corpus count: a .json file here may be anything. And not
-    # all files with these endings count: `is_text` leaves out cached tables of Hugging Face.
+    # These endings are those of texts for certain: .json is not among them, as such a file may be
+    # anything. `is_text` leaves out tables that Hugging Face's library has cached.
     looks_like_text = is_text(file.name) and file.name.endswith(_TEXT_ENDINGS)
     if looks_like_text and file.is_file():
         corpus = file.name.partition(".")[0]

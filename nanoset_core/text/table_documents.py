@@ -346,15 +346,16 @@ def _locate_optional(schema: Any, key: str) -> tuple[str, ...]:
 
 
 def json_texts_as_values(column: Any) -> Any:
-    """Convert the texts of a CSV column to numbers, booleans and nulls, if they are such.
+    """Convert the texts of a CSV column to numbers, booleans and nulls, as far as they look like
+    these.
 
-    In a CSV file, everything is text. If the user wants numbers, texts that are numbers or booleans
-    in JSON become such, and an empty text becomes null. All others stay texts, since they may mean
-    something else: `01` may be a code.
+    In a CSV file, everything is text. Texts that are numbers or booleans in JSON become such, and
+    an empty text becomes null. All others stay texts, since they may mean something else: `01` may
+    be a code. A column has one type, so if a text remains, all of its values are texts:
 
         column                    result
         "12", "0.5", ""           12, 0.5, null
-        "12", "01", ""            "12", "01", null     (a column has one type, and "01" is a text)
+        "12", "01", ""            "12", "01", null
 
     Args:
         column: An Arrow array of bytes, the values of some rows.

@@ -59,11 +59,10 @@ def ids_of(array: Any) -> TableIds:
 
 
 def count_not_utf8(array: Any) -> int:
-    r"""Count the values of a table's column that are bytes which are not UTF-8, for a warning.
+    r"""Count the values of a table's column that are bytes, but no valid UTF-8, for a warning.
 
-    Ids are stored as text. Bytes that are no text are written with backslashes, which the user
-    should know: b"caf\xe9" becomes "caf\\xe9". In the column [b"x7", b"caf\xe9", null], there is
-    one.
+    They are stored as text with escapes: b"caf\xe9" as "caf\\xe9". In the column [b"x7",
+    b"caf\xe9", null], there is one.
 
     Args:
         array: An Arrow array of any type. Numbers and other types have no such values: the result

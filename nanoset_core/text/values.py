@@ -255,7 +255,7 @@ def narrowed(array: Any) -> Any:
         return array
     if types.is_floating(array.type):
         return _without_nan(array.cast(pa.float64()))
-    return from_json(json_values(array))
+    return from_json(json_values(array))  # dates, lists, structs and so on
 
 
 def _bytes_as_strings(array: Any) -> Any:

@@ -23,11 +23,13 @@ def divide_into_blocks(borders: NDArray[np.int64], max_size: int) -> Iterator[sl
     Yields:
         The numbers of the items of each block, in order.
     """
-    n_items = len(borders) - 1
+    item_stops = borders[1:]  # (n_items,) 3 7 9 18
     start = 0
-    while start < n_items:
-        block_end = borders[start] + max_size
-        stop = int(np.searchsorted(borders, block_end, side="right")) - 1
-        stop = min(max(stop, start + 1), n_items)
+    while start < len(item_stops):
+        # Item numbers start at 0, so the number of items that stop at or before the limit is the
+        # number of the first item after them. The block has at least one item.
+        limit = borders[start] + max_size
+        stop = int(np.searchsorted(item_stops, limit, side="right"))
+        stop = max(stop, start + 1)
         yield slice(start, stop)
         start = stop

@@ -85,13 +85,14 @@ class MMapIndexedDatasetBuilder:
     def add_item(self, tokens: ArrayLike, mode: int = 0) -> None:
         """Add one sequence of tokens to the current document.
 
-        Megatron-LM's builder has the same method. The document AB CDE is added by
+        Megatron-LM's builder has the same method. A document of the two sequences AB and CDE is
+        added by
 
             add_item([A, B]), add_item([C, D, E]), end_document()
 
         Args:
             tokens: Tokens of the sequence, shape (tokens,).
-            mode: Mode of the sequence, in a multimodal dataset.
+            mode: Says whether the sequence is text or an image, in a multimodal dataset.
 
         Raises:
             ConfigError: A token does not fit the dataset's type.
@@ -591,20 +592,21 @@ def _copy_documents(
 ) -> None:
     """Copy some documents of a dataset to the end of another one.
 
-    A document consists of sequences, which are stored one after another. For example, document 2
-    has the sequences 5 and 6. So first find the sequences of all documents, and then their tokens.
+    A document consists of sequences, which are stored one after another: document 2 of the
+    sequences 5 and 6, for example.
 
     Args:
         dataset: The dataset.
         documents: Numbers of the documents, in order, int64, shape (n_documents,).
         builder: Builder of the other dataset.
     """
-    # Find the sequences of the documents.
+    # The sequences of the documents. `positions_in` lists all numbers of ranges: the first sequence
+    # 5 and 2 sequences give 5 6.
     first_sequences = dataset.document_indices[documents]  # (n_documents,)
     sequence_counts = dataset.document_indices[documents + 1] - first_sequences
     sequences = positions_in(first_sequences, sequence_counts)  # (n_sequences,)
 
-    # Find their tokens: pointers are in bytes.
+    # The tokens of the sequences. Pointers say where each starts, in bytes.
     lengths = dataset.sequence_lengths[sequences].astype(np.int64)
     starts = dataset.sequence_pointers[sequences] // dataset.dtype.itemsize
     tokens = dataset.tokens[positions_in(starts, lengths)]

@@ -312,22 +312,22 @@ def _check_bin_size(store: Store, pair: StoredPair, n_tokens: int, dtype: np.dty
 
 
 def _check_header(store: Store, pair: StoredPair, data: bytes, dtype: np.dtype) -> None:
-    """Check that the header of an index agrees with what is known about its dataset.
+    """Check that the header of an index is the same as when it was first read, and has the right
+    type.
 
-    All datasets that are merged must have tokens of the same type. How many sequences and documents
-    the dataset has follows from an earlier look at its header, and from the size of the file. It
-    was replaced in the meantime, or is damaged, if they differ now.
+    If it is not, the file was replaced in the meantime, or is damaged.
 
     Args:
         store: The store that contains the dataset.
-        pair: The dataset.
+        pair: The dataset, as it was first read.
         data: Bytes of the index that begin with the header.
-        dtype: Type that its tokens must have.
+        dtype: Type that the tokens of all merged datasets must have.
 
     Raises:
         FormatError: The header has other values.
     """
     header = HEADER.unpack_from(data)
+    # The last number is that of the starts of documents, and of their end.
     expected_header = (MAGIC, VERSION, dtype_code(dtype), pair.sequences, pair.documents + 1)
     if header != expected_header:
         raise _mismatch(
@@ -504,14 +504,14 @@ def _read_blocks(
 def _index_ranges(
     pairs: Sequence[StoredPair], bounds_of: Callable[[StoredPair], Sequence[int]]
 ) -> Iterator[_IndexRange]:
-    """Yield which ranges of the datasets' indexes (.idx files) are read as blocks.
+    """Yield the ranges of bytes in which the indexes (.idx files) of datasets are read.
 
     For example, the bounds 0, 100 and 180 give the ranges 0 to 100, which is the first one of its
     dataset, and 100 to 180, which is the last one.
 
     Args:
         pairs: The datasets, in order.
-        bounds_of: Returns the bounds of the blocks of a dataset, as for `_read_blocks`.
+        bounds_of: Returns the bounds for a dataset, such as [0, 100, 180].
     """
     for pair in pairs:
         bounds = bounds_of(pair)
@@ -522,13 +522,14 @@ def _index_ranges(
 
 
 def _mismatch(store: Store, file: Stored, *, found: str, expected: str) -> FormatError:
-    """Return the error for a file that contradicts the other file of its dataset, or itself.
+    """Return the error for a dataset whose index (.idx) and file of tokens (.bin) contradict each
+    other.
 
     Args:
-        store: The store that contains the file.
-        file: The file.
+        store: The store that contains the dataset.
+        file: One of its files.
         found: What the file has.
-        expected: What it should have, by the other file or the other datasets.
+        expected: What it should have.
     """
     folder = store.url(file.name.rpartition("/")[0])
     return FormatError(

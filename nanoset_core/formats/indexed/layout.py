@@ -320,7 +320,7 @@ def _map_index(path: Path, buffer: mmap.mmap | bytes) -> Index:
         header                     34 bytes, with n and m
         lengths of sequences       n numbers of 4 bytes
         positions of sequences     n numbers of 8 bytes
-        where documents begin      m numbers of 8 bytes
+        where documents begin      m numbers of 8 bytes (the last one is the end of all documents)
         modes of sequences         n numbers of 1 byte, only in multimodal datasets
 
     Args:
@@ -330,8 +330,6 @@ def _map_index(path: Path, buffer: mmap.mmap | bytes) -> Index:
     Raises:
         FormatError: The header is damaged, or the file has another size than follows from it.
     """
-    # After the header are n lengths of 4 bytes, n pointers of 8 bytes, m document indices of 8
-    # bytes, and in a multimodal dataset n modes of 1 byte.
     code, n, m = _read_header(path, buffer)
     lengths_offset = HEADER.size
     pointers_offset = lengths_offset + 4 * n

@@ -188,20 +188,22 @@ def _cut_runs(is_start: Bools, is_repeated: Bools, max_repetitions: int) -> None
 
 
 def _hash_pairs(left: Words, right: Words) -> Ints:
-    """Return a place in a table for each pair of characters, computed from both.
+    """Return a number for each pair of characters, which looks random, as the place in a table.
 
-    Different pairs may have the same place.
+    Different pairs may have the same number.
 
     Args:
         left: uint64, shape (n_pairs,): code point of the first character of each pair.
         right: uint64, shape (n_pairs,): code point of the second one.
 
     Returns:
-        int64, shape (n_pairs,): a number below 2 ** 22.
+        int64, shape (n_pairs,): numbers below 2 ** 22.
     """
-    hashes = (left * _LEFT_FACTOR ^ right * _RIGHT_FACTOR) * _LEFT_FACTOR
-    slots: Ints = (hashes >> np.uint64(64 - _HASH_BITS)).view(np.int64)
-    return slots
+    # The factors are large odd numbers. The upper 22 bits of a product depend on all bits.
+    mixed = (left * _LEFT_FACTOR) ^ (right * _RIGHT_FACTOR)
+    hashes = mixed * _LEFT_FACTOR
+    places: Ints = (hashes >> np.uint64(64 - _HASH_BITS)).view(np.int64)
+    return places
 
 
 def _kinds_of_byte_pairs(boundary_pairs: Ids) -> Bytes:
@@ -360,7 +362,7 @@ def _further_bytes(data: Bytes, starts: Ints) -> Ints:
 
 
 def _columns_without_gaps(tokens_by_word: Ids, is_token: Bools) -> Words:
-    """Turn rows of tokens with gaps into columns without gaps, each with a word's tokens.
+    """Remove the gaps between the tokens of words, and turn rows into columns.
 
     With - for a gap, and . for NO_TOKEN, a number that stands for "no more tokens":
 
@@ -376,9 +378,9 @@ def _columns_without_gaps(tokens_by_word: Ids, is_token: Bools) -> Words:
     Returns:
         uint64, shape (width, n_words).
     """
-    # Sort the gaps to the end of each row: `5 - 7` becomes `5 7 -`. A stable sort keeps the order
-    # of the tokens.
-    order = np.argsort(~is_token, axis=1, kind="stable")  # (n_words, width) 0 2 1 and 1 0 2
-    tokens_or_gaps = np.where(is_token, tokens_by_word, NO_TOKEN)
-    rows = np.take_along_axis(tokens_or_gaps, order, axis=1)
+    # Sort each row by whether there is a gap: first all tokens, in their order, and then the gaps.
+    is_gap = ~is_token
+    order = np.argsort(is_gap, axis=1, kind="stable")  # (n_words, width) 0 2 1 and 1 0 2
+    tokens_or_gaps = np.where(is_gap, NO_TOKEN, tokens_by_word)
+    rows = np.take_along_axis(tokens_or_gaps, order, axis=1)  # 5 7 . and 8 . .
     return rows.T.astype(np.uint64, order="C")

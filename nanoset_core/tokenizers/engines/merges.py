@@ -195,8 +195,7 @@ class _RankTable:
         """Enter pairs of tokens into the empty table, those that have a slot of their own.
 
         A pair's slot is computed from its two ids, and has room for one pair. If the pairs A, B and
-        C have the slots 5, 9 and 5, then A and B are entered, and C is refused. The caller enters
-        refused pairs into another table.
+        C have the slots 5, 9 and 5, then A and B are entered, and C is refused.
 
         Args:
             pairs: uint64, shape (n_pairs,): left token and right token in one number. No pair
@@ -206,12 +205,12 @@ class _RankTable:
         Returns:
             bool, shape (n_pairs,): which pairs were refused.
         """
-        # Enter the pairs in reverse order, each replacing what is in its slot: the earliest pair of
-        # a slot is the last one to be written, and stays.
+        # Write all of them, the last pair first. What is in a slot is replaced, so that the first
+        # pair of each slot remains: C and then A in slot 5.
         slots = self._slots(pairs)
         self._entries[slots[::-1]] = entries[::-1]
 
-        # A pair was refused if its slot now holds something else.
+        # A pair was refused if its slot has another one.
         entries_in_slots = self._entries.take(slots)
         is_refused: Bools = entries_in_slots != entries
         return is_refused

@@ -374,7 +374,8 @@ class NumpyEngine:
 
         # Put the tokens of both back into the order of the units.
         is_fallback = np.array([unit.is_fallback for unit in units])
-        return interleave(is_fallback, self.reference.encode(fallback_texts), encoded)
+        fallback = self.reference.encode(fallback_texts)
+        return interleave(is_fallback, if_true=fallback, if_false=encoded)
 
     def _encode_texts(self, texts: list[bytes]) -> FlatLists:
         """Encode texts by cutting them into words, whose tokens are mostly known already.
@@ -553,9 +554,10 @@ def _make_merger(rules: Rules) -> Merger:
         rules: The tokenizer's rules.
     """
     vocabulary = rules.vocabulary
-    left_tokens, right_tokens, merged_tokens = vocabulary.merges.T
-    ranks = PairRanks(left_tokens, right_tokens, merged_tokens)
-    if isinstance(rules.split, SpaceSigns):
+    left, right, merged = vocabulary.merges.T  # the tokens of each merge, and the one it makes
+    ranks = PairRanks(left, right, merged)
+    writes_spaces_as_signs = isinstance(rules.split, SpaceSigns)
+    if writes_spaces_as_signs:
         return CharacterMerger(vocabulary, ranks)
     return ByteMerger(vocabulary.byte_tokens, ranks)
 
@@ -590,7 +592,7 @@ def _starts(lengths: Ints) -> Ints:
 
 
 def interleave(mask: Bools, if_true: FlatLists, if_false: FlatLists) -> Encoded:
-    """Put tokens of documents that were encoded by two programs back into their common order.
+    """Put the tokens of documents back into order, after two tokenizers have encoded some each.
 
         documents          0        1        2
         mask               T        F        T
@@ -599,16 +601,16 @@ def interleave(mask: Bools, if_true: FlatLists, if_false: FlatLists) -> Encoded:
         result             [1 2]    [7 8]    [3]
 
     Args:
-        mask: bool, shape (n_lists,): which documents are among `if_true`.
-        if_true: Their lists of tokens, in order: the tokens, concatenated, and the length of each
-            list.
-        if_false: The other lists, in order.
+        mask: bool, shape (n_documents,): which documents are among `if_true`.
+        if_true: Their tokens, concatenated, and the number of tokens of each.
+        if_false: The same for the other documents.
     """
     true_ids, true_lengths = if_true
     false_ids, false_lengths = if_false
-    lengths = _merged(mask, true_lengths, false_lengths)
-    is_from_true = np.repeat(mask, lengths)  # (n_tokens,)
-    return Encoded(_merged(is_from_true, true_ids, false_ids), lengths)
+    lengths = _merged(mask, true_lengths, false_lengths)  # 2 2 1
+    is_from_true = np.repeat(mask, lengths)  # (n_tokens,) T T F F T
+    ids = _merged(is_from_true, true_ids, false_ids)  # 1 2 7 8 3
+    return Encoded(ids, lengths)
 
 
 def _merged(mask: Bools, if_true: NDArray[Any], if_false: NDArray[Any]) -> Ids:

@@ -289,21 +289,20 @@ class PretokenCache:
     ) -> tuple[dict[int, UnknownWords], dict[int, UnknownWords]]:
         """Divide new words into those that the cache still has room for, and the others.
 
-        Words are grouped by their width, the number of 64-bit integers that their bytes fill. Each
-        width has a table of bounded size, which takes all words of the group or none. If the table
-        of width 1 has room for 10 more words, a group of 12 words is not remembered.
+        There is a table for words of about the same length, those with the same width (the number
+        of 64-bit integers that their bytes fill). It takes all new words of its width, or none.
 
         Args:
             unknown_by_width: Width → the unknown words of this width.
 
         Returns:
-            (the words to remember, by width; the words for which there is no room, by width).
+            (the words for which there is room, by width; the others, by width).
         """
         cacheable = {}
         uncacheable = {}
         for width, words in unknown_by_width.items():
-            n_learnt = self._n_learnt(width) + len(words.positions)
-            if n_learnt <= _capacity(width):
+            n_words = self._n_learnt(width) + len(words.positions)  # in the table, with these
+            if n_words <= _capacity(width):
                 cacheable[width] = words
             else:
                 uncacheable[width] = words

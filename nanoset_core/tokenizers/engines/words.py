@@ -154,6 +154,7 @@ class WordTable:
         if count > FILL_LIMIT * len(self.codes):
             self._grow(count)
         self.count = count
+        # Some thousands at a time, which fit into the processor's cache
         for start in range(0, len(codes), _PLACED_TOGETHER):
             stop = start + _PLACED_TOGETHER
             self._place(keys[:, start:stop], codes[start:stop])
@@ -252,9 +253,6 @@ class WordTable:
     def _grow(self, count: int) -> None:
         """Enlarge the hash table until it has room for a number of words.
 
-        The place of a word depends on the size of the table. So all words are added to a larger
-        table, whose arrays then replace those of this one.
-
         Args:
             count: The number of words for which there must be room, with those that are in the
                 table.
@@ -263,11 +261,13 @@ class WordTable:
         while count > FILL_LIMIT * n_slots:
             n_slots *= 2
 
-        # The slots of all keys depend on the size of the table: insert them again.
+        # The slot of each word depends on the size of the table: insert all words into a larger
+        # one.
         larger = WordTable.empty(width=len(self.keys), n_slots=n_slots)
         taken_slots = (self.codes != ABSENT).nonzero()[0]
         larger.insert(self.keys.take(taken_slots, axis=1), self.codes.take(taken_slots))
 
+        # Take over its contents.
         self.keys = larger.keys
         self.codes = larger.codes
         self._slot_shift = larger._slot_shift

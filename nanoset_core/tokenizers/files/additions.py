@@ -84,18 +84,17 @@ def resolve(named: NamedTokens, tokenizer: Mapping[str, Any], content: bytes) ->
 def _notices_of_files(named: NamedTokens) -> list[str]:
     """Return what the user should know about the files next to a tokenizer.json.
 
-    For example, that a tokenizer_config.json is damaged: "PATH has a tokenizer_config.json next to
-    it that is no JSON object, and is not read".
-
     Args:
         named: What was read from these files.
 
     Returns:
-        The notices. Each continues a sentence that begins with the path of the tokenizer.json.
+        The notices. Each continues a sentence that begins with the path of the tokenizer.json:
+        "PATH has a tokenizer_config.json next to it that is no JSON object, and is not read".
     """
     notices = []
     for name in named.unreadable:
         notices.append(f"has a {name} next to it that is no JSON object, and is not read")
+    # With this setting, transformers splits "</s>" in a text into pieces. Here, it is one token.
     if named.splits_special_tokens:
         notices.append(
             "gives one id to a special token in a text, and transformers splits it, "
@@ -245,12 +244,12 @@ def _flags_that_affect_ids(tokenizer: Mapping[str, Any]) -> list[str]:
 def _with_other_flags(
     tokens: Sequence[Token], added: Mapping[str, Token], flags: Collection[str]
 ) -> list[str]:
-    """Return the tokens to which two files give different flags.
+    """Return the tokens that have other flags in a file than in the tokenizer.json next to it.
 
     Flags say how a token is found in a text: `lstrip`, for example, that spaces before it belong to
-    it. Only flags that the first file has are compared, since a file need not repeat all of them:
+    it. Only flags that the file has are compared, since it need not repeat all of them:
 
-        a file's token                       the tokenizer.json     differ
+        token in the file                    the tokenizer.json     differ
         {"content": "<s>", "lstrip": true}   "lstrip": false        yes
         {"content": "<s>"}                   "lstrip": true         no
 

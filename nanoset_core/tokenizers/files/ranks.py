@@ -110,10 +110,12 @@ def _ids_by_text(ids: Mapping[bytes, int]) -> dict[str, int]:
     Returns:
         Text of each token → id: `{"Ġa": 257}`.
     """
-    return {
-        token.decode("latin-1").translate(_CHARACTER_BY_BYTE): token_id
-        for token, token_id in ids.items()
-    }
+    ids_by_text = {}
+    for token, token_id in ids.items():
+        # latin-1 makes a character of each byte, which is then replaced by that of the format.
+        text = token.decode("latin-1").translate(_CHARACTER_BY_BYTE)
+        ids_by_text[text] = token_id
+    return ids_by_text
 
 
 def _end_of_document(ranked: RankedVocabulary) -> str | None:

@@ -222,9 +222,8 @@ def _tokenizer_json(
         model: The SentencePiece model.
         ids: Its vocabulary: text of each piece → id, such as {"<s>": 0, "▁the": 1, "▁cat": 2}.
         special_texts: The special tokens among them, such as ["<s>"].
-        legacy_tokens: Special tokens that the user has configured: name → id. (Megatron-LM calls
-            the class that adds them its legacy wrapper.) Some of them may be in the vocabulary
-            already.
+        legacy_tokens: Special tokens that the user has configured: name → id. Some may be in the
+            vocabulary already.
     """
     new_tokens = _tokens_not_in_vocabulary(legacy_tokens, ids)
     return build_tokenizer_json(
@@ -437,16 +436,21 @@ def _is_plain_bpe(model: _Model) -> bool:
 def _have_equal_scores(pieces: Iterable[_ModelPiece]) -> bool:
     """Return whether two pieces of a SentencePiece model have the same score.
 
-    A piece's score says how early it is merged. If two scores are equal, sentencepiece first makes
-    the piece that comes first in the text. A tokenizer.json cannot express that, as it has a list
-    of merges. Pieces of spaces alone, written as ▁, are ignored: they often have equal scores, and
-    it rarely matters. If it does, it is noticed when tokens are compared with sentencepiece's.
+    A piece's score says how early it is merged. If two scores are equal, SentencePiece first makes
+    the piece that comes first in the text. The list of merges of a tokenizer.json cannot express
+    that.
 
     Args:
         pieces: The pieces that merges make.
     """
-    word_scores = [piece.score for piece in pieces if piece.text.strip(SPACE_SIGN)]
-    return len(set(word_scores)) < len(word_scores)
+    scores = []
+    for piece in pieces:
+        # Pieces such as ▁▁▁ (spaces) often have equal scores, which rarely matters. If it does, it
+        # is noticed when tokens are compared with those of SentencePiece.
+        is_only_spaces = piece.text.strip(SPACE_SIGN) == ""
+        if not is_only_spaces:
+            scores.append(piece.score)
+    return len(set(scores)) < len(scores)
 
 
 def _mergeable_ids(model: _Model) -> dict[str, int]:
