@@ -257,7 +257,7 @@ def _json_lines(path: Path, columns: Sequence[str] | None) -> Iterator[_JsonLine
     """
 
     def choose(schema: Any) -> Sequence[str] | None:
-        """Return the columns to read, once a table with this schema was found to have them."""
+        """Return the columns to read of a table with this schema; called once, at first."""
         _check_columns(path, schema, columns)
         return columns
 
@@ -266,8 +266,6 @@ def _json_lines(path: Path, columns: Sequence[str] | None) -> Iterator[_JsonLine
         lines = _objects(path, first_row, rows, columns)
         return _JsonLines(n_rows=rows.num_rows, lines=lines)
 
-    # `read_table` opens the table, calls `choose` with its schema, and `as_lines` with about a MiB
-    # of rows at a time.
     try:
         yield from read_table(path, choose=choose, convert=as_lines)
     except FaultError as fault:

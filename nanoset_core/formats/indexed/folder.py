@@ -362,35 +362,27 @@ class _FolderMerge:
     def deliver(self, delivery: Delivery, *, overwrite: bool) -> dict[str, Any]:
         """Write the merged dataset to a draft folder, and move its files to their place.
 
-        So nobody sees an incomplete dataset. If an error occurs, the draft is discarded. Otherwise
-        the files are moved, and then a record is written next to them, by which a later call
-        recognises them.
+        So nobody sees an incomplete dataset. If an error occurs, the draft is discarded.
 
         Args:
             delivery: Where the files go, and the record of what they were made from.
             overwrite: Replace an output that was made from other datasets.
 
         Returns:
-            The facts for the record: documents of each dataset, and tokens of all.
+            Facts about the output: documents of each dataset, and tokens of all.
         """
         sources = delivery.receipt.made_from["sources"]  # the merged datasets, for the record
-        # Without an error, the end of this block moves the files, and writes the record with facts.
         with delivery.drafting(overwrite=overwrite) as draft:
-            facts = self.write(draft, sources)
-            draft.facts = facts
-        return facts
+            draft.facts = self.write(draft, sources)
+            # Here, at the end of the block, the files are moved, and a record with the facts is
+            # written next to them.
+        return draft.facts
 
     def write(self, draft: Draft, sources: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Write the merged dataset into a draft, a temporary folder, from which it is moved to its
-        place.
+        """Write the merged dataset into a temporary folder, or let a bucket make it.
 
-        To merge datasets means to put their files one after another. Some buckets can join objects
-        by themselves. So there are two ways:
-
-            all is in one bucket    The bucket joins the files. No tokens are downloaded.
-            otherwise               Files are downloaded if necessary, and joined on this machine.
-
-        Datasets of texts with images are not joined by a bucket.
+        To merge datasets means to put their files one after another. If a bucket contains all of
+        them, and can join objects by itself, no tokens are downloaded.
 
         Args:
             draft: The temporary folder.
@@ -400,12 +392,10 @@ class _FolderMerge:
         Returns:
             The facts for the record: documents of each dataset, and tokens of all.
         """
-        # If one bucket contains all datasets and the output, it may be able to join them by itself,
-        # without a download.
         bucket = common_bucket([self.output_prefix, *self.source_files])
         if bucket is not None:
             joinable = read_pairs(bucket, self._objects(sources))
-            if joinable is not None:
+            if joinable is not None:  # None for datasets of texts with images
                 pairs, dtype = joinable
                 return self._join_in_bucket(draft, bucket, pairs, dtype)
         return self._merge_on_disk(draft)

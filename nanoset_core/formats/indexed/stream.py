@@ -222,7 +222,7 @@ class Stream:
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Find which sequences some ranges of tokens go over: the first one, and how many.
 
-        Sequence 0 has the tokens 0 to 2, and sequence 1 has 3 to 6. So they end at 3 and 7:
+        Sequence 0 has the tokens 0 to 2, and sequence 1 has 3 to 6:
 
             range        first sequence    number of sequences
             [2, 5)       0                 2
@@ -233,11 +233,11 @@ class Stream:
             starts: First token of each range in the stream, shape (n_ranges,).
             stops: Token after the last one, greater than the first one, shape (n_ranges,).
         """
-        # A range starts in the first sequence that ends after its start, and not at it: a sequence
-        # that ends there has only tokens before it. The range stops in the first sequence that ends
-        # at its stop or later.
+        # `_ends` is the token after each sequence: 3 7. The sequence of a token is the number of
+        # sequences that end at it or before it.
         first_sequences = np.searchsorted(self._ends, starts, side="right")
-        last_sequences = np.searchsorted(self._ends, stops, side="left")
+        last_tokens = stops - 1
+        last_sequences = np.searchsorted(self._ends, last_tokens, side="right")
         return first_sequences, last_sequences - first_sequences + 1
 
 

@@ -56,11 +56,11 @@ def create_raw_index(
 
         [(0, 13), (14, 14)]        (start, length), in bytes; line feeds are not counted
 
-    as a pickled list, byte for byte as Modalities' `IndexGenerator` writes it. The file gets its
-    name when it is complete. This takes memory for 8 MiB of text, or for the longest line.
+    as a pickled list, byte for byte as Modalities' `IndexGenerator` writes it.
 
     Args:
-        source: The text, which must not be compressed.
+        source: The text, which must not be compressed. It is read in blocks of 8 MiB, or of a
+            longer line.
         target: The index; by default the source's name with `.idx` in place of its last extension.
         on_fault: `raise`: a line that is not JSON is an error; `drop`: it is left out of the index.
         progress: Shows how far the work has come.

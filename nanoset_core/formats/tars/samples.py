@@ -137,7 +137,7 @@ def _key_and_extension(entry: TarMember) -> tuple[str, str] | None:
     folder, slash, name = entry.name.rpartition("/")
     stem, dot, extension = name.partition(".")
     has_both = bool(stem and dot)
-    describes_tar = _META.match(name) is not None
+    describes_tar = _META.match(name) is not None  # such a file is about all samples
     if not entry.is_file or not has_both or describes_tar:
         return None
     return f"{folder}{slash}{stem}", extension.lower()

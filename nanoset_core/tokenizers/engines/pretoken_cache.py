@@ -347,18 +347,19 @@ class PretokenCache:
             self._tables[width].insert(words.keys, list_numbers)
 
     def _find_unknown(self, data: Bytes, starts: Ints, lengths: Ints) -> dict[int, UnknownWords]:
-        """Return the words of a text that the cache does not have, as a new batch would keep them.
+        """Return the words of a text that the cache does not have, those of the same width
+        together.
 
-        A batch keeps unknown words by their width, which is the number of 64-bit integers that hold
-        the bytes of a word. If the cache has only "the", the text "the cat tokenizers" gives {1: "
-        cat", 2: " tokenizers"}, with each word as integers.
+        The width is the number of 64-bit integers that hold the bytes of a word. If the cache has
+        only "the", the text "the cat tokenizers" gives {1: " cat", 2: " tokenizers"}, with each
+        word as integers.
 
         Args:
             data: uint8, shape (n_bytes + PADDING,): the text, and padding.
             starts: First byte of each word, int64, shape (n_words,).
             lengths: Bytes of each word, int64, shape (n_words,).
         """
-        batch = Batch()
+        batch = Batch()  # collects unknown words
         self.look_up(data, starts, lengths, batch)
         return batch.unknown_by_width()
 
@@ -450,7 +451,7 @@ def _capacity(width: int) -> int:
 def _positions_by_width(positions: Ints, lengths: Ints) -> Iterator[tuple[int, Ints]]:
     """Group words of more than 8 bytes by how many 64-bit integers their bytes need, the width.
 
-    There is a table of words for each width, and only for these widths:
+    Only these widths are used, since there is a table of words for each:
 
         bytes    9 – 16   17 – 32   33 – 64   65 – 128   129 – 248   more
         width    2        4         8         16         31          in no group
@@ -462,9 +463,8 @@ def _positions_by_width(positions: Ints, lengths: Ints) -> Iterator[tuple[int, I
     Yields:
         (width, indices of the words that have this width, int64), the smallest width first.
     """
-    for width in SLOT_BITS_LIMITS:  # all widths, in ascending order
-        if width == 1:  # words of up to 8 bytes
-            continue
+    widths = [width for width in SLOT_BITS_LIMITS if width > 1]  # 2 4 8 16 31
+    for width in widths:
         # Words that do not fit into this width remain for the next one.
         fits = lengths.take(positions) <= 8 * width
         if fits.any():

@@ -59,11 +59,10 @@ def all_canaries(tokenizer: Mapping[str, Any]) -> list[str]:
     texts = list(_common_canaries())
     for token in added_tokens(tokenizer):
         texts.append(token)
-        # In a word, at both edges of one, doubled, next to white space, and nearly complete.
-        texts.append(
-            f"{token}x{token}y {token}{token}1{token}\n{token}  é  {token}\t"
-            f"{token[1:]}x {token[:-1]}中{token}"
-        )
+        in_words = f"{token}x{token}y {token}{token}1{token}"
+        next_to_white_space = f"\n{token}  é  {token}\t"
+        incomplete = f"{token[1:]}x {token[:-1]}中{token}"  # and a complete one at the end
+        texts.append(in_words + next_to_white_space + incomplete)
     texts += _vocabulary_texts(tokenizer)
     return texts
 

@@ -415,14 +415,8 @@ def _unmerged_tokens(
 ) -> list[str]:
     """Return the tokens for which a merge seems to be missing, sorted by id.
 
-    A merge joins two tokens to a longer one. With the vocabulary below, and the merge of "a" and
-    "b":
-
-        "a"       needs no merge: a single character
-        "ab"      is made by the merge
-        "ba"      is missing: "b" and "a" would make it
-        "xyz"     cannot be made of other tokens, so somebody has added it by hand
-        "<pad>"   needs no merge: looks like a special token
+    A merge joins two tokens to a longer one. If the vocabulary has "a", "b" and "ba", there must be
+    a merge of "b" and "a".
 
     Args:
         vocabulary: Token → id.
@@ -432,12 +426,13 @@ def _unmerged_tokens(
     """
     unmerged = []
     for token in vocabulary:
-        needs_no_merge = token in added_names or _SPECIAL_NAME.fullmatch(token) is not None
-        if token in merged or needs_no_merge:
+        looks_special = _SPECIAL_NAME.fullmatch(token) is not None  # such as "<pad>"
+        if token in merged or token in added_names or looks_special:
             continue
-        # Marks such as the ## of "##s" do not count as characters: a BPE starts with such tokens.
-        n_characters = len(affixes.stripped(token))
-        if n_characters > 1 and _could_be_merged(token, vocabulary, affixes):
+        # Single characters need no merge. Marks such as the ## of "##s" do not count as characters.
+        is_single_character = len(affixes.stripped(token)) <= 1
+        # What two other tokens cannot make was added by hand.
+        if not is_single_character and _could_be_merged(token, vocabulary, affixes):
             unmerged.append(token)
     return sorted(unmerged, key=vocabulary.__getitem__)
 

@@ -545,13 +545,14 @@ def _build_model(
 ) -> _Model:
     """Build a model from the settings in a SentencePiece file, in which they have numbers.
 
-    A setting that is missing has sentencepiece's default. For example, number 3 of the trainer's
-    settings is the kind of model, and it is a unigram model by default.
+    The numbers are those of sentencepiece_model.proto: `TrainerSpec` and `NormalizerSpec`. For
+    example, number 3 of the trainer's settings is the kind of model. A setting that is missing has
+    sentencepiece's default.
 
     Args:
         pieces: The vocabulary.
-        trainer: Number of a field in `TrainerSpec` of sentencepiece_model.proto → value.
-        normalizer: Number of a field in `NormalizerSpec` → value.
+        trainer: Number of a setting of the trainer → value.
+        normalizer: Number of a setting of the normalizer → value.
 
     Raises:
         ValueError: The settings of the trainer or of the normalizer are missing.

@@ -76,7 +76,8 @@ def _qwen_tokens() -> dict[str, int]:
 
 def _harmony_tokens() -> dict[str, int]:
     """Return the special tokens of o200k_harmony, the vocabulary of gpt-oss: name → id."""
-    # The order reaches the tokenizer.json that is made from such a file: do not sort.
+    # The order is that of the published vocabulary, and of each tokenizer.json that is made from
+    # it: do not sort.
     tokens = {"<|startoftext|>": 199998, "<|endoftext|>": 199999}
     for token_id in (200000, 200001, 200004, 200009, 200010, 200011):
         tokens[f"<|reserved_{token_id}|>"] = token_id

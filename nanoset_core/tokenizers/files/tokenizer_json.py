@@ -168,9 +168,10 @@ def build_tokenizer_json(**components: Any) -> bytes:
 
 
 def byte_level(*, use_regex: bool) -> dict[str, Any]:
-    """Return the component ByteLevel, which is a pre-tokenizer or a decoder.
+    """Return the component ByteLevel of a tokenizer.json, for a pre-tokenizer or a decoder.
 
-    As a pre-tokenizer, it writes each byte of a text as one character; as a decoder, it reverses
+    A tokenizer.json cannot express tokens that are parts of characters. So a pre-tokenizer writes
+    each byte of a text as one character: "é", which has two bytes, as "Ã©". A decoder reverses
     that.
 
     Args:
