@@ -470,16 +470,14 @@ class _LineSplitter:
     def _hold(self, part: bytes) -> None:
         """Append bytes to the line whose end was not read yet.
 
-        If that line becomes too long for a document, only its first bytes are kept, for the message
-        about it.
-
         Args:
             part: The bytes, without a line end.
         """
         self.held_bytes += len(part)
         self._held_parts.append(part)
         if self.held_bytes > self._max_line_bytes:
-            # The line will be rejected: its first bytes are enough for the message.
+            # The line is too long for a document. Its first bytes are enough for the message about
+            # it. They are in the first parts: cut each part off, and then all of them together.
             beginnings = [held_part[:EXCERPT_BYTES] for held_part in self._held_parts]
             self._held_parts = [b"".join(beginnings)[:EXCERPT_BYTES]]
 

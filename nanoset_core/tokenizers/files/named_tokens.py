@@ -138,10 +138,6 @@ def read_named_tokens(files: Sequence[Path], added_ids: Collection[int]) -> Name
     Args:
         files: Those of the three files that exist.
         added_ids: Ids of the added tokens in the tokenizer.json itself.
-
-    Returns:
-        The tokens that all versions of transformers add, those that only some versions add (doubts,
-        with the reason for each), and what was found out about the files.
     """
     # File name → its JSON object, or None if it has none.
     object_by_name = {path.name: _read_object(path) for path in files}
@@ -154,9 +150,14 @@ def read_named_tokens(files: Sequence[Path], added_ids: Collection[int]) -> Name
     if _DECODER not in config:
         special_map = object_by_name.get(SPECIAL_TOKENS_MAP) or {}
     listed = _listed_tokens(config, special_map, id_by_token, added_ids)
+
+    # Special tokens, in the order in which transformers adds them. Some of them are doubtful.
     purpose_tokens = _purpose_tokens(config, special_map)
     further_tokens = [*_tokens_of_config(config), *_tokens_of_map(special_map, config)]
     special = [entry.token for entry in [*purpose_tokens, *further_tokens] if not entry.doubt]
+    certain_names = texts_of([*listed, *special])
+    other_tokens = _tokens_of_version_5(config)  # all of them are doubtful
+    doubts = _doubts([*other_tokens, *further_tokens, *purpose_tokens], certain_names)
 
     # The class of the tokenizer, such as LlamaTokenizer(Fast), may have more tokens by default.
     class_name = str(config.get("tokenizer_class") or "PreTrainedTokenizer").removesuffix("Fast")
@@ -164,10 +165,7 @@ def read_named_tokens(files: Sequence[Path], added_ids: Collection[int]) -> Name
     return NamedTokens(
         listed=listed,
         special=special,
-        doubts=_doubts(
-            [*_tokens_of_version_5(config), *further_tokens, *purpose_tokens],
-            certain_names=texts_of([*listed, *special]),
-        ),
+        doubts=doubts,
         class_tokens=_class_tokens(class_name, {*config, *special_map}),
         unknown_class="" if is_known_class else class_name,
         sources=[name for name, value in object_by_name.items() if value is not None],
@@ -253,18 +251,11 @@ def _added_tokens(
 ) -> list[Token]:
     """Return the tokens of an added_tokens.json, which old versions of transformers write.
 
-    The file has the ids only: {"<x>": 32000, "</s>": 2}. Their flags have to be inferred:
-
-        special       looked for in the text itself                     "special"
-        all others    looked for in the text after it is normalized     "normalized"
-
-    A token is left out if the tokenizer.json has an added token with the same id, since that one
-    takes precedence.
-
     Args:
-        ids: The content of the file: token → id.
+        ids: The content of the file: {"<x>": 32000, "</s>": 2}.
         special_names: Tokens that other files name for a purpose, such as eos_token.
-        added_ids: Ids of the added tokens in the tokenizer.json.
+        added_ids: Ids of the added tokens in the tokenizer.json, which take precedence over those
+            of this file.
 
     Returns:
         The tokens, sorted by id: {"content": "</s>", "special": True, "normalized": False}, …
@@ -305,16 +296,9 @@ class _NamedToken(NamedTuple):
     do."""
 
 
-def _named_token(value: Any, doubt: str) -> list[_NamedToken]:
-    """Return a list with the entry for a token, or an empty list if the value has no text.
-
-    Args:
-        value: A text, or an object with the text and flags of the token.
-        doubt: Why it is not certain that the library transformers adds it, or an empty text.
-    """
-    if not _text_of(value):
-        return []
-    return [_NamedToken({**_text_and_flags(value), "special": True}, doubt)]
+def _special_token(value: Any) -> Token:
+    """Return a token of a file, a text or an object with text and flags, as a special token."""
+    return {**_text_and_flags(value), "special": True}
 
 
 def _purpose_tokens(config: Mapping[str, Any], special_map: Mapping[str, Any]) -> list[_NamedToken]:
@@ -341,7 +325,8 @@ def _purpose_tokens(config: Mapping[str, Any], special_map: Mapping[str, Any]) -
             # Without "__type", transformers refuses an object in this file.
             if _is_untyped(value):
                 doubt = f"{key} of {CONFIG} is an object without __type"
-        entries += _named_token(value, doubt)
+        if _text_of(value):  # the value may also be null
+            entries.append(_NamedToken(_special_token(value), doubt))
     return entries
 
 
@@ -360,7 +345,8 @@ def _tokens_of_config(config: Mapping[str, Any]) -> list[_NamedToken]:
         doubt = ""
         if _is_untyped(value):  # the library transformers refuses an object without "__type"
             doubt = f"an object without __type in {CONFIG}"
-        entries += _named_token(value, doubt)
+        if _text_of(value):
+            entries.append(_NamedToken(_special_token(value), doubt))
     return entries
 
 
@@ -382,7 +368,8 @@ def _tokens_of_map(special_map: Mapping[str, Any], config: Mapping[str, Any]) ->
             doubt = f"both {CONFIG} and {SPECIAL_TOKENS_MAP} list further tokens"
         elif isinstance(value, dict):  # version 5 ignores this one
             doubt = f"an object in a list of {SPECIAL_TOKENS_MAP}"
-        entries += _named_token(value, doubt)
+        if _text_of(value):
+            entries.append(_NamedToken(_special_token(value), doubt))
     return entries
 
 
@@ -396,8 +383,8 @@ def _tokens_of_version_5(config: Mapping[str, Any]) -> list[_NamedToken]:
     """
     entries = []
     for key, value in config.items():
-        if key.endswith("_token") and key not in _PURPOSES:
-            entries += _named_token(value, doubt=f"{key} of {CONFIG}")
+        if key.endswith("_token") and key not in _PURPOSES and _text_of(value):
+            entries.append(_NamedToken(_special_token(value), doubt=f"{key} of {CONFIG}"))
     return entries
 
 
