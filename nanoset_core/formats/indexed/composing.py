@@ -312,8 +312,7 @@ def _check_bin_size(store: Store, pair: StoredPair, n_tokens: int, dtype: np.dty
 
 
 def _check_header(store: Store, pair: StoredPair, data: bytes, dtype: np.dtype) -> None:
-    """Check that the header of an index is the same as when it was first read, and has the right
-    type.
+    """Check that the header of an index is the same as when it was first read.
 
     If it is not, the file was replaced in the meantime, or is damaged.
 
@@ -522,8 +521,7 @@ def _index_ranges(
 
 
 def _mismatch(store: Store, file: Stored, *, found: str, expected: str) -> FormatError:
-    """Return the error for a dataset whose index (.idx) and file of tokens (.bin) contradict each
-    other.
+    """Return the error for a dataset whose .idx and .bin (tokens) contradict each other.
 
     Args:
         store: The store that contains the dataset.
