@@ -142,20 +142,19 @@ class ActiveRuns:
         return is_of_open_backfill or self._is_active(record)
 
     def targets(self, asset: dg.AssetKey, partition: str) -> bool:
-        """Return whether an active run or open backfill will make a partition of an asset.
+        """Return whether something is making a partition of an asset, or is about to make it.
 
-        A backfill is a request for many partitions. If it is not known for which, it counts as one
-        for all.
-
-        For example, the folder of the text collection `web` was deleted, so its partition should
-        be, too. But that has to wait while a run makes `indexed_dataset [web]`.
+        A partition must not be deleted meanwhile, although its text, say raw/web, was deleted.
 
         Args:
             asset: Key of the asset, such as `indexed_dataset`.
             partition: Name of the partition, such as `web`.
         """
+        # A backfill is a request for many partitions, whose runs are started one after another.
         if any(backfill.targets(asset, partition) for backfill in self.backfills):
             return True
+        # Dagster records the last run that was to make the partition. It does not start two at
+        # once.
         record = last_run(self.instance, asset, partition)
         return record is not None and self._is_active(record)
 

@@ -122,46 +122,43 @@ class AssetRun:
     def _make_page(self) -> Mapping[str, Any] | dg.MaterializeResult[Any]:
         """Make the output, and return what Dagster's web page of the asset shows with it.
 
-        If that fails, the error goes two ways. Dagster gets it as a `dg.Failure`, whose text its
-        web page shows. `nanoset build`, which executes runs of Dagster in its own process, would
-        see only an error such as "the step has failed": it finds the original one in the list
-        `failures`.
-
         Raises:
             dg.Failure: The output could not be made, for a reason that the user can correct.
+            Dagster's
+                web page shows the text of this error.
             Exception: It could not be made for another reason.
         """
         try:
             return self.make_page(self)
         except Exception as error:
+            # The command `nanoset build` executes runs in its own process. Dagster only tells it
+            # that a step has failed, so it reads the error from this list.
             self.project_defs.failures.append((self.node, error))
             if isinstance(error, NanosetError):
                 raise failure(self._with_missing_input(error)) from error
             raise
 
     def _with_missing_input(self, error: NanosetError) -> NanosetError:
-        """Return the error of this run; if an input is missing, it also says how to make that one.
+        """Return an error; if it says that an input is missing, add how to make the input.
 
-        An output is made from others, its inputs. In Dagster's web page, a user may materialise an
-        asset before those that it needs. For example, a split of the data mixture `pretrain` is
-        made from the dataset of `web`. If there is none, the error gets this remedy:
+        For example, a split of a data mixture is made from the dataset of `web`. If the user has
+        not made that yet, the error gets this remedy:
 
             run `nanoset build`, or materialise indexed_dataset for the corpus 'web' first
 
         Args:
-            error: The error with which the output could not be made. If it is not about a missing
-                input, it is returned unchanged.
+            error: The error with which the output of this run could not be made.
         """
         if not isinstance(error, MissingError):
             return error
-        # `error.where` is the path or URL of what is missing. Compare the folder of each input.
+        missing_url = error.where
         outputs = self.project.outputs
         for input_node in self.node.inputs(self.project.config).values():
             folder = outputs.folder / input_node.stage.layout.folder / input_node.name
-            if error.where == outputs.access.url(folder):
+            if outputs.access.url(folder) == missing_url:
                 asset_label = self.input_label(input_node)
                 remedy = f"run `nanoset build`, or materialise {asset_label} first"
-                return error.at(error.where, remedy)
+                return error.at(missing_url, remedy)
         return error
 
     def warn(self, text: str) -> None:

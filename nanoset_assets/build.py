@@ -469,8 +469,8 @@ def _blocked_labels(graph: Graph) -> list[str]:
 def _replaced_settings(graph: Graph, steps: Iterable[Step]) -> dict[str, list[str]]:
     """Return which settings have changed since the present version of each output was made.
 
-    For example, the user has changed the seed of the data mixture (nanoset) `pretrain`. The build
-    is going to make it again, and will tell the user which change was the reason:
+    For example, the user has changed the seed of the data mixture `pretrain`, so that the build has
+    to make it again:
 
         {"pretrain/blend [train]": ["seed: 7 → 8"]}
 
@@ -481,15 +481,15 @@ def _replaced_settings(graph: Graph, steps: Iterable[Step]) -> dict[str, list[st
     Returns:
         Label of a step → changes. Steps without a change of settings are left out.
     """
-    settings_by_label: dict[str, list[str]] = {}
+    changes_by_label: dict[str, list[str]] = {}
     for step in steps:
-        recipe = graph.recipe(step.node)
-        if recipe is None:
-            continue
-        settings = graph.current(step.node).other_settings(recipe)
-        if settings:
-            settings_by_label[label_of(step.node)] = settings
-    return settings_by_label
+        new_recipe = graph.recipe(step.node)  # what the new version is going to be made from
+        if new_recipe is None:
+            continue  # not known yet
+        changes = graph.current(step.node).other_settings(new_recipe)
+        if changes:
+            changes_by_label[label_of(step.node)] = changes
+    return changes_by_label
 
 
 def _run_tags(names: Names, *, rebuild: bool) -> dict[str, str]:

@@ -56,26 +56,19 @@ class CompleteHistory(Record):
 
 
 def digest_of_outputs(config: ProjectConfig, steps: Iterable[Step]) -> str:
-    """Return a digest (a hash) of all outputs of a project and their names in the history.
+    """Return a hash of all outputs of a project and their names in Dagster's history.
 
-    If a later build computes the same digest, it looks at the same outputs. This has to be the
-    same:
-
-        what                     example                                    changes if
-        versions of outputs      ["datasets", "web", "81c2…"] and others    text or settings change
-        prefix of asset names    "llm"                                      nanoset.yaml is changed
-        version of the package   "0.2.0"                                    nanoset is upgraded, and
-                                                                            might name assets
-                                                                            otherwise
+    If a later build computes the same hash, the history has all of its outputs.
 
     Args:
         config: The settings of nanoset.yaml.
         steps: The work of making each output, with the digest of its current version.
     """
+    # Such as ["datasets", "web", "81c2…"]. Text or settings may change the digest.
     outputs = [[step.node.stage.layout.folder, step.node.name, step.digest] for step in steps]
     state = {
         "outputs": outputs,
-        "key_prefix": config.dagster.key_prefix,
+        "key_prefix": config.dagster.key_prefix,  # of the names in Dagster, such as "llm"
         "version": installed_version(_PACKAGE),  # another one may give assets other names
     }
     return hashlib.sha256(canonical_json(state)).hexdigest()

@@ -18,7 +18,7 @@ from pydantic_core import InitErrorDetails
 
 from nanoset_assets.last_valid import check_file
 from nanoset_assets.names import names_of
-from nanoset_core.errors import ConfigError, raised
+from nanoset_core.errors import ConfigError
 from nanoset_core.project.settings import check_config
 from nanoset_core.records.parsing import CONFIG_FILE
 
@@ -167,27 +167,25 @@ def _mistakes(attributes: Mapping[str, Any]) -> list[_Mistake]:
 def _prefix_mistakes(attributes: Mapping[str, Any]) -> list[_Mistake]:
     """Return what is wrong with the attributes `key_prefix` and `group_prefix`.
 
-    They are put before the names of assets and of groups of assets in Dagster, which allows only
-    some characters in them. For example:
-
-        key_prefix: llm                      no mistake
-        key_prefix: "l l m"                  a mistake: a space is not allowed
-        key_prefix: "{{ env.PREFIX }}"       not checked: Dagster puts a value in its place later
+    They are put before the names of assets and of groups in Dagster, which allows only some
+    characters in them. So `key_prefix: "l l m"` is a mistake.
 
     Args:
-        attributes: The attributes as written in a defs.yaml.
+        attributes: The attributes as written in a defs.yaml. A value with a template such as `{{
+            env.PREFIX }}` is not checked, since its text is not known yet.
     """
-    # `names_of` makes all names in Dagster from both prefixes, and raises an error if one has a
-    # mistake. So call it twice, each time with one prefix. `raised` does this, and returns the
-    # error in a list, which is empty if there is none.
     mistakes: list[_Mistake] = []
     key_prefix = attributes.get("key_prefix")
     if _TEMPLATE not in str(key_prefix):  # "{{"
-        for error in raised(names_of, key_prefix, None):  # calls names_of(key_prefix, None)
+        try:
+            names_of(key_prefix, None)
+        except ConfigError as error:
             mistakes.append(_Mistake(error, ("key_prefix",)))
     group_prefix = attributes.get("group_prefix")
     if _TEMPLATE not in str(group_prefix):
-        for error in raised(names_of, None, group_prefix):  # calls names_of(None, group_prefix)
+        try:
+            names_of(None, group_prefix)
+        except ConfigError as error:
             mistakes.append(_Mistake(error, ("group_prefix",)))
     return mistakes
 

@@ -107,22 +107,17 @@ def partition_changes(
 def _missing_corpora(registered: set[str], text: RawText, before: KnownCorpora) -> set[str]:
     """Return the partitions whose folder of raw text was there before, and is missing now.
 
-    For example, the raw folder has web, and code, which cannot be read at the moment:
-
-        partition    known before    in the raw folder    missing
-        web          yes             yes                  no
-        code         yes             yes, with a fault    no
-        books        yes             no                   yes
-        theirs       no              no                   no: another project may have added it
-
     Args:
-        registered: The corpora (text collections) that are partitions.
+        registered: The corpora (text collections) that are partitions in Dagster.
         text: The corpora of the raw folder.
         before: The corpora that the last call of the sensor knew.
     """
-    present = text.corpora.keys() | text.faults.keys()  # those with faults cannot be read now
+    # A folder that exists, but cannot be read at the moment, is not missing.
+    present = text.corpora.keys() | text.faults.keys()
+    absent = registered - present
+    # A partition that never had a folder may have been added by another project: ignore it.
     known_before = before.seen | before.missing
-    return (registered - present) & known_before
+    return absent & known_before
 
 
 @dataclass(frozen=True, slots=True)

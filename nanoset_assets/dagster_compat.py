@@ -205,32 +205,26 @@ def open_backfills(instance: dg.DagsterInstance) -> list[OpenBackfill]:
 
 
 def _target_partitions(backfill: PartitionBackfill) -> frozenset[str] | None:
-    """Return the partitions that a backfill is going to make.
+    """Return the partitions that a backfill is going to make; None if they are not known.
 
-    A backfill is a request for many partitions, such as the datasets of web and books. Its record
-    has one of three forms:
-
-        backfill of a job                        names of partitions: web, books
-        backfill of assets                       for each asset a set of partitions: all are joined
-        "all partitions", or an older record     unknown without the definitions of the assets: None
+    A backfill is a request for many partitions, such as the datasets of web and books.
 
     Args:
         backfill: Dagster's record of the backfill.
     """
-    # A backfill of a job.
+    # A backfill of a job has their names.
     if backfill.partition_names is not None:
         return frozenset(backfill.partition_names)
 
-    # A backfill of assets. An older version of Dagster has written another kind of record, which
-    # only a process can read that has loaded all definitions.
+    # A backfill of assets has a set of partitions for each asset. In the records of older versions
+    # of Dagster, these can only be read by a process that has loaded all definitions.
     if backfill.asset_backfill_data is None:
         return None
     partitions: set[str] = set()
     target = backfill.asset_backfill_data.target_subset
     for subset in target.partitions_subsets_by_asset_key.values():
         if not isinstance(subset, DefaultPartitionsSubset):
-            # "All" or a range: which partitions these are depends on the definitions.
-            return None
+            return None  # "all", or a range: only the definitions say which ones these are
         partitions.update(subset.get_partition_keys())
     return frozenset(partitions)
 
@@ -591,27 +585,24 @@ def runs_in_code_location(
     """Let the runs that are executed in this block appear in Dagster's timeline and job pages.
 
     These pages only show runs that belong to a *code location*, a set of definitions that Dagster's
-    server has loaded. Dagster's function that executes a run in this process has no argument for
-    it. So the method that creates runs is replaced during the block, by one that adds the code
-    location.
+    server has loaded. A run that is executed in this process belongs to none, and Dagster has no
+    option for that. So its method that creates runs is replaced during the block.
 
     Args:
         instance: The instance of Dagster that records the runs.
         location: The code location, as `code_location_of` returns it.
     """
     patched: Any = instance  # `Any`, since a method of the instance is replaced below
-    create_run_for_job = patched.create_run_for_job
+    original_method = patched.create_run_for_job
 
-    def create_run_in_location(job_def: dg.JobDefinition, **details: Any) -> dg.DagsterRun:
-        """Create a run as the instance does, and assign it to the code location."""
+    def create_run_for_job(job_def: dg.JobDefinition, **details: Any) -> dg.DagsterRun:
+        """Create a run as Dagster's method does, and assign it to the code location."""
         origin = location.get_job_origin(job_def.name)
-        run: dg.DagsterRun = create_run_for_job(
-            job_def=job_def, remote_job_origin=origin, **details
-        )
+        run: dg.DagsterRun = original_method(job_def=job_def, remote_job_origin=origin, **details)
         return run
 
-    # The function shadows the method of the class until it is deleted.
-    patched.create_run_for_job = create_run_in_location
+    # The function hides the method of the class until it is deleted.
+    patched.create_run_for_job = create_run_for_job
     try:
         yield
     finally:
@@ -666,12 +657,7 @@ def condition_sensors(
     """Return the sensors that build an asset as soon as its automation condition is met.
 
     An automation condition says when an asset is to be built, such as "when an input has changed".
-    But Dagster only looks at it if there is a sensor for that, and the user has switched it on. A
-    project warns if there is none:
-
-        {}                                nothing builds the asset
-        {"my_sensor": False}              nothing builds it until somebody switches the sensor on
-        {"my_sensor": True}               fine
+    Dagster only looks at it if there is a sensor for that, and the user has switched it on.
 
     Args:
         instance: The instance of Dagster, which records which sensors are on or off.
@@ -679,19 +665,19 @@ def condition_sensors(
         asset: Key of the asset.
 
     Returns:
-        Name of each sensor → whether it is switched on.
+        Name of each sensor → whether it is switched on, such as {"my_sensor": False}.
     """
+    # What users have switched on or off: name of a sensor → such as "RUNNING".
     status_by_sensor: dict[str, str] = {}
     for state in _sensor_states(instance):
         status_by_sensor[state.origin.instigator_name] = state.status.value
 
-    graph = repository.asset_graph
     is_on_by_sensor: dict[str, bool] = {}
     for sensor in repository.sensor_defs:
-        selection = sensor.asset_selection
+        selection = sensor.asset_selection  # the assets whose conditions it looks at
         if sensor.sensor_type.value not in _CONDITION_SENSOR_TYPES or selection is None:
             continue
-        if asset in selection.resolve(graph):
+        if asset in selection.resolve(repository.asset_graph):
             status = status_by_sensor.get(sensor.name)
             is_on_by_sensor[sensor.name] = _is_sensor_on(sensor, status)
     return is_on_by_sensor

@@ -117,17 +117,19 @@ def _changed_keys(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[s
 def _definition_inputs(config: ProjectConfig) -> dict[str, Any]:
     """Return the settings that Dagster's definitions are made from: assets, sensors and so on.
 
-    If one of them changes, Dagster has to load its definitions again. Each has a name for the
-    message that says so:
-
-        {"automation": …, "dagster": …, "raw or root": …, "nanoset 'pretrain'": …, "view 'long'": …}
+    If one of them changes, Dagster has to load its definitions again.
 
     Args:
         config: All settings.
+
+    Returns:
+        Name for messages → value: {"automation": …, "nanoset 'pretrain'": …, "view 'long'": …, …}
     """
+    # A change of this setting needs no reload, since the sensor reads it each time. So replace it
+    # by a value that is always the same.
+    automation = replace(config.automation, settle_seconds=0)
     return {
-        # A sensor reads `settle_seconds` each time, so a change of it needs no reload.
-        "automation": replace(config.automation, settle_seconds=0),
+        "automation": automation,
         "dagster": config.dagster,
         "raw or root": (config.raw, config.root),
         **_asset_inputs(config),

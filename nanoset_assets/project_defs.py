@@ -279,8 +279,8 @@ class ProjectDefs:
 def _check_same_prefix(in_file: Names, in_arguments: Names, where: str) -> None:
     """Check that the settings file and the Python code set the same prefix for all Dagster names.
 
-    An asset must have the same name for every program, such as `llm/raw_jsonl`. The command
-    `nanoset build` only reads the file, and Dagster's server also executes the code.
+    The prefix can be set in both, such as `llm` for an asset `llm/raw_jsonl`. The command `nanoset
+    build` only reads the file, so a prefix in the code must be the same.
 
     Args:
         in_file: The names with the prefix of the file.

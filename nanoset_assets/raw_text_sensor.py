@@ -311,27 +311,23 @@ class _Tick:
     def _can_be_built(self, corpus: _ChangedCorpus, now: float) -> bool:
         """Return whether a corpus with changed files can be built now; if not, log why.
 
-        It has to wait in three cases:
-
-        - A run is building it: "web: a run is under way".
-        - A run of another asset is writing its text: "web: waits until crawl has ended".
-        - Some other program is writing files, so that they may be incomplete.
-
         Args:
-            corpus: The corpus. It is quiet if nothing has been written to it for a while.
+            corpus: The corpus (a folder of raw text).
             now: The present time, in seconds since 1970.
         """
         name = corpus.name
         if name in self.active_runs.corpora:
             self.notes.append(f"{name}: a run is under way")
             return False
+        # A run of a user's asset, such as `crawl`, may be writing the text of the corpus.
         if name in self.active_runs.landing:
-            # A run of another asset is writing the text of the corpus.
             writer = self.active_runs.landing[name]
             self.notes.append(f"{name}: waits until {writer} has ended")
             return False
-        # Nothing has been written to the files of a quiet corpus for a while.
-        return corpus.is_quiet or not self._has_to_wait(corpus, now)
+        # Any other program may be writing it, too. It is quiet if nothing was written for a while.
+        if corpus.is_quiet:
+            return True
+        return not self._has_to_wait(corpus, now)
 
     def _up_to_date(self, inventories: Mapping[str, Recipe]) -> dict[str, Recipe]:
         """Return the corpora whose files are the same as in the last build.
@@ -376,27 +372,22 @@ class _Tick:
     def _is_up_to_date(self, contents: Contents, digest: str) -> bool:
         """Return whether the files of a corpus are those that the last build has read.
 
-        The quick way is to look at what the last call of the sensor has stored: if the names, sizes
-        and times of the files are the same as then, and so is the inventory, its result still
-        holds. Otherwise an inventory of the present files is made, and the digests of both are
-        compared.
-
         Args:
             contents: The files of the corpus.
-            digest: The digest of its current inventory.
+            digest: A hash of the list of files that the last build has read.
         """
-        # The quick way. A signature is a hash of the names, sizes and times of files.
+        # The quick way: nothing has changed since the last call of the sensor found the same.
         name = contents.corpus
         has_same_files = self.last_cursor.signatures.get(name) == contents.signature
-        has_same_inventory = self.last_cursor.up_to_date.get(name) == digest
-        if has_same_files and has_same_inventory:
+        was_up_to_date = self.last_cursor.up_to_date.get(name) == digest
+        if has_same_files and was_up_to_date:
             return True
 
-        # The slow way: compare the inventory with the one that a build would make now.
-        new_inventory = remembered_inventory(self.project, contents)
-        if new_inventory is None:
+        # The slow way: make the list of the present files, and compare its hash.
+        present_files = remembered_inventory(self.project, contents)
+        if present_files is None:
             return False  # a file is new, and was never read
-        return inventory_recipe(new_inventory).digest == digest
+        return inventory_recipe(present_files).digest == digest
 
     def _is_quiet(self, contents: Contents, now_ns: int) -> bool:
         """Return whether nobody is writing to a corpus at the moment, so that it can be built.

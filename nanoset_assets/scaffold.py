@@ -88,34 +88,32 @@ def _write_new_config(
 ) -> Path:
     """Write a file with settings to start from, nanoset.yaml, and return its path.
 
-    For example, for the folder `/acme/defs/llm` of a Dagster project in `/acme`:
-
-        in a Dagster project       /acme/llm/nanoset.yaml
-        without one                /acme/defs/llm/llm/nanoset.yaml
-
     Args:
-        request: Says in which folder the new defs.yaml is (`target_path`), and where the Dagster
-            project is (`project_root`, or None if there is none).
+        request: Says in which folder the new defs.yaml is (`target_path`), such as /acme/defs/llm,
+            and where the Dagster project is (`project_root`), such as /acme; or None if there is
+            none.
         key_prefix: Prefix of the names of all Dagster assets, which is one of the settings.
     """
     from nanoset_core.project.first_config import write_config
 
-    component_folder = request.target_path
-    parent = request.project_root or component_folder
-    return write_config(parent / component_folder.name, key_prefix=key_prefix).path
+    name = request.target_path.name  # llm
+    if request.project_root is not None:
+        folder = request.project_root / name  # /acme/llm
+    else:
+        folder = request.target_path / name  # /acme/defs/llm/llm
+    return write_config(folder, key_prefix=key_prefix).path
 
 
 def _path_for_defs_yaml(config: Path, folder: Path, project_root: Path | None) -> str:
-    """Return how a defs.yaml refers to the settings file nanoset.yaml.
+    """Return how a defs.yaml refers to the settings file nanoset.yaml: by a relative path.
 
-    Both files may be moved together with their Dagster project, so the path must not be absolute.
-    For a defs.yaml in /acme/defs/llm:
+    So both files can be moved together. For a defs.yaml in /acme/defs/llm:
 
-        nanoset.yaml                 path
-        in the Dagster project       {{ context.project_root }}/llm/nanoset.yaml
-        elsewhere                    ../../../other/nanoset.yaml
+        settings file                path
+        /acme/llm/nanoset.yaml       {{ context.project_root }}/llm/nanoset.yaml
+        /other/nanoset.yaml          ../../../other/nanoset.yaml
 
-    Dagster replaces the text in braces by the folder of its project.
+    Dagster replaces the text in braces by the folder of its project, /acme.
 
     Args:
         config: Absolute path of the nanoset.yaml.
@@ -124,5 +122,5 @@ def _path_for_defs_yaml(config: Path, folder: Path, project_root: Path | None) -
     """
     if project_root is not None and config.is_relative_to(project_root):
         path = config.relative_to(project_root).as_posix()
-        return f"{{{{ context.project_root }}}}/{path}"
+        return "{{ context.project_root }}/" + path
     return Path(os.path.relpath(config, folder)).as_posix()

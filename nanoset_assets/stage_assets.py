@@ -143,16 +143,7 @@ def stage_asset(
     def make_output(
         context: dg.AssetExecutionContext, config: RunOptions
     ) -> Iterator[dg.MaterializeResult[Any]]:
-        project = project_defs.open_in_run(context, rebuild=config.rebuild)
-        run = AssetRun(
-            context=context,
-            project_defs=project_defs,
-            project=project,
-            stage=stage,
-            key=key_of(context, stage, subject),
-            make_page=shape_of(stage).make_page,
-            input_label=input_label,
-        )
+        run = _open_run(context, stage, project_defs, subject, rebuild=config.rebuild)
         yield from _results_of(run)
 
     define_asset: Callable[[Callable[..., Any]], dg.AssetsDefinition] = dg.asset(
@@ -163,6 +154,34 @@ def stage_asset(
         **_run_settings(stage, project_defs),
     )
     return define_asset(make_output)
+
+
+def _open_run(
+    context: dg.AssetExecutionContext,
+    stage: Stage,
+    project_defs: ProjectDefs,
+    subject: str,
+    *,
+    rebuild: bool,
+) -> AssetRun:
+    """Open the project, and return an object with which a run of an asset makes its output.
+
+    Args:
+        context: Dagster's context of the run.
+        stage: The step of the pipeline that the asset belongs to.
+        project_defs: The names and settings of the project in Dagster.
+        subject: What the asset is made for, such as the mixture "pretrain"; or ALL_CORPORA.
+        rebuild: Whether the output is made again even if it is up to date.
+    """
+    return AssetRun(
+        context=context,
+        project_defs=project_defs,
+        project=project_defs.open_in_run(context, rebuild=rebuild),
+        stage=stage,
+        key=key_of(context, stage, subject),  # the output that the run makes
+        make_page=shape_of(stage).make_page,  # the function that makes it
+        input_label=input_label,
+    )
 
 
 def _appearance(stage: Stage, project_defs: ProjectDefs, subject: str) -> dict[str, Any]:
@@ -270,8 +289,8 @@ def _results_of(run: AssetRun) -> Iterator[dg.MaterializeResult[Any]]:
 def _can_be_skipped(stage: Stage, config: ProjectConfig, key: Key) -> bool:
     """Return whether a run has nothing to make, because its output is no longer requested.
 
-    This happens if somebody removes a nanoset from `nanoset.yaml` while Dagster runs, and then
-    clicks on "Materialize all": Dagster still knows the assets of that nanoset, and starts runs of
+    This happens if somebody removes a data mixture from the settings while Dagster runs, and then
+    clicks on "Materialize all": Dagster still knows the assets of that mixture, and starts runs of
     them.
 
     Args:
@@ -279,9 +298,9 @@ def _can_be_skipped(stage: Stage, config: ProjectConfig, key: Key) -> bool:
         config: The settings, as they are now.
         key: The output that the run is to make.
     """
+    # Runs of some assets fail in Dagster if they make nothing. So do not skip them: the step will
+    # raise an error that says why.
     if shape_of(stage).is_output_required:
-        # A run without an output fails in Dagster. So let the stage raise its error, which says
-        # that the output is not requested.
         return False
     requested_keys = stage.keys(config, (key.subject,))
     return key not in requested_keys

@@ -83,19 +83,14 @@ def step_job(project_defs: ProjectDefs) -> dg.JobDefinition:
 def step_observation(
     project_defs: ProjectDefs, project: Project, options: StepOptions
 ) -> dg.AssetObservation:
-    """Return a table of the samples that a trainer read in one step, for Dagster to record.
+    """Return a table of the samples that a trainer read in one step, for Dagster to show.
 
-    Dagster records an *observation*: an event that says something about an asset without changing
-    it. It is shown on the page of the asset `handoff`, the files with which the training was
-    started.
+    Dagster records it as an observation: an event that belongs to an asset without changing it.
 
     Args:
-        project_defs: Knows the name of this asset in Dagster.
+        project_defs: Knows the names of the project in Dagster.
         project: Gives access to the samples.
         options: Which step of which training run to show.
-
-    Returns:
-        The observation, with a summary and a row for each sample.
 
     Raises:
         NanosetError: It cannot be found out what the step read; see `explain_step`.
@@ -104,10 +99,11 @@ def step_observation(
     step = explain_step(project, run, options.step, options.rank, most=ROWS_SHOWN)
     metadata = _step_metadata(step, options)
 
-    nanoset_name = step.samples[0].name  # all samples of a step are from one data mixture
-    handoff = Node(TRAINER_FILES, Key(nanoset_name))
-    handoff_asset = project_defs.names.asset(asset_path(handoff))
-    return dg.AssetObservation(handoff_asset, metadata=metadata)
+    # Show it on the page of the asset with the files that started the training (the handoff).
+    mixture_name = step.samples[0].name  # all samples of a step are from one data mixture
+    handoff = Node(TRAINER_FILES, Key(mixture_name))
+    asset = project_defs.names.asset(asset_path(handoff))
+    return dg.AssetObservation(asset, metadata=metadata)
 
 
 def _step_metadata(step: StepOrigin, options: StepOptions) -> dict[str, Any]:

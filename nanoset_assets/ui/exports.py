@@ -39,25 +39,27 @@ def export_page(run: AssetRun) -> dict[str, Any]:
 
 
 def export_metadata(manifest: Manifest) -> dict[str, Any]:
-    """Return what the UI shows of an export: its files, and the code that opens them.
+    """Return what Dagster's UI shows of an export, a dataset in the format of another program.
 
     Args:
-        manifest: Manifest of the export, which is a dataset in the format of another reader.
+        manifest: The record of the export: its files, and what was counted.
 
     Returns:
-        Name → value: a summary in sentences, Python code, a table of files, and counts.
+        Heading → value: texts, a table and counts.
     """
-    facts = manifest.facts  # what was counted when the output was made
-    export_format = FORMATS[facts["format"]]
+    facts = manifest.facts
+    export_format = FORMATS[facts["format"]]  # such as that of datatrove
+    # "**5,000 documents, 1,234,567 tokens** of `web` for datatrove …"
     summary = _documents_text(facts, export_format.reader)
     if "samples" in facts:
         summary += f" {_samples_text(facts)}"
+    # Python code that opens the files.
     example = export_format.example(manifest.url(), manifest.name, facts)
     return {
         "summary": markdown(summary),
         "opened_by": dg.MetadataValue.md(f"```python\n{example}\n```"),
         "files": _file_table(manifest),
-        "dagster/partition_row_count": facts["documents"],
+        "dagster/partition_row_count": facts["documents"],  # Dagster shows it as the size
         **facts_of(manifest, "documents", "tokens", "left_out", "dtype", "format"),
     }
 

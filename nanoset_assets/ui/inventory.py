@@ -30,11 +30,7 @@ def inventory_page(run: AssetRun) -> dict[str, Any]:
     """List the raw files of a corpus, and return what Dagster's UI shows of them.
 
     A corpus is a collection of documents, in files that other programs write into its folder. The
-    build starts with a list of these files and of their checksums, the inventory. It decides which
-    text has to be tokenized, because it is new or has changed.
-
-    If a sensor requested the run, nobody may have looked whether the files are complete. Then files
-    that were changed just before are left for the next build.
+    list, with checksums, decides which text has to be tokenized.
 
     Args:
         run: Executes the Dagster asset `raw_jsonl` for one corpus, whose name is `run.key.subject`.
@@ -45,18 +41,17 @@ def inventory_page(run: AssetRun) -> dict[str, Any]:
     Raises:
         NanosetError: The files could not be listed or read.
     """
-    # Load the list of the last build, to show what has changed. Then list the files anew.
     corpus = run.key.subject
-    before = _current_inventory(run.project, corpus)
-    only_complete_files = run.is_automatic  # requested by a sensor, not by a user
+    before = _current_inventory(run.project, corpus)  # to show what has changed since
+    # If a sensor has requested the run, leave out files that were changed just now: some program
+    # may still be writing them. A user knows whether the files are complete.
     inventory = survey_corpus(
-        run.project, corpus, settled=only_complete_files, executor=run.project.executor
+        run.project, corpus, settled=run.is_automatic, executor=run.project.executor
     )
     manifest = publish_inventory(run.project, inventory)
     run.finish(manifest)
 
-    # Warn of files that wait for the next build, since another program is still writing them, and
-    # of files that are ignored, empty or incomplete.
+    # Warn of the files that were left out, and of files that are ignored, empty or cut off.
     notices = notices_on({"awaited": inventory.awaited})
     notices += corpus_notices(run.project, corpus)
     for notice in notices:

@@ -344,23 +344,18 @@ def per_second(count: int, seconds: float) -> float:
 
 
 def kept_names(project: Project, folder: Path) -> Collection[str]:
-    """Return which files are in a folder before a run, to find out afterwards which ones it made.
+    """Return which files a run will not make, because they are in its folder already.
 
-    A run only makes what is missing. For example:
-
-        before the run            a.tar, b.tar
-        after the run             a.tar, b.tar, c.tar      so it made c.tar
-
-    But if the user asked to rebuild everything, the run makes all files again, and keeps none of
-    those that were in the folder. Then nothing is returned, so that all files count as made by the
-    run.
+    After the run, the user can be told how many files it has made. For example, a.tar and b.tar are
+    in the folder before the run, and a.tar, b.tar and c.tar after it: it has made c.tar.
 
     Args:
-        project: Knows whether everything is rebuilt.
+        project: Knows whether the user asked to make all files again.
         folder: A folder of outputs, which may not exist yet.
 
     Returns:
-        The names of the files and folders; empty if the folder does not exist.
+        The names of the files and folders; empty if the folder does not exist, or if all are made
+        again.
     """
     if project.rebuild:
         return frozenset()

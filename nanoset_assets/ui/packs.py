@@ -45,29 +45,23 @@ def packs_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
     """Return what Dagster's UI shows of packs: sequences of one length with whole documents.
 
     For example, documents of 3, 5 and 2 tokens give two packs of 5 tokens: one has the documents of
-    3 and 2 tokens, the other that of 5. No document is cut. The page shows:
-
-        summary            "**2 packs of 5 tokens** of 3 documents of `web`; 0.0000% is padding." …
-        cut                a table: how many documents are cut, with and without packing
-        first_documents    the start of their text
-        prefix             the name of the .bin and .idx file that trainers read
-        packs              2
+    3 and 2 tokens, the other that of 5. No document is cut.
 
     Args:
         project: Gives access to the documents and to the settings, which say what reads the packs.
         manifest: The record of the packs: their files, and what was counted.
 
     Returns:
-        Heading → value, as in the example, and further counts.
+        Heading → value: texts, a table and counts.
     """
-    facts = manifest.facts  # what was counted when the output was made
-    readers = readers_text(project, manifest.name)  # which nanosets and other outputs read them
+    facts = manifest.facts
+    readers = readers_text(project, manifest.name)  # the data mixtures that read the packs
     return {
-        "summary": markdown(_summary(facts), readers),
-        "cut": _cut_table(manifest),
-        "first_documents": first_documents(project, manifest),
-        "prefix": dg.MetadataValue.path(facts["prefix"]),  # of the .bin and the .idx
-        "dagster/partition_row_count": facts["packs"],
+        "summary": markdown(_summary(facts), readers),  # "**2 packs of 5 tokens** of 3 documents …"
+        "cut": _cut_table(manifest),  # how many documents are cut, with and without packing
+        "first_documents": first_documents(project, manifest),  # the start of their text
+        "prefix": dg.MetadataValue.path(facts["prefix"]),  # of the .bin and .idx that trainers read
+        "dagster/partition_row_count": facts["packs"],  # Dagster shows it as the size
         **facts_of(manifest, "packs", "documents", "tokens", "padding", "cut_documents", "dtype"),
     }
 

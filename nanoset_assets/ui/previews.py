@@ -141,7 +141,7 @@ def first_step(
 ) -> dg.MarkdownMetadataValue | dg.TableMetadataValue:
     """Return a table of what a trainer reads in its first step, so that users can check it.
 
-    A step reads a batch of samples. The table has a row for each of the first eight:
+    It has a row for each of the first eight samples:
 
         sample    corpus    documents                            text
         17        web       web/part-0.jsonl:5 tokens 0–300      It was a dark …
@@ -149,23 +149,21 @@ def first_step(
 
     Args:
         project: Gives access to the samples, and has the tokenizer that decodes the tokens.
-        handoff: The record of the files with which the trainer is started. They determine the order
-            of the samples, and how many a step reads.
+        handoff: The record of the files with which the trainer is started.
 
     Returns:
         The table; or a text that says why it cannot be shown.
     """
     try:
-        # Suppose that a training run starts from the beginning, on a single GPU.
+        # A training run that starts from the beginning, on a single GPU.
         run = Run.example(project.outputs, handoff, default_batch_size=STEP_SAMPLES)
-        sampler = run.handoffs[0].dealer  # says which samples the trainer reads in which step
-
-        # Some trainers shuffle all samples themselves, with a seed. To find out which ones come
-        # first, they have to be shuffled here as well. For very many, this takes too long.
-        is_shuffled = sampler.seed is not None
-        if is_shuffled and sampler.total > MAX_SHUFFLED:
+        # Some trainers shuffle all samples by a seed. To know which ones come first, they have to
+        # be shuffled here as well, which takes too long if there are very many.
+        sample_order = run.handoffs[0].dealer
+        is_shuffled = sample_order.seed is not None
+        if is_shuffled and sample_order.total > MAX_SHUFFLED:
             return markdown(
-                f"The trainer's sampler shuffles all {sampler.total:,} samples. "
+                f"The trainer's sampler shuffles all {sample_order.total:,} samples. "
                 "The job `explain_step` shows what a step reads."
             )
         step = explain_step(project, run, step=1, most=STEP_SAMPLES)
@@ -224,20 +222,14 @@ def _inspection(project: Project) -> InspectionContext:
 def _document_texts(context: InspectionContext, manifest: Manifest) -> Iterator[str]:
     """Yield the first documents of a dataset as Markdown, each with its origin and some text.
 
-    A dataset has sequences of tokens. A sequence is one document, or contains several:
-
-        sequence 0    document from line 5 of web/part-0.jsonl
-        sequence 1    documents from lines 6 and 7
-
-    The documents of the first sequences are shown.
-
     Args:
         context: Opens the dataset, decodes its tokens, and finds the file and line of a document.
         manifest: The record of the dataset.
     """
     dataset = context.datasets.open(manifest)
-    spans = _first_spans(dataset)  # the tokens at the start of each of the first sequences
-    for documents_of_sequence in piece_origins(context, dataset, spans):
+    # A dataset has sequences of tokens. Usually, each is a document; it may also have several.
+    starts_of_sequences = _first_spans(dataset)  # the first tokens of each of the first sequences
+    for documents_of_sequence in piece_origins(context, dataset, starts_of_sequences):
         for document in documents_of_sequence:
             yield _document_text(document)
 
@@ -323,21 +315,18 @@ def _reject_text(corpus: str, reject: Reject) -> str:
 def _sample_texts(project: Project, name: str, split: str) -> Iterator[str]:
     """Yield the first samples that a trainer reads, as Markdown: their origin and some text.
 
-    A training run can continue an earlier one. If that has read 1,000 samples of train, the first
-    sample is number 1,000. The samples of valid and test are read from the start in any case.
-
     Args:
         project: Gives access to the samples, and has the tokenizer that decodes the tokens.
         name: Name of the mixture of training data (a nanoset), such as "pretrain".
         split: train, valid or test.
     """
     nanoset = load_nanoset(project.outputs, name, split)
+    # If the training continues an earlier one, that has read the first samples of train already.
     start = 0
     if split == "train":
-        start = nanoset.config.consumed_samples  # by the earlier training run
+        start = nanoset.config.consumed_samples
     stop = min(start + SHOWN, len(nanoset))
-    numbers = range(start, stop)
-    for sample in explain_samples(_inspection(project), nanoset, name, split, numbers):
+    for sample in explain_samples(_inspection(project), nanoset, name, split, range(start, stop)):
         corpus = code(sample.corpus)  # as code in Markdown
         documents = _pieces_text(sample, format_place=code)
         quotation = _quoted(_first_text(sample))

@@ -248,26 +248,23 @@ def _reject_metadata(manifest: Manifest, shards: Sequence[Manifest]) -> dict[str
 def _file_metadata(
     project: Project, manifest: Manifest, shards: Sequence[Manifest]
 ) -> dict[str, Any]:
-    """Return a table of what became of each raw file of a corpus, if that is known.
-
-    The tokens were made from the files that a list, the inventory, had when the run started. If
-    another list has replaced it since, the files may be different ones. Then there is no table.
+    """Return a table of what became of each raw file of a text collection, if that is known.
 
     Args:
-        project: Gives access to the current list.
-        manifest: The record of the tokenized text. It says from which list it was made.
+        project: Gives access to the current list of the raw files.
+        manifest: The record of the tokenized text, with the list that it was made from.
         shards: The records of its parts, in the order of the documents.
 
     Returns:
-        The table under the heading `files`; see `files_table`. Empty if there is none, also because
-        it would take too long to count.
+        The table under the heading `files`; see `files_table`. Empty if there is none.
     """
-    current_manifest, inventory = current_inventory(project, manifest.name)
-    digest_of_inventory_read = manifest.recipe["parents"]["inventory"]
-    if current_manifest.digest != digest_of_inventory_read:
+    list_manifest, file_list = current_inventory(project, manifest.name)
+    # If the list was replaced since the run started, it may have other files.
+    digest_of_list_read = manifest.recipe["parents"]["inventory"]
+    if list_manifest.digest != digest_of_list_read:
         return {}
-    files = files_table(inventory, manifest, shards)
-    if files is None:
+    files = files_table(file_list, manifest, shards)
+    if files is None:  # it would take too long to count
         return {}
     return {"files": files}
 

@@ -37,14 +37,10 @@ from nanoset_core.storage.location import is_remote
 def plan_page(run: AssetRun) -> dict[str, Any]:
     """Decide which training sample is written to which tar, and return what the UI shows of it.
 
-    A webdataset is a shuffled dataset in tar files, from which trainers read samples in sequence.
-    It is made in three steps, each a Dagster asset: a plan (this one), the tars, and a list of the
-    tars.
-
     Args:
-        run: Executes the asset `shuffle_plan` for one webdataset, whose name is `run.key.subject`.
-            `run.make()` makes the plan, and returns its manifest: the record of its files and
-            counts.
+        run: Executes a Dagster asset for one shuffled dataset in tar files, whose name is
+            `run.key.subject`. `run.make()` makes the plan, and returns its manifest: the record of
+            its files and counts.
 
     Returns:
         What the page of the asset shows: heading → value. See `plan_metadata`.
@@ -53,54 +49,44 @@ def plan_page(run: AssetRun) -> dict[str, Any]:
         NanosetError: The plan could not be made.
     """
     manifest = run.make()
-    _, plan = current_plan(run.project, run.key.subject)
+    _manifest, plan = current_plan(run.project, run.key.subject)
     return plan_metadata(plan, manifest.facts["quality"])
 
 
 def plan_metadata(plan: ShufflePlan, quality: Mapping[str, Any]) -> dict[str, Any]:
     """Return what Dagster's UI shows of a plan: which training sample is written to which tar file.
 
-    It is shown before any tar is written, so that the user can still change the settings:
-
-        summary            "**600 contexts of 2,048 tokens in 4 tars**, 1,200,000 tokens …"
-        quality            a table of measures: is the order as random as it should be?
-        sources            a table: tokens and contexts of each dataset that is mixed
-        evenly_shuffled    True
-        contexts           600      (samples of fixed length)
-        shards             4        (tar files)
-        tar_bytes          2500000
+    It is shown before any tar is written, so that the user can still change the settings.
 
     Args:
         plan: The plan.
-        quality: The measures. `even` says whether the datasets are spread over the order as evenly
-            as chance makes them.
+        quality: Measures of how well the samples are mixed. `even` says whether the datasets are
+            spread over the order as evenly as chance makes them.
 
     Returns:
-        Heading → value, as in the example, and further counts.
+        Heading → value: texts, tables and counts.
     """
     is_even = quality["even"]
     n_tokens_read = plan.contexts * plan.sequence_length  # padding included
     return {
         "summary": markdown(_plan_summary(plan, is_even=is_even)),
         "quality": table(quality_rows(quality)),
-        "sources": table(source_rows(plan, ROWS_SHOWN), len(plan.table.sources)),
+        "sources": table(source_rows(plan, ROWS_SHOWN), len(plan.table.sources)),  # the datasets
         "evenly_shuffled": is_even,
-        "contexts": plan.contexts,
-        "shards": plan.shards,
+        "contexts": plan.contexts,  # training samples, which all have the same length
+        "shards": plan.shards,  # tar files
         "contexts_in_a_shard": plan.shard_size,
         "contexts_left_out": plan.contexts_left_out,
         "tokens": plan.tokens,
         "tokens_dropped": plan.tokens_dropped,
         "pad_tokens": plan.pad_tokens,
         "pad_share": round(plan.pad_tokens / n_tokens_read, 6),
-        **_resource_metadata(plan),
+        **_resource_metadata(plan),  # disk space and memory
     }
 
 
 def _resource_metadata(plan: ShufflePlan) -> dict[str, int]:
     """Return how much disk space the tars of a shuffled dataset will need, and how much memory.
-
-    The user wants to know both before the tars are written, which may be done on another machine.
 
     Args:
         plan: Says which training sample is written to which tar.
@@ -111,10 +97,10 @@ def _resource_metadata(plan: ShufflePlan) -> dict[str, int]:
     """
     tar_bytes, is_exact = output_bytes(plan)
     tar_bytes_name = "tar_bytes" if is_exact else "tar_bytes_about"
-    # There are several ways (engines) to write tars. The tars can be written if there is memory for
-    # the one that needs least, which is `mmap`. So report what each of its workers needs.
-    smallest_engine = choose_engine(plan, available_memory=0, engine="mmap")
-    return {tar_bytes_name: tar_bytes, "memory_bytes_per_worker": smallest_engine.memory_bytes}
+    # There are several ways to write tars. Return what the one named `mmap` needs, which is least.
+    # The tars may be written on another machine, so the memory of this one does not count.
+    engine = choose_engine(plan, available_memory=0, engine="mmap")
+    return {tar_bytes_name: tar_bytes, "memory_bytes_per_worker": engine.memory_bytes}
 
 
 def _plan_summary(plan: ShufflePlan, *, is_even: bool) -> str:
@@ -356,9 +342,6 @@ def _reader_texts(project: Project, manifest: Manifest) -> list[str]:
         OpenLM: `--dataset-manifest manifest.jsonl`
         webdataset: `webdataset.WebDataset('shard-{00000000..00000041}.tar')`
 
-    If the tars are in a bucket, the library webdataset cannot open them, but it can read what a
-    command prints. So it gets the command `aws s3 cp … -`, which prints the content of the tars.
-
     Args:
         project: Its folder: the path of the tars is shown relative to it.
         manifest: The record of the dataset: its folder, and the number of tars.
@@ -366,17 +349,17 @@ def _reader_texts(project: Project, manifest: Manifest) -> list[str]:
     Returns:
         These lines, as Markdown.
     """
-    n_tars = manifest.facts["shards"]
-    tar_names = _tar_name_range(n_tars)  # shard-{00000000..00000041}.tar
+    tars = _tar_name_range(manifest.facts["shards"])  # shard-{00000000..00000041}.tar
     folder = manifest.url()
     if is_remote(folder):
-        # "pipe:" lets the library webdataset read what a command prints.
-        command = f"pipe:aws s3 cp {folder}/{tar_names} -"
+        # The library webdataset cannot open tars in a bucket, but it can read what a command
+        # prints. This command prints their content.
+        command = f"pipe:aws s3 cp {folder}/{tars} -"
         return _program_texts(manifest_path=f"{folder}/{MANIFEST_NAME}", tars=command)
-    shown_folder = place(project, folder).path  # relative to the project's folder
-    lines = [f"In {code(shown_folder or folder)}:"]
-    lines += _program_texts(manifest_path=MANIFEST_NAME, tars=tar_names)
-    return lines
+
+    relative_folder = place(project, folder).path or folder
+    programs = _program_texts(manifest_path=MANIFEST_NAME, tars=tars)
+    return [f"In {code(relative_folder)}:", *programs]
 
 
 def _tar_name_range(n_tars: int) -> str:

@@ -30,8 +30,7 @@ def print_copies(
     fate: str,
     ignored_ids: Sequence[str] = (),
 ) -> None:
-    """Warn of documents with the same text as some that the user wants to erase, but with other
-    ids.
+    """Warn of other documents with the same text as those that the user wants to erase.
 
     Texts of the web often occur several times. A user who has to erase a text names the id under
     which it was found. The same text may be in the data a second time, under another id. That one

@@ -184,18 +184,18 @@ def _open_missing_streams() -> None:
 def _make_stderr_unfailing() -> None:
     """Make standard error drop what cannot be written, instead of raising an error.
 
-    Progress and warnings often go to a log file. If the disk of the log is full, a build that has
-    run for hours should continue, although nobody can read these lines.
+    It often goes to a log file. If the disk of the log is full, a build that has run for hours
+    should continue.
     """
-    # A test runner may have replaced the stream. That is not a file, and is left as it is.
+    # A test runner may have replaced the stream by another object, which is left as it is.
     is_file = type(sys.stderr) is TextIOWrapper and sys.stderr.fileno() == _STDERR
     if not is_file:
         return
     sys.stderr.flush()
+    # Build the stream again, with another object for the file: bytes → buffer → text.
     unfailing_file = UnfailingFile(_STDERR, "w", closefd=False)
-    sys.stderr = TextIOWrapper(
-        BufferedWriter(unfailing_file), encoding=sys.stderr.encoding, line_buffering=True
-    )
+    buffer = BufferedWriter(unfailing_file)
+    sys.stderr = TextIOWrapper(buffer, encoding=sys.stderr.encoding, line_buffering=True)
 
 
 def _escape_unknown_letters() -> None:
@@ -392,8 +392,8 @@ def _error_of_undecoded_bytes(text: str) -> ConfigError | None:
     Returns:
         The error; None if the text has no such characters.
     """
-    has_undecoded_bytes = visible(text) != text  # `visible` escapes these characters
-    if not has_undecoded_bytes:
+    text_with_escapes = visible(text)  # replaces such characters
+    if text_with_escapes == text:
         return None
     return ConfigError(
         "a text that was given is not UTF-8",

@@ -27,8 +27,7 @@ def warn_of_former_name(text: str) -> None:
 
 @contextmanager
 def printing_former_names() -> Iterator[None]:
-    """Within a `with` block, print warnings about renamed commands and settings in a form for
-    users.
+    """Print warnings on renamed commands and settings in a form for users, in a `with` block.
 
     A renamed setting still works, but the user should learn the new name. The code that reads it
     calls Python's `warnings.warn`. Python would print

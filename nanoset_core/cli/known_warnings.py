@@ -96,8 +96,7 @@ def _without_known(warnings: Iterable[str], known_hashes: Iterable[str]) -> list
 def _print_lines(
     warnings: Iterable[str], new_warnings: Collection[str], *, has_known: bool, err: bool
 ) -> None:
-    """Print warnings in full. A new one stands out among known ones: in bold, and by its first
-    word.
+    """Print warnings in full. A new one among known ones is bold.
 
         warning: corpus web: 3 files are empty
         new warning: corpus code: 1 file is empty

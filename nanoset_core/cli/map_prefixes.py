@@ -80,8 +80,7 @@ def map_prefixes(
 
 
 def _warn_of_unknown_tokenizer(config: NanosetConfig) -> None:
-    """Warn if the trainer will not find the index files, because the user did not name its
-    tokenizer.
+    """Warn if the trainer will not find the index files, as its tokenizer is not known.
 
     Some trainers look for index files by a hash over their settings, and the name of the tokenizer
     is one of these. Without it, the files get a name that the trainer does not look for.

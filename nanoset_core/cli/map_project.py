@@ -47,8 +47,7 @@ def map_project(
     plan_only: bool,
     as_json: bool,
 ) -> None:
-    """Print how the samples of training runs will be taken of datasets, and write index files for
-    them.
+    """Print how many samples training runs take of each dataset, and write index files.
 
     The file nanoset.yaml describes each such blend, which is called a nanoset: for example, 70 % of
     web and 30 % of code. The index files store the order of the samples. A trainer that finds them

@@ -150,8 +150,7 @@ def combined(*options: Callable[[Any], Any]) -> Callable[[Decorated], Decorated]
 
 
 def _find_config(context: click.Context, parameter: click.Parameter, value: Path) -> Path:
-    """Return the path of the project's settings file, nanoset.yaml, after the user gave --config or
-    not.
+    """Return the path of the project's settings file, nanoset.yaml.
 
         --config p/other.yaml    p/other.yaml
         --config p               p/nanoset.yaml, if p is a folder
@@ -210,8 +209,7 @@ CONFIG_OPTION = option(
 def _read_ids(
     context: click.Context, parameter: click.Parameter, value: Path | None
 ) -> Sequence[str]:
-    """Read the ids of documents from the file that --ids-file names; click calls this for the
-    option.
+    """Read the ids of documents from the file that --ids-file names.
 
     Args:
         context: click's state of the command.
@@ -242,8 +240,7 @@ JSON_OPTION = flag("--json as_json", "Print JSON.")
 
 
 def options_for(section: type[DataclassInstance], *names: str) -> Callable[[Decorated], Decorated]:
-    """Return a decorator that adds options to a command, which are described by fields of a
-    dataclass.
+    """Return a decorator that adds options to a command, each made from a field.
 
     For example, `options_for(NanosetSpec, "seed", "split")` adds --seed and --split. `option_for`
     explains how an option follows from a field.
@@ -263,15 +260,13 @@ def option_for(
     param: str | None = None,
     **arguments: Any,
 ) -> Callable[[Decorated], Decorated]:
-    """Return a decorator that adds an option to a command, which is described by a field of a
-    dataclass.
+    """Return a decorator that adds an option to a command, made from a dataclass's field.
 
-    Many settings can be given in the file nanoset.yaml, and to a command. So that both accept the
-    same values and have the same help, the option is made from the field that describes the
-    setting:
+    Many settings can be given in the file nanoset.yaml, and to a command. The field describes the
+    setting, so that both accept the same values. For example, this field becomes the option --seed,
+    an integer from 0 to 9:
 
-        seed: Annotated[int, Range(0, 9)] = 4    becomes  --seed, an integer from 0 to 9; default: 4
-        "The same seed gives the same order."  becomes  the help of --seed
+        seed: Annotated[int, Range(0, 9)] = 4
 
     Args:
         section: The dataclass, which describes a section of nanoset.yaml, such as `NanosetSpec`.
@@ -282,10 +277,9 @@ def option_for(
     """
     if not flags:
         flags = (f"--{name.replace('_', '-')}",)
-    # For example, {"help": "…", "type": IntRange(0, 9), "default": 4}. Arguments that the caller
-    # passes replace these.
-    all_arguments = _arguments_of_option(setting(section, name))
-    all_arguments.update(arguments)
+    field = setting(section, name)
+    # For example, {"help": "…", "type": IntRange(0, 9), "default": 4}.
+    all_arguments = {**_arguments_of_option(field), **arguments}
     return click.option(*flags, param or name, **all_arguments)
 
 
@@ -318,8 +312,7 @@ def _arguments_of_option(field: Setting) -> dict[str, Any]:
 
 
 def _parameter_type(hint: Any) -> Any:
-    """Convert the type of a setting to a type of click, which checks and converts what a user
-    gives.
+    """Convert the type of a setting to a type of click, which checks what a user gives.
 
         Literal["gzip", "zstd"]         click.Choice(["gzip", "zstd"])
         Annotated[int, Range(1, 9)]     click.IntRange(1, 9)
@@ -331,10 +324,11 @@ def _parameter_type(hint: Any) -> Any:
     value_type = bare(hint)  # without the range
     if get_origin(value_type) is Literal:
         return click.Choice(get_args(value_type))
+
     bounds = range_of(hint)
     if bounds is None or value_type is bool:
-        return value_type
-    low = value_type(bounds.low)
+        return value_type  # there is no range
+    low = value_type(bounds.low)  # as an int or a float
     high = None if bounds.high is None else value_type(bounds.high)
     if value_type is int:
         return click.IntRange(low, high)
@@ -342,8 +336,7 @@ def _parameter_type(hint: Any) -> Any:
 
 
 def build_of(context: click.Context, config: Path) -> Callable[[], None]:
-    """Return a function that runs `nanoset build` on a project, as the last step of another
-    command.
+    """Return a function that runs `nanoset build` on a project.
 
     Args:
         context: click's state of the command that wants to build.
@@ -389,8 +382,7 @@ class ManyValued(click.Command):
     )
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
-        """Repeat some options before each of their values, and let click parse the result. click
-        calls this.
+        """Repeat some options before each of their values, and let click parse the result.
 
         Args:
             context: click's state of the command.

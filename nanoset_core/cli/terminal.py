@@ -105,8 +105,7 @@ def _table(
     rows: Sequence[Sequence[Text | str]],
     total_row: Sequence[Text | str] | None,
 ) -> Table:
-    """Return a table, whose columns are wide enough for their cells, as an object of the library
-    rich.
+    """Return a table of the library rich, whose columns are wide enough for their cells.
 
     Args:
         title: Printed above the table; None for no title.

@@ -178,11 +178,12 @@ def _with_one_tokenizer(values: dict[str, Any], has_vocab_size_option: bool) -> 
         has_vocab_size_option: Whether --vocab-size is an option of the command itself. If so, its
             value is also in the result.
     """
-    # `_TokenizerFlags` has a field for each of these options, with the name of the parameter.
+    # Take out the values of these options. `_TokenizerFlags` has a field for each.
     flag_names = [field.name for field in fields(_TokenizerFlags)]
-    flags = _TokenizerFlags(**{name: values[name] for name in flag_names})
+    parameters = dict(values)
+    flag_values = {name: parameters.pop(name) for name in flag_names}
+    flags = _TokenizerFlags(**flag_values)
 
-    parameters = {name: value for name, value in values.items() if name not in flag_names}
     parameters["tokenizer"] = _tokenizer_of(flags, has_vocab_size_option=has_vocab_size_option)
     if has_vocab_size_option:
         parameters["vocab_size"] = flags.vocab_size

@@ -162,8 +162,7 @@ def _bin_to_json(histogram_bin: Bin) -> dict[str, Any]:
 
 
 def _print_columns(statistics: CorpusColumns) -> None:
-    """Print a table with a row for each column: a value that each document has, such as its
-    language.
+    """Print a table with a row for each column, such as the language of each document.
 
         column   type     nulls   distinct   min   5 %   median   95 %   max
         lang     string       0          5
@@ -195,8 +194,7 @@ def _print_columns(statistics: CorpusColumns) -> None:
 
 
 def _print_values(statistics: CorpusColumns, column: ColumnStatistics) -> None:
-    """Print a table of the values that a column has, with a bar for the number of documents of
-    each.
+    """Print a table of a column's values, with a bar for the number of documents.
 
     For example, of the languages of documents:
 

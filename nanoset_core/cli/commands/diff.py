@@ -92,8 +92,7 @@ def command(first: str, second: str | None, config: Path, show: int, as_json: bo
 
 
 def _print_dataset_diff(diff: DatasetDiff, show: int) -> None:
-    """Print how two versions of a dataset differ, and which outputs have to be rebuilt because of
-    that.
+    """Print how two versions of a dataset differ, and which outputs have to be rebuilt.
 
     A dataset is made from a corpus, which is a collection of text files. After some of these files
     changed, a user wants to know what that means:
@@ -222,8 +221,7 @@ def _version_row(name: str, label: str, version: _VersionCounts) -> Row:
 
 
 def _print_files(diff: DatasetDiff, show: int) -> None:
-    """Print a table of the source files that differ between two versions, with a sum over all of
-    them.
+    """Print a table of the source files that differ between two versions, with a sum.
 
         file                change    documents   tokens   documents ±   tokens ±
         a.jsonl             changed         300   15,000           +10       +500
@@ -262,8 +260,7 @@ def _changed_file_row(file: FileDiff) -> Row:
 
 
 def _largest_first(file: FileDiff) -> tuple[int, str]:
-    """Return the key by which files are sorted: those with many tokens first, equal ones by their
-    path.
+    """Return the key by which files are sorted: by tokens, the largest first, then by path.
 
     For example, (-15000, "a.jsonl") comes before (-200, "b.jsonl").
 
@@ -304,23 +301,22 @@ def _outcome_row(outcome: Outcome) -> Row:
     For example: {"output": "nanoset pretrain", "state": "to be rebuilt" in yellow, "why": "…", …}.
 
     Args:
-        outcome: The output, what becomes of it and why. The files that a trainer finds its samples
-            by are counted separately, since many of them can often be reused.
+        outcome: The output, what becomes of it and why.
     """
-    reused = ""  # how many of a trainer's index files need not be written again
+    # A trainer finds its samples by index files. Many of these need not be written again.
+    reused_files = ""
     if outcome.index_files is not None:
-        reused = f"{outcome.kept_files:,} of {outcome.index_files:,}"
+        reused_files = f"{outcome.kept_files:,} of {outcome.index_files:,}"
     return {
         "output": outcome.output,
-        "state": StyledText(outcome.fate, _FATE_STYLES[outcome.fate]),
-        "index files reused": reused,
+        "state": StyledText(outcome.fate, _FATE_STYLES[outcome.fate]),  # with a colour
+        "index files reused": reused_files,
         "why": outcome.why,
     }
 
 
 def _print_documents(label: str, sign: str, changes: DocumentChanges) -> None:
-    """Print how many documents a view (a selection of documents) gained or lost, and the first of
-    them.
+    """Print how many documents a selection (view) gained or lost, and the first of them.
 
         gained: 200 documents, 11,000 tokens
           + a.jsonl:3 x7

@@ -37,8 +37,7 @@ class StepsType(click.ParamType):  # type: ignore[type-arg]
     name = "steps"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Convert the text that a user gave for --step to a range of training steps; click calls
-        this.
+        """Convert the text that a user gave for --step to a range of training steps.
 
             "7"        range(7, 8)
             "7..9"     range(7, 10): the last step is included
@@ -273,8 +272,7 @@ def _explain_dataset(
 
 
 def _check_one_way(document: Mapping[str, Any], *, has_sample: bool) -> None:
-    """Check that the user gave either a training sample or a document, so that it is clear what to
-    print.
+    """Check that the user gave either a training sample or a document.
 
     Args:
         document: The options about a document: parameter → value or None.
@@ -368,19 +366,14 @@ def _explain_sample(project: Project, name: str, split: str, sample: int) -> _Or
 
 
 def _names_webdataset(project: Project, name: str, second_argument: str | None) -> bool:
-    """Return whether a name is that of a webdataset (samples in tars) and not of a nanoset (index
-    files).
+    """Return whether a name is that of a webdataset, and not of a nanoset.
 
-    The file nanoset.yaml says which it is. If the name was removed from it, the outputs may still
-    exist. Then the next argument decides:
-
-        pretrain train 1024        "train" is a split, which only nanosets have
-        shuffled shard-3.tar 17    anything else: a webdataset
+    Both are training data: a webdataset stores its samples in tars, a nanoset has index files.
 
     Args:
         project: The project with its nanoset.yaml.
         name: The name that the user gave.
-        second_argument: The next argument, or None.
+        second_argument: The argument after it, or None.
     """
     from nanoset_core.sampling.splits import SPLITS
 
@@ -388,7 +381,8 @@ def _names_webdataset(project: Project, name: str, second_argument: str | None) 
         return True
     if name in project.config.nanosets:
         return False
-    # nanoset.yaml has no such name: decide by what follows it.
+    # The name may have been removed from nanoset.yaml. A user names a split only of a nanoset, as
+    # in `pretrain train 1024`.
     is_split = second_argument in SPLITS
     return not is_split
 

@@ -120,8 +120,7 @@ def _print_total(text: str, *, is_removed: bool, is_empty: bool) -> None:
 
 
 def _to_json(collection: GarbageCollection) -> dict[str, Any]:
-    """Return what `nanoset gc --json` prints: old versions that are removed, and others that are
-    kept.
+    """Return what `nanoset gc --json` prints: old versions that are removed, or kept.
 
         {"bytes": 1200000, "garbage": [{"path": "…", "output": "corpora/web", …}, …],
          "left_alone": [{"path": "…", "why": "a running build works on it"}, …], "unfinished": []}
@@ -172,14 +171,13 @@ def _print_collection(collection: GarbageCollection, *, is_removed: bool) -> Non
         is_removed: Whether they were removed; if not, they are only listed.
     """
     _print_outputs(collection)
-    for item in collection.left_alone:
+    for item in collection.left_alone:  # what is kept, although it is old
         echo(f"kept: {item.path}: {item.why}", fg="yellow")
-    # A sentence on builds that cannot be noticed, such as on a machine that is cut off.
     if collection.unseen is not None:
-        echo(collection.unseen)
+        echo(collection.unseen)  # there may be builds that cannot be noticed from this machine
 
     total = f"{len(collection.garbage):,} versions and files, {format_bytes(collection.size)}"
-    if collection.unfinished:
+    if collection.unfinished:  # what interrupted builds have left
         total += f"; {_unfinished_total(collection.unfinished, is_removed=is_removed)}"
     is_empty = not collection.garbage and not collection.unfinished
     _print_total(total, is_removed=is_removed, is_empty=is_empty)

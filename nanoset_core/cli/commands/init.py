@@ -89,8 +89,7 @@ def _print_text(start: Start) -> None:
 
 
 def _print_text_beside(raw: Path, names: Sequence[str]) -> None:
-    """Print which files of text are not read since they are in the wrong folder, and where to move
-    them.
+    """Print which files of text are in the wrong folder, and where to move them.
 
     Text has to be in the folder `raw`, in a subfolder for each corpus (a collection of texts).
     Users often put it next to `raw` at first:

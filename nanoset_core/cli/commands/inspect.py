@@ -131,11 +131,10 @@ def _sequence_line(dataset: MMapIndexedDataset, index: int, decoder: _Decoder | 
 
 
 def _has_default_special_tokens(file: TokenizerPath) -> bool:
-    """Return whether it is only assumed how many special tokens a tokenizer has.
+    """Return whether the number of a tokenizer's special tokens is only assumed.
 
-    In a file of Megatron-LM's tiktoken format, ordinary tokens get their ids after those of the
-    special tokens. If their number is not given, 1,000 is assumed. If that is wrong, all text is
-    wrong, so the user should know.
+    Files in Megatron-LM's tiktoken format do not contain it. If the user does not give it, 1,000 is
+    assumed. If that is wrong, all text is wrong, so the user is told.
 
     Args:
         file: The tokenizer's file, perhaps with settings such as this number.
@@ -144,7 +143,8 @@ def _has_default_special_tokens(file: TokenizerPath) -> bool:
 
     definition = define(file)
     is_tiktoken_json = definition.kind == "tiktoken JSON"
-    return is_tiktoken_json and definition.source.num_special_tokens is None
+    is_number_given = definition.source.num_special_tokens is not None
+    return is_tiktoken_json and not is_number_given
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,8 +172,7 @@ class _Decoder:
         return _Decoder(file, load_tokenizer(file), tokenizer_facts(file).max_id)
 
     def decode(self, ids: list[int]) -> str:
-        """Convert the ids of tokens to text as it is shown: quoted, and only its first 160
-        characters.
+        """Convert the ids of tokens to text as it is shown: quoted, and at most 160 characters.
 
             [9038, 2501, 263]    'Once upon a'
             [9038, 70000]        9038 70000 (token 1, 70000, is not in the vocabulary, 0 to 31999)

@@ -196,8 +196,7 @@ def command(
 def _continued_run(
     handoff: str | None, consumed_samples: int | None, nanosets: tuple[str, ...]
 ) -> RunPosition | None:
-    """Return the training run that continues with other data, as two options of the user describe
-    it.
+    """Return the training run that continues with other data, as the user describes it.
 
     For example, `nanoset map second --continue-from first --consumed-samples 8000`: a run was
     started on the blend of datasets "first". After 8,000 samples, it shall continue with the blend

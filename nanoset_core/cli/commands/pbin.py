@@ -66,8 +66,7 @@ class PbinGroup(click.Group):
     """
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
-        """Insert the name `write` into the arguments, if the user has left it out. click calls
-        this.
+        """Insert the name `write` into the arguments, if the user has left it out.
 
             ["corpus.jsonl", "--output", …]   becomes   ["write", "corpus.jsonl", "--output", …]
             ["merge", "a.pbin", …]            stays: it begins with the name of a command

@@ -153,8 +153,7 @@ def _document_rows(project: Project, plan: PurgePlan) -> Iterator[Row]:
 
 
 def _print_versions(plan: PurgePlan) -> None:
-    """Print a table of the versions of outputs that would be erased, since they contain the
-    documents.
+    """Print a table of the versions of outputs that contain the documents.
 
         version                  size
         datasets/web/3f0a…     1.2 GB
@@ -169,8 +168,7 @@ def _print_versions(plan: PurgePlan) -> None:
 
 
 def _print_unknown_ids(plan: PurgePlan) -> None:
-    """Print how many of the ids that the user gave belong to no document, with the first as an
-    example.
+    """Print how many of the ids that the user gave belong to no document.
 
     For example: "no output holds a document with 2 of these ids, such as 'x9'". The user may have
     mistyped them.

@@ -164,24 +164,19 @@ def _end_of_document(
 ) -> str | None:
     """Return the token that a shuffle puts after each document, such as "<|endoftext|>".
 
-    The user may have named one by an option. Otherwise it is looked up in the tokenizer's files,
-    but only in this case:
-
-        the inputs are text, and --preset is `default`    the files of the tokenizer say it
-        text, another preset                              None: each preset finds its own later
-        the inputs are tokenized already                  None: nothing is put after documents
-
     Args:
         tokenizer: The tokenizer, if one was given.
-        eod: The token that the user named, or None.
+        eod: The token that the user names, or None.
         input_kind: What the inputs are: "text", or something that is tokenized already.
-        preset: The value of --preset: which program will read the result.
+        preset: The value of --preset: which program will read the result. All but `default` find
+            the token in a way of their own, later.
     """
-    if tokenizer is not None and input_kind == "text" and preset == "default":
-        from nanoset_core.tokenizers.end_token import end_token
+    is_looked_up_here = input_kind == "text" and preset == "default"
+    if tokenizer is None or not is_looked_up_here:
+        return eod
+    from nanoset_core.tokenizers.end_token import end_token
 
-        return end_token(tokenizer, eod)
-    return eod
+    return end_token(tokenizer, eod)  # in the tokenizer's files, if the user names none
 
 
 def _deprecations(settings: ShuffleOptions) -> list[str]:
@@ -366,23 +361,23 @@ def _plan_lines(preview: Preview, inputs: ShuffleInputs) -> dict[str, str]:
 
 
 def _count_lines(preview: Preview) -> dict[str, str]:
-    """Describe how many contexts (training samples), tars and tokens a shuffle would write.
+    """Return how many training samples (contexts), tars and tokens a shuffle would write, in words.
 
     For example: {"contexts": "about 98,304 of 2,049 tokens", "tars": "about 12 of 8,192 contexts",
-    "tokens": "about 201,425,113", …}. If all tars shall have equally many contexts, a last line
-    says how many are left out for that.
+    "tokens": "about 201,425,113", …}.
 
     Args:
         preview: The plan of the shuffle. Its counts may be estimates.
     """
     plan = preview.plan
-    about = _about(preview)
+    about = _about(preview)  # "about " if they are estimates
     lines = {
         "contexts": f"{about}{plan.contexts:,} of {plan.sequence_length:,} tokens",
         "tars": f"{about}{plan.shards:,} of {plan.shard_size:,} contexts",
         **_token_lines(preview),
     }
     if plan.settings.even:
+        # All tars have the same number of contexts. For that, some have to be left out.
         lines["tars"] += ", all equal"
         lines["contexts left out"] = f"{about}{plan.contexts_left_out:,}, the last of the order"
     return lines

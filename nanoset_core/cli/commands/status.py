@@ -120,8 +120,7 @@ def _print_all_warnings(
 
 
 def print_old_versions(project: Project, *, more_than: int = 0) -> None:
-    """Print how many old versions of outputs nobody needs, how large they are, and how to remove
-    them.
+    """Print how many old versions of outputs nobody needs, and how large they are.
 
     For example: "14 old versions and index files, 1.2 GB, that nothing needs: `nanoset gc` lists
     them".
@@ -211,24 +210,20 @@ def _print_kind(kind: str, rows: list[StatusRow], seconds: Seconds | None) -> No
         corpus   state        files   documents   tokens   rejected     size     age
         web      up to date       4       1,000   50,000          0   100 kB  2 days
 
-    Outputs that are not built yet are left out if there are more than 50 of them.
-
     Args:
         kind: The kind, which is also the heading of the first column.
         rows: The outputs of this kind.
         seconds: How long a build worked on each output; None to print the age of each.
     """
-    # Leave out outputs that are not built yet if there are many of them.
-    listed = rows
+    # If more than 50 outputs are not built yet, leave them out: their rows would be empty.
     built = [row for row in rows if row.figures or row.made_at is not None]
-    if len(rows) - len(built) > _MAX_UNBUILT:
-        listed = built
+    n_unbuilt = len(rows) - len(built)
+    listed = built if n_unbuilt > _MAX_UNBUILT else rows
 
-    columns = _figure_columns(kind, listed)
+    columns = _figure_columns(kind, listed)  # the counts that have a column
     print_rows([_cells(kind, row, columns, seconds) for row in listed], text=["state"])
-    n_unlisted = len(rows) - len(listed)
-    if n_unlisted:
-        echo(f"{kind}: {n_unlisted:,} of {len(rows):,} not built yet, named below")
+    if len(listed) < len(rows):
+        echo(f"{kind}: {n_unbuilt:,} of {len(rows):,} not built yet, named below")
 
 
 def _figure_columns(kind: str, rows: Iterable[StatusRow]) -> list[str]:
@@ -367,8 +362,7 @@ def _file_warnings(row: StatusRow) -> list[str]:
 
 
 def _reject_warnings(row: StatusRow) -> list[str]:
-    """Return a warning that names the lists of rejected lines of a corpus (texts), if there are
-    any.
+    """Return a warning that names the lists of a corpus's rejected lines, if there are any.
 
     For example: "rejected lines of web: rejects-1.jsonl, rejects-2.jsonl". It is in a list, which
     is empty if no line was rejected.

@@ -287,8 +287,7 @@ def _print_results(results: Sequence[Preprocessed]) -> None:
 
 
 def _pair_text(result: Preprocessed) -> str:
-    """Say what a dataset contains: "web: 1,200 documents, 61,000 tokens, 3 rejected
-    (rejects.jsonl)".
+    """Say what a dataset contains, such as "web: 1,200 documents, 61,000 tokens, 3 rejected".
 
     Args:
         result: The dataset, which is a pair of files, .bin and .idx. Lines that could not be read

@@ -220,7 +220,7 @@ def _row(report: Report) -> Row:
     Args:
         report: What `nanoset verify` found out about the output.
     """
-    # A webdataset has the same figures as a corpus, but its shards are tars, and so on.
+    # What the counts are called for users. In a webdataset, "shards" are tars, for example.
     words = dict(_WORDS)
     if report.output.startswith("webdatasets/"):
         words.update(WEBDATASET_WORDS)

@@ -194,8 +194,7 @@ def _check_named_once(words: Sequence[str], prefixes: Sequence[str], where: obje
 
 
 def _check_weights(words: Sequence[str], where: object) -> None:
-    """Check that all words in place of a weight are numbers, such as in "0.7 data/web 0.3
-    data/code".
+    """Check that all words in place of a weight are numbers: 0.7 data/web 0.3 data/code.
 
     In "0.7 data/web x data/code", the third word is not.
 

@@ -47,13 +47,6 @@ def nemo_files(handoff: Handoff) -> FilesAndNotes:
 def _data_section(handoff: Handoff) -> dict[str, Any]:
     """Return the section `model.data` of NeMo's YAML file, which names the datasets.
 
-    For example:
-
-        data_prefix: [0.7, "/data/web", 0.3, "/data/code"]
-        seq_length: 4096
-        splits_string: "98,1,1"        if train, valid and test share the data
-        …
-
     Args:
         handoff: Describes the data that was built for the trainer: datasets, weights, index files.
 
@@ -62,8 +55,8 @@ def _data_section(handoff: Handoff) -> dict[str, Any]:
     """
     config = handoff.config
     data: dict[str, Any] = {
-        "data_prefix": _data_prefix(handoff),
-        "index_mapping_dir": handoff.cache,
+        "data_prefix": _data_prefix(handoff),  # [0.7, "/data/web", 0.3, "/data/code"]
+        "index_mapping_dir": handoff.cache,  # the folder of the index files
         "data_impl": "mmap",
         "seq_length": config.sequence_length,
         "dataloader_type": "single",
@@ -71,10 +64,10 @@ def _data_section(handoff: Handoff) -> dict[str, Any]:
         "validation_drop_last": config.drop_last_partial_validation_sequence,
         "no_seqlen_plus_one_input_tokens": not config.add_extra_token,
     }
-    for mask in handoff.spec.masks:
+    for mask in handoff.spec.masks:  # such as "reset_position_ids"
         data[mask] = True
-    if not handoff.is_per_split:
-        data["splits_string"] = config.split
+    if not handoff.is_per_split:  # train, valid and test share the data
+        data["splits_string"] = config.split  # "98,1,1"
     return data
 
 
@@ -104,25 +97,23 @@ def _data_prefix(
 
 
 def _notes(handoff: Handoff) -> list[str]:
-    """Tell the user which settings of NeMo must agree with the data that was built.
+    """Return notes on the settings of NeMo that must agree with the data that was built.
 
     For example, "The index files of train are for 64,000 samples", together with a formula of
     NeMo's settings that must have this value.
 
     Args:
         handoff: Describes the data that was built, with the number of samples of each split.
-
-    Returns:
-        Sentences for START.md.
     """
-    notes = []
-    for split, sample_rule in _SAMPLE_RULES.items():
-        samples = handoff.config.samples(split)
-        if samples is not None:
-            notes.append(
-                f"The index files of {split} are for {samples:,} samples. "
-                f"{sample_rule} must have that value."
-            )
+    notes: list[str] = []
+    for split, formula in _SAMPLE_RULES.items():
+        n_samples = handoff.config.samples(split)
+        if n_samples is None:
+            continue  # built for one epoch
+        notes.append(
+            f"The index files of {split} are for {n_samples:,} samples. "
+            f"{formula} must have that value."
+        )
     notes.append(
         "NeMo does not store blends: it computes them when it starts, with the same result."
     )

@@ -130,11 +130,10 @@ def _preflight_lines(handoff: Handoff) -> list[str]:
 
 
 def _unknown_tokenizer_lines(handoff: Handoff) -> list[str]:
-    """Return the warning of START.md that the trainer will not find the prepared index files.
+    """Return the warning of START.md that the trainer will not find the index files.
 
-    Megatron-LM names index files by a hash, in which its tokenizer is included. The tokenizer that
-    it uses is not known unless nanoset.yaml names it. The warning shows the lines to add to
-    nanoset.yaml.
+    Megatron-LM names index files by a hash that covers its tokenizer. nanoset.yaml does not say
+    which tokenizer it uses, so the warning shows lines that the user has to add.
 
     Args:
         handoff: Describes the data that was built for the trainer: datasets, weights, index files.
@@ -142,10 +141,11 @@ def _unknown_tokenizer_lines(handoff: Handoff) -> list[str]:
     Returns:
         Lines of Markdown.
     """
-    # What the user should add: the options that follow from the tokenizer's file, or an example.
-    tokenizer_lines = [_yaml_line(argument) for argument in handoff.tokenizer]
+    # If the options of the tokenizer follow from its file, show them. Otherwise, show an example.
+    tokenizer_lines = [_yaml_line(option) for option in handoff.tokenizer]
     if not tokenizer_lines:
         tokenizer_lines = list(_TOKENIZER_LINES)
+    yaml_lines = [f"          {line}" for line in (_VERSION_LINE, *tokenizer_lines)]
     return [
         "",
         f"**{UNKNOWN_TOKENIZER}.**",
@@ -156,7 +156,7 @@ def _unknown_tokenizer_lines(handoff: Handoff) -> list[str]:
         "    nanosets:",
         f"      {handoff.section}:",
         "        trainer:",
-        *(f"          {line}" for line in (_VERSION_LINE, *tokenizer_lines)),
+        *yaml_lines,
     ]
 
 

@@ -307,13 +307,11 @@ def _steps_until_change(sizes: _BatchSizes, consumed: int, samples_per_step: int
         """Return whether the batch size is another one after this number of steps."""
         return sizes.size(consumed + n_steps * samples_per_step) != present_size
 
-    # After this many steps, `last_change` samples have been consumed, and no size changes later.
-    max_steps = (sizes.last_change - consumed) // samples_per_step + 1
-
-    # Sizes only grow or only shrink, so one that has changed does not come back:
+    # There may be millions of steps, so find the first True by bisection:
     #     n_steps                1      2      3      4
     #     has_changed_after    False  False  False  True
-    # Bisection finds the first True.
+    # (A size that has changed does not come back, since sizes only grow or only shrink.)
+    max_steps = (sizes.last_change - consumed) // samples_per_step + 1  # no change after these
     step_counts = range(1, max_steps + 1)
     index = bisect_left(step_counts, True, key=has_changed_after)
     return step_counts[index] if index < len(step_counts) else None
@@ -387,17 +385,17 @@ def _ramped_sizes(first: int, increment: int, ramp_samples: int, batch_size: int
     Returns:
         The batch size by the number of samples that were read before.
     """
-    n_increments = (batch_size - first) // increment
-    samples_per_increment = ramp_samples / n_increments  # a float, rounded as Megatron-LM rounds it
+    n_increments = (batch_size - first) // increment  # 2
+    samples_per_increment = ramp_samples / n_increments  # 500.0: Megatron-LM uses floats, too
 
-    def size_during_ramp(consumed: int) -> int:
+    def size_after(consumed: int) -> int:
         """Return the batch size after this number of consumed samples."""
         if consumed > ramp_samples:
             return batch_size
         return first + int(consumed / samples_per_increment) * increment
 
-    # The size changes last when more than `ramp_samples` have been consumed.
-    return _BatchSizes(size_during_ramp, last_change=ramp_samples + 1)
+    # At the latest from this number of samples on, the size is the final one.
+    return _BatchSizes(size_after, last_change=ramp_samples + 1)
 
 
 def _whole_batch_size(run: RunSpec, size: int, step: int) -> int:
@@ -577,16 +575,8 @@ class Dealer:
     def of(preset: str, dataloader_type: str, total: int, random_seed: int) -> Dealer:
         """Return how a trainer deals samples to its ranks, the processes that train together.
 
-        A preset names a trainer and its version. These versions do:
-
-            preset           order of the samples           what each rank gets in turn
-            nanotron         shuffled, always by seed 42    a sample: this is called "interleaved"
-            nanotron-000     shuffled by the given seed     a sample
-            nanotron-main    as they are stored             a sample
-            all others       as they are stored             it depends on `dataloader_type`
-
         Args:
-            preset: Name of the preset.
+            preset: Name of a trainer and its version.
             dataloader_type: A setting in run.yaml, the file that describes the run. "single", which
                 is also its value if it is not set, gives a micro-batch to each rank in turn.
             total: Number of samples of the dataset.
@@ -599,12 +589,13 @@ class Dealer:
             ConfigError: The setting `dataloader_type` is given for a trainer that has no such
                 setting.
         """
-        # The seeds by which versions of nanotron shuffle; None if they do not.
+        # The seeds by which versions of nanotron shuffle the samples; None if they do not.
         nanotron_seeds = {"nanotron": 42, "nanotron-000": random_seed, "nanotron-main": None}
         is_nanotron = preset in nanotron_seeds
         if not is_nanotron:
-            return Dealer(total, kind=dataloader_type, seed=None)
-        # nanotron always deals samples in one way. So anything but the default is a mistake.
+            return Dealer(total, kind=dataloader_type, seed=None)  # as they are stored
+
+        # nanotron always gives one sample to each rank in turn, and has no such setting.
         if dataloader_type != "single":
             raise ConfigError(
                 "this trainer's data loader has no types",
