@@ -161,10 +161,6 @@ class _Builder:
     def build(self, survey: OutputSurvey, *, rebuild: bool) -> BuildReport:
         """Make all outputs that are missing or out of date, and return what was done.
 
-        Usually, there is one round. But text may be tokenized by one of several programs (engines),
-        and a check in this build may find that one gives wrong tokens. Then whatever it has made in
-        earlier builds is out of date, too. A second round makes it again with another engine.
-
         Args:
             survey: The outputs of the project, as they are now.
             rebuild: Whether selected outputs that are up to date are made, too.
@@ -174,7 +170,9 @@ class _Builder:
         """
         plan = self._plan(survey, rebuild=rebuild)
         self._check_disk(plan.nodes)
-        distrusted_before = load_records(self.project.outputs)  # engines with wrong tokens
+        # Text is tokenized by one of several programs (engines). While an output is made, a check
+        # may find that one of them gives wrong tokens.
+        distrusted_before = load_records(self.project.outputs)
         report = self._execute(plan, rebuild=rebuild)
         if not plan.nodes:
             return report
@@ -182,7 +180,8 @@ class _Builder:
         if distrusted_now == distrusted_before:
             return report
 
-        # An engine turned out to give wrong tokens: build once more, without it.
+        # Then all that this engine has made in earlier builds is out of date, too. Build once more,
+        # with another engine.
         second_survey = survey_outputs(self.project, self.corpora)
         second_report = self.build(second_survey, rebuild=False)
         second_report.made = report.made | second_report.made
@@ -257,11 +256,12 @@ class _Builder:
             nodes: The outputs that the build is going to make.
 
         Raises:
-            StorageError: The disk has clearly too little free space.
+            StorageError: By an estimate of their size, the disk has far too little free space.
         """
         if nodes:
-            self.say(plan_line(len(nodes), text_bytes(self.project, nodes)))
-        check_disk(self.project, set(nodes), self.say)
+            n_bytes_of_text = text_bytes(self.project, nodes)
+            self.say(plan_line(len(nodes), n_bytes_of_text))
+        check_disk(self.project, set(nodes), self.say)  # prints warnings by `say`
 
     def _execute(self, plan: _BuildPlan, *, rebuild: bool) -> BuildReport:
         """Execute the runs of a plan, and return a report of what was made and what failed.

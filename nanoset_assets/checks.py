@@ -228,23 +228,23 @@ def _warn(
 ) -> dg.AssetCheckResult:
     """Check an output for what is allowed, but perhaps not intended; return the result for Dagster.
 
-    There are warnings about its content, such as documents that contain texts of evaluations, and
-    about its settings. If there are any, Dagster shows the check as failed with a warning, but goes
-    on to build what is made from the output.
+    For example, documents contain texts of evaluations. Dagster shows this as a warning, and still
+    builds what is made from the output.
 
     Args:
         context: Dagster's context of the run.
         project_defs: The names and settings of the project in Dagster.
-        stage: The stage (step of the pipeline) that makes the output.
+        stage: The step of the pipeline that makes the output.
         key: Which of its outputs is examined.
 
     Raises:
         MissingError: The output has not been built.
     """
     project = project_defs.load_in_step(context)
-    manifest = require(project, stage, key)
-    content_warnings = stage.show(project, manifest).warnings
-    texts = [*content_warnings, *settings_warnings(stage, project.config, key)]
+    manifest = require(project, stage, key)  # the record of the output
+    warnings_of_content = stage.show(project, manifest).warnings
+    warnings_of_settings = settings_warnings(stage, project.config, key)
+    texts = [*warnings_of_content, *warnings_of_settings]
     return dg.AssetCheckResult(
         passed=not texts,
         severity=dg.AssetCheckSeverity.WARN,

@@ -345,14 +345,10 @@ def _disk_line(plan: DryRun) -> str:
 
 
 def _examined_rows(report: BuildReport) -> list[StatusRow]:
-    """Return the rows that `nanoset status` would print on the outputs that a build examined.
+    """Return the rows of `nanoset status` on the outputs that a build has examined.
 
-    A row is what a user thinks of as one output, such as the text collection (corpus) `web`. It may
-    stand for several outputs in the pipeline: the list of files, the tokens, and the dataset of
-    `web`.
-
-    After `nanoset build --corpus web`, only the row of `web` is returned: nothing is known of
-    others.
+    A row is what a user thinks of as one output, such as the text collection `web`. It stands for
+    several steps of the build: the list of its files, its tokens and its dataset.
 
     Args:
         report: What the build did, and which outputs it examined.
@@ -363,8 +359,8 @@ def _examined_rows(report: BuildReport) -> list[StatusRow]:
     if report.has_all_corpora:
         return all_rows
 
-    # A row is identified by (kind, name, part). Several outputs may share a row.
-    examined_rows = {step.node.row for step in report.steps}
+    # After `nanoset build --corpus web`, nothing is known of other text collections.
+    examined_rows = {step.node.row for step in report.steps}  # such as ("corpus", "web", None)
     rows: list[StatusRow] = []
     for row in all_rows:
         if (row.kind, row.name, row.part) in examined_rows:
@@ -483,15 +479,6 @@ def _rows_made(report: BuildReport) -> set[RowKey]:
 def _had_nothing_to_do(report: BuildReport, rows: Sequence[StatusRow], is_selected: bool) -> bool:
     """Return whether a build left everything as it was, so that tables would show nothing new.
 
-    The cases are:
-
-    - Something was made, has failed or was skipped: no, the tables show it.
-    - `nanoset build` without a selection made nothing: yes, if every output is done. Otherwise the
-      tables show which one is not.
-    - `nanoset build --select pretrain` made nothing: yes, even if other outputs are missing or
-      stale, since the user chose not to build them. But if a check has found errors in any output,
-      the user may not know of it: the tables show it.
-
     Args:
         report: What the build did.
         rows: The rows of `nanoset status` that the build examined, each with the state of an
@@ -504,7 +491,9 @@ def _had_nothing_to_do(report: BuildReport, rows: Sequence[StatusRow], is_select
         return False
     states = {row.state for row in rows}  # such as {"up to date", "stale"}
     if is_selected:
-        return "failing" not in states  # failing: a check of the output has found errors
+        # The user chose not to build the other outputs, so it is no news that some are stale. But
+        # it may be that a check has found errors in one.
+        return "failing" not in states
     return states.issubset(DONE)  # DONE: "up to date", or "not read" for a folder without text
 
 

@@ -69,15 +69,9 @@ def record_existing_outputs(
     names: Names,
     active_runs: ActiveRuns,
 ) -> None:
-    """Let Dagster know of outputs that exist and are up to date, but are missing in its history.
+    """Let Dagster know of outputs that are up to date, but are missing in its history.
 
-    For example, the folder of outputs is shared by two machines, and each has a history of its own.
-    Each version of an output has a digest, a hash of what it is made from:
-
-        output           digest  in the history  state        what is done
-        dataset of web   81c2    81c2            up to date   nothing
-        dataset of code  3f9a    an older one    up to date   added, unless a run does that
-        dataset of books 77b0    none            out of date  nothing: a build has to make it
+    For example, two machines share the folder of outputs, and each has a history of its own.
 
     Args:
         graph: The outputs of the project.
@@ -89,25 +83,22 @@ def record_existing_outputs(
     """
     recorded_digests = _recorded_digests(step_by_node, instance, names)
     for node, step in step_by_node.items():
-        is_recorded = recorded_digests.get(node) == step.digest
-        if is_recorded or not step.is_up_to_date:
+        if not step.is_up_to_date:
+            continue  # a build has to make it
+        if recorded_digests.get(node) == step.digest:
+            continue  # the history has this version
+        # A new history may lack thousands of outputs, and `node in active_runs` takes a query. So
+        # only do that if there are runs.
+        if active_runs.runs and node in active_runs:
             continue
-        # `node in active_runs` is a query, so do that only if there are runs: a new history may
-        # lack thousands of outputs.
-        is_recorded_by_run = bool(active_runs.runs) and node in active_runs
-        if not is_recorded_by_run:
-            event = _materialization_of_existing(graph, step, names)
-            instance.report_runless_asset_event(event)
+        event = _materialization_of_existing(graph, step, names)
+        instance.report_runless_asset_event(event)
 
 
 def _recorded_digests(
     nodes: Iterable[Node], instance: dg.DagsterInstance, names: Names
 ) -> dict[Node, str]:
     """Return which version of each output is the latest one in Dagster's history.
-
-    An output is an asset in Dagster, or a partition of one, such as the partition `web` of the
-    asset of all datasets. All partitions of an asset are looked up together, which takes few
-    queries.
 
     Args:
         nodes: The outputs to look up.
@@ -117,6 +108,8 @@ def _recorded_digests(
     Returns:
         Output → digest of the version. Outputs that the history lacks are left out.
     """
+    # In Dagster, an output is an asset, or a partition of one. All partitions of an asset are
+    # looked up together, which takes few queries.
     nodes_by_asset: dict[tuple[str, ...], list[Node]] = defaultdict(list)
     for node in nodes:
         nodes_by_asset[asset_path(node)].append(node)
@@ -164,11 +157,9 @@ def _outputs_with_failed_check(
 
 
 def _materialization_of_existing(graph: Graph, step: Step, names: Names) -> dg.AssetMaterialization:
-    """Return the event that adds an existing output to Dagster's history.
+    """Return the event that adds an output to Dagster's history which another machine has made.
 
-    In Dagster, an event of this type (a materialisation) says that an asset was made, and shows
-    some values with it. Usually a run records it. This one is for an output that another machine
-    has made.
+    Usually a run of Dagster records such an event (a materialisation) when it has made an output.
 
     Args:
         graph: The outputs of the project, with their manifests (lists of their files).
@@ -177,7 +168,7 @@ def _materialization_of_existing(graph: Graph, step: Step, names: Names) -> dg.A
     """
     return dg.AssetMaterialization(
         names.asset(asset_path(step.node)),
-        metadata=_metadata_of_existing(graph, step.node),
+        metadata=_metadata_of_existing(graph, step.node),  # what Dagster's web page shows
         partition=partition_of(step.node),
         tags={DATA_VERSION_TAG: step.digest},
     )

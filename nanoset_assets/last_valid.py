@@ -138,18 +138,16 @@ def check_file(path: str | os.PathLike[str]) -> None:
 
 
 def _last_valid_text(file: Path) -> str | None:
-    """Return the text of a settings file before an edit made a mistake, if it may be used.
-
-    Commands such as `dg check defs` exist to report mistakes. If they used the older text, they
-    would report none.
+    """Return the text that a settings file had before an edit made a mistake, if it may be used.
 
     Args:
         file: Absolute path of the settings file.
 
     Returns:
-        The text; None if it is unknown, or if such a command is running.
+        The text, from a copy that was stored when the file was loaded. None if there is none, or if
+        a command such as `dg check defs` is running: this should report the mistake.
     """
-    command_looks_for_mistakes = _VALIDATION in os.environ
+    command_looks_for_mistakes = _VALIDATION in os.environ  # such a command sets this variable
     if command_looks_for_mistakes:
         return None
     return _text_of_copy(file)

@@ -481,16 +481,15 @@ def _reader_row(instance: dg.DagsterInstance, reader: Reader) -> dict[str, Any]:
     """Say which version of an output another team's asset has read, as a row of a table.
 
     For example, `{"asset": "eval/train", "has_read": "pretrain/handoff", "version": "5f0c",
-    "which_is": "the latest", "run": "1a2b3c4d"}`. If the asset has never been built, the version is
-    "none yet".
+    "which_is": "the latest", "run": "1a2b3c4d"}`.
 
     Args:
-        instance: Dagster's instance. When an asset is built, it records the version of each input.
-        reader: The asset, and which of this project's assets it reads.
+        instance: Dagster's instance, with the history.
+        reader: The other team's asset, and which of this project's assets it reads.
     """
     source = reader.source.to_user_string()
-    event = instance.get_latest_materialization_event(reader.key)
-    # A materialisation has a tag with the data version of each input that existed.
+    # When Dagster builds an asset, it records the version of each input in a tag.
+    event = instance.get_latest_materialization_event(reader.key)  # None if it was never built
     version_read = _tags_of(event).get(f"{INPUT_DATA_VERSION_TAG}/{source}")
     which_is = ""
     if version_read is not None:

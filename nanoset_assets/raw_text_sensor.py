@@ -349,16 +349,14 @@ class _Tick:
         return up_to_date
 
     def _record_in_history(self, inventories: Mapping[str, Recipe]) -> None:
-        """Let Dagster know of outputs that another machine has built.
-
-        Dagster shows an output as built if its own database, the history, has a record of that. If
-        another machine has built it, or the database was deleted, the output exists without a
-        record. To find out quickly, only one output of each corpus is looked up, the inventory,
-        which is made before all others.
+        """Let Dagster know of outputs that another machine has built, so that it shows them.
 
         Args:
-            inventories: Corpus that is up to date → what its inventory was made from.
+            inventories: Corpus (a folder of raw text) that is up to date → the list of the files
+                that its last build has read, with a digest.
         """
+        # This list is the first output of a build. If Dagster's history has it for each corpus,
+        # assume that it has the others, too.
         recorded = latest_data_versions(self.instance, self.inventory_asset, set(inventories))
         if all(recorded.get(name) == recipe.digest for name, recipe in inventories.items()):
             return

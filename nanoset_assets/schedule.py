@@ -36,7 +36,6 @@ from nanoset_core.stages.inventory.make import (
 )
 from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.stages.registry import stages, sweep
-from nanoset_core.text.pieces import Inventory
 from nanoset_core.text.survey import RawText
 from nanoset_core.untrusted import Multiline, visible
 
@@ -261,21 +260,6 @@ class _FileSurvey:
     being_written: list[str] = field(default_factory=list)
     """Corpora with files that something is writing to."""
 
-    def add(self, corpus: str, inventory: Inventory) -> None:
-        """Record what is known of a corpus's files before they are read.
-
-        Some files may still be written by another program. They are left out of the list that a
-        build would make now, and the corpus is noted as one to be built again.
-
-        Args:
-            corpus: Name of the corpus (a collection of documents).
-            inventory: The list of the other files, which may be empty.
-        """
-        if inventory.awaited:
-            self.being_written.append(corpus)
-        if inventory.pieces:
-            self.recipes[corpus] = inventory_recipe(inventory)
-
 
 def _survey(project: Project, text: RawText) -> _FileSurvey:
     """List the files of each corpus that a build would read now, without reading any of them.
@@ -298,6 +282,9 @@ def _survey(project: Project, text: RawText) -> _FileSurvey:
         file_list = remembered_inventory(project, contents, quiet_seconds)
         if file_list is None:  # a file was never read, so its digest is unknown
             survey.with_new_files.append(corpus)
-        else:
-            survey.add(corpus, file_list)
+            continue
+        if file_list.awaited:  # files were left out: the corpus has to be built once more
+            survey.being_written.append(corpus)
+        if file_list.pieces:
+            survey.recipes[corpus] = inventory_recipe(file_list)
     return survey

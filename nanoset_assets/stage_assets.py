@@ -393,15 +393,15 @@ def _landing_dependencies(project_defs: ProjectDefs) -> list[dg.AssetDep]:
     """Return dependencies on the user's assets that write raw text, for the list of its files.
 
     For example, the asset `crawl` downloads the text of the corpus `web`. So Dagster draws an arrow
-    from `crawl` to the asset that lists the files of all corpora. It cannot be told that `crawl`
-    only writes `web`: every corpus is shown to depend on every such asset.
+    from `crawl` to the asset that lists the files of all corpora.
 
     Args:
         project_defs: Its `upstream` says which assets write which corpus, such as `{"web":
             (AssetKey("crawl"),)}`.
     """
-    assets = dict.fromkeys(chain.from_iterable(project_defs.upstream.values()))  # each once
-    return [dg.AssetDep(asset, partition_mapping=dg.AllPartitionMapping()) for asset in assets]
+    writers = dict.fromkeys(chain.from_iterable(project_defs.upstream.values()))  # each once
+    # Dagster cannot express that `crawl` writes only `web`. So each corpus depends on all of it.
+    return [dg.AssetDep(asset, partition_mapping=dg.AllPartitionMapping()) for asset in writers]
 
 
 def _live_location(stage: Stage, config: ProjectConfig, subject: str) -> str:

@@ -28,16 +28,14 @@ MAX_COLUMNS = 20
 
 
 def columns_page(run: AssetRun) -> dict[str, Any]:
-    """Make the columns of a corpus's documents, and return what Dagster's UI shows of them.
+    """Collect values that documents have in addition to their text; return what the UI shows.
 
-    A corpus is a collection of documents. A document may have values in addition to its text, such
-    as a score or a language; all values of one kind are a column. They are collected once, so that
-    later steps can select documents by them, such as those with a score of 3 or more.
+    For example, each document of a corpus (a text collection) has a score and a language. These are
+    two columns of a table.
 
     Args:
-        run: Executes one Dagster asset, `document_columns` or `document_attributes`, for one
-            corpus. `run.make()` writes the output, and returns its manifest: the record of its
-            files and counts.
+        run: Executes a Dagster asset for one corpus. `run.make()` writes the table, and returns its
+            manifest: the record of its files and counts.
 
     Returns:
         What the page of the asset shows: heading → value. See `columns_metadata`.

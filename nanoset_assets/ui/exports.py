@@ -21,13 +21,10 @@ from nanoset_core.stages.exports.formats import FORMATS
 def export_page(run: AssetRun) -> dict[str, Any]:
     """Write a dataset in the format of another program, and return what Dagster's UI shows of it.
 
-    Such an export is for users whose trainer does not read the project's own files: for example a
-    `.ds` file for datatrove, or a `.npy` file for OLMo-core.
-
     Args:
-        run: Executes the Dagster asset `export` for one export that the settings define.
-            `run.make()` writes the files, and returns their manifest: the record of the files and
-            counts.
+        run: Executes the Dagster asset `export` for one export, such as a `.ds` file for the
+            program datatrove. `run.make()` writes the files, and returns their manifest: the record
+            of the files and of what was counted.
 
     Returns:
         What the page of the asset shows: heading → value. See `export_metadata`.
@@ -35,7 +32,8 @@ def export_page(run: AssetRun) -> dict[str, Any]:
     Raises:
         NanosetError: The export could not be made.
     """
-    return export_metadata(run.make())
+    manifest = run.make()
+    return export_metadata(manifest)
 
 
 def export_metadata(manifest: Manifest) -> dict[str, Any]:

@@ -24,13 +24,11 @@ from nanoset_core.stages.held_out.show import total_train_copies
 def held_out_page(run: AssetRun) -> dict[str, Any]:
     """Look for validation and test documents in the training data, and return what the UI shows.
 
-    Validation and test documents measure what a model has learned. If it was trained on them, the
-    measurement is worthless. So this comparison is made before the training.
+    If a model is trained on these documents, its validation and test are worthless.
 
     Args:
-        run: Executes the Dagster asset `held_out` for one nanoset, which is a mixture of data with
-            the splits train, valid and test. `run.make()` compares them, and returns the record of
-            the result.
+        run: Executes the Dagster asset `held_out` for one mixture of training data. `run.make()`
+            compares its splits train, valid and test, and returns the record of the result.
 
     Returns:
         What the page of the asset shows: heading → value. See `held_out_metadata`.
@@ -38,7 +36,8 @@ def held_out_page(run: AssetRun) -> dict[str, Any]:
     Raises:
         NanosetError: The splits could not be compared.
     """
-    return held_out_metadata(run.project, run.make())
+    manifest = run.make()
+    return held_out_metadata(run.project, manifest)
 
 
 def held_out_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:

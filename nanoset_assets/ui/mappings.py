@@ -275,31 +275,23 @@ def _corpus_metadata(facts: Mapping[str, Any]) -> dict[str, Any]:
 def _sample_metadata(project: Project, manifest: Manifest, name: str, split: str) -> dict[str, Any]:
     """Return the first samples of a split as text, and a command that shows any other sample.
 
-    A split may mix several datasets. Dagster then makes its index files in two steps, each with a
-    page of its own: first those of each dataset (`index_mappings`), then the order in which they
-    are mixed (`blend`). Before the second step, nobody can say what the first sample is. So the
-    samples are shown as follows:
-
-        the split has        on the page of index_mappings    on the page of blend
-        one dataset          samples                          (there is no blend)
-        several datasets     nothing                          samples
-        no samples           nothing                          nothing
-
     Args:
         project: Gives access to the samples.
-        manifest: The record of the index files that were made in one of these steps.
+        manifest: The record of index files of the split.
         name: Name of the mixture, such as "pretrain".
         split: train, valid or test.
 
     Returns:
-        `first_samples`, and as `explain` the command `nanoset explain pretrain train 0`; or
-        nothing.
+        `first_samples`, and as `explain` the command `nanoset explain pretrain train 0`. Empty if
+        the samples are not known yet, or if there are none.
     """
-    has_blend = manifest.facts["blended"]  # True if the split mixes several datasets
-    is_page_of_blend = manifest.name.endswith(f"/{BLEND}")
-    can_be_read = is_page_of_blend or not has_blend
+    # The index files of each dataset are made first. If there are several, a second step makes
+    # those of the blend, the order in which they are mixed. Only then are the samples known.
+    mixes_several_datasets = manifest.facts["blended"]
+    is_of_blend = manifest.name.endswith(f"/{BLEND}")
+    are_samples_known = is_of_blend or not mixes_several_datasets
     has_samples = bool(manifest.facts["samples"])
-    if not can_be_read or not has_samples:
+    if not are_samples_known or not has_samples:
         return {}
 
     command = f"nanoset explain {name} {split} 0"

@@ -28,19 +28,16 @@ def pbin_page(run: AssetRun) -> dict[str, Any]:
     """Write a `.pbin`, the file that the trainer Modalities reads, and return what to show of it.
 
     Args:
-        run: Executes the Dagster asset `packed_dataset` or `packed` for one dataset. `run.make()`
-            writes the file, and returns its manifest: the record of the file and of what was
-            counted. If the same file exists already, nothing is written.
+        run: Executes a Dagster asset for one dataset. `run.make()` writes the file, if it does not
+            exist yet, and returns its manifest: the record of the file and of what was counted.
 
     Returns:
-        What Dagster's UI shows on the page of the asset: heading → value. See `pbin_metadata`. If
-        the run has written the file, this includes how many tokens it wrote per second.
+        What Dagster's UI shows on the page of the asset: heading → value. See `pbin_metadata`.
 
     Raises:
         NanosetError: The file could not be made.
     """
-    # Look up which versions of the file exist before the run. Each is in a folder whose name is
-    # its digest, a checksum of what the version is made from.
+    # Each version of the file has a folder. Its name is a digest of what the version is made from.
     project = run.project
     layout = run.stage.layout
     folder = project.outputs.folder / layout.folder / layout.name_of(run.key)
@@ -48,8 +45,8 @@ def pbin_page(run: AssetRun) -> dict[str, Any]:
 
     manifest = run.make()
     metadata = pbin_metadata(manifest)
-    # If this version existed before, nothing was written, so there is no speed to report.
-    if manifest.digest not in digests_before:
+    was_written = manifest.digest not in digests_before
+    if was_written:
         metadata["tokens_per_second"] = per_second(manifest.facts["tokens"], run.seconds)
     return metadata
 

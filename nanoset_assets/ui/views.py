@@ -32,11 +32,9 @@ from nanoset_core.untrusted import markdown_text
 
 
 def view_page(run: AssetRun) -> dict[str, Any]:
-    """Select documents of a corpus by rules, and return what Dagster's UI shows of the selection.
+    """Make a view, which is a selection of a corpus's documents; return what the UI shows of it.
 
-    Such a selection is called a view: for example, all documents of `web` in English with a score
-    of 3 or more. Trainers read it like any dataset, but it takes little space, because it is only
-    an index of the corpus's tokens.
+    For example, the view has all documents of the text collection `web` with a score of 3 or more.
 
     Args:
         run: Executes the Dagster asset `views` for one view that the settings define. `run.make()`
@@ -49,7 +47,8 @@ def view_page(run: AssetRun) -> dict[str, Any]:
     Raises:
         NanosetError: The view could not be made.
     """
-    return view_metadata(run.project, run.make())
+    manifest = run.make()
+    return view_metadata(run.project, manifest)
 
 
 def view_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:

@@ -229,10 +229,10 @@ def _warn_of_empty_splits(plans: Iterable[_SplitOfNanoset]) -> None:
 def _planned_packs(
     project: Project, names: Sequence[str], reader: LengthReader
 ) -> dict[str, Manifest]:
-    """Plan the packed datasets that some nanosets read, if they are not built yet.
+    """Plan the packed datasets that some nanosets read, without building them.
 
-    In a packed dataset, each sequence is filled with several documents. To print a plan of a
-    nanoset (a weighted blend of datasets), it is enough to know how many sequences there will be.
+    In a packed dataset, each sequence is filled with several documents. To plan how many samples a
+    nanoset (a data mixture) takes of it, the number of these sequences is enough.
 
     Args:
         project: The project, whose nanoset.yaml describes the packed datasets.
@@ -244,12 +244,11 @@ def _planned_packs(
     """
     from nanoset_core.stages.packs.stage import planned_packs
 
-    # The datasets that the nanosets read, or have read in earlier phases of a run.
     datasets: set[str] = set()
     for name in names:
         spec = project.nanoset(name)
-        datasets.update(spec.corpora)
-        datasets.update(spec.earlier_corpora)
+        datasets.update(spec.corpora)  # the datasets of the mixture
+        datasets.update(spec.earlier_corpora)  # those that the training run has read before
 
     packs: dict[str, Manifest] = {}
     for pack in project.config.packs:
@@ -281,10 +280,7 @@ def _member_values(plan: PlannedSplit, packs: Mapping[str, Manifest]) -> list[di
 
 
 def _warn_of_settings(project: Project, names: Sequence[str]) -> None:
-    """Warn of settings of training blends (nanosets) that are allowed but rarely intended.
-
-    `nanoset status` prints the same warnings. One that the user has seen there is not printed
-    again.
+    """Warn of settings of data mixtures (nanosets) that are allowed but rarely intended.
 
     Args:
         project: The project, which remembers the warnings that the user has seen.
@@ -297,9 +293,9 @@ def _warn_of_settings(project: Project, names: Sequence[str]) -> None:
     # again, which only works if both commands print exactly the same text.
     lines: list[str] = []
     for name in names:
-        node = Node(TRAINER_FILES, Key(name))
-        label = node.row.label  # what `nanoset status` calls the nanoset
-        for text in TRAINER_FILES.settings_warnings(project.config, node.key):
+        output = Node(TRAINER_FILES, Key(name))
+        label = output.row.label  # such as "nanoset pretrain"
+        for text in TRAINER_FILES.settings_warnings(project.config, output.key):
             lines.append(f"warning: {label}: {text}")
     print_warnings(project, lines, err=True)
 

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 def sample_lines(sample: SampleOrigin) -> Iterator[str]:
     """Describe a training sample in lines: which documents its tokens were taken from.
 
-    A sample is a row of tokens that a trainer reads at once. It may contain pieces of several
-    documents and, at its end, padding. For example:
+    For example, sample 1,024 of the mixture `pretrain` is sample 7 of one of its datasets, `web`:
 
         pretrain train sample 1,024, which is sample 7 of web: 512 tokens from 2 documents
 
@@ -41,7 +40,7 @@ def sample_lines(sample: SampleOrigin) -> Iterator[str]:
     if sample.pad_tokens:
         tokens += f", {sample.pad_tokens:,} of padding"
     documents = format_count(len(sample.pieces), "document")
-    yield (
+    yield (  # one line
         f"{sample.name} {sample.split} sample {sample.sample:,}, "
         f"which is sample {sample.corpus_sample:,} of {sample.corpus}: "
         f"{tokens} from {documents}"

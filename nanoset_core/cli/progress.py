@@ -164,32 +164,30 @@ class Bars(Display):
     def _frame_lines(self, width: int) -> list[str]:
         """Return the lines that the terminal shows now.
 
-        For example, a build is at its step 3 of 25, which tokenizes the corpus (collection of
-        texts) web:
+        For example, a build is at its step 3 of 25, which tokenizes the text collection web:
 
             [3/25] tokenizing web  ━━━━━╌╌╌╌╌  50% 0:01:23 ETA 0:01:20
               1,200 documents, 61,000 tokens
-
-        Between two pieces of work of the same step, there is one line, with the name of the step.
 
         Args:
             width: Columns of the terminal. Every line is narrower, since some terminals wrap after
                 the last column.
         """
         state = self.progress.state()
-        if state.works:
+        if state.works:  # the pieces of work that are being done
             lines: list[str] = []
             for work in state.works:
                 lines += self._work_lines(work, state.step.count, width)
             return lines
 
+        # Between two pieces of work, there is one line with the name of the step, and no bar.
         step_name = state.step.about
         if not step_name:
             return []
         step_line = bar_line(
             width,
             label=visible(step_name),
-            share=None,  # so the line has no bar
+            share=None,
             elapsed=time.monotonic() - state.step.since,
             remaining=None,
             is_unicode=self._is_unicode,

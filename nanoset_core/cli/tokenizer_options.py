@@ -355,20 +355,15 @@ def _file_with_settings(
 ) -> TokenizerFile:
     """Return a tokenizer's file together with all that the user says about the tokenizer.
 
-    For example, `--tokenizer gpt2 --merge-file m.txt` becomes
-
-        TokenizerFile(Path("gpt2/vocab.json"), merges=Path("m.txt"))
-
-    Files that the options name are downloaded if they are in a bucket.
-
     Args:
         path: The tokenizer's file, on this machine.
-        flags: The values of all options about tokenizers.
+        flags: The values of all options about tokenizers. A file that they name is downloaded if it
+            is in a bucket.
         vocab_size: How many tokens the tokenizer has, if the user says so.
     """
     from nanoset_core.tokenizers.files import TokenizerFile
 
-    # No --tokenizer-special-tokens at all means: use those that this kind of file usually has.
+    # Without this option, a file has the special tokens that are usual for its kind.
     special_tokens = None
     if flags.special_tokens_of_tokenizer:
         special_tokens = flags.special_tokens_of_tokenizer  # such as ("<s>", "</s>")

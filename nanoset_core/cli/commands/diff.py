@@ -155,18 +155,19 @@ class _VersionCounts:
     def of_dataset(version: DatasetVersion) -> _VersionCounts:
         """Return the counts of a version of a dataset, which is made from files of text.
 
-        For example: {"documents": 1000, "tokens": 50000, "rejected": 3, "files": 4}. Lines that are
-        no valid documents are rejected.
+        For example: {"documents": 1000, "tokens": 50000, "rejected": 3, "files": 4}.
 
         Args:
             version: The version, with a record of its counts and the files that it was made from.
         """
         manifest = version.dataset
         facts = manifest.facts
+        # Lines that are no valid documents, and files that could not be read to their end.
+        n_rejected = facts["rejected"] + facts["faults"]
         counts = {
             "documents": facts["documents"],
             "tokens": facts["tokens"],
-            "rejected": facts["rejected"] + facts["faults"],
+            "rejected": n_rejected,
             "files": len(version.files),
         }
         return _VersionCounts(manifest.digest, manifest.written_ns / 1e9, counts)

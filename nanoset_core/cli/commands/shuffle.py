@@ -343,16 +343,17 @@ def _print_sources(preview: Preview) -> None:
 
 
 def _plan_lines(preview: Preview, inputs: ShuffleInputs) -> dict[str, str]:
-    """Describe what a shuffle would write, and the memory and disk that it needs, in named lines.
+    """Return what a shuffle would write, and the memory and disk that it needs, as named lines.
 
     For example: {"contexts": "about 98,304 of 2,049 tokens", "tars": "about 12 of 8,192 contexts",
     "memory": "1.1 GB", …}. A context is a training sample.
 
     Args:
         preview: The plan of the shuffle. Text is not tokenized for it, so its counts are estimates.
-        inputs: What would be shuffled. A file of sampling frequencies may leave some of it out.
+        inputs: The files that would be shuffled.
     """
     lines = {**_count_lines(preview), **_need_lines(preview)}
+    # The user may give a file that says how often the text of each source is sampled.
     if inputs.left_out:
         lines["inputs left out"] = (
             f"{inputs.left_out:,} (in no source of the sampling file, or in one of frequency 0)"

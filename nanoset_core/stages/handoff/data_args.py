@@ -157,10 +157,6 @@ def _dataset_location(prefix: str, where: object) -> Location:
 def _check_named_once(words: Sequence[str], prefixes: Sequence[str], where: object) -> None:
     """Check that data arguments, such as "0.7 data/web 0.3 data/code", name each dataset once.
 
-        0.7 data/web 0.3 data/web     a dataset is named twice
-        0.5 data/web 0.5              0.5 is named twice: a path is missing
-        data/web ./data/web           two names of one dataset
-
     Args:
         words: All words, for messages.
         prefixes: The words that are paths of datasets.
@@ -170,8 +166,9 @@ def _check_named_once(words: Sequence[str], prefixes: Sequence[str], where: obje
         ConfigError: A dataset is named twice.
     """
     repeated = sorted({prefix for prefix in prefixes if prefixes.count(prefix) > 1})
-    # A number that occurs twice was meant as a weight, so one word of a pair is missing.
-    if any(_parse_number(prefix) is not None for prefix in repeated):
+    # In "0.5 data/web 0.5", a path is missing. As the number of words is odd, all count as paths.
+    repeated_numbers = [prefix for prefix in repeated if _parse_number(prefix) is not None]
+    if repeated_numbers:
         raise ConfigError(
             "weights and prefixes do not come in pairs",
             where=where,
@@ -188,7 +185,7 @@ def _check_named_once(words: Sequence[str], prefixes: Sequence[str], where: obje
             remedy="name it once, with the sum of its weights",
         )
 
-    # A dataset may also be named by two different paths, so their locations are compared.
+    # Two paths may lead to the same dataset, such as data/web and ./data/web.
     datasets = [_dataset_location(prefix, where) for prefix in prefixes]
     check_different_datasets(datasets, where, "name it once, with the sum of its weights")
 

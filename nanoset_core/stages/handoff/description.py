@@ -169,23 +169,19 @@ class Handoff:
     def sample_count_mismatch(self) -> dict[SplitName, int]:
         """The splits that were built for another number of samples than the trainer will request.
 
-        The trainer would not find the index files of these splits, and build its own. For example:
-
-            split    built for    requested
-            train    64,000       64,000
-            valid    800          1,600        →    {"valid": 1600}
-            test     one epoch    320          (left out: it has the samples that there are)
+        The trainer would not find the index files of these splits, and build its own.
 
         Returns:
-            Split → the number of samples that the trainer will request.
+            Split → the number of samples that the trainer will request, such as {"valid": 1600}.
         """
         mismatch: dict[SplitName, int] = {}
         for split, n_requested in self._requested_samples().items():
-            n_built_for = self.config.samples(split)
-            # A split that was built for one epoch has the samples that there are.
-            is_one_epoch = n_built_for is None
             is_empty = not self.samples[split]
-            if not is_empty and not is_one_epoch and n_built_for != n_requested:
+            n_built_for = self.config.samples(split)
+            was_built_for_one_epoch = n_built_for is None  # it has all samples that there are
+            if is_empty or was_built_for_one_epoch:
+                continue
+            if n_built_for != n_requested:
                 mismatch[split] = n_requested
         return mismatch
 

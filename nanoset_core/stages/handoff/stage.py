@@ -376,24 +376,22 @@ def _check_cache(nanoset: NanosetContext) -> None:
 def _written_sizes(nanoset: NanosetContext) -> dict[str, int]:
     """Return the size of each index file, as it was recorded when the file was written.
 
-    For example, {"1a2b-shuffle_index.npy": 800128, …}. Each split has index files for its datasets,
-    and others for the blend that mixes them.
-
     Args:
-        nanoset: The nanoset, whose index files were built before.
+        nanoset: The data mixture, whose index files were built before.
 
     Returns:
-        Path below the trainer's cache → size in bytes.
+        Path below the trainer's cache → size in bytes: {"1a2b-shuffle_index.npy": 800128, …}.
     """
     sizes: dict[str, int] = {}
     for split in SPLITS:
+        # The index files of single datasets, and those of the order in which they are mixed. The
+        # latter do not exist if there is only one dataset.
         for output in (MAPPINGS, BLEND):
             name = f"{nanoset.name}/{split}/{output}"
             manifest = nanoset.project.outputs.current(STAGE, name)
-            if manifest is None:  # a nanoset of a single dataset has no blend
-                continue
-            for file_name, note in cache_files(manifest).items():
-                sizes[file_name] = note["bytes"]
+            if manifest is not None:
+                for file_name, record in cache_files(manifest).items():
+                    sizes[file_name] = record["bytes"]
     return sizes
 
 

@@ -13,12 +13,10 @@ _REMEDY = f"{BUILD}; add your own options to the command after these arguments, 
 
 
 def verify_handoff(project: Project, name: str) -> Report:
-    """Check the files that start a trainer, its handoff, and that they fit the present data.
+    """Check that the files which start a trainer are unchanged, and fit the present data.
 
-        …/pretrain/handoff/0a1b/arguments.txt      must have the bytes that were written
-        its recipe                                 must name the present versions of the data
-
-    All bytes are checked, since the files are small.
+    These files are called the handoff of the data. For example, arguments.txt must have the bytes
+    that were written, and must have been made from the present versions of the index files.
 
     Args:
         project: The project.
@@ -34,5 +32,5 @@ def verify_handoff(project: Project, name: str) -> Report:
         manifest = current_manifest(project, TRAINER_FILES, key)
         check_freshness(report, project, TRAINER_FILES, key, manifest)
         for file in manifest.files:
-            check_file(report, manifest, file, deep=True, remedy=_REMEDY)
+            check_file(report, manifest, file, deep=True, remedy=_REMEDY)  # deep: all bytes
     return report
