@@ -230,9 +230,8 @@ def _end_token(outputs: OutputRoot, plan: SplitPlan) -> int | None:
 def _end_token_of(outputs: OutputRoot, folder: Path) -> int | None:
     """Return the token that ends every document of a dataset, such as 50256, or None.
 
-    When a corpus is tokenized, the token may be appended to each document. The record of the corpus
-    says which. Other datasets are made from a corpus: a *view* is a selection of its documents, and
-    *packs* are its documents, joined to sequences of one length. For these, go back to the corpus.
+    When a corpus (a collection of texts) is tokenized, the token may be appended to each document.
+    The record of the tokenized corpus says which.
 
     Args:
         outputs: The project's outputs.
@@ -241,16 +240,16 @@ def _end_token_of(outputs: OutputRoot, folder: Path) -> int | None:
     Returns:
         None if documents have no end token, or if a record was deleted.
     """
-    # A view or packs have the end token of the dataset that they were made from.
+    # A dataset may be made from another one, for example by selecting documents. Go back to the
+    # corpus.
     manifest = outputs.manifest_at(folder)
     while manifest is not None and _is_derived(manifest):
         manifest = _parent_dataset(outputs, manifest)
     if manifest is None:
         return None
 
-    # The tokens that were appended to each document.
-    tokens_after = manifest.recipe["options"]["framing"]["after"]
-    return tokens_after[-1] if tokens_after else None
+    appended_tokens = manifest.recipe["options"]["framing"]["after"]  # such as [50256], or []
+    return appended_tokens[-1] if appended_tokens else None
 
 
 def _is_derived(manifest: Manifest) -> bool:

@@ -72,9 +72,10 @@ class StoredSplit(Record):
         Raises:
             ValueError: A path leads out of the folder of all outputs, or the plan is not complete.
         """
-        for prefix in _all_prefixes(self.plan, self.config):
-            if not is_inside(prefix):
-                raise ValueError(f"the prefix {prefix!r} is not below the output root")
+        dataset_paths = _all_prefixes(self.plan, self.config)
+        for path in dataset_paths:
+            if not is_inside(path):
+                raise ValueError(f"the prefix {path!r} is not below the output root")
         if self.plan is not None:
             _check_plan(self.plan)
 
@@ -209,14 +210,13 @@ def _with_prefixes_of_plan(
 def _with_prefixes_of_config(config: NanosetConfig, convert: Callable[[str], str]) -> NanosetConfig:
     """Return the settings of a nanoset with the path of each dataset converted.
 
-    For example, from "datasets/web/1a2b/web", as it is stored, to a path on this machine. Paths of
-    datasets occur in four settings.
+    For example, from "datasets/web/1a2b/web", as it is stored, to a path on this machine.
 
     Args:
-        config: The settings.
+        config: The settings. Four of them have paths of datasets.
         convert: Returns the new path.
     """
-    blends = config.blend_per_split
+    blends = config.blend_per_split  # the datasets of train, valid and test, if they differ
     if blends is not None:
         blends = [_with_prefixes_of_blend(blend, convert) for blend in blends]
     return replace(

@@ -279,26 +279,31 @@ class SampleForm:
 
 
 def _is_of_later_document(is_end: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return, for each query and key of a sample, whether the query is of a later document.
+    """Return, for each pair of tokens of a sample, whether the first is of a later document.
 
-    For example, the tokens A eod B are of the documents 0 0 1. Only the query B is of a later
-    document than the keys A and eod.
+    For example, the tokens A eod B are of the documents 0 0 1. Only B is of a later document than
+    A and eod:
+
+                A    eod    B
+        A       0    0      0
+        eod     0    0      0
+        B       1    1      0
 
     Args:
         is_end: True at each end-of-document token, shape (…, sequence_length).
 
     Returns:
-        Shape (…, 1, sequence_length, sequence_length): heads, queries, keys. A query is the token
-        that attends to a key.
+        Shape (…, 1, sequence_length, sequence_length), as in the table. The axis of length 1 is for
+        attention heads.
     """
     # Number the documents of each sample, by counting the ends before each token.
-    document_numbers = np.zeros(is_end.shape, np.int64)  # (…, sequence_length)
-    np.cumsum(is_end[..., :-1], axis=-1, out=document_numbers[..., 1:])
+    documents = np.zeros(is_end.shape, np.int64)  # (…, sequence_length) 0 0 1
+    np.cumsum(is_end[..., :-1], axis=-1, out=documents[..., 1:])
 
     # Compare all pairs by broadcasting.
-    document_of_query = document_numbers[..., np.newaxis, :, np.newaxis]  # (…, 1, length, 1)
-    document_of_key = document_numbers[..., np.newaxis, np.newaxis, :]  # (…, 1, 1, length)
-    is_later: NDArray[np.bool_] = document_of_query > document_of_key
+    as_rows = documents[..., np.newaxis, :, np.newaxis]  # (…, 1, sequence_length, 1)
+    as_columns = documents[..., np.newaxis, np.newaxis, :]  # (…, 1, 1, sequence_length)
+    is_later: NDArray[np.bool_] = as_rows > as_columns
     return is_later
 
 

@@ -257,6 +257,9 @@ def pick_in_blocks(
 ) -> PickedSamples:
     """Decide for many training samples from which dataset each is taken, in blocks side by side.
 
+    Each block starts from a guess of how many samples of each dataset are taken before it. So all
+    blocks can be computed at the same time. Those with a wrong guess are computed again.
+
     Args:
         weights: Weight of each dataset, shape (n_datasets,).
         counts: How many samples of each dataset were taken before, shape (n_datasets,).
@@ -333,8 +336,9 @@ class _SpeculatedBlocks:
     def repair_all(self) -> int:
         """Compute blocks again until none starts from a wrong guess, or until it takes too long.
 
-        If a block that is computed again ends with other counts than before, the next block is
-        wrong after that. So several rounds may be needed.
+        A block is a range of samples. It starts from a guess of how many samples of each dataset
+        were taken before it. If it is computed again and ends with other numbers than before, the
+        guess of the next block is wrong, too. So several rounds may be needed.
 
         Returns:
             How many blocks are right, up to the first wrong one.
@@ -407,11 +411,14 @@ class _SpeculatedBlocks:
             if len(blocks) == 0:
                 break
 
-        # Blocks that were never done end with other counts than the first time.
+        # Blocks that are different up to their end.
         self.end_counts[blocks] = new_counts
 
     def _pick_again(self, samples: slice, blocks: IntArray, counts: FloatArray) -> FloatArray:
         """Compute some samples of some blocks again, and return the counts after them.
+
+        A block is a range of samples. The blocks are computed side by side. The results replace the
+        earlier ones in `picks`, which has a column for each block.
 
         Args:
             samples: Which samples of each block, such as those from 32 to 96.
@@ -431,11 +438,13 @@ class _SpeculatedBlocks:
     def picks_in_order(self, n_blocks: int) -> Picks:
         """Return the dataset of each sample of the first blocks, in the order of the samples.
 
-        They are stored in another order: `picks` has a column for each block.
+        They are stored in another order: `picks` has a column for each block. For blocks of two
+        samples:
 
-            first samples         0          2          0
-            second samples        1          0          0
-            result for 2 blocks   0, 1,      2, 0
+            block                 0       1       2
+            first samples         0       2       0
+            second samples        1       0       0
+            result for 2 blocks   0, 1,   2, 0
 
         Args:
             n_blocks: How many blocks.

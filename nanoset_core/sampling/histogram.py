@@ -107,18 +107,15 @@ def _only_bin(spread: _Spread, sums: NDArray[np.int64]) -> Bin:
 def sum_by_bin(chunks: Iterable[WeighedValues], edges: Sequence[float]) -> NDArray[np.int64]:
     """Add up what belongs to the numbers of each bin of a histogram.
 
-    For example, documents have a length, and there are several documents of some lengths. The edges
-    10 and 20 make three bins:
+    For example, one document has 5 tokens, one has 7, and four have 20. The edges 10 and 20 make
+    three bins:
 
-        length                            5    7    20
-        documents of this length          1    1    4
-        bin                               0    0    2       (below 10, 10 to 20, and from 20 on)
-
-        documents of each bin             2    0    4       the result
+        bin          below 10    10 to 20    from 20 on
+        documents    2           0           4             the result
 
     Args:
-        chunks: At least one chunk of numbers (the first row), with the amounts that are added up
-            (the second row). There may be several amounts, such as documents and tokens.
+        chunks: At least one chunk of numbers (5, 7, 20), with the amounts that are added up (1, 1,
+            4). There may be several kinds of amounts, such as documents and tokens.
         edges: The numbers at which a bin ends and the next one starts, ascending.
 
     Returns:

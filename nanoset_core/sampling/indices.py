@@ -192,12 +192,16 @@ def build_blend_indices(plan: SplitPlan) -> BlendIndices:
             "the split is a plain dataset: there is no blend to build", where=f"split {plan.split}"
         )
     dataset_index, sample_index = _mix_datasets(plan, blend)
+    # The mixture may take more samples of a dataset than it has: start again from its first one, or
+    # raise an error.
     sample_index = _fit_into_datasets(plan, dataset_index, sample_index)
+
     blend_dtype = get_preset(plan.preset).blend_dtype
     indices = BlendIndices(dataset_index.astype(blend_dtype, copy=False), sample_index)
-    if blend.seed is not None:
-        return _shuffle_and_repeat(indices, blend.size, blend.seed)
-    return indices
+    if blend.seed is None:
+        return indices
+    # This trainer shuffles the mixture, which is one epoch, and repeats it.
+    return _shuffle_and_repeat(indices, blend.size, blend.seed)
 
 
 def _mix_datasets(plan: SplitPlan, blend: BlendPlan) -> tuple[NDArray[np.int16], NDArray[np.int64]]:
