@@ -133,8 +133,7 @@ def first_positions(pattern: Sequence[str]) -> frozenset[int]:
 
 
 def next_positions(positions: Iterable[int], name: str, pattern: Sequence[str]) -> frozenset[int]:
-    """Compare the next name of a path with a pattern, and return what the one after it has to
-    match.
+    """Compare a name of a path with a pattern, and return what the next name has to match.
 
     A pattern such as a/**/b has the parts 0: a, 1: ** (any number of folders), 2: b. Because of
     `**`, a name may have to match one of several parts. For the path a/x/b:

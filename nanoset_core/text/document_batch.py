@@ -148,8 +148,7 @@ class DocumentBatch:
 
 
 def _select_rows(arrays: list[Any], rows: Any) -> list[Any]:
-    """Return the chosen entries of each Arrow array: of ["a", "b", "c"] and the rows 0 and 2, ["a",
-    "c"].
+    """Return some entries of each Arrow array: the rows 0 and 2 of ["a", "b", "c"] are ["a", "c"].
 
     Args:
         arrays: The arrays, which have an entry for each document.

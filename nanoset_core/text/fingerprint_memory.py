@@ -103,8 +103,7 @@ class FingerprintMemory:
         self._unsaved_bytes = 0  # size of those that were hashed since the last `save`
 
     def recall(self, stat: FileStat) -> list[Piece] | None:
-        """Return the pieces of a file with their digests, if this version of the file was hashed
-        before.
+        """Return the pieces of a file with their digests, if this version was hashed before.
 
         Large files are hashed in pieces, which takes long. So the digests are remembered, for each
         path with the size and time of the file, on this machine and in the store of the outputs.

@@ -93,8 +93,7 @@ def import_parquet(
 
 
 def _check_target(target: Path) -> None:
-    """Check that the name of the file to write is that of a file of JSON lines, such as
-    web.jsonl.gz.
+    """Check that the file to write has a name for JSON lines, such as web.jsonl.gz.
 
     Args:
         target: The file.
@@ -280,10 +279,9 @@ def _json_lines(path: Path, columns: Sequence[str] | None) -> Iterator[_JsonLine
 
 
 def _check_columns(path: Path, schema: Any, columns: Sequence[str] | None) -> None:
-    """Check that a table has each of the columns that are written, and no two columns of the same
-    name.
+    """Check that a table has each of the columns that are written, and each only once.
 
-    Arrow allows that, but a JSON object has each key only once.
+    Arrow allows several columns of the same name, but a JSON object has each key only once.
 
     Args:
         path: The table.

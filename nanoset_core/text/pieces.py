@@ -68,8 +68,7 @@ def whole_file(file: FileStat) -> Piece:
 
 
 def checked_piece(piece: Piece) -> Piece:
-    """Check a piece (a part of a file of text) that was read from a JSON file, and return it
-    unchanged.
+    """Check a piece (a part of a file of text) that was read from a JSON file, and return it.
 
     Anybody may have written the JSON file. These pieces are refused:
 
@@ -204,8 +203,7 @@ def is_same_object(first: Piece, second: Piece) -> bool:
 
 
 def deal_parts(parts: Iterable[Piece], target_bytes: int) -> Iterator[SourceRange]:
-    """Group consecutive pieces of files, each group to be tokenized by one task, as the pieces
-    arrive.
+    """Group consecutive pieces of files while they arrive, each group for one task.
 
     With a target of 10 bytes:
 
@@ -248,8 +246,7 @@ def cut_ranges(inventory: Inventory, target_bytes: int) -> list[SourceRange]:
 
 
 def ends_range(piece: Piece, target_bytes: int) -> bool:
-    """Return whether a group of pieces (parts of files) ends after this one, whatever else is in
-    it.
+    """Return whether a group of pieces (parts of files) ends after this one.
 
     It is as if a die were thrown for each piece, which lets a group end with the probability size /
     target. For example, a piece of 5 bytes ends a group of about 20 bytes in one of four cases. The

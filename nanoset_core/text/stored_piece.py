@@ -68,8 +68,7 @@ class StoredPiece:
         self._hash: Any = Crc32() if piece.digest.startswith(CRC) else hashlib.sha256()
 
     def blocks(self) -> Iterator[bytes]:
-        """Yield the bytes of this piece, a range of a file, in blocks of up to 1 MiB, and hash
-        them.
+        """Yield the bytes of this piece of a file in blocks of up to 1 MiB, and hash them.
 
         If a caller stops early and calls this method again, it continues after the last block that
         was yielded.

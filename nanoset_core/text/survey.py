@@ -118,8 +118,7 @@ def is_quiescent(
 
 
 def is_settled(written_ns: int, now_ns: int, settle_seconds: float) -> bool:
-    """Return whether a file has not been written for some time, so that its upload is probably
-    complete.
+    """Return whether a file was not written for some time, so its upload is probably complete.
 
     Args:
         written_ns: When the file was last written, in nanoseconds since 1970.

@@ -234,8 +234,7 @@ class RowReader:
         return rejects
 
     def _all_rejected(self, n_rows: int, first_row: int, error: NotADocumentError) -> DocumentBatch:
-        """Reject all rows of a batch for the same reason: for example, the file has no column of
-        texts.
+        """Reject all rows of a batch for the same reason: the file has no column of texts.
 
         Args:
             n_rows: Rows of the batch.
@@ -346,8 +345,7 @@ def _locate_optional(schema: Any, key: str) -> tuple[str, ...]:
 
 
 def json_texts_as_values(column: Any) -> Any:
-    """Convert the texts of a CSV column to numbers, booleans and nulls, as far as they look like
-    these.
+    """Convert the texts of a CSV column that look like numbers, booleans or nulls to such.
 
     In a CSV file, everything is text. Texts that are numbers or booleans in JSON become such, and
     an empty text becomes null. All others stay texts, since they may mean something else: `01` may
@@ -407,8 +405,7 @@ def _problems_of_rows(columns: list[ColumnTexts]) -> dict[int, RowProblem]:
 
 
 def _count_zeroed(texts: list[str]) -> int:
-    """Return how many texts contain eight zero bytes in sequence, which is a sign of a damaged
-    file.
+    """Return how many texts contain eight zero bytes in sequence, a sign of a damaged file.
 
     Args:
         texts: The texts.

@@ -301,8 +301,7 @@ def limited(array: Any) -> tuple[Any, int]:
 
 
 def _without_nan(array: Any) -> Any:
-    """Replace numbers that JSON does not have by null: [0.5, NaN, infinity] becomes [0.5, null,
-    null].
+    """Replace numbers that JSON does not have by null: [0.5, NaN] becomes [0.5, null].
 
     Args:
         array: An Arrow array of any type; only one of 64-bit floats has such numbers.

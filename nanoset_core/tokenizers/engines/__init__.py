@@ -271,8 +271,7 @@ class _EngineFactory:
         return GatedEngine(engine, result, self.reference, self.make_numpy)
 
     def _prove_gigatoken(self, saved_result: CacheEntry) -> GatedEngine:
-        """Return the fast tokenizer gigatoken, if it gives the same tokens as Hugging Face's
-        library.
+        """Return the tokenizer gigatoken, if it gives the same tokens as Hugging Face's library.
 
         Some characters and tokens are known to go wrong. The *gate* lists them, and texts with
         these are left to a slower tokenizer. All other test texts must have the same tokens.

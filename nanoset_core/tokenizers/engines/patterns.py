@@ -162,8 +162,9 @@ class SplitPattern:
 
     @property
     def joined_classes(self) -> tuple[tuple[int, int], ...]:
-        """Pairs of classes: a character of the first is joined with characters of the second after
-        it, as a symbol with letters in "(word".
+        """Pairs of classes whose characters are joined, as a symbol and letters in "(word".
+
+        A character of the first class is joined with all of the second class after it.
         """
         if self.leader is None:
             return ()

@@ -108,8 +108,7 @@ class Batch:
             self.unknown.setdefault(width, []).append(unknown_words)
 
     def add_long(self, data: Bytes, starts: Ints, lengths: Ints) -> None:
-        """Keep the words of a text that have more than 248 bytes, so that they can be encoded
-        later.
+        """Keep the words of a text that have more than 248 bytes, to encode them later.
 
         Args:
             data: uint8, shape (n_bytes,): the text.
@@ -347,8 +346,7 @@ class PretokenCache:
             self._tables[width].insert(words.keys, list_numbers)
 
     def _find_unknown(self, data: Bytes, starts: Ints, lengths: Ints) -> dict[int, UnknownWords]:
-        """Return the words of a text that the cache does not have, those of the same width
-        together.
+        """Return the words of a text that the cache does not have, by their width.
 
         The width is the number of 64-bit integers that hold the bytes of a word. If the cache has
         only "the", the text "the cat tokenizers" gives {1: " cat", 2: " tokenizers"}, with each
