@@ -186,6 +186,28 @@ def _size(part: Sequence[JoinedRange]) -> int:
     return sum(piece.end - piece.begin for piece in part)
 
 
+class _ObjectRange(NamedTuple):
+    """Consecutive bytes of an object."""
+
+    begin: int
+    """Position of the first byte."""
+    end: int
+    """Position after the last byte."""
+
+
+def _range_in_object(source: Stored, joined: JoinedRange) -> _ObjectRange:
+    """Return where a range of a source is in the object that contains the source.
+
+    A source is an object, or a range of one. If it is the bytes [1000, 1080) of `all.bin`, then its
+    bytes [10, 30) are the bytes [1010, 1030) of `all.bin`.
+
+    Args:
+        source: One of the objects, or ranges of objects, that are joined.
+        joined: The range, counted from the start of the source.
+    """
+    return _ObjectRange(source.begin + joined.begin, source.begin + joined.end)
+
+
 def _is_sent(part: Sequence[JoinedRange]) -> bool:
     """Return whether this process has to read and send a part, since the bucket cannot copy it.
 
@@ -461,12 +483,7 @@ class Joining:
         in_parallel(self._check_source, range(len(self._sources)), _HEADS_AT_ONCE)
 
     def read(self, part: Sequence[JoinedRange]) -> bytes:
-        """Read the bytes of a part of the new object, from one or several of the objects that are
-        joined.
-
-        Such an object may itself be a range of a larger one. For example, the source is the bytes
-        [1000, 1080) of `all.bin`, and the part needs its bytes [10, 30). These are the bytes [1010,
-        1030) of `all.bin`.
+        """Read the bytes of a part of the new object, from one or several of its sources.
 
         Args:
             part: Ranges of the sources, in order.
@@ -480,10 +497,8 @@ class Joining:
         """
         blocks: list[bytes] = []
         for sent_range in part:
-            # A source may itself be a range of an object: count from the start of the object.
             source = self._sources[sent_range.source]
-            begin = source.begin + sent_range.begin
-            end = source.begin + sent_range.end
+            begin, end = _range_in_object(source, sent_range)
             data = self._store.read_range(source.name, begin, end, source.mark)
 
             # The expected sha256 is that of a whole source.
@@ -503,10 +518,6 @@ class Joining:
     def _copy(self, upload: Upload, number: int, copied_range: JoinedRange) -> None:
         """Let the bucket copy a part from one source, and check that it copied the right bytes.
 
-        The source may itself be a range of an object. For example, it is the bytes [1000, 1080) of
-        `all.bin`, and its bytes [10, 30) become the part. These are the bytes [1010, 1030) of
-        `all.bin`.
-
         Args:
             upload: The upload of the new object.
             number: Number of the part, from 0.
@@ -516,12 +527,10 @@ class Joining:
             StorageError: The copy has another sha256 than expected.
             SourceChangedError: The source was replaced.
         """
-        # A source may itself be a range of an object: count from the start of the object.
         source = self._sources[copied_range.source]
-        begin = source.begin + copied_range.begin
-        end = source.begin + copied_range.end
-
-        # Turn the bucket's answer that the object is missing or was replaced into an error.
+        begin, end = _range_in_object(source, copied_range)
+        # The mark is the ETag of the source when it was listed. If the bucket answers that the
+        # object has another one now, or is missing, `reading` raises the error.
         with self._store.reading(source.name, source.mark):
             copy = upload.copy(number, source.name, source.mark, begin, end)
 
