@@ -553,9 +553,10 @@ class FilesystemStore(Store):
             name: Name of the file or folder that the request was about.
             attempts: Number of attempts.
         """
-        # This is how fsspec says that a web server always sends whole files.
-        if "support range requests" in str(error):
-            return self._unreadable(
+        # fsspec raises an error with this text if a web server always sends whole files.
+        sends_whole_files = "support range requests" in str(error)
+        if sends_whole_files:
+            return self._unreadable(  # this error has the remedy in the table
                 "this web server does not send ranges of a file, and files are read in ranges",
                 name,
                 found="no ranges",

@@ -542,10 +542,10 @@ class GoogleStore(ObjectStore):
             return joined_group
 
         try:
-            joined_groups = in_parallel(join_group, groups)
-            # Join the temporary objects, in steps again if there are more than 32 of them. This is
-            # not reported as progress, since all bytes have been reported above.
-            self.compose(name, joined_groups)
+            temporary_objects = in_parallel(join_group, groups)
+            # The second step. If there are more than 32 temporary objects, `compose` calls this
+            # method again for them. All bytes have been reported as progress already.
+            self.compose(name, temporary_objects)
         finally:
             # If they cannot be deleted now, `nanoset gc` recognises them by their names.
             with suppress(StorageError):

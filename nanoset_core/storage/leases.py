@@ -225,11 +225,13 @@ class _OwnLease:
     """See `_Lease.ticket`."""
 
     def content(self) -> bytes:
-        """Return the JSON of the lease, the object by which other processes see what this build
-        does.
+        """Return the JSON of the lease, by which other processes see what this build does.
 
-        For example: {"host": "node-3", "names": ["web"], "made": ["web"], "ticket": 5, "stage":
-        "tokenized_shards", "share": 0.4, ...}.
+            {"host": "node-3", "names": ["web", "books"], "made": ["web"], "ticket": 5,
+             "stage": "tokenized_shards", "share": 0.4, …}
+
+        This build uses the outputs `web` and `books`, and writes `web`. Of builds that write the
+        same output, the one with the lowest ticket has its turn.
         """
         record = _LeaseRecord(
             host=platform.node(),
@@ -527,11 +529,12 @@ def leased_names(access: FileAccess) -> Mapping[str, str]:
         Name of a corpus, nanoset, webdataset or export → the process that uses it, as a clause such
         as `process 123 on host, since 2026-03-01 12:03:04`.
     """
-    owner_by_name: dict[str, str] = {}
+    process_by_name: dict[str, str] = {}
     for lease in _leases(access):
+        process = str(lease.work.owner)
         for name in sorted(lease.names):
-            owner_by_name[name] = str(lease.work.owner)
-    return owner_by_name
+            process_by_name[name] = process
+    return process_by_name
 
 
 def under_way(access: FileAccess) -> Mapping[str, Work]:
@@ -637,17 +640,19 @@ def end_of(builds: Iterable[Build]) -> str:
 def at_work(stage: str, share: float | None) -> None:
     """Report what this build is doing at the moment, for `nanoset status` and other builds.
 
-    A running build has a *lease*: an object in the store that it renews every few seconds, and that
-    other processes read. The report, such as "tokenized_shards web" and 0.4, is written to it when
-    it is renewed next. Without a lease, nothing is reported.
+    A running build has a lease, an object in the store that other processes read:
+
+        {"names": ["web"], "stage": "tokenized_shards web", "share": 0.4, …}
+
+    The report is written to it when it is renewed next, within seconds.
 
     Args:
         stage: What is being made.
         share: How much of it is done, from 0 to 1; None if that is not known.
     """
-    work = _current_work.get()
+    work = _current_work.get()  # what the lease says; its thread reads this object
     if work is None:
-        return  # no lease is held in this context
+        return  # this code does not run within a build that has a lease
     work.stage = stage
     work.share = None if share is None else round(share, 3)
 
@@ -703,16 +708,17 @@ def _wait_for_collections(store: Store, *, own_lease: str | None = None) -> list
 
     Args:
         store: Where gates and leases are.
-        own_lease: Name of an object of the caller in the same folder. Often it is the only one, and
-            then a single request is enough.
+        own_lease: The lease of the caller, which is not of interest here. Often there is no other
+            object, and this is seen by a single request.
 
     Returns:
-        Names of the leases of running builds, without that of the caller. They are from the listing
-        that showed no gate, so that the caller need not list the folder again.
+        Names of the leases of other running builds. They are from the listing that showed no gate,
+        so that the caller need not list the folder again.
     """
     pause = _FIRST_PAUSE_SECONDS
     reported_state: tuple[str, bool] | None = None
     while True:
+        # {"gate": names of objects, "lease": names of objects}, of processes that are alive
         names_by_kind = live_objects_after_sweep(store, FOLDER, ignored=own_lease)
         gate_names = names_by_kind.get(_GATE)
         if not gate_names:

@@ -411,12 +411,14 @@ class Dataset(ABC):
 
             sequence               20               21
             tokens of the document 0 1 2 3 4        5 6 7
-            piece                  start=0 stop=5   start=0 stop=3, its first token is token 5
+            piece                  start=0 stop=5   start=0 stop=3
+                                   first=0          first=5 (its first token is token 5)
 
         An empty document may have a sequence, and so a piece, without tokens.
 
         Args:
-            document: Number of the document in `unpacked`.
+            document: Number of the document, as this dataset counts them. (A packed dataset counts
+                them as the dataset that was packed; see `unpacked`.)
         """
         # Here, each sequence has tokens of one document only. Packed datasets, in which a sequence
         # has several documents, override this method.
