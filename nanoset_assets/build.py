@@ -29,7 +29,7 @@ from nanoset_assets.build_runs import BuildRuns, StepCounter
 from nanoset_assets.build_survey import OutputSurvey, corpora_to_examine, survey_outputs
 from nanoset_assets.complete_history import digest_of_outputs, remember_outputs
 from nanoset_assets.dagster_compat import code_location_of, runs_in_code_location
-from nanoset_assets.definitions import DEFINITIONS_MODULE, definitions_of
+from nanoset_assets.definitions import DEFINITIONS_MODULE, remembered_definitions
 from nanoset_assets.due_runs import run_key
 from nanoset_assets.graph_state import load_graph_state
 from nanoset_assets.names import Names
@@ -127,8 +127,6 @@ class _BuildPlan:
     """What a build is going to do."""
 
     project_defs: ProjectDefs
-    definitions: dg.Definitions
-    """Those of the project if there are runs."""
     counter: StepCounter
     """Expects the steps of the runs."""
     survey: OutputSurvey
@@ -200,22 +198,13 @@ class _Builder:
         )
         # Which outputs are missing, out of date, or not known to Dagster?
         state = self._compare_with_history(survey, project_defs.names)
-
         # Which outputs has the user selected, by a text such as "+key:pretrain/blend", or by naming
-        # text collections? To resolve such a text, Dagster needs the definitions of all assets.
-        definitions = dg.Definitions()  # empty
-        if self.select:
-            definitions = definitions_of(project_defs)
-        nodes = selected(
-            survey.graph.nodes(), self.select, self.corpora, definitions, project_defs.names
-        )
-
-        # Divide those that have to be made into runs. To execute runs, Dagster needs the
-        # definitions, too. They are slow to create, so this is not done if nothing has to be made.
+        # text collections?
+        nodes = selected(survey.graph.nodes(), self.select, self.corpora, project_defs)
+        # Divide those that have to be made into runs.
         runs = _runs_to_execute(survey.steps, state, nodes, rebuild=rebuild)
-        if runs and not self.select:
-            definitions = definitions_of(project_defs)
-        plan = _BuildPlan(project_defs, definitions, counter, survey, runs)
+
+        plan = _BuildPlan(project_defs, counter, survey, runs)
         counter.expect(plan.nodes)
         return plan
 
@@ -267,12 +256,15 @@ class _Builder:
         """Execute the runs of a plan, and return a report of what was made and what failed.
 
         Args:
-            plan: The runs, and the definitions that Dagster needs for them.
+            plan: The runs.
             rebuild: Whether outputs are made even if they are up to date.
         """
         # The user may have named some text collections. If not, all are built.
         has_all_corpora = not self.corpora
         report = _report_before_runs(plan.survey, plan.steps, has_all_corpora=has_all_corpora)
+        if not plan.runs:
+            return report
+
         options = {
             "tags": _run_tags(plan.project_defs.names, rebuild=rebuild),
             "run_config": _run_config(verbose=self.verbose),
@@ -280,7 +272,7 @@ class _Builder:
         build_runs = BuildRuns(
             project=self.project,
             project_defs=plan.project_defs,
-            definitions=plan.definitions,
+            definitions=remembered_definitions(plan.project_defs),
             report=report,
             counter=plan.counter,  # prints "3 of 71" when an output begins
             say=self.say,  # prints other lines
@@ -356,15 +348,8 @@ def dry_run(
     examined_corpora = corpora_to_examine(project, existing_corpora, corpora)
     survey = survey_project(project, examined_corpora)
 
-    # Find the selected outputs. Only Dagster's selection syntax needs the definitions of all
-    # assets, which are slow to create.
     project_defs = ProjectDefs.of(project.config)
-    if select:
-        definitions = definitions_of(project_defs)
-    else:
-        definitions = dg.Definitions()  # empty
-    chosen = selected(survey.graph.nodes(), select, corpora, definitions, project_defs.names)
-
+    chosen = selected(survey.graph.nodes(), select, corpora, project_defs)
     return plan(survey, chosen, label_of, force=force)
 
 

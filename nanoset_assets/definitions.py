@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from itertools import chain
 from typing import Any
 
@@ -164,6 +165,16 @@ def definitions_of(project_defs: ProjectDefs, automation: Automation = "own") ->
         sensors=_sensors(project_defs, automation, jobs),
         schedules=schedules,
     )
+
+
+@lru_cache(maxsize=1)
+def remembered_definitions(project_defs: ProjectDefs) -> dg.Definitions:
+    """Return the definitions of a project, and remember them, since they are slow to create.
+
+    Args:
+        project_defs: The names and settings of the project in Dagster.
+    """
+    return definitions_of(project_defs)
 
 
 def _sensors(

@@ -13,7 +13,9 @@ from collections.abc import Collection, Iterable, Sequence
 import dagster as dg
 
 from nanoset_assets.asset_names import asset_path
+from nanoset_assets.definitions import remembered_definitions
 from nanoset_assets.names import Names
+from nanoset_assets.project_defs import ProjectDefs
 from nanoset_core.errors import ConfigError, closest_name
 from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.stages.stage import Node, is_of_corpora
@@ -23,8 +25,7 @@ def selected(
     nodes: Iterable[Node],
     select: Sequence[str],
     corpora: Collection[str],
-    definitions: dg.Definitions,
-    names: Names,
+    project_defs: ProjectDefs,
 ) -> set[Node]:
     """Return the outputs that a user wants to build, by the options `--select` and `--corpus`.
 
@@ -41,12 +42,7 @@ def selected(
         nodes: All outputs of the project.
         select: The texts of all options `--select`. What they select is united.
         corpora: The names of all options `--corpus`; empty if there are none.
-        definitions: The project's Dagster assets, in which Dagster looks up its own syntax.
-        names: Knows the name of each output in Dagster.
-
-    Returns:
-        The outputs that are selected. Those that they are made from are only included if they are
-        selected, too.
+        project_defs: The names and settings of the project in Dagster.
 
     Raises:
         ConfigError: An option `--select` names no output.
@@ -63,6 +59,8 @@ def selected(
             candidates = [node for node in candidates if node.stage.kind == INVENTORY.kind]
         return set(candidates)
 
+    definitions = remembered_definitions(project_defs)  # all assets, for Dagster's expressions
+    names = project_defs.names
     chosen: set[Node] = set()
     for text in select:
         matches = _matches(candidates, text, definitions, names)

@@ -24,6 +24,7 @@ from nanoset_assets.build_report import BuildReport
 from nanoset_assets.commands import show_report
 from nanoset_assets.definitions import build_definitions
 from nanoset_assets.names import Names
+from nanoset_assets.project_defs import ProjectDefs
 from nanoset_core.errors import ConfigError
 from nanoset_core.project import disk
 from nanoset_core.project.graph import Graph, graph_over
@@ -186,10 +187,10 @@ def select(tmp_path_factory, tokenizer_file) -> Callable[..., set[str]]:
     folder = tmp_path_factory.mktemp("select") / "project"
     project = Project.open(write_project(folder, tokenizer_file))
     nodes = graph_over(project, {}, ["books", "code", "web"]).nodes()
-    definitions = build_definitions(project.config)
+    project_defs = ProjectDefs.of(project.config)
 
     def select_labels(*texts: str) -> set[str]:
-        return {label_of(node) for node in selected(nodes, texts, (), definitions, Names())}
+        return {label_of(node) for node in selected(nodes, texts, (), project_defs)}
 
     return select_labels
 
