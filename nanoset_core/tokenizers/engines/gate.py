@@ -326,7 +326,9 @@ def doubtful_points(form: Form | None) -> Bools:
     Returns:
         bool, shape (0x110000,): for each code point.
     """
-    composable_points = _composable_points()  # that combine with others, such as "e" and accents
+    composable_points: set[int] = set()
+    if form is not None:
+        composable_points = _composable_points()  # combine with others, as "e" and accents do
     is_doubtful = np.ones(CODE_POINTS, bool)  # there are no characters from _ASSIGNED_BELOW on
     for point in range(_ASSIGNED_BELOW):
         character = chr(point)
