@@ -246,10 +246,10 @@ def _names(
 
 
 def read_identifiers(path: Path, where: object) -> dict[str, Any]:
-    """Read from a file by which values a trainer recognises its tokenizer.
+    """Read from a file how a trainer describes its tokenizer.
 
-    The trainer writes them into the names of its files (as part of a hash), so they must be known.
-    Such values are, for example, {"class": "GPT2Tokenizer", "path": "/data/tokenizer"}.
+    For example, {"class": "GPT2Tokenizer", "path": "/data/tokenizer"}. The trainer hashes this into
+    the names of its files, so it must be known to write files that the trainer finds.
 
     Args:
         path: A JSON file with these values, or a description of a dataset that the trainer wrote.
@@ -260,6 +260,7 @@ def read_identifiers(path: Path, where: object) -> dict[str, Any]:
     """
     try:
         return _identifiers_in(json.loads(read_regular(path)))
+    # Whatever else is in the file: it may be missing, not JSON, or of any other form.
     except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         raise ConfigError(
             "this file contains no tokenizer identifiers",

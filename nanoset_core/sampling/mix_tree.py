@@ -152,22 +152,16 @@ class MixPart:
     def to_json(self) -> dict[str, Any]:
         """Return the settings of this part of a mixture as plain types, without missing ones.
 
-        For example, a group has the share 0.7, and consists of two corpora (collections of texts).
-        The result is nested like the parts:
+        For example, for a group of two corpora (collections of texts):
 
-            {"share": 0.7, "mix": {"web": {"share": 3.0}, "books": {"share": 1.0, "max_epochs":
-            2.0}}}
-
-        Settings that are not there (None or False) are left out: web has no "max_epochs".
+            {"share": 0.7, "mix": {"web": {"share": 3.0}, "books": {"share": 1.0}}}
         """
         values = {}
         for field in fields(self):
             value = getattr(self, field.name)
             if value is not None and value is not False:
                 values[field.name] = value
-
-        # The field `mix` can have settings of parts in a short form, such as {"web": 3.0}.
-        # Replace it by the full form.
         if self.mix:
+            # The parts may be written in a short form, such as {"web": 3.0}. Write them in full.
             values["mix"] = {name: part.to_json() for name, part in self.parts.items()}
         return values

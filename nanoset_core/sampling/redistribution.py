@@ -387,8 +387,8 @@ class _JointLimit:
 def fill_shares(shares: Shares, max_shares: Shares) -> dict[str, float] | None:
     """Lower shares that are too large, and divide what they lose among the others.
 
-    The shares say how many of the training samples each dataset has. The others grow in proportion,
-    so one of them may become too large, too. Then that is repeated. For example:
+    The others grow in proportion, so one of them may become too large, too. Then that is repeated.
+    For example:
 
         dataset             books    web     code
         largest share       0.2      0.4     1
@@ -397,18 +397,18 @@ def fill_shares(shares: Shares, max_shares: Shares) -> dict[str, float] | None:
         third round         0.2      0.4     0.4     the result
 
     Args:
-        shares: Path of each dataset → its share. They add up to 1.
+        shares: Path of each dataset → its share of the training samples. They add up to 1.
         max_shares: Path of each dataset → its largest share.
 
     Returns:
         Path of each dataset → its new share. They add up to 1. None if the largest shares add up to
         less than 1.
     """
-    fixed_shares: dict[str, float] = {}
+    fixed_shares: dict[str, float] = {}  # of the datasets that have their largest share
     while True:
-        other_shares = _scaled_to_rest(shares, fixed_shares)
+        other_shares = _scaled_to_rest(shares, fixed_shares)  # they divide what is left
         if not other_shares:
-            return None  # all are at their maxima, and something is left
+            return None  # all have their largest share, and something is left
         too_large = _above(other_shares, max_shares)
         if not too_large:
             return _in_order(shares, {**fixed_shares, **other_shares})
