@@ -40,7 +40,8 @@ def pbin_errors(
     names_by_key = {KEY: names, FORMER_KEY: former_names}
     for key, names_in_list in names_by_key.items():
         if names_in_list:
-            # Yield the error that this check raises, if any.
+            # Names must be valid and different. `raised` calls the check, and returns a list with
+            # the error that it raises, or an empty one.
             yield from raised(check_corpora, names_in_list, f"{file}: {key}")
 
 

@@ -95,7 +95,7 @@ def gather(
 
 
 def _runs_of_sources(sources: NDArray[np.int64], n_sources: int) -> list[tuple[int, slice]]:
-    """Return where each number is in a sorted array. [0, 0, 2] gives (0, 0 to 2) and (2, 2 to 3).
+    """Return where each number is in a sorted array: for [0, 0, 2], 0 is in 0:2, and 2 in 2:3.
 
     Here these are the sources of text from which rows of tokens are read, so that all rows of one
     source can be read together.
@@ -103,6 +103,9 @@ def _runs_of_sources(sources: NDArray[np.int64], n_sources: int) -> list[tuple[i
     Args:
         sources: Numbers of sources, ascending, shape (n_contexts,).
         n_sources: Number of all sources.
+
+    Returns:
+        (number, slice) for each number that occurs.
     """
     # The index of the first entry of each source, and at the end the number of all entries.
     bounds = np.searchsorted(sources, np.arange(n_sources + 1))  # (n_sources + 1,) [0, 2, 2, 3]
@@ -254,8 +257,8 @@ class _RowCopier:
     def _copy_parts(self, parts: _RowParts) -> None:
         """Copy rows of tokens from a source into an array, and fill short rows up with padding.
 
-        If rows have 4 tokens, one of 3 tokens becomes `[5, 9, 2, pad]`. The ids of the tokens are
-        checked on the way, since a damaged file must not become training data.
+        If rows have 4 tokens, one of 3 tokens becomes `[5, 9, 2, pad]`. The tokens are checked on
+        the way, since a damaged file must not become training data.
 
         Args:
             parts: Where the tokens of each row are in the source, how many there are, and which row
@@ -264,8 +267,10 @@ class _RowCopier:
         starts = parts.starts
         counts = parts.counts
         tokens = self.source.read(starts, counts)  # of all rows, concatenated: (n_tokens,)
-        # An error about a wrong id names its position in the source.
-        self.source.check(tokens, position_of=partial(_position_in_ranges, starts, counts))
+
+        # `position_of(7)` returns where the 7th of these tokens is in the source, for an error.
+        position_of = partial(_position_in_ranges, starts, counts)
+        self.source.check(tokens, position_of=position_of)
 
         if (counts == self.row_tokens).all():
             self.rows[parts.targets] = tokens.reshape(-1, self.row_tokens)

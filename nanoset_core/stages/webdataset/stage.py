@@ -161,10 +161,8 @@ class TarsStage(InParts, Estimated):
     def disk_bytes(self, project: Project, key: Key, text_of: Callable[[str], TextEstimate]) -> int:
         """Estimate how many bytes of disk one group of a shuffled dataset's tar files takes.
 
-        A dataset is written in groups of tars. If web has about 100 million tokens of 2 bytes, and
-        there are 4 groups, each takes about 50 MB. Views, which are selections of a dataset's
-        documents, count as empty: how many documents they select is not known before they are
-        built.
+        If web has about 100 million tokens of 2 bytes, and the tars are written in 4 groups, each
+        group takes about 50 MB.
 
         Args:
             project: Its nanoset.yaml has the settings of the dataset.
@@ -174,6 +172,7 @@ class TarsStage(InParts, Estimated):
         from nanoset_core.stages.webdataset.planning import estimated_tokens
 
         spec = project.webdataset(key.subject)
+        # How many documents a view selects is not known before it is built: count it as empty.
         tokens_by_corpus = dict.fromkeys(spec.names, 0.0)
         for name in spec.names:
             if name not in project.config.derived:

@@ -325,23 +325,17 @@ def is_worth_storing(
     max_shards: int,
     engine: ShuffleEngine,
 ) -> bool:
-    """Decide how tar files of shuffled samples are written if the tokens are in a bucket.
+    """Decide whether to store the samples of tar files in a bucket first, in shuffled order.
 
-    Memory holds the samples of some tars (shards) at once. There are two ways:
-
-    - Read all tokens once for every few tars, and keep those that these tars need. This is faster
-      for few tars, and for few tokens.
-    - Store all tokens in the bucket once more, in shuffled order, so that each tar can read just
-      its own. This is faster otherwise. The user can also request it, as the engine `buckets`.
+    The tokens are in a bucket, and the samples of each tar (shard) are spread over all of them. If
+    the samples are stored first, all tokens are read once, and then each tar reads just its own.
+    Otherwise, all tokens are read again for every few tars.
 
     Args:
         plan: Says which sample goes into which tar.
         sources: The tokens, in a store such as a bucket.
         max_shards: Tars whose samples memory holds at once.
-        engine: The engine that the user requested.
-
-    Returns:
-        True for the second way.
+        engine: The engine that the user requested. `buckets` asks for storing.
     """
     if engine == "buckets":
         return True
@@ -362,19 +356,20 @@ def store_rows(
     """Store the tokens of all training samples in a bucket, in shuffled order.
 
     Afterwards tar files with the shuffled samples can be written, without reading all tokens for
-    every tar. The tokens are stored in objects (parts), each of as many samples as a worker process
-    can hold in memory. Parts that an interrupted build has stored are kept.
+    every tar.
 
     Args:
-        plan: Says which sample goes into which tar.
+        plan: Says which sample (context) goes into which tar.
         sources: The tokens of each source of text, such as web and code.
-        store: Where the parts go.
+        store: Where the samples go.
         memory_bytes: Memory of each worker.
         options: How the tars are written, such as the number of processes.
 
     Returns:
         The stored samples.
     """
+    # They are stored in parts, each of as many samples as a worker process can hold in memory.
+    # Parts that an interrupted build has stored are kept.
     max_contexts = _contexts_in_memory(plan, memory_bytes)
     stored_rows, missing_parts = StoredRows.of(store, plan.table.contexts, max_contexts)
 

@@ -118,20 +118,19 @@ class ShuffleOptions(RejectOptions):
     def _check_contexts(self, kind: InputKind, found: str) -> None:
         """Check that no option changes the training samples if something else decides them.
 
-        Two options change samples (contexts): --tail adds padding, or lets a sample continue in
-        another file, and --context-bos adds a token at the start. They are mistakes
-
-        - with --preset tokshuf, which has rules of its own, and is for text;
-        - if the input is tars, whose samples are only shuffled again.
+        Samples of tars are only shuffled again. And --preset tokshuf, which is for text, has rules
+        of its own.
 
         Args:
             kind: What the input is.
             found: The input and the tail in words, for the error: "input tars, tail pad".
 
         Raises:
-            ConfigError: An option would change them, or the preset is used for another kind of
-            input.
+            ConfigError: An option would change the samples, or the preset is used for another kind
+                of input.
         """
+        # --tail adds padding, or lets a sample continue in another file. --context-bos adds a token
+        # at the start of each sample.
         changes_contexts = self.tail != "drop" or bool(self.context_bos)
         if self.preset == "tokshuf" and (kind != "text" or changes_contexts):
             raise ConfigError(
@@ -274,7 +273,7 @@ def _special_ids(options: ShuffleOptions) -> dict[str, int]:
         return {}
     tokens = {
         "--context-bos": options.context_bos,
-        "--pad": options.pad if options.tail == "pad" else None,
+        "--pad": options.pad if options.tail == "pad" else None,  # it is not used otherwise
         "--eod": options.eod,
     }
     ids: dict[str, int] = {}

@@ -194,18 +194,17 @@ def _tars_folder(output: Location, work: Path, stack: contextlib.ExitStack) -> T
 def _clean_up(tars: TarsFolder, recipe: Recipe, folders: _WorkFolders) -> None:
     """Delete what an earlier call left if it was killed just after it had completed the output.
 
-    - In a bucket, this is a note that says that an upload is in progress.
-    - On this machine, these are temporary files with tokens, and unfinished tars. Another call may
-      be using them, so they are locked before.
-
     Args:
         tars: The output, which is complete.
         recipe: What the output was made from.
         folders: Where temporary files may be.
     """
+    # In a bucket, there may be a note that says that an upload is in progress.
     if tars.unfinished_upload() is not None:
         tars.forget_unfinished_upload()
 
+    # On this machine, there may be temporary files with tokens, and unfinished tars. Another call
+    # may be using them, so lock their folder before.
     if folders.work.exists():
         with _locked(folders.work, recipe, tars.draft):
             folders.remove()
