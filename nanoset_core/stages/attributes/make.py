@@ -256,20 +256,19 @@ def _join_to_shards(
     recipe: Recipe,
     scratch: Path,
 ) -> Manifest:
-    """Make a table of values for the documents of each shard, and publish all tables as one output.
+    """Write tables with the attributes of all documents, one for each shard (a part of them).
 
-        shard 0, documents doc-1 to doc-1000       a table with their scores, of 1,000 rows
-        shard 1, documents doc-1001 to doc-1200    a table with their scores, of 200 rows
+    Attributes are values that other tables have for the ids of documents, such as scores.
 
     Args:
         project: The project.
-        shards: The shards, which are the parts of the tokenized corpus.
-        attributes: The rows of the attribute tables, which can be looked up by id.
-        recipe: Recipe of the result.
-        scratch: A folder of this machine for files that are needed meanwhile.
+        shards: The shards.
+        attributes: The other tables, in which rows are found by ids.
+        recipe: What the result depends on.
+        scratch: A folder of this machine for temporary files.
 
     Returns:
-        Manifest of the result, which is current.
+        Manifest of the result, a record that lists the tables.
     """
     # For each shard, an empty file that is created when the ids of its documents were looked up.
     markers = [scratch / f"matched-{number}" for number in range(len(shards))]
@@ -286,14 +285,13 @@ def _join_to_shards(
         names=attributes.names,
         fill_of=fill_of,
     )
-    # Workers on other machines could not read the files of the lookup, so no executor is used.
+    # The files of `attributes` are on this machine, so the tables are made here, too.
     shard_tables = make_tables(project, tables, PROGRESS_NAME, executor=None)
 
-    # The tables of some shards existed already, so the ids of their documents were not looked up.
-    # Do that now: only then is it known which ids of the attribute tables belong to no document.
-    other_shards = [
-        shard for shard, marker in zip(shards, markers, strict=True) if not marker.exists()
-    ]
+    # Tables that existed are not made again. Look up the ids of their documents only now: then it
+    # is known which ids belong to no document.
+    markers_by_shard = zip(shards, markers, strict=True)
+    other_shards = [shard for shard, marker in markers_by_shard if not marker.exists()]
     _look_up_ids(project, other_shards, attributes.lookup)
     further_facts = _facts_of(attributes, shard_tables.results)
     return publish(project, tables, shard_tables.results, further_facts)

@@ -127,11 +127,9 @@ class NanosetContext(NanosetLookup):
     def _plan(self, split: SplitName) -> PlannedSplit:
         """Plan one split of a nanoset, with errors that do not name the nanoset.
 
-            settings                                     the plan
-            1,000 samples of train are requested         1,000 samples
-            test has no share of the documents           None
-            valid has 1 % of them, and that is less      None, or no samples, and `lacking` says why
-            than a sample
+        Args:
+            split: `train`, `valid` or `test`. If it has no documents, or too few for a sample, the
+                result has no plan, or one without samples. For train, that is an error.
 
         Raises:
             MissingError: A dataset has not been built.
@@ -143,16 +141,12 @@ class NanosetContext(NanosetLookup):
         config = limited.config
 
         plan: SplitPlan | None = None
-        if config.samples(split) == 0:
-            # The limits on epochs leave no sample. Record settings without a number.
-            config = config.with_samples({})
+        if config.samples(split) == 0:  # the limits leave no sample
+            config = config.with_samples({})  # record settings without a number
         else:
             plan = plan_split(config, split, self.reader, exact=self.exact)
         if split == "train":
             self._check_samples_remain(config)
-
-        # A split without samples is built, too, and the reason is recorded. Only for train, this
-        # call raises an error.
         why_no_sample = None
         if plan is None or not plan.samples:
             why_no_sample = self._why_no_sample(split, config)

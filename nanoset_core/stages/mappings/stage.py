@@ -357,25 +357,23 @@ def _write_files_of_datasets(nanoset: NanosetContext, planned: PlannedSplit) -> 
 
 @holding
 def write_blended(project: Project, name: str, split: SplitName) -> Manifest:
-    """Write the index of a split's blend, and make it current.
+    """Write index files that say which dataset each training sample is from.
 
-    If a split reads several datasets, this index says which one each sample is from:
-
-        sample of the split      0      1       2      3
+        sample                   0      1       2      3
         dataset                  web    code    web    web
         sample of the dataset    0      0       1      2
 
     Args:
-        project: Its outputs have the index mappings, and get the index of the blend.
-        name: Name of the nanoset.
-        split: One of its splits, whose index mappings are current.
+        project: Its outputs have the index files of each dataset, and get these files.
+        name: Name of the training data in nanoset.yaml.
+        split: `train`, `valid` or `test`.
 
     Returns:
-        Manifest of the blend.
+        Manifest, a record that lists the files.
 
     Raises:
-        ConfigError: The nanoset has no blend.
-        MissingError: The index mappings of the split have not been built.
+        ConfigError: Only one dataset is read.
+        MissingError: The index files of the datasets have not been built.
         StaleError: They were made from other inputs than the present ones.
     """
     # Imported here: every command imports this module, but few of them write index files.
@@ -387,13 +385,13 @@ def write_blended(project: Project, name: str, split: SplitName) -> Manifest:
             "there is no blend to write: this nanoset reads one corpus without a weight",
             where=f"{project.config.file}: nanosets.{name}",
         )
-    # A blend refers to samples of the index mappings, so they must be those of the same plan.
+    # These files refer to samples of the datasets, whose files must be those of the same plan.
     key = Key(name, split)
     mappings = require(project, INDEX_MAPPINGS, key)
     check_recipe(mappings, mappings_recipe(nanoset, split))
     planned = nanoset.plan(split)
 
-    # Write the files into the trainer's cache, unless they exist.
+    # Write the files into the trainer's cache, unless they exist. A split may have no data.
     notes: FileNotes = {}
     samples_given = None
     if planned.plan is not None and planned.plan.blend is not None:

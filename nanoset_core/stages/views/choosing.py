@@ -109,10 +109,8 @@ def choose(project: Project, corpus: str, names: Sequence[str], scratch: Path) -
         ConfigError: A condition does not fit the columns.
         InputError: A file of ids is not text.
     """
-    # Read the rules, and find out which columns they need. Views may share rules: each list of ids
-    # is read once, since all calls get the same cache.
     dataset = require(project, DATASET, Key(corpus))
-    cache: dict[str, _ViewSteps] = {}
+    cache: dict[str, _ViewSteps] = {}  # so that lists of ids are read once, if views share them
     view_rules = [rule_of(project, name, steps_by_view=cache) for name in names]
     columns: set[str] = set()
     for name in names:
@@ -125,18 +123,34 @@ def choose(project: Project, corpus: str, names: Sequence[str], scratch: Path) -
     rules = [view_rule.rule for view_rule in view_rules]
     selections = select(shards, rules, scratch, work.advance)
 
-    # If a large document leaves much of a budget unused, a warning names the file and line of it.
-    large_documents: set[int] = set()
-    for selection in selections:
-        large_documents.update(gap.document for gap in selection.gaps)
-    places = _places_of(project, dataset, large_documents)
-
+    places = _places_of_large_documents(project, dataset, selections)
     chosen_views = []
     for name, view_rule, selection in zip(names, view_rules, selections, strict=True):
         n_missing_ids = {key: ids.missing for key, ids in view_rule.ids_by_key.items()}
         facts = choice_facts(selection, n_missing_ids, places)
         chosen_views.append(ChosenView(name, selection, facts))
     return chosen_views
+
+
+def _places_of_large_documents(
+    project: Project, dataset: Manifest, selections: Sequence[Selection]
+) -> dict[int, str]:
+    """Return where the documents come from that do not fit into a budget, to name them in warnings.
+
+    For example, a view has 600 tokens of at most 1,000, since the next document has 5,000.
+
+    Args:
+        project: The project.
+        dataset: The dataset of the corpus.
+        selections: The documents of each view, with such documents.
+
+    Returns:
+        Number of the document → its origin, such as `{8: "web/part-0.jsonl:17, id 'x1'"}`.
+    """
+    large_documents: set[int] = set()
+    for selection in selections:
+        large_documents.update(gap.document for gap in selection.gaps)
+    return _places_of(project, dataset, large_documents)
 
 
 def _places_of(project: Project, dataset: Manifest, documents: Collection[int]) -> dict[int, str]:

@@ -52,23 +52,20 @@ def make_view(project: Project, name: str) -> Manifest:
     """
     corpus = base_of(project.config.views, name)  # web
     dataset = require(project, DATASET, Key(corpus))
-
-    # The recipe is everything that the view depends on: the documents and the rules. If a view with
-    # the same recipe exists, it need not be made again.
-    recipe = _recipe_of(project, name, dataset)
+    recipe = _recipe_of(project, name, dataset)  # the documents and the rules
     if not project.rebuild:
-        existing = project.outputs.find(recipe)
+        existing = project.outputs.find(recipe)  # made from the same
         if existing is not None:
             return project.outputs.make_current(existing)
 
     # Prepare a folder for scratch files, and remove those that killed processes left behind.
-    recipes = {name: recipe, **_recipes_of_stale_views(project, dataset, except_for=name)}
     folder = project.outputs.folder / STAGE
     folder.mkdir(parents=True, exist_ok=True)
     sweep_abandoned(folder)
 
     # Choose the documents of all these views, and write each view. The lease keeps `nanoset gc`
     # from deleting what they are made from meanwhile.
+    recipes = {name: recipe, **_recipes_of_stale_views(project, dataset, except_for=name)}
     manifests: dict[str, Manifest] = {}
     with (
         leased(project.outputs.access, set(recipes), corpus),

@@ -376,16 +376,13 @@ def select(
         ConfigError: A condition names a column that is missing, or compares it with a value of
             another type.
     """
-    # 1. Read the tables once. Apply the filters with which views begin, and keep what the other
+    # 1. Read the tables once. Apply the filters with which views begin, and store what the other
     # steps need of the documents that these keep.
     views = [_ViewInProgress.of(number, rule, scratch) for number, rule in enumerate(rules)]
     leading_filters = LeadingFilters(rules, scratch)
+    views_with_candidates = [view for view in views if view.needs_candidates]
     reading = _TableReading(
-        scan=_scan_for(rules),
-        id_sets=_id_sets_of(rules),
-        leading_filters=leading_filters,
-        views_with_candidates=[view for view in views if view.needs_candidates],
-        progress=progress,
+        _scan_for(rules), _id_sets_of(rules), leading_filters, views_with_candidates, progress
     )
     for shard in shards:
         reading.read(shard)
