@@ -269,48 +269,28 @@ def apply_top(step: Top, candidates: Candidates, column: RankedColumn) -> TopRes
     Returns:
         What is reported to the user, such as the value at which the budget is used up.
     """
+    # Find the first document that does not fit: it has the value 4 and the hash 35.
     ranking = Ranking(candidates, column.keys(), column.faults(), column.dtype, step.ascending)
     counts = ranking.count()
     budget = _budget_of(step, counts.ranked)
-    # The first document that does not fit, with the value 4 and the hash 35; None if all fit.
-    end = _find_end(budget, ranking)
+    end = _find_end(budget, ranking)  # None if all documents with a value fit
 
-    # Describe the choice before other documents are left out, since it also counts these.
-    result = _describe(step, budget, ranking, counts, end)
+    # Describe the result first, since that also needs the documents that are left out below.
+    cut = None
+    tied = TiedDocuments()
+    gap = None  # what stays unused of the budget, because the next document is large
+    if end is not None:
+        cut = ranking.value_of(end.cut_key)  # 4
+        tied = _count_tied(end)  # of the 2 documents with the value 4, 1 is taken
+        if step.share is None:
+            gap = find_gap(budget, end, candidates)
+    bins = histogram(partial(_histogram_values, ranking, end))
+    result = TopResult(step, budget.limit, cut, tied, counts, bins, gap)
+
+    # Leave out the other documents, by setting their number of copies to 0.
     for chunk in candidates.chunks:
         candidates.copy_counts[chunk] *= _is_taken(ranking, end, chunk)
     return result
-
-
-def _describe(
-    step: Top, budget: Budget, ranking: Ranking, counts: ValueCounts, end: TopEnd | None
-) -> TopResult:
-    """Return what is reported about a step such as `top 10 tokens by quality`.
-
-    Args:
-        step: The step.
-        budget: The budget, such as 10 tokens.
-        ranking: The documents to choose from, and the order of their values.
-        counts: How many of them have a value, and how many have none.
-        end: The first document that is not taken; None if all documents with a value are taken.
-    """
-    cut = None  # the value at which the step ends
-    tied = TiedDocuments()  # how many documents have this value, and how many of them are taken
-    gap = None  # how much of the budget is unused, if that is much
-    if end is not None:
-        cut = ranking.value_of(end.cut_key)
-        tied = _count_tied(end)
-        if step.share is None:
-            gap = find_gap(budget, end, ranking.candidates)
-    return TopResult(
-        step,
-        budget=budget.limit,
-        cut=cut,
-        tied=tied,
-        counts=counts,
-        bins=histogram(partial(_histogram_values, ranking, end)),
-        gap=gap,
-    )
 
 
 def _is_taken(ranking: Ranking, end: TopEnd | None, chunk: slice) -> NDArray[np.bool_]:
