@@ -157,22 +157,34 @@ def files_in_use(manifest: Manifest) -> set[str]:
     `nanoset gc` deletes other files from the folder in which they are.
 
     Args:
-        manifest: The record of the split, which lists its files. The plan of the split, which is
-            next to it, also names them.
+        manifest: The record of the split, which lists its files. Next to it is the plan of the
+            split, which also names them.
 
     Returns:
         Names in either of the two, such as "5ce5…-GPTDataset-train-shuffle_index.npy".
 
     Raises:
-        FormatError: The plan of the split cannot be read.
+        FormatError: The plan cannot be read.
         StorageError: The bucket cannot be reached.
     """
-    names = set(cache_files(manifest))
+    return {*cache_files(manifest), *_names_in_plan(manifest)}
+
+
+def _names_in_plan(manifest: Manifest) -> set[str]:
+    """Return the names of the index files in the plan of a split; none if the plan was deleted.
+
+    Args:
+        manifest: The record of the split, which has the plan next to it.
+
+    Raises:
+        FormatError: The plan cannot be read.
+        StorageError: The bucket cannot be reached.
+    """
     try:
         content = manifest.access.read_current(manifest.folder / PLAN_FILE)
-        names |= _planned_names(content)
+        return _planned_names(content)
     except FileNotFoundError:
-        pass  # a plan that was deleted names no files
+        return set()
     except StorageError:
         raise  # it is also an OSError, but does not mean that the plan is damaged, as below
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -182,7 +194,6 @@ def files_in_use(manifest: Manifest) -> set[str]:
             found=repr(error),
             remedy="run `nanoset build`",
         ) from error
-    return names
 
 
 def _planned_names(content: bytes) -> set[str]:

@@ -353,19 +353,32 @@ class NanosetContext(NanosetLookup):
         Returns:
             The settings, which request samples of this split alone; and the exceeded limits.
         """
-        requested = config.samples(split)
-        if self.spec.on_exhaustion != "redistribute" or self.spec.blend is None:
-            # Other splits do not matter: apply the limits to the samples of this split alone.
-            config = config.with_samples({split: requested})
-        # Otherwise, weights may change that all splits share, so the samples of all splits count.
-        limited = self._apply_limits(config, limit_by_prefix)
+        config_to_limit = self._with_samples_that_count(split, config)
+        limited = self._apply_limits(config_to_limit, limit_by_prefix)
         config_of_split = self._with_samples_of(split, limited.config)
 
-        if requested is None and split == "train":
+        if split == "train" and config.samples(split) is None:
             # Without a number, each dataset is read once. Even that may be too often for a
             # document, if train reads both web and a selection of its documents.
             return self._limit_one_epoch(config_of_split, limit_by_prefix)
         return LimitedConfig(config_of_split, limited.exceeded)
+
+    def _with_samples_that_count(self, split: SplitName, config: NanosetConfig) -> NanosetConfig:
+        """Return settings that request the samples to which limits are applied for one split.
+
+        Usually, these are those of the split. But if limits change the weights of datasets
+        (`on_exhaustion: redistribute`), and all splits share these weights, the samples of all
+        splits count.
+
+        Args:
+            split: `train`, `valid` or `test`.
+            config: Settings that may request samples of all splits.
+        """
+        weights_change = self.spec.on_exhaustion == "redistribute"
+        splits_share_weights = self.spec.blend is not None
+        if weights_change and splits_share_weights:
+            return config
+        return config.with_samples({split: config.samples(split)})
 
     def _apply_limits(
         self, config: NanosetConfig, limit_by_prefix: Mapping[str, float]

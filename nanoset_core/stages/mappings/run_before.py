@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from nanoset_core.errors import ConfigError, one_of
+from nanoset_core.errors import ConfigError, MissingError, one_of
 from nanoset_core.loading.layout import BLEND, HANDOFF, MAPPINGS, STAGE
 from nanoset_core.loading.plan_file import read_split
 from nanoset_core.outputs.erasures import missing_version
@@ -119,15 +119,23 @@ def _find_version(outputs: OutputRoot, names: Sequence[str], digest: str) -> Man
         manifest = outputs.manifest_at(outputs.folder / STAGE / name / digest)
         if manifest is not None:
             return manifest
+    raise _missing_version_error(outputs, names[-1], digest)
 
-    # For the message: the digests in the last folder that was searched.
-    last_name = names[-1]
-    entries = outputs.access.names(outputs.folder / STAGE / last_name)
+
+def _missing_version_error(outputs: OutputRoot, name: str, digest: str) -> MissingError:
+    """Return the error for a digest that no output has, with the digests that there are.
+
+    Args:
+        outputs: The output root.
+        name: The folder in which it was searched, without "nanosets/".
+        digest: The digest.
+    """
+    entries = outputs.access.names(outputs.folder / STAGE / name)
     existing_digests = sorted(entry for entry in entries if is_digest(entry))
     if_there_are_none = "one that was built; none is"
-    raise missing_version(
+    return missing_version(
         outputs.access,
-        (STAGE, last_name, digest),
+        (STAGE, name, digest),
         "what a run was started with is missing",
         expected=one_of(existing_digests, if_there_are_none),
         remedy="correct the name of its handoff, or restore it",
