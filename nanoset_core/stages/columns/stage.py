@@ -40,7 +40,7 @@ class AlignedStage(PerCorpus, OutsideFiles):
         return {"tokenized": Node(TOKENIZED, key)}
 
     def fault(self, project: Project, key: Key, manifest: Manifest) -> str | None:
-        """Return which fault the tables with values of documents have, or None.
+        """Return what is wrong with the tables that have values of documents, in words, or None.
         The documents of a corpus are in several parts, called shards. Each has a table in a folder
         that is named by a digest.
 

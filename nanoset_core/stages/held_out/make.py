@@ -47,7 +47,7 @@ _IRRELEVANT_OPTIONS = frozenset({"seed", "trainer_path", "tokenizer_identifiers"
 
 
 def held_out_recipe(project: Project, nanoset_name: str, parents: Mapping[str, str]) -> Recipe:
-    """Return on what a comparison of train with valid and test depends, with a digest of it.
+    """Return what a comparison of train with valid and test depends on, with a digest of it.
 
     The comparison finds documents of valid and test that train reads as well. It is repeated only
     if this digest changes:

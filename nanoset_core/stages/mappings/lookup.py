@@ -171,7 +171,7 @@ class NanosetLookup:
 
     @property
     def index_folder(self) -> str:
-        """In which folder of the trainer's cache the index files are; "" for the cache itself.
+        """The folder of the trainer's cache that has the index files; "" for the cache itself.
 
         A new build must not replace files that a running training reads. Usually, new files have
         other names, which contain a hash of all that they were made from. Otherwise, each version

@@ -364,7 +364,7 @@ class NanosetContext(NanosetLookup):
         return LimitedConfig(config_of_split, limited.exceeded)
 
     def _with_samples_that_count(self, split: SplitName, config: NanosetConfig) -> NanosetConfig:
-        """Return settings that request the samples to which limits are applied for one split.
+        """Return settings that request the samples which count when limits are applied to a split.
 
         Usually, these are those of the split. But if limits change the weights of datasets
         (`on_exhaustion: redistribute`), and all splits share these weights, the samples of all
