@@ -316,10 +316,10 @@ def count_copies(contained: Array, tokens: Array) -> Iterator[CopyCount]:
 def _count_truncated(
     complete_copies: Array, rest_tokens: Array, tokens: Array
 ) -> Iterator[CopyCount]:
-    """Count the tokens of documents of which datasets have the beginning once more.
+    """Count tokens by their numbers of copies, for documents of which a copy is cut off.
 
-    Each document is divided where such a beginning ends. For example, a document has 80 tokens.
-    Dataset A has it twice, and dataset B has it once, and its first 30 tokens again:
+    Each document is divided where such a copy ends. For example, a document has 80 tokens. Dataset
+    A has it twice, and dataset B has it once, and its first 30 tokens again:
 
         tokens of the document    copies in A, B
         0 to 30                   2, 2
