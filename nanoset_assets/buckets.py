@@ -14,7 +14,7 @@ from nanoset_core.storage.location import is_in_bucket
 def bucket_resources(config: ProjectConfig) -> dict[str, Any]:
     """Return the resource `s3`, by which your own Dagster assets can access the project's bucket.
 
-    It is configured like the project itself. It contains no credentials: boto3, which sends the
+    It is configured like the project itself. It contains no credentials: botocore, which sends the
     requests, finds them in the environment.
 
     Args:

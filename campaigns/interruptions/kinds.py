@@ -155,14 +155,14 @@ def _kills(place: Callable[[], Place], storage: str, options: argparse.Namespace
     n_kills = options.trials
     fault = "kill -9 at a random moment"
     disturb = local.kill_at_random
-    yield trials_of(place, fault, storage, CORE, round(n_kills * 0.3), disturb)
-    yield trials_of(place, fault, storage, WORKERS, round(n_kills * 0.15), disturb)
+    yield trials_of(place, fault, storage, CORE, max(1, round(n_kills * 0.3)), disturb)
+    yield trials_of(place, fault, storage, WORKERS, max(1, round(n_kills * 0.15)), disturb)
     if storage == "local":
         step_fault = "kill -9 before a step of publishing"
         yield trials_of(place, step_fault, storage, CORE, n_kills, local.kill_at_step)
     if not options.no_command:
         # The command takes several times as long as the core.
-        yield trials_of(place, fault, storage, COMMAND, round(n_kills * 0.05), disturb)
+        yield trials_of(place, fault, storage, COMMAND, max(1, round(n_kills * 0.05)), disturb)
 
 
 def _local_kinds(place: Callable[[], LocalPlace], options: argparse.Namespace) -> Iterator[Kind]:

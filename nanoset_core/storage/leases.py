@@ -258,29 +258,21 @@ class _OwnLease:
         self.ticket = highest + 1
         write_object(self.store, self.name, self.content())
 
-    def rivals_among(self, names: Iterable[str]) -> list[_Lease]:
-        """Return those of some leases whose builds make an output which this build makes, too.
-
-        Args:
-            names: Names of the leases, which are objects in the store.
-        """
-        return self._rivals_among(_read_leases(self.store, names))
-
-    def rivals(self) -> list[_Lease]:
+    def rivals(self, names: Iterable[str] | None = None) -> list[_Lease]:
         """Return the leases of other builds that make an output which this build makes, too.
-
-        A lease is an object by which a running build shows which outputs it uses, and makes.
-        """
-        # This lease is often the only one. Without it, a single request shows that there is none.
-        return self._rivals_among(_leases_in(self.store, ignored=self.name))
-
-    def _rivals_among(self, leases: Iterable[_Lease]) -> list[_Lease]:
-        """Return those of some other leases whose builds make an output which this build makes,
-        too.
 
         For example, this build makes `web`. A build that makes `web` and `books` is a rival; one
         that only uses `web` is not. Leases of builds of this process that have ended do not count.
+
+        Args:
+            names: Names of other leases, which are objects in the store, if they were listed
+                already; None to list them now.
         """
+        if names is None:
+            # This lease is often the only one. Without it, the list is empty, and nothing is read.
+            leases = _leases_in(self.store, ignored=self.name)
+        else:
+            leases = _read_leases(self.store, names)
         return [
             lease
             for lease in leases
@@ -399,7 +391,7 @@ def _held(lease: _OwnLease, on_wait: OnWait | None) -> Iterator[None]:
         # Builds of the same outputs draw tickets, which are numbers, and the lowest has its turn.
         # If there is no other one, begin without: a build that comes later waits for this lease.
         if on_wait is not None:
-            rivals = lease.rivals_among(other_names)
+            rivals = lease.rivals(other_names)
             if rivals:
                 lease.draw_ticket(rivals)
                 _wait_for_turn(lease, on_wait)

@@ -138,7 +138,7 @@ class S3Store(Store):
         return Server(self.endpoint_url, self.region, self.profile, self.anonymous)
 
     def client(self, read_seconds: int | None = None) -> Any:
-        """Return boto3's client for the bucket, which sends the requests.
+        """Return botocore's client for the bucket, which sends the requests.
 
         Args:
             read_seconds: How long to wait for the next bytes of an answer; None for the default.
@@ -147,7 +147,7 @@ class S3Store(Store):
             A client that the threads of this process share.
 
         Raises:
-            StorageError: boto3 is not installed, or the AWS settings are wrong.
+            StorageError: botocore is not installed, or the AWS settings are wrong.
         """
         timeout = read_seconds or s3_requests.READ_SECONDS
         return new_client(os.getpid(), self.server, self.server.address, timeout)
@@ -169,13 +169,13 @@ class S3Store(Store):
             store.ask("head_object", "web/a.bin", lambda answer: answer["ContentLength"])
 
         Args:
-            operation: boto3's name of the request, such as `get_object`.
+            operation: botocore's name of the request, such as `get_object`.
             name: Name of the object; None for a request about the bucket.
             read_answer: Called with the answer. It may raise KeyError, ValueError or
                 DamagedTransferError for a faulty answer; then the request is sent again.
             body: Opens the bytes that the request sends; it is called for each attempt.
             read_seconds: How long to wait for the next bytes of an answer; None for the default.
-            arguments: Arguments of boto3's operation, except `Bucket`, `Key` and `Body`.
+            arguments: Arguments of botocore's operation, except `Bucket`, `Key` and `Body`.
 
         Returns:
             What `read_answer` returns.
@@ -242,14 +242,14 @@ class S3Store(Store):
     def _pages(
         self, operation: str, folder: str, next_page: Mapping[str, str], **arguments: Any
     ) -> Iterator[Any]:
-        """Yield the pages of a listing, each of which is boto3's answer to a request.
+        """Yield the pages of a listing, each of which is botocore's answer to a request.
 
         A bucket lists objects in pages of up to 1,000. Each page says how to ask for the next one:
         the value of `NextContinuationToken` in one answer is the argument `ContinuationToken` of
         the next request.
 
         Args:
-            operation: boto3's name of the request, such as `list_objects_v2`.
+            operation: botocore's name of the request, such as `list_objects_v2`.
             folder: The folder that is listed, with all folders in it.
             next_page: Argument of the next request → key in this answer that has its value, such as
                 {"ContinuationToken": "NextContinuationToken"}.
@@ -638,7 +638,7 @@ def _stored(name: str, answer: Any) -> Stored:
 
     Args:
         name: Name of the object.
-        answer: boto3's answer to `head_object` or `get_object`.
+        answer: botocore's answer to `head_object` or `get_object`.
     """
     # Metadata that this program stored with the object. Some servers and proxies return their names
     # in capitals.
@@ -666,7 +666,7 @@ def _written_ns(answer: Any) -> int:
 
 @contextlib.contextmanager
 def _content_of(body: Callable[[], Any] | None) -> Iterator[dict[str, Body]]:
-    """Yield the argument `Body` of boto3's operation, if the request sends bytes.
+    """Yield the argument `Body` of botocore's operation, if the request sends bytes.
 
     Args:
         body: Opens the bytes; None for a request that sends none.
@@ -852,7 +852,7 @@ class Upload:
         there is no such upload, somebody has aborted or completed it.
 
         Args:
-            operation: boto3's name of the request, such as `upload_part`.
+            operation: botocore's name of the request, such as `upload_part`.
             read_answer: Called with the answer, as in `S3Store.ask`.
             arguments: Further arguments of `S3Store.ask`.
 

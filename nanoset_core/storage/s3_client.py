@@ -66,14 +66,14 @@ def new_client(process: int, server: Server, address: str | None, read_seconds: 
         read_seconds: How long to wait for the next bytes of an answer.
 
     Raises:
-        StorageError: boto3 is not installed, or the AWS settings are wrong.
+        StorageError: botocore is not installed, or the AWS settings are wrong.
     """
     try:
         # Not boto3: its client is the same, but importing it takes 20 ms more in each process.
         import botocore.session
         from botocore.config import Config
     except ImportError as error:
-        raise _no_boto3_error(server, error) from error
+        raise _no_botocore_error(server, error) from error
 
     with setting_up(server):  # errors of the AWS settings become errors with a remedy
         # Parse the times in answers with a faster function than botocore's own.
@@ -90,10 +90,10 @@ def new_client(process: int, server: Server, address: str | None, read_seconds: 
     return client
 
 
-def _no_boto3_error(server: Server, error: ImportError) -> StorageError:
-    """Return the error for a server of buckets if boto3 is not installed."""
+def _no_botocore_error(server: Server, error: ImportError) -> StorageError:
+    """Return the error for a server of buckets if botocore is not installed."""
     return StorageError(
-        "buckets need boto3",
+        "buckets need botocore",
         where=server.address or "S3",
         found=str(error),
         remedy="pip install 'nanoset-platform[s3]'",
@@ -177,7 +177,7 @@ def setting_up(server: Server) -> Iterator[None]:
 def client_settings(server: Server, read_seconds: int) -> dict[str, Any]:
     """Return the settings of a client of S3, as arguments of `botocore.config.Config`.
 
-    botocore is the library below boto3. Its defaults suit a few requests; a build sends many
+    Its defaults suit a few requests; a build sends many
     thousands.
 
     Args:

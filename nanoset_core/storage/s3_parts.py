@@ -201,7 +201,7 @@ def etags_are_md5(answer: Any) -> bool:
     key of the customer or of AWS's key management (KMS).
 
     Args:
-        answer: boto3's answer to a request about an object.
+        answer: botocore's answer to a request about an object.
     """
     encryption = answer.get("ServerSideEncryption", "AES256")
     has_customer_key = "SSECustomerAlgorithm" in answer
@@ -218,7 +218,7 @@ def check_sent(answer: Any, part: Part, *, is_md5: bool) -> str:
         neither                                  nothing is compared
 
     Args:
-        answer: boto3's answer to the request that has sent the bytes.
+        answer: botocore's answer to the request that has sent the bytes.
         part: The bytes.
         is_md5: Whether an ETag that looks like an MD5 is the MD5 of the bytes. It is not if the
             bucket encrypts objects with a key of the customer.

@@ -23,7 +23,7 @@ from nanoset_core.storage.unanswered import BLOCK_BYTES, unanswered
 
 @dataclass(frozen=True, slots=True)
 class S3Reader(S3Store):
-    """A store in a bucket that sends its requests through s3fs, or through boto3 without s3fs.
+    """A store in a bucket that sends its requests through s3fs, or through botocore without s3fs.
 
     s3fs is optional: its library aiobotocore works with few versions of botocore, and another
     package may need another version. Only s3fs's connection is used. Retries, errors and conditions
@@ -32,7 +32,7 @@ class S3Reader(S3Store):
     """
 
     def client(self, read_seconds: int | None = None) -> Any:
-        """Return a client with the operations of boto3.
+        """Return a client with the operations of botocore.
 
         Args:
             read_seconds: How long to wait for the next bytes of an answer; None for the default.
@@ -45,7 +45,7 @@ class S3Reader(S3Store):
 
 
 class _Client:
-    """Offers the operations of boto3's client, such as `get_object`, and sends them through s3fs.
+    """Offers the operations of botocore's client, such as `get_object`, but sends them by s3fs.
 
     s3fs sends requests in an event loop that runs in a thread. An operation blocks until that loop
     has received the whole answer.
@@ -60,10 +60,10 @@ class _Client:
         self._system = system
 
     def __getattr__(self, operation: str) -> Callable[..., Any]:
-        """Return a function that sends a request and returns the answer as boto3 does.
+        """Return a function that sends a request and returns the answer as botocore does.
 
         Args:
-            operation: Name of boto3's operation. The function takes boto3's arguments of it.
+            operation: Name of botocore's operation. The function takes botocore's arguments of it.
         """
         from aiohttp import ClientError
         from fsspec.asyn import sync
@@ -73,7 +73,7 @@ class _Client:
             try:
                 return sync(self._system.loop, self._send, operation, arguments)
             except ClientError as error:
-                # The connection broke within a body. boto3's callers expect a built-in error.
+                # The connection broke within a body. botocore's callers expect a built-in error.
                 raise ConnectionError(str(error)) from error
 
         return call
@@ -85,11 +85,11 @@ class _Client:
         waits in another thread until it has ended.
 
         Args:
-            operation: Name of boto3's operation, such as `get_object`.
+            operation: Name of botocore's operation, such as `get_object`.
             arguments: Its arguments, such as `{"Bucket": "data", "Key": "a.jsonl"}`.
         """
-        # The client has the operations of boto3 as coroutines. (s3fs names this method after what
-        # else it does: it opens the session if that is not open yet.)
+        # The client has the operations of botocore as coroutines. (s3fs names this method after its
+        # other effect: it opens the session if that is not open yet.)
         client = await self._system.set_session()
         send_request = getattr(client, operation)
         answer = await send_request(**arguments)

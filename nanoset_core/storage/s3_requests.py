@@ -145,9 +145,10 @@ def with_retries(request: Callable[[], T], where: str, *, reads: bool = True) ->
 
 
 def _is_answer(error: Exception, *, reads: bool) -> bool:
-    """Return whether an error of boto3 is an answer that the caller of a request may expect.
+    """Return whether an error of botocore is an answer that the caller of a request may expect.
 
-    boto3 raises every answer with an HTTP status of 400 or more as an error. These are no failures:
+    botocore raises every answer with an HTTP status of 400 or more as an error. These are no
+    failures:
 
         404     the object does not exist (if the request reads one)
         412     a condition does not hold, such as "only if the object still has this ETag"
@@ -244,7 +245,7 @@ def is_missing(error: Exception) -> bool:
 def unless_missing(call: Callable[[], T]) -> T | None:
     """Call a function that asks for an object; return None if the object does not exist.
 
-    boto3 raises an error for an object that does not exist. Callers want None instead.
+    botocore raises an error for an object that does not exist. Callers want None instead.
 
     Args:
         call: Sends the request.

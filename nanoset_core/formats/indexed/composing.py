@@ -32,10 +32,6 @@ SPAN_BYTES = 1 << 20
 """Largest number of bytes of an .idx that one request reads."""
 SPANS_AT_ONCE = 64
 """Number of such ranges that are in memory at the same time."""
-_HELD_BYTES = 64 << 10
-"""An .idx up to this size is read as a whole, and held until it is needed again."""
-_MAX_HELD = 64
-"""Number of these that are held at the same time, so that they take up to 4 MiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,12 +195,11 @@ def write_merged_idx(
     """
     for pair in pairs:
         _check_idx_size(store, pair)
-    reader = _IndexReader(store)
     n_sequences = sum(pair.sequences for pair in pairs)
     n_documents = sum(pair.documents for pair in pairs)
     with path.open("x+b") as file:
         file.write(HEADER.pack(MAGIC, VERSION, dtype_code(dtype), n_sequences, n_documents + 1))
-        for lengths in _sequence_lengths(reader, pairs, dtype):
+        for lengths in _sequence_lengths(store, pairs, dtype):
             file.write(lengths.data)
 
         # The pointers follow from the lengths, which are read again from the file that they were
@@ -217,7 +212,7 @@ def write_merged_idx(
             file.write(pointers.astype("<i8", copy=False).data)
 
         file.write(bytes(8))  # the first document begins at sequence 0
-        for document_stops in _document_stops(reader, pairs):
+        for document_stops in _document_stops(store, pairs):
             file.write(document_stops.data)
 
 
@@ -256,7 +251,7 @@ def _bounds_of_lengths(pair: StoredPair) -> list[int]:
 
 
 def _sequence_lengths(
-    reader: _IndexReader, pairs: Sequence[StoredPair], dtype: np.dtype
+    store: Store, pairs: Sequence[StoredPair], dtype: np.dtype
 ) -> Iterator[NDArray[np.int32]]:
     """Yield the lengths of all sequences of several datasets, and check the datasets on the way.
 
@@ -264,7 +259,7 @@ def _sequence_lengths(
     is read in blocks, since it may have billions of lengths: "header, 12, 7, 9", then "4, 5".
 
     Args:
-        reader: Reads the indexes.
+        store: The store that contains the datasets.
         pairs: The datasets, in order.
         dtype: Type of the tokens that all datasets must have.
 
@@ -275,9 +270,8 @@ def _sequence_lengths(
         FormatError: An index has another header than expected, a length is negative, or the lengths
             do not fit the size of the tokens' file.
     """
-    store = reader.store
     n_tokens = 0  # of the current dataset so far
-    for block in _read_blocks(reader, pairs, _bounds_of_lengths):
+    for block in _read_blocks(store, pairs, _bounds_of_lengths):
         pair = block.range.pair  # the dataset that the block belongs to
         lengths_start = 0
         if block.range.is_first:  # of its dataset
@@ -337,9 +331,7 @@ def _check_header(store: Store, pair: StoredPair, data: bytes, dtype: np.dtype) 
         )
 
 
-def _document_stops(
-    reader: _IndexReader, pairs: Sequence[StoredPair]
-) -> Iterator[NDArray[np.int64]]:
+def _document_stops(store: Store, pairs: Sequence[StoredPair]) -> Iterator[NDArray[np.int64]]:
     """Yield where documents stop if several datasets are put one after another.
 
     A dataset consists of sequences, and a document of one or several of them. The index of a
@@ -356,7 +348,7 @@ def _document_stops(
     The numbers are read and yielded in blocks, of which a large dataset has several.
 
     Args:
-        reader: Reads the indexes.
+        store: The store that contains the datasets.
         pairs: The datasets, in order.
 
     Yields:
@@ -365,10 +357,9 @@ def _document_stops(
     Raises:
         FormatError: The documents of a dataset are not in order, or not those of its sequences.
     """
-    store = reader.store
     first_sequence = 0  # how many sequences the datasets before the current one have
     previous_index = 0  # the last number of the block before, to check that numbers ascend
-    for block in _read_blocks(reader, pairs, _bounds_of_documents):
+    for block in _read_blocks(store, pairs, _bounds_of_documents):
         pair = block.range.pair
         indices = np.frombuffer(block.data, "<i8")  # numbers of sequences of this dataset
         stops = indices
@@ -438,41 +429,8 @@ def _check_last_index(store: Store, pair: StoredPair, last_index: int) -> None:
         )
 
 
-class _IndexReader:
-    """Reads ranges of the indexes (.idx files) of datasets, and holds small indexes.
-
-    An index is read in two passes: first the lengths of its sequences, then its documents. A small
-    one is read as a whole in the first pass, which spares a store the request of the second one.
-    """
-
-    def __init__(self, store: Store) -> None:
-        """Hold nothing yet.
-
-        Args:
-            store: The store that contains the datasets.
-        """
-        self.store = store
-        self._data_by_name: dict[str, bytes] = {}
-        """Name of a small index → its bytes, until they are used a second time."""
-
-    def read(self, index_range: _IndexRange) -> _IndexBlock:
-        """Read a range of an index. Several threads may call this at the same time."""
-        idx = index_range.pair.idx
-        start = index_range.start
-        stop = index_range.stop
-        data = self._data_by_name.pop(idx.name, None)
-        if data is None and idx.size <= _HELD_BYTES and len(self._data_by_name) < _MAX_HELD:
-            data = self.store.read_range(idx.name, 0, idx.size, idx.mark)
-            self._data_by_name[idx.name] = data
-        if data is None:
-            return _IndexBlock(index_range, self.store.read_range(idx.name, start, stop, idx.mark))
-        return _IndexBlock(index_range, data[start:stop])
-
-
 def _read_blocks(
-    reader: _IndexReader,
-    pairs: Sequence[StoredPair],
-    bounds_of: Callable[[StoredPair], Sequence[int]],
+    store: Store, pairs: Sequence[StoredPair], bounds_of: Callable[[StoredPair], Sequence[int]]
 ) -> Iterator[_IndexBlock]:
     """Read the indexes (.idx files) of several datasets in blocks, several blocks at the same time.
 
@@ -483,7 +441,7 @@ def _read_blocks(
         bytes      0 to 100     100 to 180    0 to 100     100 to 180
 
     Args:
-        reader: Reads the indexes.
+        store: The store that contains the datasets.
         pairs: The datasets, in order.
         bounds_of: Returns the bounds of the blocks of a dataset, ascending byte offsets in its
             index.
@@ -492,11 +450,17 @@ def _read_blocks(
         All blocks of the first dataset, then those of the second one, and so on.
     """
 
+    def read(index_range: _IndexRange) -> _IndexBlock:
+        """Read one block."""
+        idx = index_range.pair.idx
+        data = store.read_range(idx.name, index_range.start, index_range.stop, idx.mark)
+        return _IndexBlock(index_range, data)
+
     # Only a few ranges at a time, which limits the memory that the blocks take.
     ranges = _index_ranges(pairs, bounds_of)
     window = list(islice(ranges, SPANS_AT_ONCE))
     while window:
-        yield from in_parallel(reader.read, window, CONNECTIONS)
+        yield from in_parallel(read, window, CONNECTIONS)
         window = list(islice(ranges, SPANS_AT_ONCE))
 
 

@@ -391,7 +391,7 @@ SLOW_MODULES = {
     "rich",
     "pyarrow",
     "pandas",  # which pyarrow imports if it is installed
-    "boto3",
+    "botocore",
     "yaml",
     "nanoset_core.sampling.indices",
     "nanoset_core.stages.mappings",
