@@ -7,8 +7,9 @@ engine, the memory and the disk; the bytes of the tars do not.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -48,6 +49,8 @@ _SHARDS_AT_ONCE = {"npy": 3, "json.gz": 2}
 
 While one shard is written to the disk, the next ones are encoded.
 """
+_UPLOADS_AT_ONCE = 8
+"""Tars that a worker sends to a bucket at once. Each is sent by several requests at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -449,11 +452,42 @@ def _write_run(target: _Target, run: _ShardRun) -> list[TarFacts]:
             # Write some tars at once, each in a thread. Publish each one when it is finished.
             write = partial(_write_shard, plan, run.shards, rows, folder)
             publish = partial(_publish_tar, folder, target.made_from, access)
-            # `map` yields the finished tars in their order. To a bucket, several are sent at once.
-            tars = access.each(publish, pool.map(write, run.shards))
+            written_tars = pool.map(write, run.shards)  # yields them in their order
+            if access.takes_requests:
+                tars = _publish_in_parallel(publish, written_tars)
+            else:
+                tars = [publish(facts) for facts in written_tars]
         finally:
             pool.shutdown(cancel_futures=True)  # after an error, do not begin further tars
         fsync_folder(folder)
+    return tars
+
+
+def _publish_in_parallel(
+    publish: Callable[[TarFacts], TarFacts], written_tars: Iterable[TarFacts]
+) -> list[TarFacts]:
+    """Send tars to a bucket while the next ones are written, several at the same time.
+
+    If a tar cannot be written, those that were written before it are still sent, so that the next
+    build need not write them again.
+
+    Args:
+        publish: Sends a tar, and returns its facts.
+        written_tars: Facts of each tar, which are yielded when it is written.
+
+    Returns:
+        Facts of all tars, in their order.
+    """
+    tars: list[TarFacts] = []
+    uploads: deque[Future[TarFacts]] = deque()
+    # The end of the block waits for all tars that are being sent, also after an error.
+    with ThreadPoolExecutor(_UPLOADS_AT_ONCE) as pool:
+        for facts in written_tars:
+            # Do not go on writing if tars cannot be sent: the disk may have no room for them.
+            if len(uploads) == _UPLOADS_AT_ONCE:
+                tars.append(uploads.popleft().result())
+            uploads.append(pool.submit(publish, facts))
+    tars += [upload.result() for upload in uploads]
     return tars
 
 

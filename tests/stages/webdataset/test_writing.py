@@ -21,10 +21,12 @@ from helpers.token_sources import plan_of, source_in_file, write_tars
 from nanoset_core.errors import ConfigError, FormatError, SampleIndexError, StaleError, StorageError
 from nanoset_core.execution.resources import free_memory
 from nanoset_core.stages.webdataset import buckets, sizing, writing
+from nanoset_core.stages.webdataset.markers import read_markers
 from nanoset_core.stages.webdataset.plan import ShufflePlan
 from nanoset_core.stages.webdataset.settings import engine_warning
 from nanoset_core.stages.webdataset.sizing import choose_engine
 from nanoset_core.stages.webdataset.sources import TokenSource
+from nanoset_core.storage.access import FileAccess
 
 ENGINES = ["mmap", "buckets"]
 LENGTH = 65
@@ -513,6 +515,7 @@ import os, signal, sys
 from pathlib import Path
 from helpers.token_sources import plan_of, write_tars
 from nanoset_core.stages.webdataset import buckets, sizing, writing
+from nanoset_core.stages.webdataset.markers import read_markers
 from nanoset_core.stages.webdataset.sources import TokenSource
 
 folder = Path(sys.argv[1])
@@ -578,3 +581,42 @@ def test_a_killed_run_is_resumed_and_writes_the_same_tars(
     # All tars are those of a run that was not killed.
     write_tars(plan_of([source], samples_per_shard=100, seed=1), [source], tmp_path / "whole")
     assert sha256_by_tar(out) == sha256_by_tar(tmp_path / "whole")
+
+
+# Tars that are sent to a bucket
+
+
+def test_a_tar_is_sent_to_a_bucket_even_if_the_next_one_cannot_be_written(
+    bucket, plan, sources, tmp_path, monkeypatch
+):
+    write_tar = writing.write_tar
+
+    def write_only_the_first_tar(plan, shard, *arguments):
+        if shard > 0:
+            raise StorageError("the disk is full")
+        return write_tar(plan, shard, *arguments)
+
+    monkeypatch.setattr(writing, "write_tar", write_only_the_first_tar)
+    access = FileAccess(tmp_path, bucket)
+
+    with pytest.raises(StorageError, match="the disk is full"):
+        write_tars(plan, sources, tmp_path / "tars", access=access, engine="mmap")
+
+    assert list(read_markers(tmp_path / "tars", range(3), "these tokens", access)) == [0]
+
+
+def test_writing_ends_soon_after_tars_cannot_be_sent_to_a_bucket(monkeypatch):
+    written = []
+
+    def written_tars():
+        for number in range(1000):
+            written.append(number)
+            yield number
+
+    def publish(number):
+        raise StorageError("the bucket does not answer")
+
+    with pytest.raises(StorageError, match="the bucket does not answer"):
+        writing._publish_in_parallel(publish, written_tars())
+
+    assert len(written) < 20
