@@ -39,8 +39,8 @@ def contamination_summary(project: Project, manifest: Manifest) -> Summary:
     # Some texts, such as a licence, are in very many documents. Such boilerplate is no leak: do not
     # count documents with nothing else.
     matches = summary_of(manifest)
-    figures = counted(manifest, "documents")
-    figures["contaminated"] = matches.contaminated
+    figures = counted(manifest, "documents", "contaminated")
+    figures["contaminated"] = matches.contaminated  # in the same place, before the size
 
     # Also show how many evaluation texts were looked for. Those with very few letters are too short
     # to be found.

@@ -244,16 +244,17 @@ def _resolve_nanoset(spec: ResolvedNanoset, names: _PackNames, where: str) -> Re
     if spec.packing is None:
         return spec
 
-    # Several settings name corpora. In each of them, replace the names and keep the rest.
+    # Several settings name corpora. In each of them, replace the names and keep the rest. Commands
+    # list packs in the order in which they are added here, so do not change this order.
     reader = _PackReader(names, spec.packing, spec.sequence_length, where)
     return replace(
         spec,
-        blend=reader.resolve_blend(spec.blend),  # {web: 0.8, code: 0.2}
-        blend_per_split=reader.resolve_blends(spec.blend_per_split),  # {train: web, valid: code}
-        mix=reader.resolve_mix(spec.mix, f"{where}.mix"),  # {web: 2, rest: {mix: {code: 1}}}
         max_epochs=reader.resolve_limits(spec.max_epochs),  # {web: 4}
+        mix=reader.resolve_mix(spec.mix, f"{where}.mix"),  # {web: 2, rest: {mix: {code: 1}}}
+        blend_per_split=reader.resolve_blends(spec.blend_per_split),  # {train: web, valid: code}
         # Corpora that earlier phases of the same training run have read: [web]
         earlier_corpora=tuple(map(reader.pack_of, spec.earlier_corpora)),
+        blend=reader.resolve_blend(spec.blend),  # {web: 0.8, code: 0.2}
     )
 
 

@@ -43,6 +43,7 @@ def project(searched, tmp_path) -> Project:
 def test_documents_with_other_texts_are_counted_and_quoted_first(project):
     summary = CONTAMINATION.show(project, current_output(project, "contamination/evals/web"))
 
+    assert list(summary.figures) == ["documents", "contaminated", "bytes"]
     assert summary.figures["contaminated"] == 2
     assert summary.warnings[0].startswith(
         "2 documents hold texts of evals; 0.jsonl:8 holds 100% of a.jsonl:2: 'if two sailors"

@@ -60,6 +60,13 @@ def test_equal_packs_are_built_once(config):
     ]
 
 
+def test_packs_of_corpora_with_a_limit_of_epochs_are_listed_first():
+    settings = PADDED | {"blend": {"web": 2, "code": 1}, "max_epochs": {"code": 3}}
+    config = config_with(nanosets={"limited": settings})
+
+    assert [*config.packs] == ["code-packs-64", "web-packs-64"]
+
+
 def test_packs_take_the_place_of_their_corpora_in_a_blend(config):
     assert config.nanosets["blended"].blend == {"own": 2, "code-packs-64-carry": 1}
 
