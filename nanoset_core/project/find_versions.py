@@ -212,14 +212,13 @@ def _no_version_error(
         outputs: The outputs of the project.
         digest_start: The digits.
         all_versions: Folders of all versions.
-        matching: Folders of those that begin with these digits: none, or several.
+        matching: Folders of those that begin with these digits: none, or several; or a single one
+            that was deleted at this moment.
     """
-    if matching:
+    message = "no such version of a dataset"
+    if len(matching) > 1:
         message = "several datasets have digests that begin so"
-        folders = matching
-    else:
-        message = "no such version of a dataset"
-        folders = all_versions
+    folders = matching or all_versions
 
     labels = sorted(f"{folder.parent.name} {folder.name}" for folder in folders)
     if labels:
