@@ -259,7 +259,9 @@ def join(
     joining = Joining(store, sources, sha256, joined)
     plan = plan_parts(sizes, most=most)
     is_small = len(plan) <= 1 and all(_is_sent(part) for part in plan)
-    is_compared_when_read = is_small and sha256 is not None and None not in sha256
+    # A source is compared with its sha256 when it is read, which empty ones never are.
+    has_all_sha256 = sha256 is not None and None not in sha256
+    is_compared_when_read = is_small and has_all_sha256 and all(sizes)
     if not is_compared_when_read:
         joining.check_sources()
     if is_small:

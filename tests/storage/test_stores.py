@@ -174,6 +174,17 @@ class S3Contract(StoreContract):
 
         monkeypatch.setattr(Upload, "copy", copy)
 
+    def test_an_empty_source_that_was_replaced_is_refused(self, store):
+        store.put("a", b"a")
+        store.put("b", b"")
+        sources = list(store.list())
+        store.put("b", b"b")
+
+        with pytest.raises(SourceChangedError):
+            store.compose("whole", sources, sha256=sha256_of_each([b"a", b""]))
+
+        assert store.stat("whole") is None
+
     @pytest.mark.usefixtures("replaced_before_copied")
     def test_a_source_that_is_replaced_before_it_is_copied_is_refused(self, store, two_sources):
         with pytest.raises(SourceChangedError):
