@@ -73,10 +73,12 @@ class _FileRange:
     def __exit__(self, *_error: object) -> None:
         self._file.close()
 
-    def read(self, size: int) -> bytes:
-        """Return the next bytes, at most `size`; none at the end of the range."""
+    def read(self, size: int = -1) -> bytes:
+        """Return the next bytes, at most `size`, or all if it is negative; none at the end."""
         remaining = max(self._size - self.tell(), 0)
-        return self._file.read(min(size, remaining))
+        if size < 0 or size > remaining:
+            size = remaining
+        return self._file.read(size)
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         """Move to a position relative to the start of the range, its end, or the present one."""

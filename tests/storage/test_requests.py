@@ -716,6 +716,8 @@ def test_a_part_of_a_file_is_read_like_a_file_of_its_own(tmp_path):
             contents.append(opened.read(2) + opened.read(100))
             assert opened.seek(-1, os.SEEK_CUR) == opened.tell()
             assert opened.read(100) == contents[-1][-1:]
+            opened.seek(0)
+            assert opened.read() == contents[-1]
 
     assert contents == [b"01234", b"56789", b"ab"]
 
