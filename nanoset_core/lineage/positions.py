@@ -248,7 +248,11 @@ class Split(NamedTuple):
         """
         # The dataset has the document in one piece, or in several if it was cut into sequences.
         pieces = self.datasets[number].pieces_of(origin.dataset_document)
-        document_tokens = sum(piece.stop - piece.start for piece in pieces)
+        # For messages such as "7 of its 90 tokens". If there is only one piece, they count its
+        # tokens, since those that packing left out get a message of their own.
+        document_tokens = origin.tokens
+        if len(pieces) == 1:
+            document_tokens = pieces[0].stop - pieces[0].start
 
         appearances: list[Appearance] = []
         reasons: list[str | None] = []

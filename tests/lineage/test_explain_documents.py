@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import numpy as np
@@ -19,15 +20,18 @@ from nanoset_core import (
 )
 from nanoset_core.errors import ConfigError, MissingError
 from nanoset_core.lineage import positions
+from nanoset_core.lineage.documents import DocumentOrigin
 from nanoset_core.lineage.find import find_document
 from nanoset_core.lineage.positions import (
     DocumentPlaces,
+    Split,
     positions_of,
     renumbered,
     samples_of_dataset,
     spans_of,
 )
 from nanoset_core.project.project import Project
+from nanoset_core.stages.dataset.dataset import DocumentPiece
 
 
 class Span(NamedTuple):
@@ -256,6 +260,30 @@ def test_the_tokens_after_the_last_full_sample_are_never_seen(project):
 
     (reason,) = [reason for reason in reasons if "tail" in reason]
     assert "tail, which does not fill a sample" in reason
+
+
+def test_lost_tokens_of_a_document_in_several_pieces_are_of_those_of_the_whole_document(tmp_path):
+    # Packing cut a document of 100 tokens into pieces of 50 and 40, and left out 10.
+    pieces = [
+        DocumentPiece(sequence=0, start=0, stop=50, first=0, document=0),
+        DocumentPiece(sequence=1, start=0, stop=40, first=50, document=0),
+    ]
+    origin = DocumentOrigin("web", 0, "a.jsonl", 1, byte_offset=0, id=None, tokens=100, shard="")
+    write_dataset(tmp_path / "packed", [50, 40])
+    config = NanosetConfig(
+        str(tmp_path / "packed"), sequence_length=50, add_extra_token=False, split="1,0,0"
+    )
+    train, _, _ = NanosetBuilder(config).build()
+    dataset = SimpleNamespace(pieces_of=lambda document: pieces)
+    split = Split(None, "packed", train, (train,), (dataset,))
+
+    places = split.places(0, origin)
+
+    assert places.reason == (
+        "40 of its 100 tokens are never seen in train, "
+        "because they lie in the tail, which does not fill a sample; "
+        "packing left out 10 of its 100 tokens"
+    )
 
 
 # Documents that do not exist

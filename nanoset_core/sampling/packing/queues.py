@@ -18,7 +18,6 @@ from nanoset_core.sampling.packing.plan import PieceRule
 CHUNK_DOCUMENTS = 1 << 20
 """Documents whose lengths are read together."""
 _DOCUMENT_BITS = 40
-"""Bits for the number of a document, in integers of 64 bits that have two numbers."""
 """Bits for the number of a document in a pair; the other 24 are for a pack of one stratum."""
 
 
