@@ -292,12 +292,17 @@ def _too_few_samples(plan: SplitPlan, member: MemberPlan) -> SampleIndexError:
             "request another number of samples, or change the weights: "
             "the reserve of this trainer is fixed"
         )
+
+    expected = f"at most {member.samples_given}"
+    n_planned = member.samples_target
+    # Trainers without a reserve plan nothing, or more than the dataset has.
+    if n_planned is not None and n_planned < member.samples_given:
+        expected += f", of which {n_planned} are planned and the others are a reserve"
     return SampleIndexError(
         "the blend takes more samples of a dataset than were prepared",
         where=f"split {plan.split}, {member.prefix}",
         found=f"more than {member.samples_given}",
-        expected=f"at most {member.samples_given}, of which {member.samples_target} are planned "
-        "and the others are a reserve",
+        expected=expected,
         remedy=remedy,
     )
 

@@ -569,8 +569,10 @@ def test_nanotron_cannot_read_a_blend_that_takes_samples_of_a_dataset_without_an
 ):
     config = nanotron_blend(three_nanotron_datasets, (0.5, 0.05, 0.45))
 
-    with pytest.raises(SampleIndexError, match="third"):
+    with pytest.raises(SampleIndexError, match="third") as caught:
         build_blend_indices(plan_split(config, "valid"))
+
+    assert caught.value.expected == "at most 0"  # nothing was planned, so there is no reserve
 
 
 def test_nanotron_builds_no_indices_of_a_single_token(tmp_path, three_nanotron_datasets):
