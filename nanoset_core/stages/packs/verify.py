@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
+from nanoset_core.formats.indexed.layout import idx_path, read_idx
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.sampling.packing.pieces import FilledPacks, PieceArrays
@@ -124,7 +125,13 @@ def _pack_again(
         project: The project.
         manifest: What is recorded about the packs.
         dataset: The documents that were packed.
+
+    Raises:
+        FormatError: The index of the documents is damaged.
     """
+    # A damaged index may name sequences that do not exist, so check every number of it first.
+    read_idx(idx_path(dataset.prefix), validate=True)
+
     expected_sha256 = _checksums_if_packed_again(project, manifest, dataset)
     for name, stored_sha256 in _stored_checksums(manifest).items():
         report.compare(

@@ -501,6 +501,20 @@ def test_damaged_packs_fail_verification(
     assert not deep_report.passed
 
 
+def test_a_damaged_index_of_the_documents_is_an_error(copied_project):
+    # Let the last document begin at a sequence that does not exist.
+    dataset = current_dataset(copied_project, "web")
+    idx = dataset.path(f"{dataset.facts['prefix']}.idx")
+    content = idx.read_bytes()
+    idx.unlink()
+    idx.write_bytes(content[:-16] + (1 << 40).to_bytes(8, "little") + content[-8:])
+
+    [report] = verify_project(copied_project, ["web-32/packs"], deep=True)
+
+    assert not report.passed
+    assert str(idx) in str(report.errors[0].where)
+
+
 # Packs in a bucket
 
 
