@@ -20,8 +20,6 @@ from nanoset_core.stages.handoff.settings import EXAMPLE, UNNAMED
 
 if TYPE_CHECKING:
     from nanoset_core.sampling.config import NanosetConfig
-    from nanoset_core.sampling.corpora import CorpusCoverage
-    from nanoset_core.sampling.coverage import MemberCoverage
     from nanoset_core.sampling.planned import SplitPlan
 
 _NEXT_TO_DATASETS = (
@@ -108,15 +106,15 @@ def _shown_split(
     """
     from nanoset_core.sampling.coverage import coverage
 
-    datasets: list[MemberCoverage] = []
+    members: list[dict[str, Any]] = []
+    corpora: list[dict[str, Any]] = []
     if plan is not None:
         datasets = coverage(plan, config, limits)
-
-    members: list[dict[str, Any]] = []
-    for dataset in datasets:
-        name = Path(dataset.prefix).name  # "web" for the files /data/web.bin and .idx
-        members.append({"corpus": name, **dataset.to_json()})  # its samples, epochs, …
-    corpora = [corpus.to_json() for corpus in _corpus_coverages(plan, config, datasets)]
+        for dataset in datasets:
+            name = Path(dataset.prefix).name  # "web" for the files /data/web.bin and .idx
+            members.append({"corpus": name, **dataset.to_json()})  # its samples, epochs, …
+        sample_counts = [dataset.samples_given for dataset in datasets]
+        corpora = _token_counts(plan, config, sample_counts)
     # A project may also describe the weights by a tree, `mixture`. Here there is no project.
     return ShownSplit(nanoset="data", split=split, members=members, corpora=corpora, mixture=[])
 
@@ -164,33 +162,25 @@ def _epoch_limits(config: NanosetConfig, max_epochs: float | None) -> dict[str, 
     return limits
 
 
-def _corpus_coverages(
-    plan: SplitPlan | None, config: NanosetConfig, rows: Sequence[MemberCoverage]
-) -> list[CorpusCoverage]:
-    """Return how often a split reads the tokens of each dataset, on average.
+def _token_counts(
+    plan: SplitPlan, config: NanosetConfig, sample_counts: Sequence[int]
+) -> list[dict[str, Any]]:
+    """Return how many tokens a split reads of each dataset, and how often, as values to print.
 
-    For example, a dataset has 1,000 samples. If the split takes 2,000 of it, it reads each token
-    twice.
+    For example, a dataset has 1,000 tokens, and the split takes 200 samples of 10 tokens:
+
+        {"corpus": "web", "tokens_available": 1000, "tokens": 2000, "epochs": 2.0, …}
 
     Args:
-        plan: How the samples of the split are drawn; None if it has no data.
+        plan: How the samples of the split are drawn.
         config: The settings of all splits.
-        rows: How many samples the split takes of each dataset, in the order of the plan.
-
-    Returns:
-        An entry for each dataset; none if the split has no data.
+        sample_counts: How many samples the split takes of each dataset, in the order of the plan.
     """
     from nanoset_core.sampling.corpora import MemberReads, corpus_coverage, separate_corpora
 
-    if plan is None:
-        return []
-    samples_per_dataset = [row.samples_given for row in rows]  # [2000]
-    # For each dataset, by its path: what it consists of, and how much of that is read.
-    reads_by_path = MemberReads.by_prefix(plan, config, samples_per_dataset)
-    # Datasets of a project may have texts in common (a corpus), whose reads are added up. Nothing
-    # is known about that here, so suppose that each dataset has its own texts.
-    corpora = separate_corpora(plan)
-    return corpus_coverage(corpora, reads_by_path, config)
+    texts = separate_corpora(plan)  # suppose that no two datasets have a text in common
+    reads_by_path = MemberReads.by_prefix(plan, config, sample_counts)
+    return [coverage.to_json() for coverage in corpus_coverage(texts, reads_by_path, config)]
 
 
 def _build(config: NanosetConfig, *, overwrite: bool) -> None:

@@ -215,31 +215,40 @@ def _with_planned_files(project: Project, node: Node, outcome: Outcome) -> Outco
 def _source_digests(
     graph: Graph, row_nodes: Sequence[Node], node: Node, manifest: Manifest
 ) -> set[str]:
-    """Return the digests of everything that a version of an output was made from.
+    """Return the digests of everything that an output was made from, down to the datasets.
 
-    For example, a blend was made from index 55d0…, and this from dataset 3f9c…: the result has both
-    digests. What datasets were made from is left out.
+    Each manifest only names what its own version was made from, so they are followed to the end:
+
+        blend c7f0…      made from the index 55d0…
+        index 55d0…      made from the dataset 3f9c…
+        dataset 3f9c…    the end
+        result           55d0…, 3f9c…
 
     Args:
-        graph: Says which outputs each output is made from.
-        row_nodes: The blend and the index, which `nanoset status` shows in one row.
-        node: The output, such as the blend.
-        manifest: Describes the version, and names what it was made from.
+        graph: Says which output is which input of another one, by the settings of today.
+        row_nodes: The outputs that are made one from another, here the blend and the index.
+        node: The output to start from, such as the blend.
+        manifest: Manifest of its version c7f0….
     """
     digests: set[str] = set()
-    inputs = graph.inputs(node)  # such as {"index": the index}
-    for input_name, digest in manifest.recipe["parents"].items():  # such as "index", "55d0…"
-        digests.add(str(digest))
+    versions_to_visit = [(node, manifest)]
+    while versions_to_visit:
+        made_node, made_version = versions_to_visit.pop()
+        inputs = graph.inputs(made_node)
+        for input_name, digest in made_version.recipe[
+            "parents"
+        ].items():  # such as "index", "55d0…"
+            digests.add(str(digest))
 
-        # Continue with what this input was made from, if it is not a dataset. By the settings of
-        # today, the output may not have this input any more.
-        input_node = inputs.get(input_name)
-        if input_node is None:
-            continue
-        if input_node in row_nodes or _is_made_from_dataset(input_node):
+            input_node = inputs.get(input_name)
+            if input_node is None:
+                continue  # this output has no such input any more
+            is_dataset = input_node not in row_nodes and not _is_made_from_dataset(input_node)
+            if is_dataset:
+                continue
             input_manifest = _readable_manifest(graph.project, input_node, str(digest))
             if input_manifest is not None:
-                digests |= _source_digests(graph, row_nodes, input_node, input_manifest)
+                versions_to_visit.append((input_node, input_manifest))
     return digests
 
 

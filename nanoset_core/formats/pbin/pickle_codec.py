@@ -294,31 +294,38 @@ def _whole_batches(chunks: Iterable[Entries]) -> Iterator[Entries]:
 def _encode(entries: Entries) -> _Opcodes:
     """Write pairs of numbers exactly as Python's pickle would write them, all at the same time.
 
-    A pair (entry of an index) says at which byte a document starts, and how many bytes it has.
-    Pickle writes the pair (6, 300) as follows:
+    A pair says at which byte a document starts, and how many bytes it has. Pickle writes the
+    pair (6, 300) as follows:
 
         4b 06       opcode BININT1, and the number 6 in one byte
         4d 2c 01    opcode BININT2, and the number 300 in two bytes
         86 94       opcodes TUPLE2 and MEMOIZE: they make a pair of the two numbers
 
-    So make a table that has a row for each pair, with all bytes that may be needed, and select
+    First make a table with a row for each pair, in which each number has 10 bytes. Then select
     those that are needed. The others are in brackets here:
 
         4b [01] 06 [00 00 00 …]    4d [02] 2c 01 [00 00 …]    86 94
     """
-    numbers = np.stack(entries, axis=1).reshape(-1)  # (2 * n_entries,) 6 300 …
-    sizes = _payload_bytes(numbers)  # in bytes: 1 2 …
-    n_columns = 2 * _NUMBER_COLUMNS  # those of two numbers
-    number_table = _number_table(numbers, sizes).reshape(-1, n_columns)
-    pair_table = np.full((len(number_table), 2), [_TUPLE2, _MEMOIZE], np.uint8)
-    table = np.hstack([number_table, pair_table])  # (n_entries, 22)
-    is_needed = np.ones(table.shape, bool)
-    is_needed[:, :n_columns] = _IS_NEEDED[sizes].reshape(-1, n_columns)
+    n_entries = len(entries.offsets)
+    offset_sizes = _payload_bytes(entries.offsets)  # (n_entries,) bytes of each number: 1 for 6
+    length_sizes = _payload_bytes(entries.lengths)  # 2 for 300
+    pair_opcodes = np.full((n_entries, 2), [_TUPLE2, _MEMOIZE], np.uint8)
+    table = np.hstack(
+        [
+            _number_table(entries.offsets, offset_sizes),  # (n_entries, 10) of which 2 are needed
+            _number_table(entries.lengths, length_sizes),  # (n_entries, 10) of which 3 are needed
+            pair_opcodes,
+        ]
+    )
+    always_needed = np.ones(pair_opcodes.shape, bool)
+    is_needed = np.hstack([_IS_NEEDED[offset_sizes], _IS_NEEDED[length_sizes], always_needed])
 
-    # The caller also has to know where each number starts in the selected bytes: 0 2 7 …
-    n_bytes = _NUMBER_BYTES[sizes]  # 2 3 …
-    n_bytes[1::2] += 2  # 2 5 …: the opcodes of the pair follow after its second number
-    int_starts = np.cumsum(n_bytes) - n_bytes
+    # The caller also has to know where each number starts in the result: 0 and 2 for the first
+    # pair, which has 7 bytes, so 7 and … for the next one.
+    offset_bytes = _NUMBER_BYTES[offset_sizes]  # 2, with the opcode
+    pair_bytes = offset_bytes + _NUMBER_BYTES[length_sizes] + 2  # 2 + 3 + 2
+    pair_starts = np.cumsum(pair_bytes) - pair_bytes  # (n_entries,) 0 7 …
+    int_starts = np.stack([pair_starts, pair_starts + offset_bytes], axis=1).reshape(-1)
     return _Opcodes(table[is_needed].tobytes(), int_starts)
 
 

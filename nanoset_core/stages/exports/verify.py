@@ -116,32 +116,26 @@ class _ExportCheck:
             export_format: Format of the export, such as that of datatrove.
             names: Names of these files.
         """
-        with tempfile.TemporaryDirectory(prefix="nanoset-export-") as scratch:
-            self._linked_export(export_format).write_small_files(Path(scratch))
-            for name in names:
-                self.report.compare(
-                    "documents end elsewhere than in the dataset",
-                    where=self.export.path(name),
-                    found=f"sha256 {sha256_file(self.export.path(name))}",
-                    expected=f"sha256 {sha256_file(Path(scratch, name))}",
-                    remedy=_remedy(self.export),
-                )
-
-    def _linked_export(self, export_format: LinkedFormat) -> LinkedExport:
-        """Describe the export that the dataset should have, to write its small files once more.
-
-        Args:
-            export_format: Its format, such as that of datatrove.
-        """
         name = self.export.name
         n_tokens = self.export.facts["tokens"]
-        return LinkedExport(
+        expected_export = LinkedExport(
             format=export_format,
             name=name,
             dataset=self.dataset,
             stream=stream_of(self.dataset),
             traits=traits_of(self.project, name, self.dataset.dtype, n_tokens),
         )
+        with tempfile.TemporaryDirectory(prefix="nanoset-export-") as scratch:
+            expected_export.write_small_files(Path(scratch))
+            for file_name in names:
+                stored_file = self.export.path(file_name)
+                self.report.compare(
+                    "documents end elsewhere than in the dataset",
+                    where=stored_file,
+                    found=f"sha256 {sha256_file(stored_file)}",
+                    expected=f"sha256 {sha256_file(Path(scratch, file_name))}",
+                    remedy=_remedy(self.export),
+                )
 
     def _check_tokens(self, tokens_file: str) -> None:
         """Compare all tokens with those of the dataset, and warn of end tokens inside documents.
@@ -233,12 +227,19 @@ class _ExportCheck:
             self._check_sample_files(samples)
 
     def _expected_samples(self, export_format: SampledFormat) -> SampleFiles:
-        """Return the files of samples that an export of the dataset should have.
+        """Compute from the dataset which tokens each file of the export should have.
+
+        For example, 10,000 tokens in samples of 100, and files of 40 samples:
+
+            file 0    tokens 0 to 4,000
+            file 1    tokens 4,000 to 8,000
+            file 2    tokens 8,000 to 10,000
 
         Args:
             export_format: The format, which decides how many samples are in a file.
         """
-        n_tokens = int(self.dataset.sequence_lengths.sum(dtype=np.int64))
+        n_tokens = int(self.dataset.sequence_lengths.sum(dtype=np.int64))  # 10,000
+        # The length of samples, and other properties of tokens that the format depends on.
         traits = traits_of(self.project, self.export.name, self.dataset.dtype, n_tokens)
 
         # The length in nanoset.yaml may have changed: take the one that the export was made with.

@@ -28,7 +28,6 @@ from nanoset_core.stages.held_out.settings import (
 from nanoset_core.stages.held_out.show import held_out_summary
 from nanoset_core.stages.report import Report, Run, run_here
 from nanoset_core.stages.stage import (
-    AFTER,
     SUBJECT,
     InternalStage,
     Key,
@@ -86,22 +85,15 @@ TOKEN_HASHES = InternalStage(Layout(HASHES_FOLDER), HELD_OUT)
 """Hashes of the documents of single shards."""
 
 
-def comparison_before_training(config: ProjectConfig, name: str) -> dict[str, Node]:
-    """Return the comparison of train with valid and test, if training must wait for it.
+def must_compare_before_training(config: ProjectConfig, name: str) -> bool:
+    """Return whether train must be compared with valid and test before training can start.
 
-    It must with the setting `held_out: block`: if the comparison finds that train reads documents
-    of valid or test, training must not start.
+    This is so with the setting `held_out: block`: if train has documents that valid or test has,
+    too, there is an error instead of files for training.
 
     Args:
         config: The settings of nanoset.yaml.
         name: Name of the training data, such as "pretrain".
-
-    Returns:
-        `{"after held_out": Node(HELD_OUT, …)}`: an input of the files for training, which is made
-        before them, but not read. Empty if training need not wait.
     """
     spec = config.nanosets[name]
-    if spec.held_out != "block" or not may_share_documents(config, spec):
-        return {}
-    input_name = f"{AFTER}{ASSET}"  # "after " marks inputs that are not read
-    return {input_name: Node(HELD_OUT, Key(name))}
+    return spec.held_out == "block" and may_share_documents(config, spec)

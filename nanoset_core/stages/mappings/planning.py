@@ -396,12 +396,14 @@ class NanosetContext(NanosetLookup):
         )
 
     def _with_samples_of(self, split: SplitName, config: NanosetConfig) -> NanosetConfig:
-        """Return settings that request samples of one split, and of no other one.
+        """Return settings that request samples of one split only.
 
-        If the user requests no number, each sample of the split is read once, or, if its datasets
-        have weights, as many samples as there are until one of the datasets is used up. For
-        example, web has 100 samples, code has 300, and both have the same weight. After 200
-        samples, all 100 of web have been read.
+        If the user requests no number of samples, it depends on the datasets of the split:
+
+            web and code, without weights        no number: each sample is read once
+            {web: 0.5, code: 0.5}, weights       as many samples as there are until web or code has
+                                                 been read once: 200 if web has 100, and code more
+                                                 (only if the trainer needs a number)
 
         Args:
             split: `train`, `valid` or `test`.
@@ -411,11 +413,11 @@ class NanosetContext(NanosetLookup):
         if requested is not None:
             return config.with_samples({split: requested})
 
-        # Weights are a mapping, such as {"web": 0.5}. With these, most trainers need a number.
         has_weights = isinstance(self.spec.blend_of(split), Mapping)
-        needs_number = has_weights and config.rules.needs_samples(split)
-        if not needs_number or not _has_share(config, split):
+        if not has_weights or not config.rules.needs_samples(split):
             return config.with_samples({})
+        if not _has_share(config, split):
+            return config.with_samples({})  # the split has no documents
         samples = largest_epoch_size(config, split=split, reader=self.reader)
         return config.with_samples({split: samples})
 

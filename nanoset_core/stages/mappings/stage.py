@@ -24,6 +24,7 @@ from nanoset_core.sampling.splits import SPLITS, SplitName
 from nanoset_core.stages.contamination.stage import searches_before_training
 from nanoset_core.stages.datasets import current_dataset, dataset_node
 from nanoset_core.stages.held_out import stage as held_out
+from nanoset_core.stages.held_out.settings import ASSET as HELD_OUT_ASSET
 from nanoset_core.stages.inventory.shared_files import check_split_files
 from nanoset_core.stages.mappings.facts import CACHE_FILES, cache_files, files_in_use, split_facts
 from nanoset_core.stages.mappings.lookup import cache_folder
@@ -32,6 +33,7 @@ from nanoset_core.stages.mappings.run_before import handoff_and_splits
 from nanoset_core.stages.mappings.show import mappings_summary, split_summary
 from nanoset_core.stages.report import Report, Run, run_here
 from nanoset_core.stages.stage import (
+    AFTER,
     PART,
     SUBJECT,
     Key,
@@ -100,12 +102,15 @@ class MappingsStage(_SplitStage, Planned):
 
     def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
         """Return the datasets of the split, and for train the reports that may forbid training."""
-        names = config.nanosets[key.subject].corpora_of(split_of(key))
+        nanoset = key.subject
+        names = config.nanosets[nanoset].corpora_of(split_of(key))
         nodes = {name: dataset_node(config, name) for name in names}
         if key.part == "train":
-            # Searches for evaluation texts in a corpus, and for documents of valid and test.
+            # Searches for evaluation texts in a corpus, and for documents of valid and test. They
+            # are made before this output, but not read: that is what AFTER ("after ") marks.
             nodes |= searches_before_training(config, names)
-            nodes |= held_out.comparison_before_training(config, key.subject)
+            if held_out.must_compare_before_training(config, nanoset):
+                nodes[f"{AFTER}{HELD_OUT_ASSET}"] = Node(held_out.HELD_OUT, Key(nanoset))
         return nodes
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
@@ -178,13 +183,13 @@ class MappingsStage(_SplitStage, Planned):
         return [version.digest for version in versions.values()]
 
     def planned_files(self, project: Project, key: Key) -> SharedFileNames | None:
-        """Return which index files a build would need, and which files exist already.
+        """Return which index files training needs, and which files are in their folder already.
 
-        By comparing the two, `nanoset status` shows how many files a build would write.
+        With both, `nanoset status` shows how many files the next build will write.
 
         Args:
-            project: Its outputs have the datasets that would be read.
-            key: Names the training data and a split, such as pretrain and train.
+            project: Its outputs have the datasets that training reads.
+            key: Names the training data and one split of it, such as pretrain and train.
 
         Returns:
             The names of both; None if the split has no data.
@@ -195,11 +200,11 @@ class MappingsStage(_SplitStage, Planned):
             return None
 
         needed: set[str] = set()
-        for dataset_plan in plan.members:
+        for dataset_plan in plan.members:  # files with the order in which each dataset is read
             needed.update(dataset_plan.cache_files)  # "5ce5…-shuffle_index.npy", …
-        if plan.blend is not None:  # several datasets: which one each sample is from
+        if plan.blend is not None:  # and files that say which sample is from which dataset
             needed.update(plan.blend.cache_files)
-        existing = project.outputs.access.names(nanoset.cache)  # all files in the trainer's cache
+        existing = project.outputs.access.names(nanoset.cache)
         return SharedFileNames(needed, existing)
 
 

@@ -414,26 +414,27 @@ class _TableReading:
     """Called with the number of documents that were read."""
 
     def read(self, shard: ShardDocuments) -> None:
-        """Read some documents of the corpus, and apply the first filters of all views to them.
+        """Apply the first filters of all views to some documents, which are read from their table.
 
         Args:
-            shard: Consecutive documents, whose columns are in one table.
+            shard: Consecutive documents of the corpus, such as the numbers 30,000 to 59,999. Each has
+                a row in the table.
         """
-        # Views can include or exclude documents by files of ids: find the documents with these ids.
-        listed = {ids: _find_listed(ids, shard) for ids in self.id_sets}
-
-        # The query below leaves out documents that no view has. The corpus's totals count them.
+        # The query below leaves out documents that no view has. So count all documents first.
         self.leading_filters.add_totals(shard.n_documents, shard.n_tokens)
 
-        n_read = 0
-        for scanned in self.scan.batches(shard.relation):  # some ten thousand documents at a time
+        # A view may include or exclude documents that a file lists by their ids. Find these.
+        listed = {ids: _find_listed(ids, shard) for ids in self.id_sets}
+
+        # Read some ten thousand documents at a time.
+        n_done = 0  # rows of the table
+        for scanned in self.scan.batches(shard.relation):
             self._filter(DocumentValues(shard.first, scanned, listed))
 
-            # If the last document of the batch is in row 9,999 of the table, 10,000 are done.
-            n_read_before = n_read
-            n_read = int(scanned.rows[-1]) + 1
-            self.progress(n_read - n_read_before)
-        self.progress(shard.n_documents - n_read)  # documents after the last one of the query
+            last_row = int(scanned.rows[-1])  # such as 9,999: then 10,000 rows are done
+            self.progress(last_row + 1 - n_done)
+            n_done = last_row + 1
+        self.progress(shard.n_documents - n_done)  # the query has left out the other rows
 
     def _filter(self, documents: DocumentValues) -> None:
         """Apply the first filters of all views to some documents, and store values for later steps.

@@ -251,7 +251,7 @@ class TopResult:
 
 
 def apply_top(step: Top, candidates: Candidates, column: RankedColumn) -> TopResult:
-    """Keep the documents with the best values of a column, until the next one exceeds a budget.
+    """Keep the documents with the best values of a column, as many as fit into a budget.
 
     For example, `top 10 tokens by quality` takes the first two of these, 7 tokens in all. The third
     does not fit, and ends the step:
@@ -269,28 +269,49 @@ def apply_top(step: Top, candidates: Candidates, column: RankedColumn) -> TopRes
     Returns:
         What is reported to the user, such as the value at which the budget is used up.
     """
-    # Find the first document that does not fit: it has the value 4 and the hash 35.
     ranking = Ranking(candidates, column.keys(), column.faults(), column.dtype, step.ascending)
-    counts = ranking.count()
+    counts = ranking.count()  # documents with a value, and without
     budget = _budget_of(step, counts.ranked)
-    end = _find_end(budget, ranking)  # None if all documents with a value fit
+    end = _find_end(budget, ranking)  # the third document; None if all documents fit
 
-    # Describe the result first, since that also needs the documents that are left out below.
-    cut = None
-    tied = TiedDocuments()
-    gap = None  # what stays unused of the budget, because the next document is large
-    if end is not None:
-        cut = ranking.value_of(end.cut_key)  # 4
-        tied = _count_tied(end)  # of the 2 documents with the value 4, 1 is taken
-        if step.share is None:
-            gap = find_gap(budget, end, candidates)
-    bins = histogram(partial(_histogram_values, ranking, end))
-    result = TopResult(step, budget.limit, cut, tied, counts, bins, gap)
-
-    # Leave out the other documents, by setting their number of copies to 0.
-    for chunk in candidates.chunks:
-        candidates.copy_counts[chunk] *= _is_taken(ranking, end, chunk)
+    # The report also describes documents that are left out, so make it before they are.
+    result = _describe_result(step, budget, ranking, counts, end)
+    for chunk in candidates.chunks:  # some documents at a time
+        candidates.copy_counts[chunk] *= _is_taken(ranking, end, chunk)  # 1, or 0 if it is not
     return result
+
+
+def _describe_result(
+    step: Top, budget: Budget, ranking: Ranking, counts: ValueCounts, end: TopEnd | None
+) -> TopResult:
+    """Return what is reported to the user of a step such as `top 10 tokens by quality`.
+
+    Args:
+        step: The step.
+        budget: How many documents or tokens it may take.
+        ranking: The documents to choose from, and the order of their values.
+        counts: How many of them have a value.
+        end: The first document that is not taken; None if all documents with a value are taken.
+    """
+    bins = histogram(partial(_histogram_values, ranking, end))
+    if end is None:
+        no_ties = TiedDocuments()
+        return TopResult(step, budget.limit, cut=None, tied=no_ties, counts=counts, bins=bins)
+
+    # A large document may not fit, so that much of a number in the settings stays unused. A share,
+    # such as 10 %, is no such number.
+    gap = None
+    if step.share is None:
+        gap = find_gap(budget, end, ranking.candidates)
+    return TopResult(
+        step,
+        budget.limit,
+        cut=ranking.value_of(end.cut_key),  # the value of the first document that is not taken: 4
+        tied=_count_tied(end),  # of the 2 documents with this value, 1 is taken
+        counts=counts,
+        bins=bins,
+        gap=gap,
+    )
 
 
 def _is_taken(ranking: Ranking, end: TopEnd | None, chunk: slice) -> NDArray[np.bool_]:

@@ -244,10 +244,9 @@ class _EngineFactory:
         return NumpyEngine(rules, self.reference, words=saved_words)
 
     def make_gigatoken(self) -> GatedEngine:
-        """Return the fast tokenizer gigatoken, after checking that it gives the right tokens.
+        """Return the fast tokenizer gigatoken, if it gives the same tokens as Hugging Face's library.
 
-        It is compared with Hugging Face's library on test texts, once. The result is saved, so that
-        later processes need not compare again.
+        The two are compared on test texts only once. The result is saved for later processes.
 
         Raises:
             NotRecognisedError: Gigatoken does not understand the tokenizer.
@@ -260,15 +259,17 @@ class _EngineFactory:
         saved_result = self._cache_entry("gigatoken", name)
         self._check_is_trusted(name, saved_result)
 
-        # The result is either the reason why gigatoken is refused, or the gate: which characters
-        # and tokens it must not encode. Another engine encodes texts with these.
         result = saved_result.load()
         if result is None:
-            return self._prove_gigatoken(saved_result)
+            return self._prove_gigatoken(saved_result)  # compares them
         if _REFUSAL in result:
-            raise WrongTokensError(from_array(result[_REFUSAL]))
-        engine = GigatokenEngine(self.definition.source)
-        return GatedEngine(engine, result, self.reference, self.make_numpy)
+            raise WrongTokensError(
+                from_array(result[_REFUSAL])
+            )  # why an earlier process refused it
+        # Some characters and tokens are known to go wrong. The result lists them, and texts with these
+        # are encoded by the library, or by this project's own tokenizer.
+        gigatoken = GigatokenEngine(self.definition.source)
+        return GatedEngine(gigatoken, result, self.reference, self.make_numpy)
 
     def _prove_gigatoken(self, saved_result: CacheEntry) -> GatedEngine:
         """Return the tokenizer gigatoken, if it gives the same tokens as Hugging Face's library.

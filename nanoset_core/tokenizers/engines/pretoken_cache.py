@@ -326,7 +326,7 @@ class PretokenCache:
     def learn_tokens(self, data: Bytes, starts: Ints, lengths: Ints, tokens: Ids) -> None:
         """Remember words that are one token each, such as " the" with the token 279.
 
-        This fills a new cache with the vocabulary. Words that the cache knows already are left out.
+        Words that the cache knows already are left out.
 
         Args:
             data: uint8, shape (n_bytes + PADDING,): a text with the words, and padding.
@@ -334,13 +334,14 @@ class PretokenCache:
             lengths: Bytes of each word, int64, shape (n_words,).
             tokens: int32, shape (n_words,): the token of each word.
         """
-        # There is a table of words for each width, the number of 64-bit integers that hold a word.
+        # Short words and longer ones are stored in different tables. The number of a table is how
+        # many 64-bit integers are needed for the bytes of its words.
         for width, unknown in self._find_unknown(data, starts, lengths).items():
             words = _distinct(unknown)  # each word once
             tokens_of_words = tokens.take(words.positions)
 
-            # The cache stores lists of tokens, and the tables the number of the list of each word.
-            # Here each list has one token.
+            # In general, a word has a list of tokens. So add lists of one token, and store for each
+            # word the number of its list.
             list_lengths = np.ones(len(tokens_of_words), np.int64)
             list_numbers = self._lists.add(tokens_of_words, list_lengths)
             self._tables[width].insert(words.keys, list_numbers)

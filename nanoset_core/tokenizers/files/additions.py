@@ -104,22 +104,25 @@ def _notices_of_files(named: NamedTokens) -> list[str]:
 
 
 def _missing_notice(named: NamedTokens, missing: Sequence[str], doubts: Sequence[str]) -> str:
-    """Return the notice for a tokenizer that lacks special tokens of the files next to it.
+    """Return the warning that a tokenizer.json lacks special tokens of the files next to it.
 
-    It continues a sentence that begins with the path of the tokenizer.json, such as "lacks '<x>',
-    which tokenizer_config.json next to it names. Texts that hold them …".
+    The caller puts the path of the tokenizer.json in front of it:
+
+        lacks '<x>', which tokenizer_config.json next to it names. Texts that hold them are split …
 
     Args:
-        named: The tokens that the files name.
-        missing: Those that the tokenizer lacks.
-        doubts: Why they cannot be added, such as "'<x>': a token of the tokenizer's class". Empty
-            if the tokenizer cannot be loaded.
+        named: Has the names of these files.
+        missing: Tokens that the tokenizer.json lacks, such as "<x>".
+        doubts: Why the tokens cannot simply be added, such as "'<x>': a token of the tokenizer's
+            class". May be empty.
     """
+    tokens = _listed(missing)
+    files = " and ".join(named.sources)
     reason = ""
     if doubts:
         reason = f" ({'; '.join(doubts[:_N_SHOWN])})"
     return (
-        f"lacks {_listed(missing)}, which {' and '.join(named.sources)} next to it "
+        f"lacks {tokens}, which {files} next to it "
         "names. Texts that hold them are split into pieces here, and may get one id each in a "
         f"trainer that loads the folder with transformers{reason}. {_SAVE_AGAIN}"
     )
