@@ -235,9 +235,7 @@ def _source_digests(
     while versions_to_visit:
         made_node, made_version = versions_to_visit.pop()
         inputs = graph.inputs(made_node)
-        for input_name, digest in made_version.recipe[
-            "parents"
-        ].items():  # such as "index", "55d0…"
+        for input_name, digest in made_version.recipe["parents"].items():  # "index", "55d0…"
             digests.add(str(digest))
 
             input_node = inputs.get(input_name)

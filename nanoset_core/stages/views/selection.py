@@ -417,8 +417,8 @@ class _TableReading:
         """Apply the first filters of all views to some documents, which are read from their table.
 
         Args:
-            shard: Consecutive documents of the corpus, such as the numbers 30,000 to 59,999. Each has
-                a row in the table.
+            shard: Consecutive documents of the corpus, such as the numbers 30,000 to 59,999. Each
+                has a row in the table.
         """
         # The query below leaves out documents that no view has. So count all documents first.
         self.leading_filters.add_totals(shard.n_documents, shard.n_tokens)
