@@ -300,42 +300,27 @@ def _old_versions_to_keep(
     Yields:
         Digests that name the versions. One that is kept for two reasons comes twice.
     """
+    # Since when is the current version in use? Since the file that names it was written, such as
+    # datasets/web/current.json. The folder "shards" (tokenized pieces of texts) has no such file,
+    # as many shards are in use. For these, take the file of the output that lists them.
+    lister_by_folder = _lister_by_folder()
+    is_shard = output.stage_folder in lister_by_folder
+    folder = lister_by_folder.get(output.stage_folder, output.stage_folder)
+    current_file = listing.folder.joinpath(folder, output.name, CURRENT)
+    current_since_ns = listing.written_ns(current_file)  # 0 if there is no such file
+
     # Keep versions because of their age. One that is newer than the current one is kept, too, since
     # a build may be about to make it current.
-    current_since_ns = _current_since_ns(listing, output)
     written_ns_by_digest = _old_complete_versions(listing, output)
     for digest, written_ns in written_ns_by_digest.items():
         if policy.keeps(written_ns, current_since_ns):
             yield digest
 
-    # Keep a number of versions, the newest ones. This makes no sense for shards (tokenized pieces
-    # of a text): each is a version, and many are in use at the same time.
-    is_shard = output.stage_folder in _lister_by_folder()
+    # Keep a number of versions, the newest ones. This makes no sense for shards: each is a version,
+    # and many are in use at the same time.
     if not is_shard:
         newest_first = _newest_first(written_ns_by_digest)
         yield from newest_first[: policy.keep]
-
-
-def _current_since_ns(listing: FileAccess, output: StoredOutput) -> int:
-    """Return since when the current version of an output is in use, in ns since 1970.
-
-    A build writes the name of the current version to a file, such as datasets/web/current.json. The
-    time of this file is the result.
-
-    Args:
-        listing: Access to the output folder.
-        output: The output, such as the dataset of `web`.
-
-    Returns:
-        The time; 0 if there is no current version.
-    """
-    folder = output.stage_folder  # such as "datasets"
-    # Shards, the tokenized pieces of a text, have no such file: many are in use at the same time.
-    # Another output lists them, and has the file: they are in use since the list is.
-    folder_of_list = _lister_by_folder().get(folder)
-    if folder_of_list is not None:
-        folder = folder_of_list
-    return listing.written_ns(listing.folder.joinpath(folder, output.name, CURRENT))
 
 
 def _old_complete_versions(listing: FileAccess, output: StoredOutput) -> dict[str, int]:

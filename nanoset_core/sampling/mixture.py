@@ -465,8 +465,8 @@ class _Mixer:
     def _divide_among_children(self, part: _Part, fraction: float) -> list[_Allotment]:
         """Divide the samples of a group among its direct parts.
 
-        Some parts have a *target*: their settings say how much they get, whatever the group has.
-        The others divide the rest. For example, a group has 0.5 of all training samples:
+        The settings may fix how much a part gets, its *target*. The other parts divide the rest.
+        For example, a group has 0.5 of all training samples:
 
             part       settings          gets
             math       tokens: 20e9      0.2     (its target)
@@ -485,17 +485,23 @@ class _Mixer:
         """
         if not part.children:
             return []
-        allotment_by_path = {}  # of web and books
-        for allotment in _divide_by_weight(part, fraction):
-            allotment_by_path[allotment.part.path] = allotment
+        # The parts without a target, web and books.
+        divided = {
+            allotment.part.path: allotment for allotment in _divide_by_weight(part, fraction)
+        }
 
         allotments = []
         for child in part.children:
             if child.target is None:
-                allotments.append(allotment_by_path[child.path])
+                allotment = divided[child.path]
             else:
-                decided_by = _key_of_target(child.settings)  # "tokens"
-                allotments.append(_Allotment(child, None, child.target, decided_by))
+                allotment = _Allotment(
+                    part=child,
+                    fraction_by_share=None,  # it has no share
+                    fraction=child.target,
+                    decided_by=_key_of_target(child.settings),  # "tokens"
+                )
+            allotments.append(allotment)
         return allotments
 
     def _row(self, allotment: _Allotment) -> MixRow:

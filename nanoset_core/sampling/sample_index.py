@@ -218,30 +218,31 @@ def _running_sums(
 ) -> Iterator[_BlockSums]:
     """Yield at which token each document ends, for 65,536 documents (a block) at a time.
 
-    The documents are put one after another in the order of `document_index`. Tokens are counted
-    anew in each block. For example, the documents of a block have 3, 5 and 4 tokens, so they end at
-    3, 8 and 12.
+    The documents are put one after another in the order of `document_index`. For all documents at
+    once, this would take too much memory. In each block, tokens are counted from 0. For example,
+    the documents of a block have 3, 5 and 4 tokens, so they end at 3, 8 and 12.
 
     Args:
         sizes: Tokens of each document, shape (n_sequences,).
         document_index: The documents in the order of reading, shape (n_positions,).
         threads: How many threads compute blocks ahead of the caller; 1 means none.
     """
-    # Numbers of 32 bits need half the memory. Is the last sum of each block small enough? It is if
-    # even a block with only the longest document would have few tokens.
+    # Numbers of 32 bits need half the memory. They are large enough for every block if they are for
+    # a block that consists of copies of the longest document.
     all_fit_int32 = _longest(sizes) * BLOCK_DOCUMENTS < _INT32_MAX
 
-    def block_sums(first_position: int) -> _BlockSums:
+    def block_sums(start: int) -> _BlockSums:
         """Return the sums of the block that starts at a position of `document_index`."""
-        documents = document_index[first_position : first_position + BLOCK_DOCUMENTS]
+        documents = document_index[start : start + BLOCK_DOCUMENTS]
         stops = _stops_in_block(np.take(sizes, documents), fits_int32=all_fit_int32)
-        return _BlockSums(first_position, stops)
+        return _BlockSums(start, stops)
 
-    first_positions = range(0, len(document_index), BLOCK_DOCUMENTS)
-    if threads == 1:
-        yield from map(block_sums, first_positions)  # one after another, when they are needed
-    else:
-        yield from _computed_ahead(block_sums, first_positions, threads)
+    block_starts = range(0, len(document_index), BLOCK_DOCUMENTS)
+    if threads > 1:
+        yield from _computed_ahead(block_sums, block_starts, threads)
+        return
+    for start in block_starts:
+        yield block_sums(start)
 
 
 def _longest(sizes: NDArray[np.int32]) -> int:

@@ -162,21 +162,21 @@ def command(
 def _end_of_document(
     tokenizer: TokenizerPath | None, eod: str | None, input_kind: str, preset: object
 ) -> str | None:
-    """Return the token that a shuffle puts after each document, such as "<|endoftext|>".
+    """Return the token that a shuffle puts after each document of text, such as "<|endoftext|>".
 
     Args:
         tokenizer: The tokenizer, if one was given.
         eod: The token that the user names, or None.
         input_kind: What the inputs are: "text", or something that is tokenized already.
-        preset: The value of --preset: which program will read the result. All but `default` find
-            the token in a way of their own, later.
+        preset: The value of --preset: which program will read the result.
     """
-    is_looked_up_here = input_kind == "text" and preset == "default"
-    if tokenizer is None or not is_looked_up_here:
-        return eod
+    if tokenizer is None or input_kind != "text":
+        return eod  # nothing is tokenized
+    if preset != "default":
+        return eod  # if it is None, the code for this preset finds the token when it needs it
     from nanoset_core.tokenizers.end_token import end_token
 
-    return end_token(tokenizer, eod)  # in the tokenizer's files, if the user names none
+    return end_token(tokenizer, eod)  # if `eod` is None, the one that the tokenizer's files name
 
 
 def _deprecations(settings: ShuffleOptions) -> list[str]:

@@ -93,8 +93,8 @@ def check_all_ids(dataset: MMapIndexedDataset, stream: Stream | None, greatest: 
 def _document_and_offset(dataset: MMapIndexedDataset, position: int) -> tuple[int, int]:
     """Return which document contains a token, and which of the document's tokens it is.
 
-    For example, let the sequences have 2, 3 and 4 tokens, and document 1 the last two of them. The
-    token at position 6 is in the last sequence, so it is token 4 of document 1.
+    For example, document 0 has 2 tokens, and document 1 has 7 (in two sequences, of 3 and 4). The
+    token at position 6 of all tokens is token 4 of document 1.
 
     Args:
         dataset: The dataset.
@@ -103,22 +103,13 @@ def _document_and_offset(dataset: MMapIndexedDataset, position: int) -> tuple[in
     Returns:
         (number of the document, position in the document).
     """
-    # (n_sequences,) position at which each sequence stops: 2 5 9
+    # How many tokens are before each sequence, and in all of them: 0 2 5 9
     sequence_stops = np.cumsum(dataset.sequence_lengths, dtype=np.int64)
-    # (n_documents + 1,) first sequence of each document, and the number of sequences: 0 1 3
-    first_sequences = dataset.document_indices
+    sequence_starts = np.concatenate([[0], sequence_stops])  # (n_sequences + 1,)
+    # The documents begin with the sequences 0 and 1; the last entry, 3, is the end: 0 2 9
+    document_starts = sequence_starts[dataset.document_indices]  # (n_documents + 1,)
 
-    # The token is in the first sequence that stops after it: 2. An empty sequence stops where it
-    # starts, so it is never the first one.
-    sequence = int(np.searchsorted(sequence_stops, position, side="right"))
-
-    # The sequence is in the last document that does not begin after it: 1. Of documents that begin
-    # with the same sequence, the last one contains it, since the others are empty.
-    document = int(np.searchsorted(first_sequences, sequence, side="right")) - 1
-
-    # The document starts where the sequence before its first one stops: at 2.
-    first_sequence = int(first_sequences[document])
-    document_start = 0
-    if first_sequence > 0:
-        document_start = int(sequence_stops[first_sequence - 1])
-    return document, position - document_start
+    # The last document that starts at the token or before it. If several start at the same token,
+    # all but the last of these are empty.
+    document = int(np.searchsorted(document_starts, position, side="right")) - 1
+    return document, position - int(document_starts[document])

@@ -54,29 +54,33 @@ def verify_columns(
         manifest = current_manifest(project, stage, key)
         report.copy_facts(manifest, ["documents"])
         check_freshness(report, project, stage, key, manifest)
-        _check_tables(report, stage, project, manifest, deep=deep)
+        _check_tables(report, project, manifest, stage.tables_folder, deep=deep)
     return report
 
 
 def _check_tables(
-    report: Report, stage: AlignedStage, project: Project, manifest: Manifest, *, deep: bool
+    report: Report, project: Project, manifest: Manifest, tables_folder: str, *, deep: bool
 ) -> None:
     """Check each of the tables with values of documents: its files, and its number of rows.
 
-    There is a table for each shard, which is a part of a corpus, with a row for each document.
+    The documents of a corpus are in several parts, called shards, and each has a table with a row
+    for each document.
 
     Args:
         report: Gets an error for each table that is missing or damaged.
-        stage: Where the values come from: from the raw text, or from elsewhere.
         project: The project.
-        manifest: The record of the tables, with their digests.
+        manifest: The list of the tables. It names each by its digest, such as "81aa…".
+        tables_folder: Name of the folder in which the tables of all corpora are.
         deep: Read every value.
     """
     corpus = manifest.name
-    shards = _shards_of_tables(project, corpus, manifest)  # None if these are others by now
-    tables_folder = project.outputs.folder / stage.tables_folder / corpus
+    folder = project.outputs.folder / tables_folder / corpus
+    # The rows are compared with the documents, unless the corpus was tokenized again since, and
+    # has other documents now. Then there is only a warning, and `shards` is None.
+    shards = _shards_of_tables(project, corpus, manifest)
+
     for shard_number, table_digest in enumerate(manifest.facts[SHARDS]):
-        table = project.outputs.manifest_at(tables_folder / table_digest)
+        table = project.outputs.manifest_at(folder / table_digest)
         if table is None:
             report.error(
                 "the table of a shard was deleted",

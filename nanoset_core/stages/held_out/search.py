@@ -319,13 +319,13 @@ def _check_corpus_version(dataset: Dataset, corpus: ReadCorpus) -> None:
     Raises:
         StaleError: The dataset was made from another version.
     """
-    expected_digest = corpus.dataset.digest
+    expected_digest = corpus.dataset.digest  # names the version, such as "3f9c…"
     digest = dataset.corpus.manifest.digest
     if digest != expected_digest:
         raise StaleError(
-            "views of a nanoset are of several versions of their corpus",
+            "the dataset was made from another version of its corpus than other datasets",
             where=dataset.unpacked.manifest.url(),
-            remedy="run `nanoset build`",
+            remedy="run `nanoset build`, which makes all of them from the present version",
         )
 
 

@@ -284,10 +284,10 @@ def _excluding_key_errors(where: str, part: MixPart) -> Iterator[ConfigError]:
 def _group_errors(where: str, group: MixPart) -> Iterator[ConfigError]:
     """Yield the mistakes in how the parts of a group divide its training data.
 
-    Some parts may have a fixed amount (`tokens` or `epochs`). The others share the rest:
+    A part may have a fixed amount (`tokens` or `epochs`). All others need a share of the rest:
 
         {web: {share: 0.7}, code: {share: 0.3}, books: {tokens: 1e9}}    web: 0.7 of the rest
-        {web: {share: 0.7}, code: {}}                                    an error: code is open
+        {web: {share: 0.7}, code: {}}                                    an error: no share of code
         {web: {min_share: 0.6}, code: {min_share: 0.6}}                  an error: more than 1
 
     Args:
@@ -302,13 +302,16 @@ def _group_errors(where: str, group: MixPart) -> Iterator[ConfigError]:
         )
         return
     sharing_parts = {name: part for name, part in group.parts.items() if not part.has_fixed_amount}
-    all_parts_share = len(sharing_parts) == len(group.parts)
+    if not sharing_parts:
+        # The amounts of all parts are fixed, and so is their sum. A share of the group itself
+        # (share, min_share or max_share) would have no effect.
+        useless_settings = [name for name in _BOUNDS if getattr(group, name) is not None]
+        if useless_settings:
+            key = f"{where}.{useless_settings[0]}"
+            yield _useless_bound_error(key, "tokens or epochs of each part")
 
-    # If all amounts are fixed, so is that of the group: a limit of its own share has no effect.
-    share_limits = [name for name in _BOUNDS if getattr(group, name) is not None]
-    if share_limits and not sharing_parts:
-        yield _useless_bound_error(f"{where}.{share_limits[0]}", "tokens or epochs of each part")
-    yield from _share_errors(where, sharing_parts)  # some have a share, others have none
+    all_parts_share = len(sharing_parts) == len(group.parts)
+    yield from _share_errors(where, sharing_parts)
     yield from _temperature_errors(where, group, sharing_parts.values())
     yield from _total_errors(where, sharing_parts.values(), all_parts_share=all_parts_share)
 

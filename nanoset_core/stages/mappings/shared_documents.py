@@ -74,14 +74,14 @@ class SharedDocuments:
         self._counted: dict[tuple[tuple[str, Rows], ...], list[CorpusParts]] = {}
 
     def parts(self, rows_by_prefix: Mapping[str, Rows]) -> Sequence[CorpusParts]:
-        """Return how many tokens of each corpus are in which datasets, to find what is read twice.
+        """Return how many tokens of each corpus occur in several datasets, and in which.
 
         For example, the corpus web has 1,000 tokens. The dataset `web` has all of them, and the
-        view `best-web`, a selection of its documents, has 100 of them:
+        view `best-web`, a selection of its documents, has 100. So the corpus has two parts:
 
-            tokens    copies in web    copies in best-web
-            900       1                0
-            100       1                1
+            tokens of the part    copies in web    copies in best-web
+            900                   1                0
+            100                   1                1
 
         Args:
             rows_by_prefix: Path of each dataset → the sequences of it that are read, as (start,

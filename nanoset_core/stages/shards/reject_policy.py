@@ -248,21 +248,24 @@ class RejectPolicy:
             losses: What was lost.
             folder: The folder of the files.
         """
-        reason = _most_common_reason(losses)
+        reason = _most_common_reason(losses)  # "missing_key"
         found = _rejected_share_text(losses)  # "900 of 1,000 lines rejected, …"
         example = losses.first(reason)
         if example is None:  # the list of rejected lines was deleted
             advice = self._advice(reason, file_format="lines")
             return self._too_many_rejects(losses, folder, found, advice)
 
-        found += f"; {_line_text(example)}"
+        found = f"{found}; {_line_text(example)}"
         advice = self._advice(reason, format_of(example.file))
         file_kind = _kind_of_other_file(folder, example)  # such as "an image"; None for text
-        if file_kind is not None:
-            found = f"the file is {file_kind}; {found}"
-            how_to_leave_out = self._how_to_leave_out([example.file])
-            remedy = f"convert the file, or leave it out: {how_to_leave_out}"
-            advice = _Advice(advice.expected, remedy)
+        if file_kind is None:
+            return self._too_many_rejects(losses, folder / example.file, found, advice)
+
+        # The file is no text at all, so the usual advice does not help.
+        found = f"the file is {file_kind}; {found}"
+        how_to_leave_out = self._how_to_leave_out([example.file])
+        remedy = f"convert the file, or leave it out: {how_to_leave_out}"
+        advice = _Advice(advice.expected, remedy)
         return self._too_many_rejects(losses, folder / example.file, found, advice)
 
     def _too_many_rejects(

@@ -244,9 +244,10 @@ class _EngineFactory:
         return NumpyEngine(rules, self.reference, words=saved_words)
 
     def make_gigatoken(self) -> GatedEngine:
-        """Return the fast tokenizer gigatoken, if it gives the same tokens as Hugging Face's library.
+        """Return the fast tokenizer gigatoken, if it gives the same tokens as the reference.
 
-        The two are compared on test texts only once. The result is saved for later processes.
+        The reference is Hugging Face's library. The two are compared on test texts only once. The
+        result is saved for later processes.
 
         Raises:
             NotRecognisedError: Gigatoken does not understand the tokenizer.
@@ -263,11 +264,10 @@ class _EngineFactory:
         if result is None:
             return self._prove_gigatoken(saved_result)  # compares them
         if _REFUSAL in result:
-            raise WrongTokensError(
-                from_array(result[_REFUSAL])
-            )  # why an earlier process refused it
-        # Some characters and tokens are known to go wrong. The result lists them, and texts with these
-        # are encoded by the library, or by this project's own tokenizer.
+            # An earlier process has refused it, for this reason.
+            raise WrongTokensError(from_array(result[_REFUSAL]))
+        # Some characters and tokens are known to go wrong. The result lists them, and texts with
+        # these are encoded by the library, or by this project's own tokenizer.
         gigatoken = GigatokenEngine(self.definition.source)
         return GatedEngine(gigatoken, result, self.reference, self.make_numpy)
 

@@ -334,15 +334,16 @@ def _classes_by_first_two_bytes(classes: Bytes) -> Bytes:
         uint8, shape (65536,); the index is 256 * first byte + second byte.
     """
     table = np.full((256, 256), _MIXED, np.uint8)  # first byte, second byte
-    # Characters with the same first two bytes are a block of successive code points. `n_points` is
-    # 1 for characters of two bytes, 64 for those of three, and 4096 for those of four.
-    for points, n_points in _BLOCKS_WITH_SAME_TWO_BYTES:
-        for first_point in points[::n_points]:
-            block = classes[first_point : first_point + n_points]
-            if (block == block[0]).all():
-                # Surrogates are in no text, but have their place among the code points.
-                encoded = chr(first_point).encode(errors="surrogatepass")
-                table[encoded[0], encoded[1]] = block[0]
+    # Characters with the same first two bytes have successive code points, such as the 64 from
+    # 0x4E00 on. So go through all code points in blocks of 1 (those of two bytes), 64 or 4096.
+    for code_points, block_size in _BLOCKS_WITH_SAME_TWO_BYTES:
+        for start in code_points[::block_size]:
+            block_classes = classes[start : start + block_size]
+            have_one_class = (block_classes == block_classes[0]).all()
+            if have_one_class:
+                # Surrogates, which are in no text, can be encoded only with "surrogatepass".
+                encoded = chr(start).encode(errors="surrogatepass")
+                table[encoded[0], encoded[1]] = block_classes[0]
     return table.ravel()
 
 

@@ -285,24 +285,29 @@ def _cuts_before_capitals(byte_classes: Bytes) -> Ints:
 
 
 def _follow_lower_and_caseless(capitals: Ints, is_lower: Bools, is_caseless: Bools) -> Bools:
-    """Return which capitals follow after a small letter and letters without case, as in "a中B".
+    """Return which capitals follow after a small letter and letters without case.
+
+    For example, B does and D does not. Bytes are counted as one for each letter here:
+
+        text          .  a  中  中  B  .  中  D
+        position      0  1  2   3   4  5  6   7
+        result                      True      False
 
     Args:
         capitals: int64, shape (n_capitals,): the positions of capitals that are right after a
-            letter without case.
+            letter without case: 4, 7.
         is_lower: bool, shape (n_bytes,): whether a byte of the text belongs to a small letter. The
-            first byte of the text is a separator.
+            first byte of the text belongs to no letter.
         is_caseless: bool, shape (n_bytes,): whether a byte belongs to a letter without case, such
             as 中.
 
     Returns:
         bool, shape (n_capitals,).
     """
-    # Go back from each capital to the start of the row of letters without case before it.
-    caseless_runs = find_runs(is_caseless)  # all such rows of the text
-    row_starts = caseless_runs.starts_at(capitals - 1)  # (n_capitals,)
-    # Is the byte before the row a small letter?
-    follow: Bools = is_lower[row_starts - 1]
+    # Find where the letters without case before each capital begin, and look at the byte before.
+    caseless_runs = find_runs(is_caseless)  # 2 to 4, and 6 to 7
+    run_starts = caseless_runs.starts_at(capitals - 1)  # (n_capitals,) 2 and 6
+    follow: Bools = is_lower[run_starts - 1]  # those of a and of the second dot
     return follow
 
 
