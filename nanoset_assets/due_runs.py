@@ -139,18 +139,18 @@ def _reason_to_wait(
 
 
 def run_request(names: Names, run: Sequence[Step], requested_by: str, **more: Any) -> dg.RunRequest:
-    """Return the request with which a sensor or schedule asks Dagster for a run.
+    """Return the request with which a sensor or schedule starts a run of the pipeline in Dagster.
 
     Args:
         names: The names of the project in Dagster.
-        run: The steps of the run, each of which makes one output, such as the tokens and the
-            dataset of the text collection `web`. All make the same partition (`web`), if any.
+        run: What the run makes, one output a step: such as the tokens of the text collection `web`,
+            and then the dataset. All steps have the same partition, here `web`, or none.
         requested_by: Name of the sensor or schedule.
         more: Further arguments of `dg.RunRequest`, such as `job_name`.
     """
     assets = [names.asset(asset_path(step.node)) for step in run]
-    # A digest identifies the version of an output that the run is to make. A later call of the
-    # sensor finds the runs for a version by this tag: "5f0c… 81c2…".
+    # Each step has a digest, which changes with its inputs and settings. Store them in a tag of the
+    # run, "5f0c… 81c2…", so that a later call sees that this run was requested already.
     digests = " ".join(step.digest for step in run)
     return dg.RunRequest(
         partition_key=partition_of(run[0].node),

@@ -262,29 +262,29 @@ class _FileSurvey:
 
 
 def _survey(project: Project, text: RawText) -> _FileSurvey:
-    """List the files of each corpus that a build would read now, without reading any of them.
+    """List the files that a build of each corpus would read now, without reading any of them.
 
     A corpus is a folder of raw text, such as raw/web.
 
     Args:
-        project: Its outputs have the digests of the files that earlier builds have read.
+        project: Remembers the digests of all files that earlier builds have read.
         text: The corpora and their files, with names, sizes and times.
     """
     survey = _FileSurvey()
     for corpus, contents in text.corpora.items():
-        # Is something overwriting a file that the last build has read? A build now would leave the
-        # file out, and its text would be lost.
+        # If a program is overwriting a file, a build would lose its text: do not build now.
         if overwritten_file(project, corpus, contents.texts) is not None:
             survey.being_written.append(corpus)
             continue
-        # List the files with their digests, without those that were changed a moment ago.
-        quiet_seconds = quiet_period_of(project, corpus)
-        file_list = remembered_inventory(project, contents, quiet_seconds)
-        if file_list is None:  # a file was never read, so its digest is unknown
+        # List the files with their digests. Some may have been written seconds ago, and may be
+        # incomplete: a new one is left out, and of others the content of the last build is taken.
+        quiet_period = quiet_period_of(project, corpus)
+        file_list = remembered_inventory(project, contents, quiet_period)
+        if file_list is None:  # a file is new, so its digest is unknown
             survey.with_new_files.append(corpus)
             continue
-        if file_list.awaited:  # files were left out: the corpus has to be built once more
-            survey.being_written.append(corpus)
-        if file_list.pieces:
+        if file_list.pieces:  # a build can read these now
             survey.recipes[corpus] = inventory_recipe(file_list)
+        if file_list.awaited:  # and must be repeated when the incomplete files are complete
+            survey.being_written.append(corpus)
     return survey

@@ -437,22 +437,25 @@ def _hide_earlier_output(delivery: Delivery) -> None:
 def _put_final_receipt(
     draft: Draft, delivery: Delivery, entries: Mapping[str, Mapping[str, Any]]
 ) -> None:
-    """Write the receipt, a JSON file that says that all files are in place and what made them.
+    """Write the receipt of an output: a JSON file that lists its files, and says what made them.
 
         {"command": "pbin merge", "sources": …, "files": {"web.pbin": {"bytes": 80, …}}, …}
 
+    It also shows that the output is complete, since it is written after all other files.
+
     Args:
-        draft: Has facts about the output for the receipt, such as counts.
-        delivery: The files of the output, and what they were made from.
-        entries: Name of each file that was put in place → what the receipt says about it.
+        draft: Has what else the receipt says about the output, such as counts.
+        delivery: Where the output is, and the names of its files, in order.
+        entries: Name of each file → what the receipt says about it. Optional files that were not
+            made are missing.
     """
     receipt = delivery.receipt
-    files = {name: entries[name] for name in delivery.names if name in entries}  # in this order
+    files = {name: entries[name] for name in delivery.names if name in entries}
     content = receipt.closing(files, draft.facts, draft.more)
     # On a disk, this also makes sure that the files that were renamed survive a power failure.
     delivery.store.put(receipt.name, content)
 
-    # The receipt that was written at the beginning says that a call is at work. It has ended.
+    # Another file may have been written at the beginning, to say that this work has begun.
     if receipt.opening_name is not None:
         delivery.store.delete(receipt.opening_name)
 

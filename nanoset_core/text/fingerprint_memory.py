@@ -124,22 +124,21 @@ class FingerprintMemory:
         return pieces
 
     def mark(self, piece: Piece) -> int | None:
-        """Return a number that shows later whether a file was replaced since it was hashed.
+        """Return the number that was stored with a file's hash, to notice that it was replaced.
 
-            a file on a disk       its inode number: a file that takes its place gets another one
-            an object in a bucket  a number computed from its ETag, which changes with each version
+            a file on a disk         its inode number: a file that takes its place has another one
+            an object in a bucket    a number computed from its ETag, which each version changes
 
         Args:
             piece: All of a file, with its hash.
 
         Returns:
-            The number that was stored with this hash, on this machine or by another one; None if
-            there is none, or if the piece is only a part of a file.
+            The number; None if none was stored, or if the piece is only a part of a file.
         """
-        mark = _mark_in(self._entries, piece)
-        if mark is None:
-            mark = _mark_in(self._entries_in_store, piece)
-        return mark
+        number = _mark_in(self._entries, piece)  # stored on this machine
+        if number is None:
+            number = _mark_in(self._entries_in_store, piece)  # stored by all machines
+        return number
 
     def note(self, stat: FileStat, pieces: list[Piece]) -> None:
         """Remember the digests of a file that was just hashed, and save them now and then.

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
+from typing import Any
 
 from nanoset_core.errors import StaleError
 from nanoset_core.outputs.manifest import Manifest, Recipe, Written
@@ -112,31 +113,31 @@ def _search_dataset(
         sharded: The tokenized documents of the corpus, which are divided into shards.
 
     Returns:
-        Manifest of the result: a record of what was found.
+        The record that is stored with the table: what was searched, and how much was found.
     """
-    # The corpus is stored in shards, and each is searched by itself. Their matches have digests,
-    # by which they are found later.
+    # Search each shard by itself. The matches of each are stored, and named by a digest.
     shard_digests = _search_shards(project, recipe, evaluation, sharded)
 
     # Join the matches to one table. A row says which line of the raw text contains which evaluation
     # text.
     matches = _matches(project.outputs, recipe.name, sharded, shard_digests)
     rows = match_rows(project, sharded, evaluation, matches)
-
-    # Next to the table, record what was searched, and for what: `evaluation_texts: 1319`.
-    inputs = {
-        "documents": int(sharded.document_bounds[-1]),  # the end of the last shard
-        "evaluation": evaluation.digest,
-        SHARDS: shard_digests,
-    }
-    evaluation_counts = {f"evaluation_{name}": n for name, n in evaluation.facts.items()}
+    n_documents = int(sharded.document_bounds[-1])  # the end of the last shard
 
     def write(folder: Path) -> Written:
-        """Write the table to the folder of the new output, and return all that is recorded."""
+        """Write the table to a new folder, and return what the record says about it."""
         match_counts = write_matches(folder, rows)  # such as {"contaminated": 12, …}
-        return Written({**inputs, **match_counts, **evaluation_counts})
+        record: dict[str, Any] = {
+            "documents": n_documents,
+            "evaluation": evaluation.digest,
+            SHARDS: shard_digests,
+            **match_counts,
+        }
+        for name, value in evaluation.facts.items():
+            record[f"evaluation_{name}"] = value  # such as "evaluation_texts": 1319
+        return Written(record)
 
-    return project.outputs.commit(recipe, write)
+    return project.outputs.commit(recipe, write)  # makes the folder, and calls `write`
 
 
 def _search_shards(

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -103,26 +103,37 @@ class TrainLog:
         """Record from a trainer's log when it was started, and how many samples each step has read.
 
         Each time that it is started, Megatron-LM prints its arguments, then the checkpoint that it
-        loads (if any), and then a line for each step.
+        loads (if any), and then a line for each step:
+
+            -------------------- arguments --------------------
+            global_batch_size ............................... 64
+            -------------------- end of arguments --------------------
+            successfully loaded checkpoint from … at iteration 1000
+            iteration 1001/ 5000 | consumed samples: 64064 | …
 
         Args:
             lines: The lines of the log.
         """
         arguments: dict[str, Any] = {}  # of a start that is not recorded yet
-        lines = iter(lines)
+        is_in_arguments = False
         for line in lines:
             if _BLOCK.search(line):
-                arguments = _read_arguments(lines)  # takes the next lines, such as "seed ... 1234"
-                continue
-
-            checkpoint = _LOADED.search(line)  # with the number of the step that it was saved after
-            step = None if checkpoint else _STEP.search(line)
-            # The first such line after the arguments shows at which step the trainer has started.
-            if arguments and (checkpoint or step):
-                steps_before = int(checkpoint[1]) if checkpoint else 0
-                self._record_start(steps_before, arguments)
+                is_in_arguments = True
                 arguments = {}
-            if step:  # its number, and how many samples have been read after it
+            elif _BLOCK_END.search(line):
+                is_in_arguments = False
+            elif is_in_arguments:
+                arguments.update(_read_argument(line))
+            elif loaded := _LOADED.search(line):
+                if arguments:
+                    self._record_start(
+                        int(loaded[1]), arguments
+                    )  # after the step of the checkpoint
+                    arguments = {}
+            elif step := _STEP.search(line):
+                if arguments:
+                    self._record_start(0, arguments)  # no checkpoint was loaded
+                    arguments = {}
                 self.consumed[int(step[1])] = int(step[2])
 
         # The run has not ended its first step.
@@ -340,32 +351,19 @@ def _ranges(steps: NDArray[np.int64]) -> list[list[int]]:
     return [[int(run[0]), int(run[-1])] for run in np.split(steps, first_indices)]
 
 
-def _read_arguments(lines: Iterator[str]) -> dict[str, Any]:
-    """Read the block of a log in which Megatron-LM prints its arguments.
-
-        global_batch_size ............................... 64
-        micro_batch_size ................................ 4
-        -------------------- end of arguments ---------------------
-
-    The iterator over the lines is left after the block.
+def _read_argument(line: str) -> dict[str, Any]:
+    """Return the argument in a line of a log, in which Megatron-LM prints its arguments.
 
     Args:
-        lines: The lines after the one with which the block begins.
+        line: Such as "global_batch_size ............................... 64".
 
     Returns:
-        Name → value, such as `{"global_batch_size": 64, "micro_batch_size": 4}`.
+        Name → value, `{"global_batch_size": 64}`; empty if the line has no argument.
     """
-    arguments: dict[str, Any] = {}
-    for line in lines:
-        if _BLOCK.search(line):  # the trainer was started again before it had printed all
-            arguments = {}
-            continue
-        if _BLOCK_END.search(line):
-            break
-        argument = _ARGUMENT.search(line)
-        if argument:
-            arguments[argument[1]] = _parse_value(argument[2])
-    return arguments
+    argument = _ARGUMENT.search(line)
+    if argument is None:
+        return {}
+    return {argument[1]: _parse_value(argument[2])}
 
 
 def _parse_value(text: str) -> Any:

@@ -179,20 +179,20 @@ def _find_all_copies(project: Project, nanoset_name: str, corpora: Sequence[Read
         nanoset_name: Name of the training data, which is shown with the progress.
         corpora: The corpora (collections of documents) that train, valid and test read.
     """
-    # Compute the hashes of all documents and store them, in several files for each corpus. Each
-    # file is named by a digest: [["3f9c…", "a07e…"], ["77cd…"]].
+    # First write the hashes of all documents to files, several for each corpus. Each file is named
+    # by a digest: [["3f9c…", "a07e…"], ["77cd…"]] for two corpora.
     hash_digests = [_hash_documents(project, nanoset_name, corpus) for corpus in corpora]
 
+    # They do not fit into memory. So the searches below read them file by file, with this function.
     def hashes_of(corpus_number: int) -> Iterator[ShardHashes]:
-        """Yield the stored hashes of a corpus, file by file."""
+        """Yield the hashes in each file of a corpus."""
         sharded = corpora[corpus_number].sharded
         return each_shards_hashes(project.outputs, sharded, hash_digests[corpus_number])
 
-    return _Copies(
-        held_out=find_copies(corpora, hashes_of),
-        in_train=count_train_copies(corpora, hashes_of),
-        hash_digests=list(chain.from_iterable(hash_digests)),
-    )
+    held_out_copies = find_copies(corpora, hashes_of)
+    train_copies = count_train_copies(corpora, hashes_of)
+    all_digests = list(chain.from_iterable(hash_digests))
+    return _Copies(held_out=held_out_copies, in_train=train_copies, hash_digests=all_digests)
 
 
 def _hash_documents(project: Project, nanoset_name: str, corpus: ReadCorpus) -> list[str]:

@@ -184,8 +184,8 @@ class ContextTable:
     ) -> tuple[SourceContexts, ...]:
         """Count the training samples and tokens of each source of text.
 
-        A source consists of one or more streams of tokens, such as its files, each of which is cut
-        into rows. For example, if the user wants web to be read 2.3 times:
+        The files of a source (or what else is a stream of tokens) are each cut into rows. How often
+        the user wants the source to be read decides how many samples the rows become:
 
             source    its streams    their rows    is read    samples
             web       0 and 1        4 and 6       2.3        23
@@ -193,8 +193,7 @@ class ContextTable:
 
         Args:
             sources: Name and token count of each source.
-            cut: The rows of all streams: first those of the first source, then those of the next
-                one.
+            cut: The rows of all streams: those of the streams 0, 1 and 2 in the example.
         """
         counts: list[SourceContexts] = []
         for number, (name, n_tokens) in enumerate(sources):

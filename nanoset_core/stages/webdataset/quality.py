@@ -166,21 +166,23 @@ def _count_all_pairs(plan: ShufflePlan) -> _PairCounts:
     """Count all pairs of training samples of a dataset, and how many of them are of related text.
 
     A pair counts twice, once in each order. For example, there are three samples: A and B are
-    neighbours in the source web, and C is from code.
+    successive pieces of the source web, and C is from code.
 
         pairs             (A, B) (B, A) (A, C) (C, A) (B, C) (C, B)      3 * 2
         same_source       (A, B) (B, A)                                  2 * 1
-        near_in_source    (A, B) (B, A)
+        near_in_source    (A, B) (B, A)        of the same text, or of two successive pieces
 
     Args:
         plan: Has the number of samples (contexts) of each source.
     """
-    n_contexts = plan.table.contexts
+    n_samples = plan.table.contexts  # 3
     sources = plan.table.sources
+    n_same_source = sum(source.contexts * (source.contexts - 1) for source in sources)
+    n_near = plain_sum(_pairs_near_in_source(source) for source in sources)
     return _PairCounts(
-        pairs=max(n_contexts * (n_contexts - 1), 1),
-        same_source=sum(source.contexts * (source.contexts - 1) for source in sources),
-        near_in_source=plain_sum(map(_pairs_near_in_source, sources)),
+        pairs=max(n_samples * (n_samples - 1), 1),  # not 0, since it is a divisor
+        same_source=n_same_source,
+        near_in_source=n_near,
     )
 
 

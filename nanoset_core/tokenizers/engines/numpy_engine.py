@@ -480,10 +480,10 @@ class NumpyEngine:
         self._seed_vocabulary(pretokens)
 
     def _seed_repeated_characters(self, pretokens: PretokenCache) -> None:
-        """Add words of several spaces or newlines, each of which is one token, to an empty cache.
+        """Add words such as four spaces, for which the vocabulary has one token, to an empty cache.
 
-        Some vocabularies have tokens of 2, 3, 4 and more spaces. Such a token is not the result of
-        merging smaller ones, so that it would not be found. For two tokens, of 2 and 4 spaces:
+        Such a token is not the result of merging smaller ones, so it would not be found later. For
+        example, there are tokens of 2 and of 4 spaces:
 
             {" ": {2: 50276, 4: 50274}}
 
