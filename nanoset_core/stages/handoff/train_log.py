@@ -126,9 +126,7 @@ class TrainLog:
                 arguments.update(_read_argument(line))
             elif loaded := _LOADED.search(line):
                 if arguments:
-                    self._record_start(
-                        int(loaded[1]), arguments
-                    )  # after the step of the checkpoint
+                    self._record_start(int(loaded[1]), arguments)  # the step of the checkpoint
                     arguments = {}
             elif step := _STEP.search(line):
                 if arguments:
