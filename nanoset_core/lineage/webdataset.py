@@ -352,23 +352,27 @@ class Tars:
     ) -> str:
         """Return why some tokens of a document are in no tar, for the end of a sentence.
 
+        Tokens can be lost at three steps. If they are at several, the last one is named:
+
+            document → dataset            packing may leave some out
+            dataset → training samples    a sample has a fixed length, and not all may be taken
+            samples → tars                some samples may be left out, so that all tars are equal
+
         Args:
             source: Number of the document's dataset.
             dataset_tokens: How many tokens of the document are in the dataset.
-            planned_tokens: How many of these are in training samples, which are cut from the
-                dataset.
+            planned_tokens: How many of these are in training samples.
             written_tokens: How many of these are in samples that were written to the tars.
         """
-        # If tokens were lost at several steps, name the last one.
         if written_tokens < planned_tokens:
             return "they are in contexts that are left out so that all tars are equal (even)"
         if planned_tokens < dataset_tokens:
             tail = "they lie in a tail that does not fill a context"
-            takes_all_samples = self.plan.table.sources[source].frequency >= 1
-            if takes_all_samples:
-                return tail
-            return f"not all contexts of this corpus are taken, or {tail}"
-        # All tokens of the dataset are in the tars, so the dataset does not have the others.
+            # How often the dataset is read: with 0.5, only half of the samples are taken.
+            frequency = self.plan.table.sources[source].frequency
+            if frequency < 1:
+                return f"not all contexts of this corpus are taken, or {tail}"
+            return tail
         return "packing left them out"
 
     def _stored_pieces(self, source: int, document: int) -> list[_StoredPiece]:

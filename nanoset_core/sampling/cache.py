@@ -63,20 +63,20 @@ _DESCRIPTION = "description"
 
 
 def index_sets(plan: SplitPlan, config: NanosetConfig) -> Iterator[FileSet]:
-    """Yield the index files that a trainer needs for one split of the data, such as train.
+    """Yield the sets of index files that a trainer needs for one split of the data, such as train.
 
-    Index files are files of the trainer with the order in which it reads samples. There is a set of
-    files for each dataset of the split, and one for the blend, which mixes several datasets.
+    Index files say in which order the trainer reads samples. There is a set for each dataset of
+    the split. If there are several datasets, another set says which dataset each sample is from.
 
     Args:
         plan: What is planned for the split.
-        config: Configuration with which it was planned. Without a `path_to_cache`, there are no
-            files for a blend: the trainer then keeps that order in memory.
+        config: Configuration with which it was planned. Without a `path_to_cache`, the trainer
+            keeps in memory which dataset each sample is from, and there is no such set.
 
     Yields:
         An object for each set that writes or checks its files. They need not exist.
     """
-    for member in plan.members:
+    for member in plan.members:  # the datasets
         folder = cache_dir_of(member, config)
         yield member_set(member, config, folder)
     if plan.blend is not None and config.path_to_cache is not None:

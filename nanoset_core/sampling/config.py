@@ -215,9 +215,8 @@ class NanosetConfig:
     def shares(self) -> tuple[float, float, float]:
         """Return which share of the data train, valid and test have.
 
-        For example, the setting `split: "969,30,1"` means 0.969, 0.03 and 0.001. The numbers are
-        divided by their sum. It is rounded as the trainer rounds it, since the last digit can
-        decide which documents a split has.
+        For example, the setting `split: "969,30,1"` means 0.969, 0.03 and 0.001: each number is
+        divided by the sum of all.
 
         Returns:
             Three shares that add up to 1.
@@ -226,11 +225,13 @@ class NanosetConfig:
             ConfigError: The setting `split` is not the text of three shares.
         """
         if self.rules.windows:
-            return 1.0, 0.0, 0.0  # these trainers use all data for training
+            return 1.0, 0.0, 0.0  # trainers of this kind use all data for training
         return parse_split(
             self.split,
             exactly_three=self.rules.exactly_three_shares,
-            compensated=self.compensated_sums,  # whether its Python corrects rounding in sums
+            # The last digit of the sum can decide which documents a split has. So compute it as the
+            # trainer does: newer versions of Python correct the rounding in sums of floats.
+            compensated=self.compensated_sums,
         )
 
     @property

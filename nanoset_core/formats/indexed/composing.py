@@ -231,11 +231,9 @@ def _check_idx_size(store: Store, pair: StoredPair) -> None:
     Raises:
         FormatError: The file is too small, or its last entry is cut off.
     """
-    # What follows after the numbers of the sequences is where documents begin, 8 bytes each. There
-    # is at least one such number, since the list ends with the number of sequences.
-    bytes_of_documents = pair.idx.size - pair.documents_offset
-    has_whole_entries = bytes_of_documents % 8 == 0
-    if bytes_of_documents < 8 or not has_whole_entries:
+    bytes_of_documents = pair.idx.size - pair.documents_offset  # all but the first 70
+    is_whole = bytes_of_documents >= 8 and bytes_of_documents % 8 == 0
+    if not is_whole:
         raise _mismatch(
             store,
             pair.idx,

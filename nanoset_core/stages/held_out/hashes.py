@@ -84,11 +84,11 @@ def document_hashes(
     Returns:
         uint64, shape (count,).
     """
-    # Where each document begins in the file of tokens, and where the last one ends, counted in
-    # tokens. For documents of 2, 1 and 2 tokens: [0, 2, 3, 5]; shape (count + 1,).
+    # A document consists of sequences of tokens, often of one. Look up with which sequence each
+    # document begins, and then with which token: for documents of 2, 1 and 2 tokens, 0 2 3 5.
     stop_document = first_document + count
     first_sequences = dataset.document_indices[first_document : stop_document + 1]
-    borders = token_starts(dataset, first_sequences)
+    borders = token_starts(dataset, first_sequences)  # (count + 1,) the last one is the end
 
     # There may be too many tokens for the memory, so read some documents at a time.
     hashes = np.zeros(count, np.uint64)

@@ -186,7 +186,7 @@ def overwritten_file(project: Project, corpus: str, files: Iterable[FileStat]) -
 def remembered_inventory(
     project: Project, contents: Contents, quiet: QuietPeriod | None = None
 ) -> Inventory | None:
-    """Return the list of a corpus's files with their digests, if that is possible without reading.
+    """Return the list of a corpus's files with their digests, if none of them has to be read.
 
     Sensors look every few minutes whether text has changed, and cannot read terabytes for that. So
     each digest is stored with the size and times that its file had. While the file has the same
@@ -198,7 +198,7 @@ def remembered_inventory(
         quiet: How to treat files that were written a moment ago; None if all count as complete.
 
     Returns:
-        The list (inventory); None if there is no valid digest of some file, which must be read.
+        The list; None if a file has no valid digest.
     """
     folder = project.config.corpus_folder(contents.corpus)
     stored_digests = fingerprint_memory(project, folder)

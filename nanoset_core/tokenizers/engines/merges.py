@@ -360,14 +360,15 @@ class MergeTable:
             ranks: The ranks of all pairs of tokens that merge.
         """
         while True:
-            # The merges of this round: the place of the left token of each, and its rank.
+            # Choose a pair of each word. Here, `left` is where the left token of each is stored.
             left, merge_ranks = self._best_merges()  # (n_merges,)
             if not len(left):
                 return
-            self._replace_pairs(left, merged=ranks.merged.take(merge_ranks))
+            new_tokens = ranks.merged.take(merge_ranks)  # in round 1, th and at
+            self._replace_pairs(left, new_tokens)
 
-            # Two pairs have changed: that of a merged token with the one after it, and that of the
-            # token before it with the merged one.
+            # Look up the ranks of the pairs that are new: those of the new token with the token
+            # after it, and of the token before it with the new one.
             self._rank_pairs(left, ranks)
             self._rank_pairs(self._previous.take(left), ranks)
 
