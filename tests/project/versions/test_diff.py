@@ -17,7 +17,6 @@ from helpers.command import invoke_nanoset, json_of, output_of
 from helpers.sample_project import SPLITS, jsonl, sentences
 from nanoset_core import MMapIndexedDataset
 from nanoset_core.errors import ConfigError, FormatError, MissingError
-from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.diff import DatasetDiff, FileDiff, diff_datasets
 from nanoset_core.project.gc import collect
 from nanoset_core.project.project import Project
@@ -342,7 +341,7 @@ def test_versions_that_do_not_exist_are_errors(built, first, second, error, mess
 def test_a_version_that_is_deleted_while_it_is_looked_up_is_no_version(built, monkeypatch):
     project = Project.open(built / "nanoset.yaml")
     digest = project.outputs.current("datasets", "web").digest
-    monkeypatch.setattr(OutputRoot, "manifest_at", lambda outputs, folder: None)
+    monkeypatch.setattr(type(project.outputs), "manifest_at", lambda outputs, folder: None)
 
     with pytest.raises(ConfigError, match="no such version"):
         diff_datasets(project, digest, digest)
