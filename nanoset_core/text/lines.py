@@ -470,14 +470,16 @@ class _LineSplitter:
     def _hold(self, part: bytes) -> None:
         """Append bytes to the line whose end was not read yet.
 
+        A line that is too long for a document is rejected with a message that shows its beginning.
+        Only this beginning stays in memory, while `held_bytes` counts all bytes of the line.
+
         Args:
             part: The bytes, without a line end.
         """
         self.held_bytes += len(part)
         self._held_parts.append(part)
         if self.held_bytes > self._max_line_bytes:
-            # The line is too long for a document. Its first bytes are enough for the message about
-            # it. They are in the first parts: cut each part off, and then all of them together.
+            # Each part is cut off before they are joined, since the last one may be large.
             beginnings = [held_part[:EXCERPT_BYTES] for held_part in self._held_parts]
             self._held_parts = [b"".join(beginnings)[:EXCERPT_BYTES]]
 

@@ -246,8 +246,11 @@ class _EngineFactory:
     def make_gigatoken(self) -> GatedEngine:
         """Return the fast tokenizer gigatoken, if it gives the same tokens as the reference.
 
-        The reference is Hugging Face's library. The two are compared on test texts only once. The
-        result is saved for later processes.
+        The reference is Hugging Face's library. The two are compared on test texts, which takes
+        seconds, so the result is saved for later processes. It is one of these:
+
+            a reason                     gigatoken is refused for this tokenizer
+            characters and tokens        gigatoken encodes these wrongly, and all others correctly
 
         Raises:
             NotRecognisedError: Gigatoken does not understand the tokenizer.
@@ -258,16 +261,16 @@ class _EngineFactory:
 
         name = f"gigatoken {installed_version(GigatokenEngine.package)}"
         saved_result = self._cache_entry("gigatoken", name)
+        # An error, if it has given wrong tokens for a document since it passed these tests.
         self._check_is_trusted(name, saved_result)
 
         result = saved_result.load()
         if result is None:
-            return self._prove_gigatoken(saved_result)  # compares them
+            return self._prove_gigatoken(saved_result)  # compares the two, and saves the result
         if _REFUSAL in result:
-            # An earlier process has refused it, for this reason.
             raise WrongTokensError(from_array(result[_REFUSAL]))
-        # Some characters and tokens are known to go wrong. The result lists them, and texts with
-        # these are encoded by the library, or by this project's own tokenizer.
+        # `GatedEngine` lets gigatoken encode a text only if none of these characters and tokens are
+        # in it. Other texts are encoded by the library, or by this project's own tokenizer.
         gigatoken = GigatokenEngine(self.definition.source)
         return GatedEngine(gigatoken, result, self.reference, self.make_numpy)
 
