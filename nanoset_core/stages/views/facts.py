@@ -414,15 +414,17 @@ def _unfilled_budget_warnings(facts: Mapping[str, Any], name: str) -> Iterator[s
 
 
 def _gap_warning(gap: Mapping[str, Any]) -> str:
-    """Return a warning about a budget that is far from full, since the next document is too long.
+    """Return a warning that a selection of documents has far fewer tokens than the user allowed.
 
-    For example: "its budget of 1,000 tokens holds 600 (60.0%), and ends where document 8
-    (web/a.jsonl:12), of 5,000 tokens, does not fit: leave it out …".
+    For example, the user allows 1,000 tokens. Documents are taken one after another. When they have
+    600 tokens, the next one has 5,000, so the selection ends: "its budget of 1,000 tokens holds 600
+    (60.0%), and ends where document 8 (web/a.jsonl:12), of 5,000 tokens, does not fit: …".
 
     Args:
         gap: What is recorded: `{"budget": 1000, "unit": "tokens", "reached": 600, "documents": 1,
-            "document": 8, "place": "web/a.jsonl:12", "amount": 5000, …}`. `documents` is greater
-            than 1 if several documents have the same id. Then none of them fits.
+            "document": 8, "place": "web/a.jsonl:12", "amount": 5000, …}`. The last three describe
+            the next document. `documents` is more than 1 if further documents have the same id:
+            these are taken together or not at all, and have too many tokens together.
     """
     usage = _usage_text(gap["budget"], gap["unit"], gap["reached"])
     if gap["documents"] == 1:

@@ -175,15 +175,19 @@ def read_named_tokens(files: Sequence[Path], added_ids: Collection[int]) -> Name
 
 
 def _doubts(entries: Sequence[_NamedToken], certain_names: Collection[str]) -> dict[str, str]:
-    """Return why it is doubtful for some tokens that the library transformers adds them.
+    """Return the special tokens that only some versions of the library transformers add.
+
+    The files of a tokenizer name special tokens, which transformers adds to its vocabulary. Some
+    entries of these files are read by some versions of transformers only. Such an entry has a
+    doubt: a text that names it.
 
     Args:
-        entries: The entries of files that name special tokens. If several entries with a doubt name
-            the same token, the last one counts.
-        certain_names: Tokens that are added in any case, since another entry names them.
+        entries: All entries, with and without a doubt. If several with a doubt name the same token,
+            the last one counts.
+        certain_names: Tokens of entries without a doubt. All versions add these.
 
     Returns:
-        Text of a token → reason, such as {"<image>": "image_token of tokenizer_config.json"}.
+        Text of a token → doubt, such as {"<image>": "image_token of tokenizer_config.json"}.
     """
     doubts = {}
     for entry in entries:
