@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -60,10 +61,13 @@ BUILD_AGAIN = "run `nanoset build`, which rebuilds it"
 HASHED_BYTES = 16 << 20
 """Files of an output up to this size always have a checksum."""
 SEEN_SECONDS = 10.0
-"""For so long a version that was found current is not looked up again.
+"""For so long a version that was found or made is not looked up again.
 
 After this time at the latest, a process sees what other machines have built.
 """
+
+_MOST_SEEN = 256
+"""So many versions are remembered, at most."""
 
 Writing = Callable[[Path], Written]
 """Function that writes the files of an output to a folder; see `OutputRoot.commit`."""
@@ -77,19 +81,37 @@ class StorePlace(NamedTuple):
 
 
 class _SeenVersion(NamedTuple):
-    """A version that was found current."""
+    """A version that was found or made."""
 
     looked_up_at: float
     """By the monotonic clock, in seconds."""
     manifest: Manifest
 
 
-class Seen(dict[Path, _SeenVersion]):
-    """Folder of an output → its version that was found current a short time ago.
+class Seen(OrderedDict[Path, _SeenVersion]):
+    """The versions that this process has found or made a short time ago.
 
     The steps of a run look up the same outputs again and again. This memory spares a bucket these
-    requests. Methods that change an output remove it from the memory.
+    requests. It has two kinds of keys:
+
+        datasets/web           the version of this output that is in use
+        datasets/web/3f9c…     this version, whether or not it is in use
+
+    Methods that change an output remove it from the memory. There may be 100,000 versions, so only
+    the latest ones are in it.
     """
+
+    def add(self, folder: Path, manifest: Manifest) -> None:
+        """Remember a version from now on.
+
+        Args:
+            folder: The key.
+            manifest: Manifest of the version.
+        """
+        self[folder] = _SeenVersion(time.monotonic(), manifest)
+        self.move_to_end(folder)
+        if len(self) > _MOST_SEEN:
+            self.popitem(last=False)  # the oldest one
 
     def __reduce__(self) -> tuple[type[Seen], tuple[()]]:
         """Pickle the memory as an empty one, so that another process looks for itself."""
@@ -121,7 +143,7 @@ class OutputRoot:
     rebuild: bool = False
     """Whether outputs are rebuilt even if they are complete."""
     seen: Seen | None = field(default=None, compare=False, repr=False)
-    """Versions in a bucket that were found current recently; None to ask each time."""
+    """Versions in a bucket that were found or made recently; None to ask each time."""
 
     @property
     def folder(self) -> Path:
@@ -224,7 +246,11 @@ class OutputRoot:
                 outputs = outputs.with_listing(folder)
             return work(outputs, folder)
 
-        return self._call_for_folders(work_with_listing, self.folder / stage / name, digests)
+        parent = self.folder / stage / name
+        folders = [parent / digest for digest in digests]
+        if all(self._remembered(folder) for folder in folders):
+            return [work(self, folder) for folder in folders]  # no request is necessary
+        return self._call_for_folders(work_with_listing, parent, digests)
 
     def _call_for_folders(
         self, work: Callable[[OutputRoot, Path], R], parent: Path, names: Sequence[str]
@@ -261,11 +287,9 @@ class OutputRoot:
         Raises:
             FormatError: The file exists, but is not a valid manifest.
         """
-        # If this is the version in use, this process may have read it a few seconds ago. It
-        # remembers one version of each output: datasets/web → the manifest of datasets/web/3f9c….
-        output = folder.parent
-        remembered = self._seen_current(output)
-        if remembered is not None and remembered.folder == folder:
+        # This process may have made or read this version a few seconds ago.
+        remembered = self._remembered(folder)
+        if remembered is not None:
             return remembered
         return read_manifest(folder, self.access)
 
@@ -422,8 +446,8 @@ class OutputRoot:
         Raises:
             MissingError: Another process has removed the output from this machine.
         """
-        # This process may remember the present version of the output, which may be replaced now.
-        self.forget(folder.parent)
+        # This process may remember the version that is replaced now.
+        self._forget_version(folder)
         manifest = self.local.manifest_at(folder)
         if manifest is None:
             raise MissingError(
@@ -431,7 +455,9 @@ class OutputRoot:
             )
         checksums = {name: fact.sha256 for name, fact in manifest.files.items()}
         stored_sizes = publish_folder(self.access, folder, checksums, MANIFEST, is_new=is_new)
-        return replace(manifest, access=self.access, stored=stored_sizes)
+        manifest = replace(manifest, access=self.access, stored=stored_sizes)
+        self._remember(folder, manifest)
+        return manifest
 
     @contextlib.contextmanager
     def in_task(self) -> Iterator[OutputRoot]:
@@ -464,7 +490,7 @@ class OutputRoot:
             recipe: What the output is made from: its inputs and settings.
         """
         place = self.place(recipe)
-        self.forget(place.parent)
+        self._forget_version(place)
         self.access.store.delete(self.access.name(place / MANIFEST))
 
     def place_of_large_file(self, recipe: Recipe, folder: Path, name: str) -> StorePlace:
@@ -561,7 +587,7 @@ class OutputRoot:
             name: The rest of it, such as `web`.
         """
         # This process may have looked it up a few seconds ago. Only its files are checked then.
-        remembered = self._seen_current(self.folder / stage / name)
+        remembered = self._remembered(self.folder / stage / name)
         if remembered is not None:
             return _checked_version(remembered)
 
@@ -570,7 +596,7 @@ class OutputRoot:
         except FormatError as error:  # current.json or the manifest is damaged
             return _damaged_version(error)
         if version.manifest is not None and version.problem is None:
-            self._remember(version.manifest)
+            self._remember_current(version.manifest)
         return version
 
     def _read_current_version(self, stage: str, name: str) -> CurrentVersion:
@@ -696,18 +722,19 @@ class OutputRoot:
         damage = (version.problem or "").removeprefix("damaged: ")
         raise MissingError(message, where=where, found=damage, remedy=remedy)
 
-    def _seen_current(self, output: Path) -> Manifest | None:
-        """Return the version that was in use a few seconds ago; None if it was not looked up.
+    def _remembered(self, folder: Path) -> Manifest | None:
+        """Return the version that was found or made a few seconds ago; None if there is none.
 
         The steps of a build look up the same outputs many times. Each time would take a request to
         the bucket.
 
         Args:
-            output: Folder of the output, such as `<root>/datasets/web`.
+            folder: Folder of an output, such as `<root>/datasets/web`, for its version in use; or
+                folder of a version, such as `<root>/datasets/web/3f9c…`.
         """
-        if self.seen is None or output not in self.seen:
+        if self.seen is None or folder not in self.seen:
             return None
-        version = self.seen[output]
+        version = self.seen[folder]
         if time.monotonic() - version.looked_up_at >= SEEN_SECONDS:
             return None
         # Another process may have removed the local copy, to make room.
@@ -715,13 +742,13 @@ class OutputRoot:
             return None
         return version.manifest
 
-    def _remember(self, manifest: Manifest) -> None:
-        """Remember for a few seconds which version of an output is in use.
+    def _remember(self, folder: Path, manifest: Manifest) -> None:
+        """Remember a version for a few seconds, unless outputs are on a disk.
 
-        The steps of a build look up the same outputs many times, and each time would take a request
-        to the bucket. For outputs on a disk, nothing is remembered, since looking them up is fast.
+        There, looking them up is fast, and takes no requests.
 
         Args:
+            folder: Folder of the version, or of the output if it is the version in use.
             manifest: Manifest of the version: its recipe, facts and files.
         """
         if self.seen is None or not self.access.takes_requests:
@@ -729,17 +756,50 @@ class OutputRoot:
         # The manifest may have a listing of the bucket. It may be large, and will soon be outdated.
         access_without_listing = replace(manifest.access, snapshot=None)
         manifest = replace(manifest, access=access_without_listing)
-        output = manifest.folder.parent  # such as datasets/web, for the version datasets/web/3f9c…
-        self.seen[output] = _SeenVersion(time.monotonic(), manifest)
+        self.seen.add(folder, manifest)
+
+    def _remember_current(self, manifest: Manifest) -> None:
+        """Remember for a few seconds that a version is the one in use of its output.
+
+        Args:
+            manifest: Manifest of the version.
+        """
+        self._remember(manifest.folder, manifest)  # such as datasets/web/3f9c…
+        self._remember(manifest.folder.parent, manifest)  # datasets/web
+
+    def note_made(self, manifest: Manifest) -> None:
+        """Take note of a version that a worker process has made and stored.
+
+        This process then need not look it up in the bucket, to read its manifest and to check its
+        files, if that happens within a few seconds.
+
+        Args:
+            manifest: Manifest of the version, which may have been read on another machine.
+        """
+        manifest = self.rebase(manifest)
+        self._remember(manifest.folder, manifest)
 
     def forget(self, output: Path) -> None:
-        """Let the next lookup of an output ask the store again.
+        """Let the next lookup of an output, and of its version in use, ask the store again.
 
         Args:
             output: Folder of the output.
         """
+        if self.seen is None:
+            return
+        current = self.seen.pop(output, None)
+        if current is not None:
+            self.seen.pop(current.manifest.folder, None)
+
+    def _forget_version(self, folder: Path) -> None:
+        """Let the next lookup of a version ask the store again, also if it is the one in use.
+
+        Args:
+            folder: Folder of the version.
+        """
+        self.forget(folder.parent)
         if self.seen is not None:
-            self.seen.pop(output, None)
+            self.seen.pop(folder, None)
 
     def versions(
         self, stage: str, name: str, *, before: Manifest | None = None, strict: bool = False
@@ -858,7 +918,7 @@ class OutputRoot:
         write_small_file(self.access, output / CURRENT, dump(_CurrentFile(manifest.digest)))
         if not link.is_symlink() or link.readlink() != Path(manifest.digest):
             point_to(link, manifest.digest)
-        self._remember(manifest)
+        self._remember_current(manifest)
         return manifest
 
 

@@ -166,7 +166,7 @@ def make_per_shard(
         existing = _find_existing(outputs, root)
     _report_existing(outputs, existing, work)
 
-    newly_made = _MissingOutputs(outputs, existing, work).make(workers, executor)
+    newly_made = _MissingOutputs(outputs, root, existing, work).make(workers, executor)
     result_by_shard = existing | newly_made
     results = [result_by_shard[number] for number in range(len(result_by_shard))]
     return MadePerShard(results, list(existing))
@@ -268,16 +268,22 @@ class _MissingOutputs(Generic[Shard, Result]):
     """Makes the outputs of all shards except those that exist, in worker processes."""
 
     def __init__(
-        self, outputs: PerShard[Shard, Result], existing: Collection[int], work: RunningWork
+        self,
+        outputs: PerShard[Shard, Result],
+        root: OutputRoot,
+        existing: Collection[int],
+        work: RunningWork,
     ) -> None:
         """Start without any task.
 
         Args:
             outputs: What the outputs are, and how each is made.
+            root: The folder (or bucket) of all outputs.
             existing: Numbers of the shards whose outputs exist.
             work: Receives the progress.
         """
         self._outputs = outputs
+        self._root = root
         self._existing = frozenset(existing)
         self._work = work
         self._started: list[_MissingOutput[Shard]] = []
@@ -334,6 +340,7 @@ class _MissingOutputs(Generic[Shard, Result]):
             output: The output, as it was started.
             manifest: Its manifest.
         """
+        self._root.note_made(manifest)  # so that the next step need not look for it
         result = self._outputs.result(manifest)
         self._work.advance_part(output.digest, self._outputs.amount(output.shard, result))
         return result

@@ -307,3 +307,88 @@ def test_outputs_that_were_found_together_are_remembered(root, store):
 
     assert store.requests_of(lambda: root.live(STAGE, "books")) == []
     assert root.live(STAGE, "books") == books.manifest
+
+
+# Versions that are not the one in use
+
+
+def commit(root: OutputRoot, seed: int = 1) -> Manifest:
+    """Make a version of an output, without making it the one in use."""
+
+    def write(folder: Path) -> Written:
+        (folder / "tokens.bin").write_bytes(b"tokens")
+        return Written({"seed": seed})
+
+    return root.commit(Recipe(STAGE, NAME, 1, {}, {"seed": seed}), write)
+
+
+def find_versions(root: OutputRoot, digests: list[str]) -> list[Manifest | None]:
+    """Return the complete versions with these digests; None for others."""
+    return root.each_version(OutputRoot.find_at, STAGE, NAME, digests)
+
+
+def test_a_version_that_was_just_made_is_remembered_before_it_is_in_use(root, store):
+    manifest = commit(root)
+
+    requests = store.requests_of(lambda: root.find_at(manifest.folder))
+
+    assert requests == []
+    assert root.find_at(manifest.folder) == manifest
+
+
+def test_versions_that_were_just_made_are_found_together_without_requests(root, store):
+    manifests = [commit(root, seed) for seed in range(3)]
+    digests = [manifest.digest for manifest in manifests]
+
+    requests = store.requests_of(lambda: find_versions(root, digests))
+
+    assert requests == []
+    assert find_versions(root, digests) == manifests
+
+
+def test_if_one_of_many_versions_is_not_remembered_all_are_looked_up(root, store):
+    digests = [commit(root, seed).digest for seed in range(3)]
+    removed = store.folder / STAGE / NAME / ("0" * 20)
+
+    found = find_versions(root, [*digests, removed.name])
+
+    assert [version and version.digest for version in found] == [*digests, None]
+
+
+def test_a_version_that_a_worker_has_made_is_remembered(root, store, tmp_path):
+    """The worker has another memory, and its copies are in the same folder."""
+    worker_root = replace(root, seen=Seen())
+    manifest = commit(worker_root)
+
+    root.note_made(manifest)
+
+    assert store.requests_of(lambda: root.find_at(manifest.folder)) == []
+
+
+def test_a_version_made_with_copies_in_another_folder_is_looked_up(root, store, tmp_path):
+    """A worker of a cluster has its copies on another disk."""
+    access = FileAccess(tmp_path / "copies of the worker", store)
+    manifest = commit(OutputRoot(access, seen=Seen()))
+
+    root.note_made(manifest)
+
+    found = root.find_at(root.folder / STAGE / NAME / manifest.digest)
+    assert found is not None
+    assert found.path("tokens.bin").is_relative_to(root.folder)
+
+
+def test_a_version_whose_manifest_was_deleted_is_missing_at_once(root):
+    manifest = commit(root)
+
+    root.invalidate(Recipe(STAGE, NAME, 1, {}, {"seed": 1}))
+
+    assert root.find_at(manifest.folder) is None
+
+
+def test_only_the_latest_versions_are_remembered(root, store, monkeypatch):
+    monkeypatch.setattr(root_module, "_MOST_SEEN", 2)
+    first, second, third = (commit(root, seed) for seed in range(3))
+
+    assert store.requests_of(lambda: root.find_at(second.folder)) == []
+    assert store.requests_of(lambda: root.find_at(third.folder)) == []
+    assert store.requests_of(lambda: root.find_at(first.folder)) != []

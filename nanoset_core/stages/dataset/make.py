@@ -387,10 +387,10 @@ def _stored_shards(task: MergeTask) -> list[StoredPair]:
         MissingError: An object was deleted.
     """
     # Read the manifest of each shard, which names its objects. The listing of its folder has their
-    # sizes and versions.
-    shards = each_shard(
-        task.project, task.tokenized.name, task.tokenized.facts[SHARDS], _objects_of_shard
-    )
+    # sizes and versions. What this process remembers of the shards has not, so list them again.
+    project = replace(task.project, seen=None)
+    digests = task.tokenized.facts[SHARDS]
+    shards = each_shard(project, task.tokenized.name, digests, _objects_of_shard)
     stored_by_name: dict[str, Stored] = {}
     for shard in shards:
         for listed_object in shard.listed:
