@@ -247,9 +247,8 @@ class OutputRoot:
             return work(outputs, folder)
 
         parent = self.folder / stage / name
-        folders = [parent / digest for digest in digests]
-        if all(self._remembered(folder) for folder in folders):
-            return [work(self, folder) for folder in folders]  # no request is necessary
+        if all(self._remembered(parent / digest) for digest in digests):
+            return [work(self, parent / digest) for digest in digests]  # needs no request
         return self._call_for_folders(work_with_listing, parent, digests)
 
     def _call_for_folders(
