@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.stages.checking import check_file, check_freshness, current_manifest
 from nanoset_core.stages.handoff.stage import TRAINER_FILES
@@ -31,6 +32,22 @@ def verify_handoff(project: Project, name: str) -> Report:
     with report.catching(remedy=BUILD):  # errors become faults of the report
         manifest = current_manifest(project, TRAINER_FILES, key)
         check_freshness(report, project, TRAINER_FILES, key, manifest)
-        for file in manifest.files:
-            check_file(report, manifest, file, deep=True, remedy=_REMEDY)  # deep: all bytes
+        _check_files(report, manifest)
     return report
+
+
+def _check_files(report: Report, manifest: Manifest) -> None:
+    """Check all bytes of the files of a handoff, of several at the same time in a bucket.
+
+    Args:
+        report: Gets an error for each file that was deleted or changed, in the order of the files.
+        manifest: The manifest of the handoff.
+    """
+
+    def check(name: str) -> Report:
+        """Return a report on one file."""
+        file_report = Report(report.output)
+        check_file(file_report, manifest, name, deep=True, remedy=_REMEDY)  # deep: all bytes
+        return file_report
+
+    report.add_up(manifest.access.each(check, manifest.files))
