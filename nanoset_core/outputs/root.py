@@ -118,7 +118,7 @@ class Seen(OrderedDict[Path, _SeenVersion]):
         return Seen, ()
 
 
-class _ExistingVersion(NamedTuple):
+class ExistingVersion(NamedTuple):
     """What was found in the folder of a version."""
 
     looked_up_at: float
@@ -128,10 +128,13 @@ class _ExistingVersion(NamedTuple):
     has_no_manifest: bool
     """Whether there was no manifest at all."""
 
+    def is_recent(self) -> bool:
+        """Return whether it was looked up so recently that this need not be done again."""
+        return time.monotonic() - self.looked_up_at < SEEN_SECONDS
+
     def is_surely_missing(self) -> bool:
         """Return whether it was missing so recently that no other machine has stored it since."""
-        is_recent = time.monotonic() - self.looked_up_at < SEEN_SECONDS
-        return self.has_no_manifest and is_recent
+        return self.has_no_manifest and self.is_recent()
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,7 +326,9 @@ class OutputRoot:
             )
         return manifest
 
-    def commit(self, recipe: Recipe, write: Writing) -> Manifest:
+    def commit(
+        self, recipe: Recipe, write: Writing, *, existing: ExistingVersion | None = None
+    ) -> Manifest:
         """Return the output of a recipe. It is made and published only if it does not exist yet.
 
         A recipe is everything that decides the bytes of an output: its inputs and settings. The
@@ -337,6 +342,8 @@ class OutputRoot:
             recipe: What the output is made from.
             write: Is called with a temporary folder, writes the files to it, and returns what it
                 knows about them.
+            existing: What `existing_version` has found for this recipe, if the caller has asked
+                before. If that was long ago, or by default, it is looked up now.
 
         Returns:
             The manifest of the output. It is not the version that others read, until
@@ -346,9 +353,10 @@ class OutputRoot:
             StorageError: There is no room for the output, or it cannot be uploaded.
         """
         folder = self.place(recipe)
-        existing = self._existing_version(folder)
+        if existing is None or not existing.is_recent():
+            existing = self.existing_version(recipe)
         if existing.manifest is not None:
-            return existing.manifest
+            return self.rebase(existing.manifest)  # without the listing that has shown it, if any
 
         self._make_missing(recipe, write)
         try:
@@ -361,8 +369,8 @@ class OutputRoot:
             self._make_missing(recipe, write)
             return self._upload(folder)
 
-    def _existing_version(self, folder: Path) -> _ExistingVersion:
-        """Look for a version of an output, and check that it can be used.
+    def existing_version(self, recipe: Recipe) -> ExistingVersion:
+        """Look for the version of an output that a recipe makes, and check that it can be used.
 
         There are three results, for a folder such as datasets/web/3f9c…:
 
@@ -374,13 +382,14 @@ class OutputRoot:
         If the user has asked to rebuild all outputs, it is not looked at, and counts as damaged.
 
         Args:
-            folder: Folder of the version.
+            recipe: What the output is made from: its inputs and settings.
 
         Returns:
             What was found, and when it was looked for: soon after, another machine may store it.
         """
+        folder = self.place(recipe)
         looked_up_at = time.monotonic()
-        unusable = _ExistingVersion(looked_up_at, manifest=None, has_no_manifest=False)
+        unusable = ExistingVersion(looked_up_at, manifest=None, has_no_manifest=False)
         if self.rebuild:
             return unusable
         try:
@@ -388,10 +397,10 @@ class OutputRoot:
         except FormatError:
             return unusable
         if manifest is None:
-            return _ExistingVersion(looked_up_at, manifest=None, has_no_manifest=True)
+            return ExistingVersion(looked_up_at, manifest=None, has_no_manifest=True)
         if not self.is_whole(manifest, folder):
             return unusable
-        return _ExistingVersion(looked_up_at, manifest=manifest, has_no_manifest=False)
+        return ExistingVersion(looked_up_at, manifest=manifest, has_no_manifest=False)
 
     def _make_missing(self, recipe: Recipe, write: Writing) -> None:
         """Make an output on this machine, unless it is here already.

@@ -142,7 +142,46 @@ def test_building_another_version_only_looks_for_that_version(root, store):
     assert len(requests) == 1
 
 
+def commit_after_lookup(root: OutputRoot, folder: Path) -> Manifest:
+    """Look for a version in a listing of a folder, and make it later if it does not exist."""
+    recipe = Recipe(STAGE, NAME, 1, {}, {"seed": 1})
+    existing = root.with_listing(folder).existing_version(recipe)
+
+    def write(folder: Path) -> Written:
+        (folder / "tokens.bin").write_bytes(b"tokens")
+        return Written({"seed": 1})
+
+    return root.commit(recipe, write, existing=existing)
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_a_version_that_the_caller_has_looked_for_is_not_looked_for_again(root, store, exists):
+    folder = root.folder / STAGE
+    if exists:
+        build(root)
+        root.forget(folder / NAME)
+
+    requests = store.requests_of(lambda: commit_after_lookup(root, folder))
+
+    listed_folders = [name for name in requests if name.endswith("/")]
+    assert listed_folders == [f"{STAGE}/"]
+    assert commit_after_lookup(root, folder).access.snapshot is None
+    assert root.find(Recipe(STAGE, NAME, 1, {}, {"seed": 1})) is not None
+
+
 # What must be looked up nevertheless
+
+
+def test_a_version_that_the_caller_has_looked_for_long_ago_is_looked_for_again(
+    root, store, monkeypatch
+):
+    """Another machine may have stored it meanwhile, or deleted it."""
+    monkeypatch.setattr(root_module, "SEEN_SECONDS", -1)
+
+    requests = store.requests_of(lambda: commit_after_lookup(root, root.folder / STAGE))
+
+    # By the caller, before the version is made, and before it is uploaded.
+    assert len(requests) == 3
 
 
 def test_a_version_that_took_long_to_build_is_looked_for_before_it_is_uploaded(

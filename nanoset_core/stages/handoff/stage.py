@@ -44,6 +44,7 @@ from nanoset_core.stages.stage import (
     check_recipe,
     require,
 )
+from nanoset_core.storage.access import FileAccess
 
 VERSION = 2
 VERSION_WITH_PREFLIGHT = 3
@@ -189,18 +190,24 @@ def write_handoff(project: Project, name: str) -> Manifest:
     last_stage = _last_stage(is_blended=nanoset.spec.is_blended)
     splits = {split: require(project, last_stage, Key(name, split)) for split in SPLITS}
     exports = _current_exports(nanoset)
-    _check_cache(nanoset)
 
     # The recipe lists what the files are made from. Its digest is the name of their folder.
     key = Key(name)
     recipe = TRAINER_FILES.recipe(project, key, _parents(splits, exports))
+
+    # In a bucket, one listing shows whether this folder and all index files exist.
+    listed_outputs = project.outputs.with_listing(nanoset.folder)
+    existing = listed_outputs.existing_version(recipe)
+    _check_cache(nanoset, listed_outputs.access)
+
     warnings = list(TRAINER_FILES.settings_warnings(project.config, key))
     handoff = gather(nanoset, recipe.digest, splits, exports, warnings)
 
     # Another build may have replaced an input in the meantime, so check this as late as possible.
     _check_splits(nanoset, splits)
 
-    manifest = project.outputs.commit(recipe, partial(_write_files, handoff))
+    write = partial(_write_files, handoff)
+    manifest = project.outputs.commit(recipe, write, existing=existing)
     return project.outputs.make_current(manifest)
 
 
@@ -347,7 +354,7 @@ def _current_exports(nanoset: NanosetContext) -> dict[str, Manifest]:
     return exports
 
 
-def _check_cache(nanoset: NanosetContext) -> None:
+def _check_cache(nanoset: NanosetContext, access: FileAccess) -> None:
     """Check that every index file that the trainer will look for exists, and is complete.
 
     Index files say which tokens each sample has. With --dataloader-fast-cache-load, Megatron-LM
@@ -356,12 +363,13 @@ def _check_cache(nanoset: NanosetContext) -> None:
 
     Args:
         nanoset: The nanoset, whose index files were built before.
+        access: Looks up the present sizes.
 
     Raises:
         MissingError: An index file is missing, or has another size.
     """
     written_sizes = _written_sizes(nanoset)
-    present_sizes = nanoset.project.outputs.access.sizes(nanoset.cache, written_sizes)
+    present_sizes = access.sizes(nanoset.cache, written_sizes)
     fault = first_fault(present_sizes, written_sizes)
     if fault is not None:
         raise MissingError(

@@ -165,6 +165,11 @@ class NanosetLookup:
         return (self.spec.trainer_path or root).rstrip("/")
 
     @property
+    def folder(self) -> Path:
+        """The folder of all that is built of the nanoset: its cache, splits and handoffs."""
+        return self.cache.parent
+
+    @property
     def cache(self) -> Path:
         """The nanoset's `cache_folder`."""
         return cache_folder(self.project, self.name)

@@ -35,13 +35,12 @@ class IndexFileWriter:
 
         Args:
             folder: Cache folder of the nanoset, in which the trainer looks for them.
-            access: How files of the output root are read and stored.
+            access: How files of the output root are read and stored. For a bucket, it should have a
+                listing with the folder, which answers all questions about files in it.
             rebuild: Write every set, even if a bucket has it.
         """
         self._folder = folder
         self._access = access
-        # The same, but one listing of the folder answers all questions about files in it.
-        self._access_with_listing = access.with_listing(folder)
         self._rebuild = rebuild
         self._sha256_not_uploaded: dict[str, str] = {}
         """Name → sha256 of the index files that are not uploaded yet."""
@@ -117,8 +116,8 @@ class IndexFileWriter:
         sidecars = [self._folder / name for name in self._sidecars_not_uploaded]
 
         # The listing of the folder shows that the bucket lacks these files.
-        upload_files(self._access_with_listing, [*arrays, *sidecars], sha256_by_path)
-        upload_files(self._access_with_listing, descriptions, sha256_by_path)
+        upload_files(self._access, [*arrays, *sidecars], sha256_by_path)
+        upload_files(self._access, descriptions, sha256_by_path)
         self._sha256_not_uploaded = {}
         self._sidecars_not_uploaded = []
 
@@ -134,7 +133,7 @@ class IndexFileWriter:
         Returns:
             Such as `{"5ce5…-shuffle_index.npy": {"bytes": 800, "sha256": "77cd…"}}`.
         """
-        access = self._access_with_listing
+        access = self._access
         if not access.takes_requests:
             return None  # no bucket; on a disk, `FileSet.write` itself looks for existing files
         if self._rebuild:

@@ -16,7 +16,7 @@ from nanoset_core.formats.indexed.layout import idx_path
 from nanoset_core.loading.layout import BLEND, CACHE, MAPPINGS, STAGE
 from nanoset_core.loading.plan_file import PLAN_FILE, StoredSplit
 from nanoset_core.outputs.manifest import Manifest, Recipe, Written, first_fault
-from nanoset_core.outputs.root import OutputRoot
+from nanoset_core.outputs.root import ExistingVersion, OutputRoot
 from nanoset_core.project.project import Project, holding
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.records.json_records import as_parsed, dump
@@ -48,6 +48,7 @@ from nanoset_core.stages.stage import (
     check_recipe,
     require,
 )
+from nanoset_core.storage.access import FileAccess
 
 if TYPE_CHECKING:
     from nanoset_core.stages.mappings.make import FileNotes
@@ -326,11 +327,17 @@ def write_mappings(project: Project, name: str, split: SplitName) -> Manifest:
     nanoset = NanosetContext(project, name)
     recipe = mappings_recipe(nanoset, split)
     planned = nanoset.plan(split)
-    notes = _write_files_of_datasets(nanoset, planned)  # size and sha256 of each file
-    return _record(nanoset, recipe, planned, notes)
+
+    # In a bucket, one listing shows which index files exist, and whether they are recorded.
+    listed_outputs = project.outputs.with_listing(nanoset.folder)
+    existing = listed_outputs.existing_version(recipe)
+    notes = _write_files_of_datasets(nanoset, planned, listed_outputs.access)
+    return _record(nanoset, recipe, planned, notes, existing)
 
 
-def _write_files_of_datasets(nanoset: NanosetContext, planned: PlannedSplit) -> FileNotes:
+def _write_files_of_datasets(
+    nanoset: NanosetContext, planned: PlannedSplit, access: FileAccess
+) -> FileNotes:
     """Write the index files of each dataset of a split, and show the progress.
 
     An index file has the order in which a trainer reads the samples of a dataset. Files that exist
@@ -339,6 +346,7 @@ def _write_files_of_datasets(nanoset: NanosetContext, planned: PlannedSplit) -> 
     Args:
         nanoset: The training data, with the folder in which the trainer looks for the files.
         planned: The plan of the split: which samples it reads of each dataset.
+        access: How files of the output root are read and stored, with a listing of the folder.
 
     Returns:
         Size and sha256 of each file: `{"5ce5…-shuffle_index.npy": {"bytes": 800, …}, …}`.
@@ -351,7 +359,7 @@ def _write_files_of_datasets(nanoset: NanosetContext, planned: PlannedSplit) -> 
     work_name = f"{nanoset.name} {planned.split}"
     work = project.progress.work(MAPPINGS, work_name, len(datasets), unit="corpora")
 
-    writer = IndexFileWriter(nanoset.cache, project.outputs.access, rebuild=project.rebuild)
+    writer = IndexFileWriter(nanoset.cache, access, rebuild=project.rebuild)
     notes: dict[str, Mapping[str, Any]] = {}
     for dataset in datasets:
         notes |= writer.write_member(dataset, planned.config)
@@ -395,18 +403,22 @@ def write_blended(project: Project, name: str, split: SplitName) -> Manifest:
     mappings = require(project, INDEX_MAPPINGS, key)
     check_recipe(mappings, mappings_recipe(nanoset, split))
     planned = nanoset.plan(split)
+    recipe = BLENDED.recipe(project, key, {MAPPINGS: mappings.digest})
+
+    # In a bucket, one listing shows which index files exist, and whether they are recorded.
+    outputs = project.outputs
+    listed_outputs = outputs.with_listing(nanoset.folder)
+    existing = listed_outputs.existing_version(recipe)
 
     # Write the files into the trainer's cache, unless they exist. A split may have no data.
     notes: FileNotes = {}
     samples_given = None
     if planned.plan is not None and planned.plan.blend is not None:
-        access = project.outputs.access
-        writer = IndexFileWriter(nanoset.cache, access, rebuild=project.rebuild)
+        writer = IndexFileWriter(nanoset.cache, listed_outputs.access, rebuild=project.rebuild)
         notes = writer.write_blend(planned.plan, planned.plan.blend)
         writer.upload()
-        samples_given = count_samples_given(planned.plan, nanoset.cache, access)
-    recipe = BLENDED.recipe(project, key, {MAPPINGS: mappings.digest})
-    return _record(nanoset, recipe, planned, notes, samples_given)
+        samples_given = count_samples_given(planned.plan, nanoset.cache, outputs.access)
+    return _record(nanoset, recipe, planned, notes, existing, samples_given)
 
 
 def _record(
@@ -414,6 +426,7 @@ def _record(
     recipe: Recipe,
     planned: PlannedSplit,
     notes: FileNotes,
+    existing: ExistingVersion,
     samples_given: Sequence[int] | None = None,
 ) -> Manifest:
     """Record the index files that were written for a split, so that a training run can use them.
@@ -429,6 +442,7 @@ def _record(
         recipe: What the index files were made from; its digest is the name of the folder.
         planned: Which samples the split has.
         notes: Size and sha256 of each index file.
+        existing: Whether there is such a record already.
         samples_given: For a blend of datasets, how many samples it takes from each of them.
 
     Returns:
@@ -443,7 +457,7 @@ def _record(
         facts = split_facts(nanoset, planned, samples_given)
         return Written({**facts, CACHE_FILES: notes})
 
-    manifest = outputs.commit(recipe, write)
+    manifest = outputs.commit(recipe, write, existing=existing)
     return outputs.make_current(manifest)
 
 
