@@ -558,7 +558,7 @@ class FileAccess:
         entry = None if listing is None else listing.file(name)
         if entry is None or entry.mark is None:
             return None
-        return Stored(name, entry.size, entry.mark, entry.written_ns)
+        return Stored(name, entry.size, entry.mark, entry.written_ns, entry.md5)
 
     def size(self, path: Path) -> int | None:
         """Return the bytes of a stored file, or None if it does not exist.

@@ -1,7 +1,8 @@
 """Merge the shards of a corpus into one .bin/.idx pair, as preprocess_data.py writes it.
 
 The result has the same bytes as if Megatron-LM's `preprocess_data.py` had tokenized all files in
-one run. On a disk the tokens are copied. A bucket joins them itself, without a download.
+one run. On a disk the tokens are copied. A bucket joins those of a large corpus itself, without a
+download.
 """
 
 from __future__ import annotations
@@ -25,10 +26,25 @@ from nanoset_core.stages.shards.shard_sets import current_shards, each_shard
 from nanoset_core.stages.shards.shard_tokens import altered, copy_tokens_back
 from nanoset_core.storage.atomic import sha256_file
 from nanoset_core.storage.local import LocalStore
-from nanoset_core.storage.store import PieceCheck, PieceDigest, Store, Stored, pieces_text
+from nanoset_core.storage.regular_files import read_regular
+from nanoset_core.storage.store import (
+    RANGE_BYTES,
+    PieceCheck,
+    PieceDigest,
+    Store,
+    Stored,
+    pieces_text,
+)
 
 _PROGRESS = "indexed_dataset"
 """What progress bars call this work."""
+_IDX = f"{TOKENS}.idx"
+"""Name of a shard's file with the lengths of its sequences."""
+_SMALL_BYTES = RANGE_BYTES
+"""Up to this size, the .bin of a dataset in a bucket is made on this machine, and then uploaded.
+
+The build reads all of it soon after, to check it and to show the first documents.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +70,15 @@ class MergeTask:
         dtype: np.dtype = np.dtype(self.recipe.options["dtype"])
         return dtype
 
+    @property
+    def bin_bytes(self) -> int:
+        """Size of the .bin of the dataset."""
+        n_tokens: int = self.tokenized.facts["tokens"]
+        return n_tokens * self.dtype.itemsize
+
     def work(self) -> RunningWork:
         """Return the work of writing the dataset, which counts the bytes of the .bin."""
-        size_bytes = self.tokenized.facts["tokens"] * self.dtype.itemsize
-        return self.project.progress.work(_PROGRESS, self.tokenized.name, size_bytes)
+        return self.project.progress.work(_PROGRESS, self.tokenized.name, self.bin_bytes)
 
 
 def merge_on_disk(task: MergeTask, folder: Path) -> dict[str, str | FileFact]:
@@ -86,7 +107,25 @@ def merge_on_disk(task: MergeTask, folder: Path) -> dict[str, str | FileFact]:
     # To save space, tokens of a shard may be stored only in an earlier version of the dataset. If
     # the new one replaces it, they are first copied to the folder of the shard.
     shards = _move_tokens_out_of_target(task)
+    return _merge_files(task, shards, folder)
 
+
+def _merge_files(
+    task: MergeTask, shards: Sequence[Manifest], folder: Path
+) -> dict[str, str | FileFact]:
+    """Merge the files of shards, which are on this machine's disk.
+
+    Args:
+        task: The dataset that the shards become.
+        shards: Their manifests, in document order.
+        folder: Folder that the .bin and the .idx are written to.
+
+    Returns:
+        Name of each file → sha256.
+
+    Raises:
+        StorageError: The tokens of a shard have changed since they were written.
+    """
     inputs = []
     for shard in shards:
         tokens_place = shard.place(BIN)  # the file with the tokens, and the first byte in it
@@ -190,7 +229,103 @@ def _bin_sha256(shard: Manifest) -> str:
     return shard.files[BIN].sha256 or shard.access.sha256(shard.folder / BIN)
 
 
-def merge_within_bucket(task: MergeTask, folder: Path) -> dict[str, str | FileFact]:
+def merge_in_bucket(task: MergeTask, folder: Path) -> dict[str, str | FileFact]:
+    """Merge the token files of a corpus in a bucket into a single one, in one of two ways.
+
+        up to 8 MiB    on this machine, which mostly has copies of the shards: it has made them
+        more           within the bucket, so that nothing is downloaded
+
+    Args:
+        task: The shards and the dataset.
+        folder: Local folder for files of the dataset, which are uploaded later.
+
+    Returns:
+        Name of each file → sha256, or all that is known about it.
+
+    Raises:
+        MissingError: A shard was deleted.
+        SourceChangedError, StorageError: A shard has changed since it was written.
+    """
+    # If the disk space for copies is limited, this machine keeps none of the shards.
+    is_space_limited = task.project.outputs.access.is_space_limited
+    if task.bin_bytes <= _SMALL_BYTES and not is_space_limited:
+        shards = _fetch_shards(task)
+        if shards is not None:
+            return _merge_files(task, shards, folder)
+    return _merge_within_bucket(task, folder)
+
+
+def _fetch_shards(task: MergeTask) -> list[Manifest] | None:
+    """Make sure that this machine has copies of the shards of a corpus, to merge them here.
+
+    Args:
+        task: The shards, which are in a bucket.
+
+    Returns:
+        Their manifests, in document order. None if tokens of a shard are only stored as a range of
+        an earlier dataset, which may be too large to download.
+
+    Raises:
+        MissingError: A file of a shard was deleted.
+        StorageError: A file of a shard has changed since it was written.
+    """
+    digests = task.tokenized.facts[SHARDS]
+    results = each_shard(task.project, task.tokenized.name, digests, _fetch_shard)
+    shards = [shard for shard in results if shard is not None]
+    return shards if len(shards) == len(results) else None
+
+
+def _fetch_shard(shard: Manifest) -> Manifest | None:
+    """Download the tokens and the index of a shard, unless this machine has the same bytes.
+
+    Args:
+        shard: Manifest of the shard, with a listing of its folder in the bucket.
+
+    Returns:
+        The same manifest; None if the tokens are only stored as a range of a dataset.
+
+    Raises:
+        MissingError: A file was deleted.
+        StorageError: A file has changed since it was written.
+    """
+    if shard.files[BIN].is_in_other_output:
+        return None
+
+    store = shard.access.store
+    for name in (BIN, _IDX):
+        if _is_copy_of_listed(shard, name):
+            continue
+        path = shard.folder / name
+        name_in_store = shard.access.name(path)
+        if not store.fetch(name_in_store, path, sha256=shard.files[name].sha256):
+            raise _deleted(store, name_in_store)
+    return shard
+
+
+def _is_copy_of_listed(shard: Manifest, name: str) -> bool:
+    """Return whether this machine has a copy of a file that is the same as the file in the bucket.
+
+    The copy alone would be enough to make a dataset. But if the file in the bucket was damaged, it
+    is better to find that now. So the copy must have both:
+
+        the sha256 in the manifest of the shard     its bytes are those that were written
+        the MD5 in the listing of the bucket        so are the bytes in the bucket
+
+    Args:
+        shard: Manifest of the shard, with a listing of its folder in the bucket.
+        name: The file.
+    """
+    path = shard.folder / name
+    listed = shard.access.listed_object(path)
+    if listed is None or not path.is_file():
+        return False
+    data = read_regular(path)
+    sha256 = hashlib.sha256(data).hexdigest()
+    md5 = hashlib.md5(data, usedforsecurity=False).hexdigest()
+    return sha256 == shard.files[name].sha256 and md5 == listed.md5
+
+
+def _merge_within_bucket(task: MergeTask, folder: Path) -> dict[str, str | FileFact]:
     """Merge the token files of a corpus within a bucket, without downloading them.
 
     The corpus was tokenized in parts, the shards. Buckets can copy objects, or ranges of them, into
@@ -429,7 +564,7 @@ def _objects_of_shard(shard: Manifest) -> _ShardObjects:
     """
     access = shard.access
     bin_path, start_byte = shard.place(BIN)  # the file with the tokens, and where they start in it
-    idx_path = shard.folder / f"{TOKENS}.idx"
+    idx_path = shard.folder / _IDX
     listed = [access.listed_object(path) for path in (bin_path, idx_path)]
     return _ShardObjects(
         bin_name=access.name(bin_path),
@@ -450,9 +585,14 @@ def _stat_object(store: Store, name: str) -> Stored:
     """
     stored = store.stat(name)
     if stored is None:
-        raise MissingError(
-            "the object was deleted",
-            where=store.url(name),
-            remedy="run `nanoset build`",
-        )
+        raise _deleted(store, name)
     return stored
+
+
+def _deleted(store: Store, name: str) -> MissingError:
+    """Return the error for an object that was deleted, though a manifest lists it."""
+    return MissingError(
+        "the object was deleted",
+        where=store.url(name),
+        remedy="run `nanoset build`",
+    )

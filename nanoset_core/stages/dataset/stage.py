@@ -174,15 +174,14 @@ def _merge(project: Project, tokenized: Manifest, recipe: Recipe, folder: Path) 
         folder: The folder of the files.
     """
     # Imported here: every command imports this module, but few of them merge shards.
-    from nanoset_core.stages.dataset.make import MergeTask, merge_on_disk, merge_within_bucket
+    from nanoset_core.stages.dataset.make import MergeTask, merge_in_bucket, merge_on_disk
 
     corpus = tokenized.name
     text_key = project.config.documents_of(corpus).text_key
     prefix = pair_name(project.config.tokenization.preset, corpus, text_key)
     task = MergeTask(project, tokenized, recipe, prefix)
-    # Shards in a bucket are merged within it, without downloading their tokens.
     if project.outputs.access.takes_requests:
-        files = merge_within_bucket(task, folder)
+        files = merge_in_bucket(task, folder)
     else:
         files = merge_on_disk(task, folder)
 
