@@ -51,6 +51,8 @@ SENT_BYTES = 16 << 20
 """The same for a part that is sent, if the bucket cannot copy the sources."""
 _HEADS_AT_ONCE = 32
 """Sources that are looked up at the same time."""
+_READS_AT_ONCE = 4
+"""Ranges of a part that are read at the same time, for each of several parts."""
 
 
 class JoinedRange(NamedTuple):
@@ -497,25 +499,34 @@ class Joining:
             StorageError: A source that was read as a whole has another sha256 than expected.
             SourceChangedError: A source was replaced.
         """
-        blocks: list[bytes] = []
-        for sent_range in part:
-            source = self._sources[sent_range.source]
-            begin, end = _range_in_object(source, sent_range)
-            data = self._store.read_range(source.name, begin, end, source.mark)
+        return b"".join(in_parallel(self._read_range, part, _READS_AT_ONCE))
 
-            # The expected sha256 is that of a whole source.
-            expected_sha256 = self._sha256[sent_range.source]
-            is_whole_source = len(data) == source.size
-            if expected_sha256 is not None and is_whole_source:
-                sha256 = hashlib.sha256(data).hexdigest()
-                if sha256 != expected_sha256:
-                    raise damaged(
-                        self._store.url(source.name),
-                        found=f"sha256 {sha256}",
-                        expected=f"sha256 {expected_sha256}",
-                    )
-            blocks.append(data)
-        return b"".join(blocks)
+    def _read_range(self, sent_range: JoinedRange) -> bytes:
+        """Read a range of a source, and compare its sha256 if it is all of the source.
+
+        Args:
+            sent_range: The range.
+
+        Raises:
+            StorageError: The source has another sha256 than expected.
+            SourceChangedError: It was replaced.
+        """
+        source = self._sources[sent_range.source]
+        begin, end = _range_in_object(source, sent_range)
+        data = self._store.read_range(source.name, begin, end, source.mark)
+
+        # The expected sha256 is that of a whole source.
+        expected_sha256 = self._sha256[sent_range.source]
+        is_whole_source = len(data) == source.size
+        if expected_sha256 is not None and is_whole_source:
+            sha256 = hashlib.sha256(data).hexdigest()
+            if sha256 != expected_sha256:
+                raise damaged(
+                    self._store.url(source.name),
+                    found=f"sha256 {sha256}",
+                    expected=f"sha256 {expected_sha256}",
+                )
+        return data
 
     def _copy(self, upload: Upload, number: int, copied_range: JoinedRange) -> None:
         """Let the bucket copy a part from one source, and check that it copied the right bytes.
