@@ -6,16 +6,20 @@ them all (see `complete_history.py`), `nanoset build` ends after this survey.
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from nanoset_core.errors import ConfigError, NanosetError, one_of, remedy_for_name
 from nanoset_core.outputs.manifest import Recipe
+from nanoset_core.outputs.root import SEEN_SECONDS
 from nanoset_core.project.graph import Graph, Step, graph_over, inventory_node
 from nanoset_core.project.project import Project
 from nanoset_core.project.requested_corpora import check_requested_corpora
 from nanoset_core.stages.inventory.corpora import scan_names
 from nanoset_core.stages.inventory.shared_files import check_all_files
+from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.stages.registry import sweep
 from nanoset_core.stages.stage import Node, is_of_corpora
 
@@ -164,7 +168,15 @@ def _inventories(project: Project, corpora: Iterable[str]) -> _Inventories:
         corpora: Names of the corpora.
     """
     inventories = _Inventories()
+    listed_at = -math.inf
     for corpus in corpora:
+        # A bucket may store digests of files that other machines have read. Look in a listing for
+        # which corpora it does. Reading files may take long, so do not use an old listing.
+        now = time.monotonic()
+        if now - listed_at >= SEEN_SECONDS:
+            project = project.with_listing(INVENTORY.layout.folder)
+            listed_at = now
+
         file_list = inventory_node(corpus)  # an output of the pipeline, which is made from no other
         no_parents: dict[str, str] = {}
         try:

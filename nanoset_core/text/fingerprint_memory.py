@@ -221,7 +221,11 @@ class FingerprintMemory:
         """Path → entry of the file in the store, from all machines; empty without a store."""
         if self._access is None or self._path is None:
             return {}
-        return _parse(self._access.store.read(self._access.name(self._path)))
+        name = self._access.name(self._path)
+        listing = self._access.snapshot_with(name)
+        if listing is not None and listing.file(name) is None:
+            return {}  # no machine has stored the file: do not ask for it
+        return _parse(self._access.store.read(name))
 
     def _pieces_in(self, entries: Mapping[str, Any], stat: FileStat) -> list[Piece] | None:
         """Return the hashes of a file's pieces, if they are known and the file is unchanged.
