@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from helpers import azure_server, chosen_server, google_server, s3_server
@@ -128,3 +130,21 @@ def versions(place: Store) -> dict[str, str]:
 def remove_copies(config: Path) -> None:
     """Delete the working copies of a project, as if another machine used it."""
     shutil.rmtree(config.parent / ".nanoset", ignore_errors=True)
+
+
+@contextmanager
+def count_shard_requests(place: S3Store) -> Iterator[Counter[str]]:
+    """Yield the number of requests for shards of the corpus web, by operation."""
+    n_requests: Counter[str] = Counter()
+
+    def count(params: Mapping[str, str], model: Any, **_: object) -> None:
+        key = params.get("Key", params.get("Prefix", ""))
+        if "/shards/web" in key:
+            n_requests[model.name] += 1
+
+    events = place.client().meta.events
+    events.register("before-parameter-build.s3", count)
+    try:
+        yield n_requests
+    finally:
+        events.unregister("before-parameter-build.s3", count)

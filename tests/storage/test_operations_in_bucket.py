@@ -10,8 +10,6 @@ import os
 import shutil
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from threading import Barrier
 from typing import NamedTuple
@@ -19,7 +17,7 @@ from typing import NamedTuple
 import pytest
 
 from helpers import buckets
-from helpers.buckets import remove_copies
+from helpers.buckets import count_shard_requests, remove_copies
 from helpers.building import build_all, make_inventory, make_shards
 from helpers.command import invoke_nanoset, messages_of, report_of
 from helpers.inspecting import lineage_of, verify_at
@@ -54,24 +52,6 @@ def first_web_file(config: Path) -> Path:
 
 
 # Requests
-
-
-@contextmanager
-def count_shard_requests(place: S3Store) -> Iterator[Counter[str]]:
-    """Yield the number of requests for shards of the corpus web, by operation."""
-    n_requests: Counter[str] = Counter()
-
-    def count(params, model, **_):
-        key = params.get("Key", params.get("Prefix", ""))
-        if "/shards/web" in key:
-            n_requests[model.name] += 1
-
-    events = place.client().meta.events
-    events.register("before-parameter-build.s3", count)
-    try:
-        yield n_requests
-    finally:
-        events.unregister("before-parameter-build.s3", count)
 
 
 @pytest.mark.parametrize(
