@@ -2,13 +2,12 @@
 
 The store itself concatenates the .bin files (`Store.compose`). The merged .idx is written here,
 from the headers, lengths and document indices of the datasets. That reads 34 + 4n + 8m bytes of
-each large .idx (`layout.py`): pointers are not read, since they follow from the lengths. A small
-.idx is read as a whole, by one request.
+each .idx (`layout.py`): pointers are not read, since they follow from the lengths.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
 from pathlib import Path
@@ -33,9 +32,6 @@ SPAN_BYTES = 1 << 20
 """Largest number of bytes of an .idx that one request reads."""
 SPANS_AT_ONCE = 64
 """Number of such ranges that are in memory at the same time."""
-WHOLE_BYTES = 64 << 10
-"""An .idx up to this size is read as a whole, since another request takes longer than its pointers.
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,20 +59,18 @@ class StoredPair:
 
 
 class _IndexRange(NamedTuple):
-    """A range of the bytes of one .idx: some of its sequence lengths, or document indices."""
+    """A range of the bytes of one .idx."""
 
     pair: StoredPair
     """The dataset that the .idx belongs to."""
-    has_documents: bool
-    """Whether it is a range of the document indices; otherwise of the header and the lengths."""
     start: int
     """First byte."""
     stop: int
     """Byte after the last one."""
     is_first: bool
-    """Whether it is the first range of the lengths, or of the document indices, of this .idx."""
+    """Whether it is the first of the requested ranges of this .idx."""
     is_last: bool
-    """Whether it is the last one of these."""
+    """Whether it is the last of the requested ranges of this .idx."""
 
 
 class _IndexBlock(NamedTuple):
@@ -203,30 +197,23 @@ def write_merged_idx(
         _check_idx_size(store, pair)
     n_sequences = sum(pair.sequences for pair in pairs)
     n_documents = sum(pair.documents for pair in pairs)
-
-    # Each .idx is read once, so its lengths and documents are written to two places of the merged
-    # one at the same time. It has the header, the lengths, the pointers and the documents.
-    with path.open("x+b") as file, path.open("r+b") as documents_file:
+    with path.open("x+b") as file:
         file.write(HEADER.pack(MAGIC, VERSION, dtype_code(dtype), n_sequences, n_documents + 1))
-        documents_file.seek(HEADER.size + 12 * n_sequences)
-        documents_file.write(bytes(8))  # the first document begins at sequence 0
-
-        lengths_reader = _LengthsReader(store, dtype)
-        documents_reader = _DocumentsReader(store)
-        for block in _read_blocks(store, pairs):
-            if block.range.has_documents:
-                documents_file.write(documents_reader.stops_in(block).data)
-            else:
-                file.write(lengths_reader.lengths_in(block).data)
+        for lengths in _sequence_lengths(store, pairs, dtype):
+            file.write(lengths.data)
 
         # The pointers follow from the lengths, which are read again from the file that they were
-        # just written to. (It is opened again, since `memmap` goes to the end of an open file.)
+        # just written to.
         file.flush()
         written_lengths = np.empty(0, np.int32)
         if n_sequences:
-            written_lengths = np.memmap(path, "<i4", "r", HEADER.size, (n_sequences,))
+            written_lengths = np.memmap(file, "<i4", "r", HEADER.size, (n_sequences,))
         for _, pointers in pointer_chunks(written_lengths, dtype.itemsize):
             file.write(pointers.astype("<i8", copy=False).data)
+
+        file.write(bytes(8))  # the first document begins at sequence 0
+        for document_stops in _document_stops(store, pairs):
+            file.write(document_stops.data)
 
 
 def _check_idx_size(store: Store, pair: StoredPair) -> None:
@@ -255,50 +242,46 @@ def _check_idx_size(store: Store, pair: StoredPair) -> None:
         )
 
 
-class _LengthsReader:
-    """Reads the lengths of the sequences of several datasets, and checks the datasets on the way.
+def _bounds_of_lengths(pair: StoredPair) -> list[int]:
+    """Return where to divide the bytes of an .idx up to the end of the lengths."""
+    stop = HEADER.size + 4 * pair.sequences
+    return [0, *range(HEADER.size + SPAN_BYTES, stop, SPAN_BYTES), stop]
+
+
+def _sequence_lengths(
+    store: Store, pairs: Sequence[StoredPair], dtype: np.dtype
+) -> Iterator[NDArray[np.int32]]:
+    """Yield the lengths of all sequences of several datasets, and check the datasets on the way.
 
     Each dataset has an index, a file that begins with a header and the lengths of its sequences. It
     is read in blocks, since it may have billions of lengths: "header, 12, 7, 9", then "4, 5".
+
+    Args:
+        store: The store that contains the datasets.
+        pairs: The datasets, in order.
+        dtype: Type of the tokens that all datasets must have.
+
+    Yields:
+        Tokens of each sequence, int32, shape (n_chunk,).
+
+    Raises:
+        FormatError: An index has another header than expected, a length is negative, or the lengths
+            do not fit the size of the tokens' file.
     """
-
-    def __init__(self, store: Store, dtype: np.dtype) -> None:
-        """Begin before the first dataset.
-
-        Args:
-            store: The store that contains the datasets.
-            dtype: Type of the tokens that all datasets must have.
-        """
-        self._store = store
-        self._dtype = dtype
-        self._n_tokens = 0  # of the current dataset so far
-
-    def lengths_in(self, block: _IndexBlock) -> NDArray[np.int32]:
-        """Return the lengths of the sequences in a block.
-
-        Args:
-            block: The next block of the lengths of the current dataset, or the first one of the
-                next dataset.
-
-        Returns:
-            Tokens of each sequence, int32, shape (n_chunk,).
-
-        Raises:
-            FormatError: The index has another header than expected, a length is negative, or the
-                lengths do not fit the size of the tokens' file.
-        """
+    n_tokens = 0  # of the current dataset so far
+    for block in _read_blocks(store, pairs, _bounds_of_lengths):
         pair = block.range.pair  # the dataset that the block belongs to
         lengths_start = 0
         if block.range.is_first:  # of its dataset
-            _check_header(self._store, pair, block.data, self._dtype)
+            _check_header(store, pair, block.data, dtype)
             lengths_start = HEADER.size
-            self._n_tokens = 0
+            n_tokens = 0
         lengths = np.frombuffer(block.data, "<i4", offset=lengths_start)
-        _check_lengths(self._store, pair, lengths)
-        self._n_tokens += int(lengths.sum(dtype=np.int64))
+        _check_lengths(store, pair, lengths)
+        n_tokens += int(lengths.sum(dtype=np.int64))
+        yield lengths
         if block.range.is_last:
-            _check_bin_size(self._store, pair, self._n_tokens, self._dtype)
-        return lengths
+            _check_bin_size(store, pair, n_tokens, dtype)
 
 
 def _check_lengths(store: Store, pair: StoredPair, lengths: NDArray[np.int32]) -> None:
@@ -346,8 +329,8 @@ def _check_header(store: Store, pair: StoredPair, data: bytes, dtype: np.dtype) 
         )
 
 
-class _DocumentsReader:
-    """Reads where documents stop if several datasets are put one after another.
+def _document_stops(store: Store, pairs: Sequence[StoredPair]) -> Iterator[NDArray[np.int64]]:
+    """Yield where documents stop if several datasets are put one after another.
 
     A dataset consists of sequences, and a document of one or several of them. The index of a
     dataset stores for each document the number of the sequence after its last one, with a 0 before
@@ -358,50 +341,42 @@ class _DocumentsReader:
         dataset         0            1
         sequences       3            4
         stored          0, 2, 3      0, 4
-        returned        2, 3         7
+        yielded         2, 3         7
 
-    The numbers are read in blocks, of which a large dataset has several.
+    The numbers are read and yielded in blocks, of which a large dataset has several.
+
+    Args:
+        store: The store that contains the datasets.
+        pairs: The datasets, in order.
+
+    Yields:
+        Number of the sequence after each document, int64, shape (n_chunk,).
+
+    Raises:
+        FormatError: The documents of a dataset are not in order, or not those of its sequences.
     """
-
-    def __init__(self, store: Store) -> None:
-        """Begin before the first dataset.
-
-        Args:
-            store: The store that contains the datasets.
-        """
-        self._store = store
-        self._first_sequence = 0  # how many sequences the datasets before the current one have
-        self._previous_index = 0  # the last number of the block before: numbers must ascend
-
-    def stops_in(self, block: _IndexBlock) -> NDArray[np.int64]:
-        """Return where the documents in a block stop.
-
-        Args:
-            block: The next block of the documents of the current dataset, or the first one of the
-                next dataset.
-
-        Returns:
-            Number of the sequence after each document, int64, shape (n_chunk,).
-
-        Raises:
-            FormatError: The documents of a dataset are not in order, or not those of its sequences.
-        """
+    first_sequence = 0  # how many sequences the datasets before the current one have
+    previous_index = 0  # the last number of the block before, to check that numbers ascend
+    for block in _read_blocks(store, pairs, _bounds_of_documents):
         pair = block.range.pair
         indices = np.frombuffer(block.data, "<i8")  # numbers of sequences of this dataset
         stops = indices
         if block.range.is_first:
             # The numbers of a dataset start with 0, where no document stops: leave it out.
-            _check_first_index(self._store, pair, int(indices[0]))
-            self._previous_index = 0
+            _check_first_index(store, pair, int(indices[0]))
+            previous_index = 0
             stops = indices[1:]
-        _check_ascending(self._store, pair, indices, self._previous_index)
-        self._previous_index = int(indices[-1])
-
-        stops = stops + self._first_sequence  # [2, 3] + 0, and [4] + 3
+        _check_ascending(store, pair, indices, previous_index)
+        previous_index = int(indices[-1])
+        yield stops + first_sequence  # [2, 3] + 0, and [4] + 3
         if block.range.is_last:
-            _check_last_index(self._store, pair, self._previous_index)
-            self._first_sequence += pair.sequences  # the next dataset follows after this one
-        return stops
+            _check_last_index(store, pair, previous_index)
+            first_sequence += pair.sequences  # the next dataset follows after this one
+
+
+def _bounds_of_documents(pair: StoredPair) -> list[int]:
+    """Return where to divide the document indices of an .idx, in bytes."""
+    return [*range(pair.documents_offset, pair.idx.size, SPAN_BYTES), pair.idx.size]
 
 
 def _check_first_index(store: Store, pair: StoredPair, first_index: int) -> None:
@@ -452,89 +427,59 @@ def _check_last_index(store: Store, pair: StoredPair, last_index: int) -> None:
         )
 
 
-def _read_blocks(store: Store, pairs: Sequence[StoredPair]) -> Iterator[_IndexBlock]:
+def _read_blocks(
+    store: Store, pairs: Sequence[StoredPair], bounds_of: Callable[[StoredPair], Sequence[int]]
+) -> Iterator[_IndexBlock]:
     """Read the indexes (.idx files) of several datasets in blocks, several blocks at the same time.
 
-    An index may have gigabytes, so it is not read as a whole, unless it is small.
+    An index may have gigabytes, so it is not read as a whole. For example, with the bounds 0, 100
+    and 180 for each dataset:
+
+        dataset    0            0             1            1
+        bytes      0 to 100     100 to 180    0 to 100     100 to 180
 
     Args:
         store: The store that contains the datasets.
         pairs: The datasets, in order.
+        bounds_of: Returns the bounds of the blocks of a dataset, ascending byte offsets in its
+            index.
 
     Yields:
-        All blocks of the first dataset, then those of the second one, and so on: first those with
-        lengths of sequences, then those with documents.
+        All blocks of the first dataset, then those of the second one, and so on.
     """
 
-    def read(ranges: Sequence[_IndexRange]) -> list[_IndexBlock]:
-        """Read ranges of one index, and what is between them, by one request."""
-        idx = ranges[0].pair.idx
-        start = ranges[0].start
-        data = store.read_range(idx.name, start, ranges[-1].stop, idx.mark)
-        blocks = []
-        for index_range in ranges:
-            block_data = data[index_range.start - start : index_range.stop - start]
-            blocks.append(_IndexBlock(index_range, block_data))
-        return blocks
+    def read(index_range: _IndexRange) -> _IndexBlock:
+        """Read one block."""
+        idx = index_range.pair.idx
+        data = store.read_range(idx.name, index_range.start, index_range.stop, idx.mark)
+        return _IndexBlock(index_range, data)
 
-    # Only a few requests at a time, which limits the memory that the blocks take.
-    requests = _ranges_of_requests(pairs)
-    window = list(islice(requests, SPANS_AT_ONCE))
+    # Only a few ranges at a time, which limits the memory that the blocks take.
+    ranges = _index_ranges(pairs, bounds_of)
+    window = list(islice(ranges, SPANS_AT_ONCE))
     while window:
-        for blocks in in_parallel(read, window, CONNECTIONS):
-            yield from blocks
-        window = list(islice(requests, SPANS_AT_ONCE))
-
-
-def _ranges_of_requests(pairs: Sequence[StoredPair]) -> Iterator[Sequence[_IndexRange]]:
-    """Yield which ranges of the indexes (.idx files) of datasets are read by each request.
-
-        a small index    one request: its lengths and its documents
-        a large index    a request for each MiB of its lengths, then for each of its documents
-
-    Args:
-        pairs: The datasets, in order.
-    """
-    for pair in pairs:
-        ranges = [
-            *_index_ranges(pair, _bounds_of_lengths(pair), has_documents=False),
-            *_index_ranges(pair, _bounds_of_documents(pair), has_documents=True),
-        ]
-        if pair.idx.size <= WHOLE_BYTES:
-            yield ranges
-        else:
-            for index_range in ranges:
-                yield [index_range]
-
-
-def _bounds_of_lengths(pair: StoredPair) -> list[int]:
-    """Return where to divide the bytes of an .idx up to the end of the lengths."""
-    stop = HEADER.size + 4 * pair.sequences
-    return [0, *range(HEADER.size + SPAN_BYTES, stop, SPAN_BYTES), stop]
-
-
-def _bounds_of_documents(pair: StoredPair) -> list[int]:
-    """Return where to divide the document indices of an .idx, in bytes."""
-    return [*range(pair.documents_offset, pair.idx.size, SPAN_BYTES), pair.idx.size]
+        yield from in_parallel(read, window, CONNECTIONS)
+        window = list(islice(ranges, SPANS_AT_ONCE))
 
 
 def _index_ranges(
-    pair: StoredPair, bounds: Sequence[int], *, has_documents: bool
+    pairs: Sequence[StoredPair], bounds_of: Callable[[StoredPair], Sequence[int]]
 ) -> Iterator[_IndexRange]:
-    """Yield the ranges of an index (.idx file) between some bounds.
+    """Yield the ranges of bytes in which the indexes (.idx files) of datasets are read.
 
-    For example, the bounds 0, 100 and 180 give the ranges 0 to 100, which is the first one, and 100
-    to 180, which is the last one.
+    For example, the bounds 0, 100 and 180 give the ranges 0 to 100, which is the first one of its
+    dataset, and 100 to 180, which is the last one.
 
     Args:
-        pair: The dataset that the index belongs to.
-        bounds: The bounds, ascending byte offsets.
-        has_documents: Whether the document indices are between them.
+        pairs: The datasets, in order.
+        bounds_of: Returns the bounds for a dataset, such as [0, 100, 180].
     """
-    for start, stop in pairwise(bounds):
-        is_first = start == bounds[0]
-        is_last = stop == bounds[-1]
-        yield _IndexRange(pair, has_documents, start, stop, is_first, is_last)
+    for pair in pairs:
+        bounds = bounds_of(pair)
+        for start, stop in pairwise(bounds):
+            yield _IndexRange(
+                pair, start, stop, is_first=start == bounds[0], is_last=stop == bounds[-1]
+            )
 
 
 def _mismatch(store: Store, file: Stored, *, found: str, expected: str) -> FormatError:

@@ -1,12 +1,11 @@
 """The .idx of merged datasets in a store is composed from ranges of their .idx files.
 
-It has the same bytes as if the files were merged. No other byte of the store is read, except that a
-small .idx is read as a whole.
+It has the same bytes as if the files were merged, and no other byte of the store is read.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -46,7 +45,7 @@ def stored_pairs(store, names):
     return pairs
 
 
-def needed_bytes(pair):
+def index_bytes(pair):
     """Return how many bytes of a dataset's .idx a merge needs."""
     sequence_lengths = 4 * pair.sequences
     document_indices = 8 * (pair.documents + 1)
@@ -57,28 +56,7 @@ def needed_bytes(pair):
 # Composing
 
 
-@dataclass
-class Reading:
-    """How the index of each dataset is read."""
-
-    span_bytes: int
-    """Largest number of bytes that a request reads."""
-    whole_bytes: int
-    """Up to this size, an index is read as a whole."""
-    has_one_request: bool = False
-    """Whether this is the case for all indexes."""
-
-
-@pytest.mark.parametrize(
-    "reading",
-    [
-        pytest.param(Reading(8, whole_bytes=0), id="one or two numbers at a time"),
-        pytest.param(Reading(24, whole_bytes=0), id="a few numbers at a time"),
-        pytest.param(Reading(1 << 20, whole_bytes=0), id="lengths, then documents"),
-        pytest.param(Reading(24, whole_bytes=300), id="small ones at once"),
-        pytest.param(Reading(8, whole_bytes=1 << 16, has_one_request=True), id="each at once"),
-    ],
-)
+@pytest.mark.parametrize("span_bytes", [8, 24, 1 << 20])
 @pytest.mark.parametrize(
     ("document_counts", "dtype"),
     [
@@ -87,14 +65,12 @@ class Reading:
         pytest.param([3, 0, 0, 5], np.uint16, id="empty shards between others"),
         pytest.param([0, 0], np.uint16, id="empty shards"),
         pytest.param([34, 25, 20, 10, 12, 1, 3, 0, 7, 32, 25], np.uint16, id="many shards"),
-        pytest.param([1500, 1500], np.uint16, id="more than a file's buffer"),
     ],
 )
 def test_a_composed_index_has_the_bytes_of_a_merge_of_files(
-    tmp_path, store, monkeypatch, reading, document_counts, dtype
+    tmp_path, store, monkeypatch, span_bytes, document_counts, dtype
 ):
-    monkeypatch.setattr(composing, "SPAN_BYTES", reading.span_bytes)
-    monkeypatch.setattr(composing, "WHOLE_BYTES", reading.whole_bytes)
+    monkeypatch.setattr(composing, "SPAN_BYTES", span_bytes)
     monkeypatch.setattr(composing, "SPANS_AT_ONCE", 5)
     rng = np.random.default_rng(0)
     names = [f"shard-{number}" for number in range(len(document_counts))]
@@ -117,10 +93,7 @@ def test_a_composed_index_has_the_bytes_of_a_merge_of_files(
 
     composed = (tmp_path / "composed.idx").read_bytes()
     assert composed == (tmp_path / "merged.idx").read_bytes()
-    if reading.has_one_request:
-        assert sorted(lengths_read) == sorted(pair.idx.size for pair in pairs)
-    elif reading.whole_bytes == 0:
-        assert sum(lengths_read) == sum(map(needed_bytes, pairs))
+    assert sum(lengths_read) == sum(map(index_bytes, pairs))
 
 
 # Damage
