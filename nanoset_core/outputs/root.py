@@ -251,7 +251,8 @@ class OutputRoot:
 
         parent = self.folder / stage / name
         if all(self._remembered(parent / digest) for digest in digests):
-            return [work(self, parent / digest) for digest in digests]  # needs no request
+            # They need not be listed.
+            return self.access.each(lambda digest: work(self, parent / digest), digests)
         return self._call_for_folders(work_with_listing, parent, digests)
 
     def _call_for_folders(

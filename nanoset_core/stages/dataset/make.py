@@ -8,9 +8,10 @@ download.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -36,6 +37,7 @@ from nanoset_core.storage.store import (
     pieces_text,
 )
 
+T = TypeVar("T")
 _PROGRESS = "indexed_dataset"
 """What progress bars call this work."""
 _IDX = f"{TOKENS}.idx"
@@ -269,10 +271,29 @@ def _fetch_shards(task: MergeTask) -> list[Manifest] | None:
         MissingError: A file of a shard was deleted.
         StorageError: A file of a shard has changed since it was written.
     """
-    digests = task.tokenized.facts[SHARDS]
-    results = each_shard(task.project, task.tokenized.name, digests, _fetch_shard)
+    results = _each_listed_shard(task, _fetch_shard)
     shards = [shard for shard in results if shard is not None]
     return shards if len(shards) == len(results) else None
+
+
+def _each_listed_shard(task: MergeTask, work: Callable[[Manifest], T]) -> list[T]:
+    """List the shards in a bucket, check them, and call a function for each.
+
+    The process that has made the shards remembers their manifests for a few seconds. It does not
+    use them here, since only a new listing has the present versions of the files.
+
+    Args:
+        task: The shards.
+        work: Called with the manifest of each shard, which has a listing of the shard's folder.
+
+    Returns:
+        What the function returned for each shard, in document order.
+
+    Raises:
+        MissingError: A shard is missing or damaged.
+    """
+    project = replace(task.project, seen=None)
+    return each_shard(project, task.tokenized.name, task.tokenized.facts[SHARDS], work)
 
 
 def _fetch_shard(shard: Manifest) -> Manifest | None:
@@ -522,10 +543,8 @@ def _stored_shards(task: MergeTask) -> list[StoredPair]:
         MissingError: An object was deleted.
     """
     # Read the manifest of each shard, which names its objects. The listing of its folder has their
-    # sizes and versions. What this process remembers of the shards has not, so list them again.
-    project = replace(task.project, seen=None)
-    digests = task.tokenized.facts[SHARDS]
-    shards = each_shard(project, task.tokenized.name, digests, _objects_of_shard)
+    # sizes and versions.
+    shards = _each_listed_shard(task, _objects_of_shard)
     stored_by_name: dict[str, Stored] = {}
     for shard in shards:
         for listed_object in shard.listed:
