@@ -153,12 +153,18 @@ def _intact_files(report: Report, manifest: Manifest) -> set[str]:
         Names of the intact files.
     """
     tars = {_tar_name(tar_facts) for tar_facts in manifest.facts["shards_written"]}
-    intact_files: set[str] = set()
-    for name in manifest.files:
+
+    def check(name: str) -> Report:
+        """Return a report on one of the files."""
+        file_report = Report(report.output)
         is_list = name not in tars
-        if check_file(report, manifest, name, deep=is_list, remedy=FORCE_BUILD):
-            intact_files.add(name)
-    return intact_files
+        check_file(file_report, manifest, name, deep=is_list, remedy=FORCE_BUILD)
+        return file_report
+
+    # `each` reads lists in a bucket with several requests at the same time.
+    file_reports = manifest.access.each(check, manifest.files)
+    report.add_up(file_reports)
+    return {name for name, file in zip(manifest.files, file_reports, strict=True) if file.passed}
 
 
 def _deep_parts(manifest: Manifest, intact_files: set[str]) -> list[list[int]]:
