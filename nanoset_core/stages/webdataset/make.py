@@ -228,20 +228,21 @@ def write_group(project: Project, name: str, group: int) -> WrittenGroup:
     missing = [shard for shard in shards if shard not in facts]
     new_tars: list[TarFacts] = []
     if missing:
+        options = _write_options(project, name, group)
         new_tars = write_shards(
             plan,
             _opened_sources(project, datasets),
             missing,
             folder,
-            _write_options(project, name, group),
+            replace(options, stored_sizes=_stored_tars(before.access, folder, missing)),
             made_from=recipe.digest,
             force=True,  # it was found above that these are not written
         )
         facts |= {tar.shard: tar for tar in new_tars}
 
-    if outputs.find(recipe) is not None:
+    if complete is not None and outputs.find(recipe) is not None:
         # Some tars of a complete dataset were rewritten. Its manifest has the facts of all, so that
-        # the markers are not needed.
+        # the markers are not needed. (The markers of an incomplete one are deleted by `finish`.)
         clear_markers(folder, outputs.access)
     return WrittenGroup([facts[shard] for shard in shards], new_tars)
 
@@ -338,6 +339,27 @@ def _write_options(project: Project, name: str, group: int) -> WriteOptions:
         name=f"{name} group {group}",  # shown with the progress
         access=project.outputs.access,
     )
+
+
+def _stored_tars(access: FileAccess, folder: Path, shards: Iterable[int]) -> dict[str, int]:
+    """Return which tar files a bucket has already, whether they are valid or not.
+
+    For example, a build may have been killed after it had sent a tar, but before its marker.
+
+    Args:
+        access: Access to the folder of the tars, with a listing if it is in a bucket.
+        folder: The folder.
+        shards: Numbers of the tars to look for.
+
+    Returns:
+        Name in the bucket, such as `webdatasets/web/3f2a…/shard-00000000.tar` → bytes. Empty if the
+        folder is on a disk.
+    """
+    if not access.takes_requests:
+        return {}
+    tar_names = [f"{shard_stem(shard)}.tar" for shard in shards]
+    sizes = access.sizes(folder, tar_names)
+    return {access.name(folder / tar_name): size for tar_name, size in sizes.items()}
 
 
 def _written_facts(

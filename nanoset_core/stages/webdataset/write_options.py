@@ -5,6 +5,7 @@ None of these options changes the bytes of the tars.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,6 +40,11 @@ class WriteOptions:
 
     If the folder is in a store, the worker that made a tar sends it, and then its marker. Only tars
     that are in the store count as written.
+    """
+    stored_sizes: Mapping[str, int] | None = None
+    """Tars that the store had before: name in the store → bytes.
+
+    Other tars need not be looked up before they are sent. None: it is not known which there are.
     """
 
     @property

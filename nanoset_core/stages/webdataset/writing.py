@@ -8,7 +8,7 @@ engine, the memory and the disk; the bytes of the tars do not.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -64,6 +64,8 @@ class _Target:
     """Digest of what the tars are made from, which their markers record."""
     access: FileAccess
     """Access to the folder, which may be in a store."""
+    stored_sizes: Mapping[str, int] | None
+    """Tars that the store had before: name in the store → bytes; None if that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +128,7 @@ def write_shards(
     missing = [shard for shard in numbers if shard not in facts]
     if missing:
         scratch = options.scratch or folder
-        target = _Target(plan, folder, made_from, access)
+        target = _Target(plan, folder, made_from, access, options.stored_sizes)
         room = f"room for the shards in {folder}, and for buckets in {scratch}"
         with explained(folder, expected=room):  # if the disk is full, the error says what needs it
             for tar in _write_missing(target, tuple(sources), missing, scratch, options):
@@ -451,7 +453,7 @@ def _write_run(target: _Target, run: _ShardRun) -> list[TarFacts]:
         try:
             # Write some tars at once, each in a thread. Publish each one when it is finished.
             write = partial(_write_shard, plan, run.shards, rows, folder)
-            publish = partial(_publish_tar, folder, target.made_from, access)
+            publish = partial(_publish_tar, folder, target.made_from, access, target.stored_sizes)
             written_tars = pool.map(write, run.shards)  # yields them in their order
             if access.takes_requests:
                 tars = _publish_in_parallel(publish, written_tars)
@@ -491,7 +493,13 @@ def _publish_in_parallel(
     return tars
 
 
-def _publish_tar(folder: Path, made_from: str, access: FileAccess, facts: TarFacts) -> TarFacts:
+def _publish_tar(
+    folder: Path,
+    made_from: str,
+    access: FileAccess,
+    stored_sizes: Mapping[str, int] | None,
+    facts: TarFacts,
+) -> TarFacts:
     """Send a finished tar file to the bucket, if there is one, and record that it is finished.
 
     The record is a marker, a small file next to the tar with its counts and checksum. A build that
@@ -502,10 +510,12 @@ def _publish_tar(folder: Path, made_from: str, access: FileAccess, facts: TarFac
         made_from: Digest of everything the tar is made from. It is recorded in the marker, so that
             a marker of other settings is not taken for one of these.
         access: Access to the folder, which may stand for a folder in a bucket.
+        stored_sizes: Tars that the bucket had before: name in the bucket → bytes. If this is one of
+            them, it is looked up, and only sent if it differs. None: look up any tar.
         facts: Counts, size and sha256 of the tar. They are also returned.
     """
     tar = folder / f"{facts.stem}.tar"
-    upload_files(access, [tar], {tar: facts.sha256})
+    upload_files(access, [tar], {tar: facts.sha256}, stored_sizes=stored_sizes)
     # Write the marker after the tar was sent, since it says that the tar exists.
     write_markers(folder, [facts], made_from, access)
     drop_copies(access, [tar])  # it is in the bucket now
