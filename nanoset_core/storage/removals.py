@@ -39,13 +39,19 @@ def remove_stored_folder(access: FileAccess, folder: Path) -> None:
     sent at the same time. If the files are in a local folder, nothing happens.
 
     Args:
-        access: Access to the files. Its `origin` is the store of the bucket, or None.
+        access: Access to the files. Its `origin` is the store of the bucket, or None. If it has a
+            listing of the folder, the files in this listing are removed.
         folder: Local path of the folder in which the copies are.
     """
     store = access.origin
     if store is None:
         return
-    names = [stored.name for stored in store.list(access.name(folder))]
+    place = access.name(folder)
+    listing = access.snapshot_with(place)
+    if listing is None:
+        names = [stored.name for stored in store.list(place)]
+    else:
+        names = [f"{place}/{name}" for name, _entry in listing.below(place)]
     in_parallel(store.delete, names)
 
 

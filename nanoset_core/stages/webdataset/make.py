@@ -520,9 +520,10 @@ def finish(project: Project, name: str) -> Manifest:
 
     # Delete the marker of each tar, a small file with its counts; and in a bucket, the shuffled
     # tokens from which the tars were written. A build that was killed here leaves them, so they are
-    # also deleted if the dataset was complete already.
-    clear_markers(webdataset.folder, outputs.access)
-    remove_stored_folder(outputs.access, webdataset.folder / ROWS)
+    # also deleted if the dataset was complete already. This call has written none, so the listing
+    # has all of them.
+    clear_markers(webdataset.folder, listed_outputs.access)
+    remove_stored_folder(listed_outputs.access, webdataset.folder / ROWS)
     return outputs.make_current(webdataset)
 
 
@@ -570,7 +571,7 @@ def _complete(
         tokenizer=project.config.tokenizer_file.name,
         sources=sources,
     )
-    return project.outputs.finalize(recipe, _facts(plan, tars, sources), files)
+    return listed_outputs.finalize(recipe, _facts(plan, tars, sources), files)
 
 
 def _facts(
