@@ -112,6 +112,10 @@ def _print_erased(project: Project, ids: Sequence[str]) -> None:
         erasure = erasure_of_id(project.outputs.access, id_digest(identity))
         if erasure is not None:
             echo(f"{identity}: {erasure}")
+    # Each look-up reads the receipts of all purges, so it is done for some ids only.
+    n_not_searched = len(ids) - _MAX_SHOWN
+    if n_not_searched > 0:
+        echo(f"the receipts were not searched for {format_count(n_not_searched, 'more id')}")
 
 
 def _print_documents(project: Project, plan: PurgePlan) -> None:
@@ -157,6 +161,7 @@ def _print_versions(plan: PurgePlan) -> None:
 
         version                  size
         datasets/web/3f0a…     1.2 GB
+        … and 173 more versions
 
     Args:
         plan: What the purge would erase.
@@ -165,6 +170,9 @@ def _print_versions(plan: PurgePlan) -> None:
     for version in plan.versions[:_MAX_SHOWN]:
         rows.append({"version": version.path, "size": format_bytes(version.size)})
     print_rows(rows)
+    n_unlisted = len(plan.versions) - len(rows)
+    if n_unlisted:
+        echo(f"… and {format_count(n_unlisted, 'more version')}")
 
 
 def _print_unknown_ids(plan: PurgePlan) -> None:

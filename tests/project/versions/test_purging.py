@@ -507,6 +507,23 @@ def test_the_command_says_if_no_output_holds_a_document(built):
     assert output == "no output holds a document with one of these ids\n"
 
 
+def test_the_command_counts_the_versions_that_it_does_not_list(built, monkeypatch):
+    n_versions = len(plan_purge(built, ["secret-1"]).versions)
+    monkeypatch.setattr("nanoset_core.cli.commands.purge._MAX_SHOWN", 2)
+
+    output = run_in(built, "purge", "secret-1")
+
+    assert f"… and {n_versions - 2} more versions" in output
+
+
+def test_the_command_counts_the_ids_whose_purge_it_does_not_look_up(erased, monkeypatch):
+    monkeypatch.setattr("nanoset_core.cli.commands.purge._MAX_SHOWN", 1)
+
+    output = run_in(erased.project, "purge", "secret-1", "secret-2")
+
+    assert "the receipts were not searched for 1 more id" in output
+
+
 # Interrupted purges
 
 
