@@ -284,10 +284,10 @@ def _columns_in_rules(spec: ViewSpec) -> set[str]:
 
 
 def _check_columns(project: Project, dataset: Manifest, name: str) -> None:
-    """Check that the corpus has all columns that the rules of a view name.
+    """Check that the corpus has all columns that the rules of a view name, of the right types.
 
-        where: quality >= 3                      needs a column quality
-        top: {by: quality, documents: 1000}      needs a column quality, and of numbers
+        where: quality >= 3                      needs a column quality, of numbers
+        top: {by: quality, documents: 1000}      needs a column quality, of numbers
 
     Args:
         project: The project.
@@ -295,7 +295,8 @@ def _check_columns(project: Project, dataset: Manifest, name: str) -> None:
         name: The view.
 
     Raises:
-        ConfigError: The corpus does not have a column, or documents are ranked by texts.
+        ConfigError: The corpus does not have a column, documents are ranked by texts, or a
+            condition compares a column with a value of another type.
         MissingError: The tables with the columns have not been made.
     """
     needed_columns = columns_used(project.config, name)
@@ -314,9 +315,12 @@ def _check_columns(project: Project, dataset: Manifest, name: str) -> None:
 
     # The view may be chosen from another view, whose rules count as well.
     for view in chain_of(project.config.views, name):
-        top = project.config.views[view].top
-        if top is not None:
-            _check_numbers(schema, top.by, f"{project.config.file}: views.{view}.top.by")
+        spec = project.config.views[view]
+        key = f"{project.config.file}: views.{view}"
+        if spec.where is not None:
+            parse_condition(spec.where, f"{key}.where").for_columns(schema)
+        if spec.top is not None:
+            _check_numbers(schema, spec.top.by, f"{key}.top.by")
 
 
 def _schema_with(columns: Collection[str], project: Project, dataset: Manifest) -> Any:

@@ -132,6 +132,17 @@ def test_a_condition_on_a_column_that_does_not_exist_is_refused(project_with_col
         make_view(changed_project, "good")
 
 
+def test_a_condition_that_does_not_fit_its_column_fails_no_other_view(project_with_columns):
+    changed_project = change_setting(project_with_columns, "quality >= 3", "lang >= 3")
+
+    # The other views of the corpus that are out of date are made at the same time.
+    make_view(changed_project, "plain")
+
+    assert current_dataset(changed_project, "plain").facts["documents"] == N_ROWS
+    with pytest.raises(ConfigError, match=r"views\.good\.where"):
+        make_view(changed_project, "good")
+
+
 def test_other_columns_need_no_other_tokens(project_with_columns, monkeypatch):
     changed_project = change_setting(
         project_with_columns,
