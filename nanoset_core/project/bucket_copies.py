@@ -1,13 +1,22 @@
-"""`nanoset gc --copies`: remove local copies of files that are in the bucket of the outputs."""
+"""`nanoset gc --copies`: remove local copies of files of the outputs' bucket, also of deleted ones.
+
+A copy may outlive its file: another machine has deleted the version from the bucket, for example
+because `nanoset purge` erased documents. Such copies are removed, too. They differ from outputs
+that are not uploaded yet: as long as a process of this machine makes an output, it has a lease.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import contextlib
+import os
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from nanoset_core.errors import ConfigError
-from nanoset_core.outputs.manifest import MANIFEST
+from nanoset_core.outputs.manifest import MANIFEST, is_digest
 from nanoset_core.outputs.root import CURRENT
+from nanoset_core.project.existing import shared_folders, stage_folders
 from nanoset_core.project.project import Project
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.leases import FOLDER as LEASE_FOLDER
@@ -15,21 +24,36 @@ from nanoset_core.storage.leases import collecting, leased_names
 from nanoset_core.storage.paths import is_inside
 
 _ALWAYS_KEPT = (MANIFEST, CURRENT)
-"""Files whose copies stay: they are small, and every command needs them."""
+"""Files whose copies stay while the bucket has them: they are small, and every command needs them.
+"""
 
 
-def find_copies(project: Project, *, remove: bool = False) -> dict[Path, int]:
+@dataclass(frozen=True, slots=True)
+class LocalCopy:
+    """A file on this machine that is, or was, a copy of a file in the bucket."""
+
+    path: Path
+    size: int
+    """Its size in bytes."""
+    is_in_bucket: bool
+    """Whether the bucket still has the file."""
+
+
+def find_copies(project: Project, *, remove: bool = False) -> list[LocalCopy]:
     """Find the copies of files in a bucket that are on this machine, and delete them if asked.
 
     If the outputs of a project are in a bucket, files are downloaded when they are needed, and the
     copies stay, which may fill the disk. A deleted copy is downloaded again when it is needed.
+    Copies of versions that the bucket no longer has are found, too. They may contain documents that
+    `nanoset purge` has erased on another machine.
 
     Args:
         project: The project.
         remove: Whether to delete the copies.
 
     Returns:
-        Path of each copy → size in bytes, without those that a running build may be reading.
+        The copies, without those that a running build may be reading, and without outputs that it
+        has not uploaded yet.
 
     Raises:
         ConfigError: The outputs are not in a bucket.
@@ -44,11 +68,14 @@ def find_copies(project: Project, *, remove: bool = False) -> dict[Path, int]:
     if not remove:
         return _removable_copies(bucket, busy_names=leased_names(local_folder))
 
-    # No new build begins during this block, so none begins to read a copy that is being deleted.
+    # No new build begins during this block, so none begins to read a copy that is being deleted, or
+    # to make an output that the bucket lacks.
     with collecting(local_folder) as busy_names:
         copies = _removable_copies(bucket, busy_names)
-        for path in copies:
-            path.unlink(missing_ok=True)
+        for copy in copies:
+            copy.path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                copy.path.parent.rmdir()  # fails unless this was the last file in the folder
     return copies
 
 
@@ -70,20 +97,21 @@ def _not_in_bucket_error(project: Project) -> ConfigError:
     )
 
 
-def _removable_copies(access: FileAccess, busy_names: Collection[str]) -> dict[Path, int]:
+def _removable_copies(access: FileAccess, busy_names: Collection[str]) -> list[LocalCopy]:
     """Return the local copies of files in a bucket that nothing on this machine needs now.
 
     Args:
         access: Access to the bucket, and to the folder with local copies of its objects.
         busy_names: What running builds on this machine use, such as {"web"}.
-
-    Returns:
-        Path of each copy → size in bytes.
     """
-    copies: dict[Path, int] = {}
     if not access.folder.is_dir():
-        return copies
+        return []
+
+    # Copies of objects that the bucket has.
+    copies: list[LocalCopy] = []
+    stored_names: set[str] = set()
     for stored in access.store.list():
+        stored_names.add(stored.name)
         # Another program may have stored an object with a name such as a/../../b. Its path would be
         # outside of the folder of copies, and must not be deleted.
         if not is_inside(stored.name) or not _may_be_removed(stored.name, busy_names):
@@ -91,8 +119,44 @@ def _removable_copies(access: FileAccess, busy_names: Collection[str]) -> dict[P
         path = access.folder / stored.name
         is_copy = path.is_file() and path.stat().st_size == stored.size
         if is_copy:
-            copies[path] = stored.size
+            copies.append(LocalCopy(path, stored.size, is_in_bucket=True))
+
+    # Copies of objects that were deleted from the bucket.
+    for path in _files_of_versions(access.folder):
+        name = access.name(path)
+        output_name = name.split("/")[1]
+        if name not in stored_names and output_name not in busy_names:
+            copies.append(LocalCopy(path, path.stat().st_size, is_in_bucket=False))
     return copies
+
+
+def _files_of_versions(folder: Path) -> Iterator[Path]:
+    """Yield the local files of all versions of outputs, and index files that versions share.
+
+    For example:
+
+        datasets/web/3f9c…/web.bin                         yes: 3f9c… is a version
+        nanosets/pretrain/cache/77ab-document_index.npy    yes: `cache` is a shared folder
+        datasets/web/.tmp-81aa…/web.bin                    no: a process is still writing it
+        datasets/web/current.json                          no: it is not a file of a version
+
+    Args:
+        folder: Folder of the local copies.
+    """
+    for stage_folder in stage_folders():
+        shared_folder = shared_folders().get(stage_folder)
+        for parent, _, file_names in os.walk(folder / stage_folder):
+            folders = Path(parent).relative_to(folder).parts  # ("datasets", "web", "3f9c…")
+            is_in_version = any(is_digest(name) for name in folders[2:])
+            is_shared = folders[2:] == (shared_folder,)
+            is_unfinished = any(name.startswith(".") for name in folders)
+            if is_unfinished or not (is_in_version or is_shared):
+                continue
+            for file_name in file_names:
+                path = Path(parent, file_name)
+                is_hidden = file_name.startswith(".")
+                if not is_hidden and path.is_file() and not path.is_symlink():
+                    yield path
 
 
 def _may_be_removed(name: str, busy_names: Collection[str]) -> bool:

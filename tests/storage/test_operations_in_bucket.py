@@ -7,7 +7,6 @@ from __future__ import annotations
 import contextlib
 import fnmatch
 import os
-import shutil
 import time
 from collections import Counter
 from pathlib import Path
@@ -23,14 +22,12 @@ from helpers.command import invoke_nanoset, messages_of, report_of
 from helpers.inspecting import lineage_of, verify_at
 from helpers.sample_project import outputs_of
 from nanoset_core import load_nanoset
-from nanoset_core.errors import ConfigError, NanosetError
-from nanoset_core.project.bucket_copies import find_copies
+from nanoset_core.errors import NanosetError
 from nanoset_core.project.gc import collect
 from nanoset_core.project.project import Project
 from nanoset_core.project.status import project_status
 from nanoset_core.stages.shards.shard_sets import current_shards
 from nanoset_core.storage import many_folders
-from nanoset_core.storage.leases import leased
 from nanoset_core.storage.s3 import S3Store
 
 COMMANDS = (
@@ -278,48 +275,3 @@ def test_a_truncated_copy_is_not_reported_as_damage(remote_project, filled, deep
     report = verify_at(project, "packed/web", deep=deep)
 
     assert report.findings == []
-
-
-@pytest.fixture
-def project_with_copies(remote_project, other_machine, filled: S3Store) -> Project:
-    """A built project in a bucket, with working copies of all outputs."""
-    project = Project.open(remote_project())
-    shutil.copytree(other_machine.copies, project.outputs.folder, symlinks=True)
-    return project
-
-
-def has_copy_of_web(paths: dict[Path, int]) -> bool:
-    """Return whether copies of outputs of the corpus web are among some files."""
-    return any("/web/" in str(path) for path in paths)
-
-
-def test_copies_of_outputs_that_a_build_works_on_are_not_removed(project_with_copies):
-    project = project_with_copies
-
-    with leased(project.outputs.access, ["web"]):
-        copies_removed = find_copies(project, remove=True)
-
-    assert not has_copy_of_web(copies_removed)
-    assert has_copy_of_web(find_copies(project))
-
-
-def test_copies_that_were_removed_are_downloaded_again(project_with_copies, filled):
-    project = project_with_copies
-    objects_before = buckets.objects(filled)
-
-    copies_removed = find_copies(project, remove=True)
-
-    assert has_copy_of_web(copies_removed)
-    assert not list(project.outputs.folder.rglob("*.bin"))
-    assert not list(project.outputs.folder.rglob("*.npy"))
-    assert buckets.objects(filled) == objects_before
-    report_of(project.config.file, "verify --deep --json")
-    build_all(project.config.file)
-    assert buckets.objects(filled) == objects_before
-
-
-def test_copies_are_refused_to_be_removed_if_the_outputs_are_in_a_folder(make_project):
-    project = Project.open(make_project("local"))
-
-    with pytest.raises(ConfigError, match="no copies"):
-        find_copies(project)

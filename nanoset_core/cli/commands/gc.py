@@ -45,7 +45,7 @@ _MAX_SHOWN = 50
 )
 @flag("--unfinished", "Also remove outputs that an interrupted build had finished.")
 @flag("--no-locks", "Has no effect any more; kept for old scripts.", expose_value=False)
-@flag("--copies", "Instead, remove this machine's cached copies of a bucket's outputs.")
+@flag("--copies", "Instead, list or remove this machine's copies of a bucket's outputs.")
 @JSON_OPTION
 def command(config: Path, yes: bool, copies: bool, as_json: bool, **policy: Any) -> None:
     """List old versions of outputs that nothing needs any more; with --yes, remove them.
@@ -79,7 +79,7 @@ def _clear_copies(project: Project, *, is_removal: bool, as_json: bool) -> None:
     If the outputs of a project are in a bucket, the files that were read are kept on the local
     disk, to be faster the next time. They can be removed at any time:
 
-        removed: 12 copies of files in the bucket, 3.4 GB
+        removed: 12 copies of files in the bucket, 3.4 GB; 2 of files that it no longer has, 1.1 GB
 
     Args:
         project: The project, whose outputs are in a bucket.
@@ -88,14 +88,22 @@ def _clear_copies(project: Project, *, is_removal: bool, as_json: bool) -> None:
     """
     from nanoset_core.project.bucket_copies import find_copies
 
-    size_by_path = find_copies(project, remove=is_removal)
-    size = sum(size_by_path.values())
+    copies = find_copies(project, remove=is_removal)
     if as_json:
-        paths = [str(path) for path in size_by_path]
+        paths = [str(copy.path) for copy in copies]
+        size = sum(copy.size for copy in copies)
         print_json({"removed": is_removal, "bytes": size, "copies": paths})
         return
-    copies = f"{len(size_by_path):,} copies of files in the bucket, {format_bytes(size)}"
-    _print_total(copies, is_removed=is_removal, is_empty=not size_by_path)
+
+    current_sizes = [copy.size for copy in copies if copy.is_in_bucket]
+    deleted_sizes = [copy.size for copy in copies if not copy.is_in_bucket]
+    text = (
+        f"{len(current_sizes):,} copies of files in the bucket, {format_bytes(sum(current_sizes))}"
+    )
+    if deleted_sizes:
+        total_size = format_bytes(sum(deleted_sizes))
+        text += f"; {len(deleted_sizes):,} of files that it no longer has, {total_size}"
+    _print_total(text, is_removed=is_removal, is_empty=not copies)
 
 
 def _print_total(text: str, *, is_removed: bool, is_empty: bool) -> None:
