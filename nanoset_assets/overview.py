@@ -7,7 +7,7 @@ example, after an edit of nanoset.yaml, the next tick reports "3 outputs missing
 
 import hashlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,13 +30,14 @@ from nanoset_core.errors import NanosetError, one_line
 from nanoset_core.project.graph import requested_nodes
 from nanoset_core.project.project import Project
 from nanoset_core.records.parsing import CONFIG_FILE
+from nanoset_core.stages.inventory.corpora import scan_corpora
 
 OVERVIEW = "overview"
 """The name of the asset, and of the sensor that keeps it up to date."""
 CHECK = "up_to_date"
 """The name of its check, which warns of missing and stale outputs."""
 SECONDS = 60
-"""Shortest interval between two ticks: each queries Dagster's history and reads nanoset.yaml."""
+"""Shortest interval between two ticks: each queries Dagster's history and lists the raw text."""
 COMPARE_SECONDS = 3600
 """How often all outputs are compared although no change has been noticed.
 
@@ -181,7 +182,7 @@ def _evaluate(
     quick_digest = _quick_digest(project_defs, automation, project, instance, repository)
     was_compared_lately = now - last_cursor.compared_at < COMPARE_SECONDS
     if quick_digest == last_cursor.quick_digest and was_compared_lately:
-        return tick_result(context, idle_reason="no run, setting or corpus has changed")
+        return tick_result(context, idle_reason="no run, setting or text has changed")
 
     # Make the page, and report it if it differs from the last one that was reported.
     page = overview_content(project_defs, automation, project, instance, repository)
@@ -254,9 +255,9 @@ def _quick_digest(
     """Return a short text that changes if something has happened which the overview would show.
 
     To make the page, all outputs are examined, which takes long. So this looks only at what is
-    quick to find out: the settings, the names of the corpora (collections of documents), and the
-    latest runs of the assets. If it is the same as in the last call of the sensor, the page is not
-    made.
+    quick to find out: the settings, the names, sizes and times of the files of text, and the latest
+    runs of the assets, with their states. If it is the same as in the last call of the sensor, the
+    page is not made.
 
     It may miss a change, such as a file that somebody has deleted. So the page is also made once an
     hour.
@@ -267,27 +268,40 @@ def _quick_digest(
         project: The project with its present settings.
         instance: Dagster's instance, with the history of runs.
         repository: All assets in Dagster, also those of other teams; None if they are not known.
+
+    Raises:
+        NanosetError: The raw folder does not exist, or cannot be listed.
     """
-    names = project_defs.names
-    runs = latest_runs(instance, _assets_and_dependents(names, project, repository))
-    corpora = instance.get_dynamic_partitions(names.corpora_name)
+    # A corpus is a collection of documents; its signature is a hash of the list of its files.
+    text = scan_corpora(project)
+    signatures = {name: contents.signature for name, contents in text.corpora.items()}
+    faults = {name: str(fault) for name, fault in text.faults.items()}
+
+    assets = _assets_and_dependents(project_defs.names, project, list(text.corpora), repository)
+    runs = latest_runs(instance, assets)
     note = condition_note(project_defs, automation, instance, repository)
     # When this process was started is included, since its code may be newer than before.
-    return _digest((PROCESS_STARTED_AT, project.config, corpora, runs, note))
+    return _digest((PROCESS_STARTED_AT, project.config, signatures, faults, runs, note))
 
 
 def _assets_and_dependents(
-    names: Names, project: Project, repository: dg.RepositoryDefinition | None
+    names: Names,
+    project: Project,
+    corpora: Sequence[str],
+    repository: dg.RepositoryDefinition | None,
 ) -> list[dg.AssetKey]:
     """Return the project's assets, and those of other teams that are made from them, sorted.
 
     Args:
         names: Knows the names of the project in Dagster.
         project: The project with its present settings.
+        corpora: Names of the corpora in the raw folder. Without any, the assets that all corpora
+            have, such as `indexed_dataset`, are left out.
         repository: All assets in Dagster; if None, those of other teams are not known, and left
             out.
     """
-    assets = {names.asset(asset_path(node)) for node in requested_nodes(project.config)}
+    nodes = requested_nodes(project.config, corpora)
+    assets = {names.asset(asset_path(node)) for node in nodes}
     if repository is not None:
         dependents = readers_of(repository, assets)
         assets.update([dependent.key for dependent in dependents])

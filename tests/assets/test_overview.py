@@ -16,6 +16,7 @@ from dagster._core.scheduler.instigation import (
     SensorInstigatorData,
 )
 
+from helpers.changing import change_web
 from helpers.sample_platform import Platform
 from nanoset_assets import overview, project_look
 from nanoset_assets.build import build
@@ -94,15 +95,14 @@ def test_the_page_shows_the_samples_of_nanosets(built_platform, tick):
     assert samples_by_name["pretrain train"] == f"{len(train):,}"
 
 
-def test_a_tick_soon_after_another_reads_neither_outputs_nor_raw_text(tick, monkeypatch):
+def test_a_tick_soon_after_another_compares_no_outputs(tick, monkeypatch):
     first_tick = tick()
     monkeypatch.setattr(project_look, "project_status", None)
-    monkeypatch.setattr("nanoset_core.stages.inventory.corpora.list_corpora", None)
 
     second_tick = tick(first_tick.cursor)
 
     assert second_tick.asset_events == []
-    assert second_tick.skip_message == "no run, setting or corpus has changed"
+    assert second_tick.skip_message == "no run, setting or text has changed"
 
 
 def test_a_tick_some_time_after_another_compares_the_outputs_again(tick):
@@ -131,6 +131,45 @@ def test_outputs_with_changed_settings_are_shown_as_stale(built_platform, tick):
         "state": "stale",
         "why": "seed: 7 → 8",
     }
+
+
+def test_outputs_whose_text_has_changed_are_shown_as_stale(built_platform, tick):
+    first_tick = tick()
+    change_web(built_platform.config_file.parent)
+
+    page, check = tick(first_tick.cursor).asset_events
+
+    assert not check.passed
+    assert rows_of(page, "not_up_to_date")[0]["output"] == "corpus web"
+
+
+def test_outputs_are_compared_again_after_a_run_of_a_corpus_has_failed(built_platform):
+    run = start_run_of_web(built_platform)
+    tick_during_run = built_platform.evaluate(OVERVIEW)
+
+    built_platform.instance.report_run_failed(run, "killed")
+    tick = built_platform.evaluate(OVERVIEW, tick_during_run.cursor)
+
+    assert tick.skip_message == "nothing has changed"  # which only a comparison shows
+
+
+def test_outputs_are_compared_again_after_a_run_of_a_corpus_was_cancelled(built_platform):
+    run = start_run_of_web(built_platform)
+    tick_during_run = built_platform.evaluate(OVERVIEW)
+
+    built_platform.instance.report_run_canceled(run)
+    tick = built_platform.evaluate(OVERVIEW, tick_during_run.cursor)
+
+    assert tick.skip_message == "nothing has changed"  # which only a comparison shows
+
+
+def start_run_of_web(platform: Platform) -> dg.DagsterRun:
+    """Return a run that is to build the corpus web, and has not ended."""
+    return platform.instance.create_run_for_job(
+        job_def=platform.definitions.resolve_job_def("corpus"),
+        tags={"dagster/partition": "web"},
+        status=dg.DagsterRunStatus.STARTED,
+    )
 
 
 # Which versions other assets have read
