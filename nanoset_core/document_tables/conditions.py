@@ -102,6 +102,22 @@ class _Operation:
             yield from operand.columns()
 
 
+class ColumnTypeError(ConfigError):
+    """A condition compares a column with values of another type, such as texts with a number."""
+
+    def __init__(self, what: str, *, text_column: str | None = None, **details: Any) -> None:
+        """Compose the message.
+
+        Args:
+            what: What is wrong.
+            text_column: Name of the column if it has texts, and is compared with numbers; otherwise
+                None.
+            details: The other parts of the message, see `NanosetError`.
+        """
+        super().__init__(what, **details)
+        self.text_column = text_column
+
+
 class _TypeMismatchError(Exception):
     """A column cannot be compared with the values of an operation."""
 
@@ -136,34 +152,53 @@ class Condition:
             schema: pyarrow.Schema of the table: the names and types of its columns.
 
         Raises:
-            ConfigError: The table lacks a column, or it cannot be compared with the value.
+            ConfigError: The table lacks a column.
+            ColumnTypeError: A column cannot be compared with the value.
         """
         for column in sorted(self.columns):
             if column not in schema.names:
-                raise self._mismatch_error(
-                    reason="no such column",
+                raise ConfigError(
+                    "the condition cannot be computed: no such column",
+                    where=self.where,
                     found=column,
                     expected=f"one of {', '.join(schema.names)}",
+                    remedy=(
+                        "correct the condition, or add the column by documents.columns or "
+                        "attributes"
+                    ),
                 )
         try:
             return _sql_condition(self._root, schema)
         except _TypeMismatchError as error:
-            # For example, `quality = 'high'` if quality is a column of integers.
-            comparison = error.operation
-            raise self._mismatch_error(
-                reason=f"{comparison.column} holds {error.column_type}",
-                found=str(comparison.values),
-                expected="a value of the column's type",
-            ) from None
+            raise self._type_error(error.operation, error.column_type) from None
 
-    def _mismatch_error(self, *, reason: str, found: str, expected: str) -> ConfigError:
-        """Return the error for a condition that does not fit the columns."""
-        return ConfigError(
-            f"the condition cannot be computed: {reason}",
+    def _type_error(self, comparison: _Operation, column_type: Any) -> ColumnTypeError:
+        """Return the error for a comparison that does not fit the type of its column.
+
+        For example, `quality = 'high'` if quality is a column of integers.
+
+        Args:
+            comparison: The comparison.
+            column_type: Arrow type of the column.
+        """
+        column = comparison.column
+        compares_numbers = all(_is_comparable_number(value) for value in comparison.values)
+        has_texts = not _is_number_type(column_type)
+
+        text_column = None
+        remedy = "correct the condition"
+        if has_texts and compares_numbers:
+            text_column = column
+            remedy = (
+                f"compare {column} with texts, or correct those of its values that are no numbers"
+            )
+        return ColumnTypeError(
+            f"the condition cannot be computed: {column} is a column of type {column_type}",
             where=self.where,
-            found=found,
-            expected=expected,
-            remedy="correct the condition, or add the column by documents.columns or attributes",
+            found=_comparison_text(comparison),
+            expected=f"a comparison of {column} with {_fitting_values(column_type)}",
+            remedy=remedy,
+            text_column=text_column,
         )
 
 
@@ -653,6 +688,46 @@ def _described(node: Mapping[str, Any]) -> str:
     """Return what kind of expression a node is, for messages."""
     name = node.get("function_name") or node["type"]
     return repr(str(name).removeprefix("OPERATOR_").removeprefix("VALUE_").lower())
+
+
+def _fitting_values(arrow_type: Any) -> str:
+    """Return in words what a column of an Arrow type can be compared with, for messages."""
+    from pyarrow import types
+
+    if types.is_boolean(arrow_type):
+        return "true or false"
+    if _is_number_type(arrow_type):
+        return "numbers of up to 64 bits"
+    return "texts in single quotes"
+
+
+def _comparison_text(comparison: _Operation) -> str:
+    """Return a comparison as users write it, such as `quality > 2.5`, for messages.
+
+    Args:
+        comparison: The comparison, with at least one value. It is cut off if it is long.
+    """
+    values = ", ".join(_literal_text(value) for value in comparison.values)
+    match comparison.kind:
+        case "in":
+            text = f"{comparison.column} in ({values})"
+        case "starts_with":
+            text = f"starts_with({comparison.column}, {values})"
+        case operator:  # such as `>=` or `like`
+            text = f"{comparison.column} {operator} {values}"
+    is_long = len(text) > _MAX_ERROR_CHARACTERS
+    return f"{text[:_MAX_ERROR_CHARACTERS]}…" if is_long else text
+
+
+def _literal_text(value: Literal) -> str:
+    """Return a value as users write it: 2.5, 'de', true or date '2024-01-31'."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return text_literal(value)
+    if isinstance(value, datetime):
+        return f"timestamp '{value.isoformat(sep=' ')}'"
+    return str(value)
 
 
 def _sql_condition(operation: _Operation, schema: Any) -> SqlCondition:

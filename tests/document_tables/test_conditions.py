@@ -294,8 +294,30 @@ def test_values_of_another_type_than_the_column_are_refused_before_anything_is_r
     schema = pa.schema({"lang": pa.string(), "size": pa.int64(), "flag": pa.bool_()})
     condition = parse_condition(text, "views.v.where")
 
-    with pytest.raises(ConfigError, match=r"the condition cannot be computed: .* holds"):
+    with pytest.raises(
+        ConfigError, match=r"the condition cannot be computed: .* is a column of type"
+    ):
         condition.for_columns(schema)
+
+
+@pytest.mark.parametrize(
+    ("text", "comparison"),
+    [
+        ("lang > 2.5", "lang > 2.5"),
+        ("size = 1 and not lang in (3, true)", "lang in (3, true)"),
+        ("size like 'it''s%'", "size like 'it''s%'"),
+        ("starts_with(size, '1')", "starts_with(size, '1')"),
+        ("size > date '2024-01-01'", "size > timestamp '2024-01-01 00:00:00'"),
+    ],
+)
+def test_the_comparison_that_does_not_fit_is_named_as_it_was_written(text, comparison):
+    schema = pa.schema({"lang": pa.string(), "size": pa.int64()})
+    condition = parse_condition(text, "views.v.where")
+
+    with pytest.raises(ConfigError) as caught:
+        condition.for_columns(schema)
+
+    assert caught.value.found == comparison
 
 
 def test_an_unknown_column_is_refused_with_the_names_of_those_that_exist():

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nanoset_core.document_tables.conditions import parse_condition
+from nanoset_core.document_tables.conditions import ColumnTypeError, parse_condition
 from nanoset_core.document_tables.relation import value_type
 from nanoset_core.errors import ConfigError, remedy_for_name
 from nanoset_core.outputs.manifest import Manifest
@@ -42,7 +42,6 @@ from nanoset_core.stages.views.facts import choice_facts
 from nanoset_core.stages.views.ids import Ids, read_ids
 from nanoset_core.stages.views.rules import (
     Budget,
-    DocumentValues,
     HashSplit,
     Listed,
     Repeat,
@@ -67,7 +66,9 @@ from nanoset_core.stages.views.tables import (
     document_shards,
     document_values,
     joined_schema,
+    origin_text,
 )
+from nanoset_core.stages.views.text_values import naming_a_text
 
 
 class ViewRule(NamedTuple):
@@ -114,7 +115,10 @@ def choose(project: Project, corpus: str, names: Sequence[str], scratch: Path) -
     view_rules = [rule_of(project, name, steps_by_view=cache) for name in names]
     columns: set[str] = set()
     for name in names:
-        _check_columns(project, dataset, name)
+        try:
+            _check_columns(project, dataset, name)
+        except ColumnTypeError as error:
+            raise naming_a_text(error, project, dataset) from None
         columns |= columns_used(project.config, name)  # such as {"quality"}
 
     # Apply the rules of all views while the columns of the documents are read once.
@@ -173,24 +177,8 @@ def _places_of(project: Project, dataset: Manifest, documents: Collection[int]) 
         is_requested = np.isin(values.numbers, sorted(documents))
         for row in np.flatnonzero(is_requested).tolist():
             number = int(values.numbers[row])
-            origins[number] = f"{dataset.name}/{_origin_of(values, row)}"
+            origins[number] = origin_text(dataset.name, values, row)
     return origins
-
-
-def _origin_of(values: DocumentValues, row: int) -> str:
-    """Return the file, the line and the id of a document in words: `part-0.jsonl:17, id 'x1'`.
-
-    A document may have no id.
-
-    Args:
-        values: Some documents, with these columns.
-        row: Which of them.
-    """
-    file = values.columns["file"][row].as_py()
-    line = values.columns["line"][row].as_py()
-    document_id = values.columns["id"][row].as_py()
-    origin = f"{file}:{line}"
-    return origin if document_id is None else f"{origin}, id {document_id!r}"
 
 
 def plan_view(project: Project, name: str) -> ChosenView:

@@ -79,7 +79,8 @@ def document_values(
         project: The project.
         corpus: The corpus.
         dataset: A version of the corpus's dataset.
-        columns: The columns to read, of those that all documents have: `DOCUMENT_COLUMNS`.
+        columns: The columns to read, such as `id`, which all documents have, or `quality`, which
+            users add.
         identifying: Further columns to read, by which the caller tells documents apart, such as
             `id`. If a document has no value, its file, line and byte offset are read as well.
         only_ids: An Arrow array of texts. Only documents with one of these ids are returned. None
@@ -89,14 +90,32 @@ def document_values(
         Some consecutive documents, with their numbers in the corpus and their values.
 
     Raises:
-        MissingError: The shards were not made, or were deleted.
+        MissingError: The shards or the tables of the columns were not made, or were deleted.
         FormatError: A table is damaged.
     """
+    further_columns = set(columns) - DOCUMENT_COLUMNS
     scan = DocumentScan(columns, identifying=identifying, only_ids=only_ids)
     # The documents are in several tables. In each, `scan` counts its rows from 0 on.
-    for tables in document_shards(project, corpus, dataset):
+    for tables in document_shards(project, corpus, dataset, further_columns):
         for scanned in scan.batches(tables.relation):
             yield DocumentValues(tables.first, scanned)
+
+
+def origin_text(corpus: str, values: DocumentValues, row: int) -> str:
+    """Return where a document comes from in words: `web/part-0.jsonl:17, id 'x1'`.
+
+    A document may have no id.
+
+    Args:
+        corpus: The corpus.
+        values: Some documents of it, with the columns `file`, `line` and `id`.
+        row: Which of them.
+    """
+    file = values.columns["file"][row].as_py()
+    line = values.columns["line"][row].as_py()
+    document_id = values.columns["id"][row].as_py()
+    origin = f"{corpus}/{file}:{line}"
+    return origin if document_id is None else f"{origin}, id {document_id!r}"
 
 
 def document_shards(

@@ -143,6 +143,33 @@ def test_a_condition_that_does_not_fit_its_column_fails_no_other_view(project_wi
         make_view(changed_project, "good")
 
 
+def test_a_text_among_numbers_is_named_with_its_document(project):
+    file = project.config.file.parent / "raw" / "web" / "b.jsonl"
+    row = {"text": "one more", "id": "last", "quality": "n/a", "lang": "en"}
+    file.write_bytes(file.read_bytes() + jsonl([row]))
+    make_corpora(project)
+    make_columns(project, "web")
+
+    with pytest.raises(ConfigError) as caught:
+        make_view(project, "good")
+
+    line = N_ROWS - N_ROWS_OF_FIRST_FILE + 1
+    assert caught.value.found == (
+        f"quality >= 3, but quality is 'n/a' in web/b.jsonl:{line}, id 'last'"
+    )
+
+
+def test_numbers_that_are_stored_as_texts_are_told_from_other_texts(project):
+    file = project.config.file.parent / "raw" / "web" / "b.jsonl"
+    row = {"text": "one more", "id": "last", "quality": "4.5", "lang": "en"}
+    file.write_bytes(file.read_bytes() + jsonl([row]))
+    make_corpora(project)
+    make_columns(project, "web")
+
+    with pytest.raises(ConfigError, match="csv_values: json"):
+        make_view(project, "good")
+
+
 def test_other_columns_need_no_other_tokens(project_with_columns, monkeypatch):
     changed_project = change_setting(
         project_with_columns,
