@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -153,10 +152,8 @@ def holdings(project: Project, ids: Sequence[str]) -> Iterator[Holding]:
     Raises:
         NanosetError: An output is damaged.
     """
-    import pyarrow as pa
-
     context = InspectionContext.of(project)
-    search = _DocumentSearch(project, pa.array(ids, pa.large_string()))
+    search = DocumentSearch(project, ids)
     # Find the documents in the datasets first. `search` remembers them, and looks for them in the
     # training samples, which are made from the datasets.
     yield from _dataset_holdings(project, context, search)
@@ -171,7 +168,7 @@ def holdings(project: Project, ids: Sequence[str]) -> Iterator[Holding]:
 
 
 def _split_holdings(
-    context: InspectionContext, name: str, search: _DocumentSearch
+    context: InspectionContext, name: str, search: DocumentSearch
 ) -> Iterator[Holding]:
     """Yield which training data of a nanoset contain documents that must be deleted.
 
@@ -192,7 +189,7 @@ def _split_holdings(
 
 
 def _dataset_holdings(
-    project: Project, context: InspectionContext, search: _DocumentSearch
+    project: Project, context: InspectionContext, search: DocumentSearch
 ) -> Iterator[Holding]:
     """Yield the datasets that contain documents which must be deleted.
 
@@ -213,18 +210,20 @@ def _dataset_holdings(
                 yield Holding(f"{dataset.kind} {name}", len(documents))
 
 
-class _DocumentSearch:
+class DocumentSearch:
     """Finds the documents that are taken down in datasets, by their ids, and remembers them."""
 
-    def __init__(self, project: Project, ids: Any) -> None:
+    def __init__(self, project: Project, ids: Sequence[str]) -> None:
         """Prepare a search.
 
         Args:
             project: Its current outputs are searched.
-            ids: Ids of the documents, an Arrow array of texts.
+            ids: Ids of the documents.
         """
+        import pyarrow as pa
+
         self._project = project
-        self._ids = ids
+        self._ids = pa.array(ids, pa.large_string())
         self._documents_by_folder: dict[Path, NDArray[np.int64]] = {}
 
     def found_in(self, dataset: Dataset) -> NDArray[np.int64]:
@@ -297,7 +296,7 @@ class _DocumentSearch:
 
 
 def _sample_holding(
-    context: InspectionContext, output: str, samples: Split | Tars, search: _DocumentSearch
+    context: InspectionContext, output: str, samples: Split | Tars, search: DocumentSearch
 ) -> Holding | None:
     """Return how many documents that must be deleted are in training data, and in which samples.
 

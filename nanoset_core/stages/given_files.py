@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from nanoset_core.errors import InputError, MissingError
 from nanoset_core.outputs.manifest import digest_of
 from nanoset_core.project.project import Project
 from nanoset_core.storage.location import RawFolder, RemoteFolder, is_remote, remote_location
-from nanoset_core.storage.places import has_etags
+from nanoset_core.storage.places import has_etags, is_here
 from nanoset_core.text.choice import matches
 from nanoset_core.text.fingerprint_memory import FingerprintMemory
 from nanoset_core.text.fingerprints import fingerprint
@@ -77,6 +77,39 @@ def given_files(project: Project, pattern: str, key: str) -> GivenFiles:
     stats = tuple(sorted(listing.stats, key=lambda stat: natural_key(stat.path)))
     digests = _content_digests(project, listing.folder, stats)
     return GivenFiles(listing.folder, stats, digest_of(digests))
+
+
+def is_given_file(project: Project, pattern: str, key: str, file: Path) -> bool:
+    """Return whether a pattern in the settings stands for a file, which need not exist yet.
+
+        pattern          file
+        lists/*.txt      lists/new.txt        True
+        lists            lists/new.txt        True: all files of the folder are read
+        lists/old.txt    lists/new.txt        False
+
+    Args:
+        project: The project. A relative pattern starts in the folder of its settings.
+        pattern: The path or pattern. The address of a bucket stands for no local file.
+        key: The setting that has it, such as `views.best.exclude`, for messages.
+        file: Absolute path of the file.
+
+    Raises:
+        ConfigError: The pattern is not a valid path or address.
+    """
+    if is_remote(pattern):
+        return False
+    # Paths in the settings are compared without symbolic links, which the file may be itself.
+    true_path = file.parent.resolve() / file.name
+
+    if not _has_wildcard(pattern):  # a file, or a folder with all of its files
+        given_path = project.config.local(pattern, key)
+        return file.resolve() == given_path or true_path.is_relative_to(given_path)
+
+    divided_pattern = _divide_pattern(project, pattern, key)  # the folder lists, and ["*.txt"]
+    folder = divided_pattern.folder
+    if not is_here(folder) or not true_path.is_relative_to(folder):
+        return False
+    return matches(true_path.relative_to(folder).parts, divided_pattern.names_below)
 
 
 class _DividedPattern(NamedTuple):

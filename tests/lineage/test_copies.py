@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 
 from helpers.building import make_corpora, make_held_out
@@ -172,8 +174,8 @@ def test_a_purge_names_copies_before_it_erases_anything(config):
 
 
 def test_a_takedown_names_copies_that_are_not_on_the_list_yet(config, tmp_path):
-    list_file = tmp_path / "list.txt"
-    options = ["--reason", "asked", "--no-build", "--list", list_file, "--config", config]
+    folder = shutil.copytree(config.parent, tmp_path / "project", symlinks=True)
+    options = ["--reason", "asked", "--no-build", "--config", folder]
 
     # The first document has a copy. The second takedown is of this copy: the first one is listed.
     first = invoke_nanoset(["takedown", "web-3", *options]).output

@@ -11,7 +11,7 @@ import pytest
 from nanoset_core.errors import InputError, MissingError
 from nanoset_core.project.project import Project
 from nanoset_core.stages import given_files as given_files_module
-from nanoset_core.stages.given_files import given_files
+from nanoset_core.stages.given_files import given_files, is_given_file
 
 
 @pytest.fixture
@@ -141,3 +141,37 @@ def test_a_pattern_for_all_folders_finds_the_parts_of_a_table(empty_project):
     files = given_files(empty_project, "scores/**/*.parquet", "attributes.web.files")
 
     assert files.names == ("x.parquet/part-0.parquet",)
+
+
+# Whether a pattern stands for a file
+
+
+@pytest.mark.parametrize(
+    ("pattern", "is_given"),
+    [
+        pytest.param("lists/a/new.txt", True, id="the file"),
+        pytest.param("./lists/../lists/a/new.txt", True, id="the file by another path"),
+        pytest.param("lists/a/*.txt", True, id="a pattern"),
+        pytest.param("lists/**/new.*", True, id="a pattern of any depth"),
+        pytest.param("lists", True, id="a folder"),
+        pytest.param("lists/a/2.txt", False, id="another file"),
+        pytest.param("lists/*.txt", False, id="a pattern of another folder"),
+        pytest.param("other/*.txt", False, id="a pattern of a folder that does not exist"),
+        pytest.param("list", False, id="the beginning of its path"),
+        pytest.param("s3://bucket/lists/a/new.txt", False, id="an object in a bucket"),
+    ],
+)
+def test_a_pattern_stands_for_a_file_that_may_be_written_later(project, lists, pattern, is_given):
+    file = lists / "new.txt"
+
+    assert is_given_file(project, pattern, "views.clean.exclude", file) is is_given
+
+
+@pytest.mark.parametrize("pattern", ["lists/link.txt", "lists/*.txt", "lists"])
+def test_a_pattern_stands_for_a_link_to_a_file_elsewhere(project, lists, tmp_path, pattern):
+    target = tmp_path / "elsewhere.txt"
+    target.touch()
+    link = lists.parent / "link.txt"
+    link.symlink_to(target)
+
+    assert is_given_file(project, pattern, "views.clean.exclude", link)

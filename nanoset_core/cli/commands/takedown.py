@@ -8,13 +8,15 @@ ids to this file, prints which outputs contain the documents, and rebuilds these
 from __future__ import annotations
 
 import datetime
+import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from nanoset_core.cli.copies import print_copies
+from nanoset_core.cli.copies import MAX_SHOWN, print_copies
 from nanoset_core.cli.echo import echo
 from nanoset_core.cli.options import CONFIG_OPTION, FILE, IDS_FILE_OPTION, build_of, flag, option
 from nanoset_core.cli.terminal import Row, print_notices, print_rows
@@ -22,6 +24,7 @@ from nanoset_core.errors import ConfigError
 from nanoset_core.records.text import format_count
 
 if TYPE_CHECKING:
+    from nanoset_core.lineage.exclusion import DatasetUse
     from nanoset_core.project.project import Project
     from nanoset_core.project.settings import ProjectConfig
 
@@ -36,7 +39,8 @@ _PATTERN_CHARACTERS = frozenset("*?[")
 @IDS_FILE_OPTION
 @option(
     "--list list_file",
-    "The list to add the ids to; default: the one file that views exclude.",
+    "The list to add the ids to, which a view must exclude; a relative path starts in the current "
+    "folder. Default: the one file that views exclude.",
     type=FILE,
 )
 @flag("--no-build", "Only add the ids, and show what holds the documents; do not build.")
@@ -54,8 +58,13 @@ def command(
 
     `nanoset takedown` adds the ids to a file that your views name in their key `exclude`. It shows
     which outputs contain the documents now, and rebuilds these outputs. The tokens of the documents
-    stay in the corpus, but training no longer reads them.
+    stay in the corpus, but what reads these views no longer reads the documents.
+
+    What reads the corpus itself, or a view without the list, still reads the documents. The command
+    names each such nanoset, webdataset, export and .pbin file, and what it should read instead. The
+    exit code is then 1.
     """
+    from nanoset_core.lineage.exclusion import check_is_excluded, uses_without_exclusion
     from nanoset_core.lineage.takedown import add_ids
     from nanoset_core.project.project import Project
 
@@ -71,6 +80,8 @@ def command(
     # Add the ids to the list.
     if list_file is None:
         list_file = _only_list(project.config)
+    list_file = Path(os.path.abspath(list_file))  # so that messages show where it is
+    check_is_excluded(project, list_file)
     today = datetime.date.today().isoformat()
     added_ids = add_ids(list_file, all_ids, reason, today)
     n_known = len(set(all_ids)) - len(added_ids)
@@ -85,6 +96,13 @@ def command(
 
     if build is not None:
         build()
+
+    # Show what the list does not achieve: nobody should believe that the documents are taken out.
+    _print_unknown_ids(project, all_ids)
+    uses = list(uses_without_exclusion(project, all_ids, list_file))
+    if uses:
+        _print_uses(project, uses, list_file)
+        sys.exit(1)
 
 
 def _warn_of_running_builds(project: Project, *, builds_afterwards: bool) -> None:
@@ -125,9 +143,10 @@ def _print_holdings(project: Project, ids: Sequence[str]) -> None:
         project: The project with its built outputs.
         ids: Ids of the documents.
     """
-    from nanoset_core.lineage.takedown import holdings
+    from nanoset_core.lineage.takedown import MAX_PLACED, holdings
 
     rows: list[Row] = []
+    is_in_part = False
     for holding in holdings(project, ids):
         rows.append(
             {
@@ -137,7 +156,62 @@ def _print_holdings(project: Project, ids: Sequence[str]) -> None:
                 "steps": _range_text(holding.steps),
             }
         )
+        is_in_part |= holding.samples is not None and holding.documents > MAX_PLACED
     print_rows(rows)
+    if is_in_part:
+        echo(f"samples and steps are those of the first {MAX_PLACED} documents of each dataset")
+
+
+def _print_unknown_ids(project: Project, ids: Sequence[str]) -> None:
+    """Warn of ids that no document has, since the user may have misspelt them.
+
+    For example: "no output holds a document with 2 of these ids, such as 'x9'".
+
+    Args:
+        project: The project with its built outputs.
+        ids: The ids that the user gave.
+    """
+    from nanoset_core.lineage.exclusion import ids_of_no_document
+
+    unknown_ids = ids_of_no_document(project, ids)
+    if unknown_ids:
+        count = f"{len(unknown_ids):,}"
+        message = (
+            f"no output holds a document with {count} of these ids, such as {unknown_ids[0]!r}"
+        )
+        echo(message, fg="yellow")
+
+
+def _print_uses(project: Project, uses: Sequence[DatasetUse], list_file: Path) -> None:
+    """Print which outputs do not leave out the documents, and what they should read instead.
+
+        these outputs do not leave out the documents, since no view that they read excludes …:
+        output            reads
+        nanoset a train   web
+        nanoset b train   best-web
+        name clean instead of web, wherever they or their views read web
+
+    Args:
+        project: The project with the settings of these outputs.
+        uses: The outputs, each with a dataset that it reads; at least one.
+        list_file: The list with the ids of the documents.
+    """
+    from nanoset_core.lineage.exclusion import remedies
+
+    echo(
+        "these outputs do not leave out the documents, since no view that they read excludes "
+        f"{list_file}:",
+        fg="red",
+    )
+    rows: list[Row] = []
+    for use in uses[:MAX_SHOWN]:
+        rows.append({"output": use.output, "reads": use.dataset})
+    print_rows(rows, text=["reads"])
+    n_unlisted = len(uses) - len(rows)
+    if n_unlisted:
+        echo(f"… and {n_unlisted:,} more")
+    for remedy in remedies(project, uses, list_file):
+        echo(remedy)
 
 
 def _range_text(numbers: tuple[int, int] | None) -> str:
@@ -166,11 +240,13 @@ def _only_list(config: ProjectConfig) -> Path:
         names.update(view.files("exclude") or ())
     # Leave out patterns such as "lists/*.txt", which may name several files.
     files = sorted(name for name in names if not _PATTERN_CHARACTERS.intersection(name))
-    if len(files) != 1 or "://" in files[0]:
+    is_clear = len(files) == 1 and "://" not in files[0]
+    # A view may also exclude a folder, with all lists in it.
+    if not is_clear or config.local(files[0], "views.exclude").is_dir():
         raise ConfigError(
             "it is not clear which list to add to",
             where=f"{config.file}: views",
-            found=", ".join(files) or "none",
+            found=", ".join(sorted(names)) or "none",
             expected="one local file that views exclude",
             remedy="name it with --list, and in a view's `exclude`",
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,10 @@ from helpers.command import invoke_nanoset
 from helpers.inspecting import find_document, leased_by_a_build
 from helpers.sample_project import write_project
 from nanoset_core.errors import ConfigError
+from nanoset_core.lineage.exclusion import uses_without_exclusion
 from nanoset_core.lineage.takedown import add_ids, holdings
 from nanoset_core.project.project import Project
+from nanoset_core.sampling.splits import SPLITS
 
 CHANGES = {
     "nanosets:\n": "views:\n  kept: {of: web, exclude: drop.txt}\nnanosets:\n",
@@ -43,10 +46,20 @@ def project(built_with_view, tmp_path) -> Project:
     return Project.open(folder / "nanoset.yaml")
 
 
-def take_down(project: Project, *ids: str, reason: str = "requested") -> Result:
+def take_down(
+    project: Project, *ids: str, reason: str = "requested", options: Sequence[object] = ()
+) -> Result:
     """Run `nanoset takedown` without a build; errors are raised."""
-    command = ["takedown", *ids, "--reason", reason, "--no-build"]
+    command = ["takedown", *ids, "--reason", reason, "--no-build", *options]
     return invoke_nanoset([*command, "--config", project.config.file], catch_exceptions=False)
+
+
+def replace_in_settings(project: Project, old: str, new: str) -> None:
+    """Replace a part of the project's nanoset.yaml."""
+    file = project.config.file
+    text = file.read_text()
+    assert old in text
+    file.write_text(text.replace(old, new))
 
 
 # What holds the documents
@@ -82,6 +95,14 @@ def test_a_nanoset_says_which_samples_and_steps_have_the_documents(built_with_vi
     assert train.steps == (1 + first_sample // BATCH_SIZE, 1 + last_sample // BATCH_SIZE)
 
 
+def test_the_command_says_if_it_looked_for_some_documents_only_in_samples(project, monkeypatch):
+    monkeypatch.setattr("nanoset_core.lineage.takedown.MAX_PLACED", 1)
+
+    output = take_down(project, "web-20", "web-11").output
+
+    assert "samples and steps are those of the first 1 documents of each dataset" in output
+
+
 # The list
 
 
@@ -101,12 +122,47 @@ def test_the_command_adds_the_ids_with_the_reason_to_the_list(project):
     assert view.facts["documents"] == 238
 
 
-def test_a_pattern_of_lists_is_an_error(project):
-    file = project.config.file
-    file.write_text(file.read_text().replace("exclude: drop.txt", "exclude: drop/*.txt"))
+@pytest.mark.parametrize("pattern", ["drop/*.txt", "drop"])
+def test_a_pattern_or_folder_of_lists_is_an_error(project, pattern):
+    replace_in_settings(project, "exclude: drop.txt", f"exclude: {pattern}")
+    (project.config.file.parent / "drop").mkdir()
 
-    with pytest.raises(ConfigError, match="it is not clear which list to add to"):
+    with pytest.raises(ConfigError, match="it is not clear which list to add to") as caught:
         take_down(project, "web-20")
+
+    assert caught.value.found == pattern
+
+
+def test_a_new_list_that_fits_a_pattern_of_a_view_is_created(project):
+    replace_in_settings(project, "exclude: drop.txt", "exclude: drop/*.txt")
+    list_file = project.config.file.parent / "drop" / "2026.txt"
+
+    take_down(project, "web-20", options=["--list", list_file])
+
+    assert list_file.read_text().endswith("web-20\n")
+
+
+def test_a_list_that_no_view_excludes_is_refused_before_it_is_written(project):
+    list_file = project.config.file.parent / "dorp.txt"
+
+    with pytest.raises(ConfigError, match="no view excludes this list") as caught:
+        take_down(project, "web-20", options=["--list", list_file])
+
+    assert caught.value.expected == "one of drop.txt"
+    assert not list_file.exists()
+
+
+def test_a_relative_path_of_a_list_starts_in_the_current_folder(project, tmp_path, monkeypatch):
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+
+    with pytest.raises(ConfigError, match="no view excludes this list") as caught:
+        take_down(project, "web-20", options=["--list", "drop.txt"])
+    outcome = take_down(project, "web-20", options=["--list", "../project/drop.txt"])
+
+    assert caught.value.found == str(folder / "drop.txt")
+    assert f"{tmp_path}/project/drop.txt: 1 id added" in outcome.output.replace("\n", "")
 
 
 @pytest.mark.parametrize("identity", ["", "a\nb", "# a"], ids=repr)
@@ -123,3 +179,102 @@ def test_a_running_build_is_named_with_what_to_do_after_it(project):
 
     assert "notice: a running build may still include these documents: process " in output
     assert "makes web; run `nanoset build` once it has ended" in output
+
+
+# What the list does not achieve
+
+
+def uses(project: Project, *ids: str) -> list[tuple[str, str]]:
+    """Return the outputs that read documents without excluding the list, with the dataset."""
+    project = Project.open(project.config.file)
+    list_file = project.config.file.parent / "drop.txt"
+    found = uses_without_exclusion(project, ids, list_file)
+    return [(use.output, use.dataset) for use in found]
+
+
+def test_outputs_that_read_the_corpus_of_a_view_do_not_exclude_its_list(project):
+    # Of the nanoset `pretrain`, only the view `kept` has documents of web.
+    assert uses(project, "web-20") == [("webdataset shuffled", "web")]
+
+
+def test_splits_that_read_documents_of_another_corpus_do_not_exclude_the_list(project):
+    assert uses(project, "code-3") == [
+        ("nanoset pretrain train", "code"),
+        ("nanoset pretrain valid", "code"),
+        ("nanoset pretrain test", "code"),
+        ("webdataset shuffled", "code"),
+    ]
+
+
+def test_a_split_without_a_share_reads_no_documents(project):
+    replace_in_settings(project, 'split: "80,15,5"', 'split: "80,20,0"')
+
+    outputs = [output for output, _ in uses(project, "code-3")]
+
+    assert outputs == ["nanoset pretrain train", "nanoset pretrain valid", "webdataset shuffled"]
+
+
+@pytest.mark.parametrize(
+    ("view", "is_excluded"),
+    [
+        pytest.param("{of: kept, tokens: 1e9}", True, id="a view of the view with the list"),
+        pytest.param("{of: web, tokens: 1e9}", False, id="a view of the corpus"),
+    ],
+)
+def test_a_view_that_is_not_built_excludes_the_list_of_the_view_that_it_is_made_from(
+    project, view, is_excluded
+):
+    replace_in_settings(project, "views:\n", f"views:\n  few: {view}\n")
+    replace_in_settings(project, "kept: 0.7, code: 0.3", "few: 1.0")
+    replace_in_settings(project, "corpora: [web, code, books]", "corpora: [code, books]")
+
+    outputs = {output for output, _ in uses(project, "web-20")}
+
+    assert outputs == (set() if is_excluded else {f"nanoset pretrain {split}" for split in SPLITS})
+
+
+def test_exports_and_pbin_files_of_the_corpus_do_not_exclude_the_list(project):
+    replace_in_settings(
+        project,
+        "views:\n",
+        "pbin: [web, kept]\nexports: {copy: {of: web, format: datatrove}}\nviews:\n",
+    )
+
+    outputs = [output for output, _ in uses(project, "web-20")]
+
+    assert outputs == ["webdataset shuffled", "export copy", "pbin web"]
+
+
+def test_the_command_names_outputs_that_still_read_the_documents_and_fails(project):
+    outcome = take_down(project, "web-20")
+
+    assert outcome.exit_code == 1
+    output = outcome.output.replace("\n", "")
+    assert "these outputs do not leave out the documents" in output
+    assert "webdataset shuffled" in output
+    assert "name kept instead of web" in output
+
+
+def test_the_command_says_which_view_is_missing(project):
+    output = take_down(project, "code-3").output
+
+    assert "add a view {of: code, exclude: drop.txt}" in output
+
+
+def test_the_command_succeeds_if_all_outputs_exclude_the_list(project):
+    replace_in_settings(project, "corpora: [web, code, books]", "corpora: [kept, code, books]")
+
+    outcome = take_down(project, "web-20")
+
+    assert outcome.exit_code == 0
+    assert "do not leave out" not in outcome.output
+
+
+def test_ids_of_no_document_are_named(project):
+    outcome = take_down(project, "nobody", "web-3", "nowhere")
+
+    assert "no output holds a document with 2 of these ids, such as 'nobody'" in outcome.output
+
+
+def test_nothing_is_said_of_ids_that_documents_have(project):
+    assert "no output holds" not in take_down(project, "web-3", "code-3").output

@@ -1,0 +1,215 @@
+"""Find out whether a list of ids has an effect: who excludes it, and who reads its documents.
+
+`nanoset takedown` adds the ids of documents to a list. This takes them out of the training data
+only where a view with the list in its key `exclude` is read. For example, with these settings, the
+nanoset `b` still reads the documents:
+
+    views:
+      clean: {of: web, exclude: takedown.txt}
+    nanosets:
+      a: {blend: clean}
+      b: {blend: web}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from nanoset_core.errors import ConfigError, MissingError, one_of
+from nanoset_core.lineage.documents import InspectionContext
+from nanoset_core.lineage.takedown import DocumentSearch
+from nanoset_core.project.project import Project
+from nanoset_core.project.settings import ProjectConfig
+from nanoset_core.sampling.splits import SPLITS, parse_split
+from nanoset_core.stages.datasets import current_dataset
+from nanoset_core.stages.given_files import is_given_file
+from nanoset_core.stages.inventory.corpora import corpus_names
+from nanoset_core.stages.mappings.resolved import ResolvedNanoset
+from nanoset_core.stages.mappings.settings import corpora_of
+from nanoset_core.stages.views.settings import base_of, chain_of
+from nanoset_core.stages.views.tables import document_values
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetUse:
+    """An output that reads a dataset, by the settings."""
+
+    output: str
+    """Kind and name of the output, with its split if it is a nanoset: `nanoset pretrain train`."""
+    dataset: str
+    """Name of the corpus, view or packs."""
+
+
+def views_excluding(project: Project, list_file: Path) -> dict[str, str]:
+    """Return the views that exclude a list of ids by their own key `exclude`.
+
+    Args:
+        project: The project with the views.
+        list_file: Absolute path of the list, which need not exist.
+
+    Returns:
+        Name of the view → the path or pattern in its key `exclude` that stands for the list.
+    """
+    pattern_by_view: dict[str, str] = {}
+    for name, view in project.config.views.items():
+        for pattern in view.files("exclude") or ():
+            if is_given_file(project, pattern, f"views.{name}.exclude", list_file):
+                pattern_by_view[name] = pattern
+    return pattern_by_view
+
+
+def check_is_excluded(project: Project, list_file: Path) -> None:
+    """Check that at least one view excludes a list of ids, so that ids in it have an effect.
+
+    Args:
+        project: The project with the views.
+        list_file: Absolute path of the list, which need not exist.
+
+    Raises:
+        ConfigError: No view does. Perhaps the user has misspelt the path.
+    """
+    if views_excluding(project, list_file):
+        return
+    patterns: set[str] = set()
+    for view in project.config.views.values():
+        patterns.update(view.files("exclude") or ())
+    raise ConfigError(
+        "no view excludes this list, so nothing was added to it",
+        where=f"{project.config.file}: views",
+        found=list_file,
+        expected=one_of(sorted(patterns), "a list that views exclude, but they exclude none"),
+        remedy="correct --list (a relative path starts in the current folder), or name the list in "
+        "the `exclude` of a view",
+    )
+
+
+def uses_without_exclusion(
+    project: Project, ids: Sequence[str], list_file: Path
+) -> Iterator[DatasetUse]:
+    """Yield which outputs read documents although a list of ids has them.
+
+    Their settings name a dataset that contains the documents, and neither this dataset nor a view
+    that it is made from excludes the list.
+
+    Args:
+        project: The project. Its current datasets are searched. As long as a dataset has not been
+            built, its corpus is searched in its place. Of a corpus that has not been built, nobody
+            knows what it contains, so its readers are included.
+        ids: Ids of the documents.
+        list_file: Absolute path of the list.
+    """
+    derived = project.config.derived
+    excluding_views = views_excluding(project, list_file).keys()
+    context = InspectionContext.of(project)
+    search = DocumentSearch(project, ids)
+    for use in _uses(project.config):
+        name = use.dataset
+        # The views and packs that lead from the corpus to the dataset.
+        chain = chain_of(derived, name) if name in derived else []
+        is_excluded = not excluding_views.isdisjoint(chain)
+        if not is_excluded and _may_contain(project, context, name, search):
+            yield use
+
+
+def _may_contain(
+    project: Project, context: InspectionContext, name: str, search: DocumentSearch
+) -> bool:
+    """Return whether a dataset contains some documents, or may contain them once it is built.
+
+    Args:
+        project: The project.
+        context: Opens datasets.
+        name: Name of the dataset.
+        search: Finds the documents in a dataset.
+    """
+    corpus = base_of(project.config.derived, name)
+    for built_name in (name, corpus):
+        with suppress(MissingError):  # it has not been built
+            dataset = context.datasets.open(current_dataset(project, built_name))
+            return len(search.documents_of(dataset)) > 0
+    return True
+
+
+def _uses(config: ProjectConfig) -> Iterator[DatasetUse]:
+    """Yield each output for trainers with each of the datasets that it reads, by the settings.
+
+    Args:
+        config: The settings.
+    """
+    for name, nanoset in config.nanosets.items():
+        yield from _uses_by_nanoset(name, nanoset)
+    for name, webdataset in config.webdatasets.items():
+        for dataset in webdataset.corpora:
+            yield DatasetUse(f"webdataset {name}", dataset)
+    for name, export in config.exports.items():
+        yield DatasetUse(f"export {name}", export.of)
+    for dataset in config.pbin:
+        yield DatasetUse(f"pbin {dataset}", dataset)
+
+
+def _uses_by_nanoset(name: str, nanoset: ResolvedNanoset) -> Iterator[DatasetUse]:
+    """Yield each split of a nanoset with each of the datasets that it reads.
+
+    Args:
+        name: Name of the nanoset.
+        nanoset: Its settings. A split may have a blend of its own, or a share of a common one. One
+            with a share of 0 reads nothing.
+    """
+    shares = nanoset.shares
+    for number, split in enumerate(SPLITS):  # train, valid and test
+        is_empty = shares is not None and parse_split(shares)[number] == 0
+        if is_empty:
+            continue
+        for dataset in corpora_of(nanoset.blend_of(split)):
+            yield DatasetUse(f"nanoset {name} {split}", dataset)
+
+
+def remedies(project: Project, uses: Iterable[DatasetUse], list_file: Path) -> Iterator[str]:
+    """Yield what a user has to change so that outputs no longer read documents on a list of ids.
+
+    For each corpus, one sentence says which view they should read in its place.
+
+    Args:
+        project: The project.
+        uses: The outputs, each with a dataset that contains the documents.
+        list_file: Absolute path of the list, which at least one view excludes.
+    """
+    derived = project.config.derived
+    pattern_by_view = views_excluding(project, list_file)
+    corpora = dict.fromkeys(base_of(derived, use.dataset) for use in uses)
+    for corpus in corpora:
+        views = [name for name in pattern_by_view if base_of(derived, name) == corpus]
+        places = f"wherever they or their views read {corpus}"
+        if views:
+            yield f"name {' or '.join(views)} instead of {corpus}, {places}"
+        else:
+            pattern = next(iter(pattern_by_view.values()))
+            view = f"{{of: {corpus}, exclude: {pattern}}}"
+            yield f"add a view {view}, and name it instead of {corpus}, {places}"
+
+
+def ids_of_no_document(project: Project, ids: Sequence[str]) -> list[str]:
+    """Return the ids that no document has, which may be misspelt.
+
+    Args:
+        project: The current datasets of its corpora are searched. A corpus that has not been built
+            is skipped.
+        ids: Ids of documents.
+
+    Returns:
+        Such ids, each once, in the same order.
+    """
+    import pyarrow as pa
+
+    known_ids: set[str] = set()
+    for corpus in corpus_names(project):
+        with suppress(MissingError):  # it has not been built
+            dataset = current_dataset(project, corpus)
+            # Rows with other ids are left out.
+            only_ids = pa.array(ids, pa.large_string())
+            for values in document_values(project, corpus, dataset, ["id"], only_ids=only_ids):
+                known_ids.update(values.columns["id"].to_pylist())
+    return [identity for identity in dict.fromkeys(ids) if identity not in known_ids]
