@@ -24,6 +24,7 @@ from nanoset_core.stages.views.facts import (
     TOPS,
     cut_text,
     gap_warnings,
+    missing_id_warnings,
     step_rows,
     top_table,
     top_warnings,
@@ -91,13 +92,13 @@ def _warnings(manifest: Manifest) -> list[str]:
         manifest: The record of the view.
 
     Returns:
-        The warnings, such as "**3 ids of `views.best.exclude` match no document.**"
+        The warnings, such as "**3 ids of views.best.exclude: drop.txt match no document: …**"
     """
     facts = manifest.facts
     warnings: list[str] = []
     # A rule leaves out documents with certain ids, but no document has such an id.
-    for rule, count in facts["missing_ids"].items():
-        warnings.append(f"**{count:,} ids of {code(rule)} match no document.**")
+    for warning in missing_id_warnings(facts, manifest.name):
+        warnings.append(bold_text(warning))
     # A rule takes documents up to 1,000 tokens, say, but has only 700, as the next one is longer.
     for warning in gap_warnings(facts, manifest.name):
         warnings.append(bold_text(warning))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,7 +16,9 @@ from nanoset_core.cli.echo import echo
 from nanoset_core.cli.options import CONFIG_OPTION, JSON_OPTION
 from nanoset_core.cli.progress import shown_progress
 from nanoset_core.cli.terminal import Row, print_json, print_notices, print_rows
-from nanoset_core.records.text import format_count
+
+if TYPE_CHECKING:
+    from nanoset_core.stages.views.choosing import ChosenView
 
 
 @click.command("view", short_help="Show what a view chooses.")
@@ -45,28 +47,25 @@ def command(name: str, config: Path, as_json: bool) -> None:
         return
     _print_steps(plan.facts)
     _print_histograms(plan.facts)
-    print_notices(_notices(name, plan.facts))
+    print_notices(_notices(plan))
 
 
-def _notices(name: str, facts: Mapping[str, Any]) -> Iterator[str]:
+def _notices(plan: ChosenView) -> Iterator[str]:
     """Yield a sentence for each thing about a view that may be a mistake of the user.
 
     A view is a selection of documents, made by rules in nanoset.yaml. For example:
 
-        3 ids of views.good.exclude match no document
+        3 ids of views.good.exclude: takedown.txt match no document, such as 'x9'
         `top` of 1,000 documents holds 700: 300 documents without a value of quality cannot be …
 
     Args:
-        name: Name of the view, such as "good".
-        facts: How many documents each of its rules chooses, and what is noticed on the way.
+        plan: How many documents each of the view's rules chooses, and what is noticed on the way.
     """
-    from nanoset_core.stages.views.facts import gap_warnings, top_warnings
+    from nanoset_core.stages.views.facts import gap_warnings, missing_id_warnings, top_warnings
 
-    # {"views.good.exclude": 3}: the files of this setting list 3 ids that no document has.
-    for setting, n_missing in facts["missing_ids"].items():
-        yield f"{format_count(n_missing, 'id')} of {setting} match no document"
-    yield from gap_warnings(facts, name)
-    yield from top_warnings(facts, name)
+    yield from missing_id_warnings(plan.facts, plan.name, plan.first_missing_ids)
+    yield from gap_warnings(plan.facts, plan.name)
+    yield from top_warnings(plan.facts, plan.name)
 
 
 def _as_json(name: str, facts: Mapping[str, Any]) -> dict[str, Any]:

@@ -87,6 +87,10 @@ class ChosenView:
     selection: Selection
     facts: dict[str, Any]
     """Facts of its manifest about the choice; see views/facts.py."""
+    first_missing_ids: dict[str, str]
+    """Key and pattern in nanoset.yaml → the first id in these files that no document has. It is not
+    recorded, since outputs must not contain the id of a document that was erased by a purge.
+    """
 
 
 def choose(project: Project, corpus: str, names: Sequence[str], scratch: Path) -> list[ChosenView]:
@@ -132,8 +136,23 @@ def choose(project: Project, corpus: str, names: Sequence[str], scratch: Path) -
     for name, view_rule, selection in zip(names, view_rules, selections, strict=True):
         n_missing_ids = {key: ids.missing for key, ids in view_rule.ids_by_key.items()}
         facts = choice_facts(selection, n_missing_ids, places)
-        chosen_views.append(ChosenView(name, selection, facts))
+        first_missing_ids = _first_missing_ids(view_rule)
+        chosen_views.append(ChosenView(name, selection, facts, first_missing_ids))
     return chosen_views
+
+
+def _first_missing_ids(view_rule: ViewRule) -> dict[str, str]:
+    """Return an id of no document for each list that has one, as `ChosenView` describes it.
+
+    Args:
+        view_rule: The rule of a view, which has been applied to all documents.
+    """
+    first_missing_ids: dict[str, str] = {}
+    for key, ids in view_rule.ids_by_key.items():
+        identity = ids.first_missing
+        if identity is not None:
+            first_missing_ids[key] = identity
+    return first_missing_ids
 
 
 def _places_of_large_documents(

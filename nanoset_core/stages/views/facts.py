@@ -27,6 +27,7 @@ from nanoset_core.records.text import finite_or_text, format_count, format_numbe
 from nanoset_core.sampling.histogram import Bin
 from nanoset_core.stages.views.budgets import FULL_SHARE, BudgetGap
 from nanoset_core.stages.views.selection import Selection
+from nanoset_core.stages.views.settings import ID_LIST_KEYS
 from nanoset_core.stages.views.top import TopResult
 
 STEPS = "steps"
@@ -332,6 +333,33 @@ def cut_text(top: Mapping[str, Any]) -> str:
     if n_chosen == 0:
         return f"{text}, and none of the {documents} with this value"
     return f"{text}, and {n_chosen:,} of the {documents} with this value, by hash"
+
+
+def missing_id_warnings(
+    facts: Mapping[str, Any], name: str, first_missing_ids: Mapping[str, str] | None = None
+) -> Iterator[str]:
+    """Yield a warning for each list of ids of a view that has ids of no document.
+
+    For example, with and without `first_missing_ids`:
+
+        3 ids of views.best.exclude: lists/*.txt match no document, such as 'x9'
+        3 ids of views.best.exclude: lists/*.txt match no document: `nanoset view best` names one
+
+    Args:
+        facts: What is recorded about the view: the numbers of such ids, but not the ids.
+        name: Name of the view. Lists of other views, from which it was chosen, are not reported.
+        first_missing_ids: The keys of `missing_ids`, each with one of these ids, if they are known.
+    """
+    own_settings = tuple(f"views.{name}.{key}:" for key in ID_LIST_KEYS)
+    for setting, n_missing in facts[MISSING_IDS].items():
+        if not setting.startswith(own_settings):
+            continue
+        verb = "matches" if n_missing == 1 else "match"
+        warning = f"{format_count(n_missing, 'id')} of {setting} {verb} no document"
+        if first_missing_ids is None:
+            yield f"{warning}: `nanoset view {name}` names one"
+        else:
+            yield f"{warning}, such as {first_missing_ids[setting]!r}"
 
 
 def gap_warnings(facts: Mapping[str, Any], name: str) -> Iterator[str]:

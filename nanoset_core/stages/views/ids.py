@@ -58,6 +58,16 @@ class Ids:
         """Number of ids that no call of `mark_seen` has named so far."""
         return len(self) - int(self._is_seen.sum())
 
+    @property
+    def first_missing(self) -> str | None:
+        """The first id that no call of `mark_seen` has named so far; None if all were named."""
+        positions = np.searchsorted(self._hashes, hash_texts(self.texts))  # (n_ids,)
+        missing_indexes = np.flatnonzero(~self._is_seen[positions])
+        if len(missing_indexes) == 0:
+            return None
+        identity: str = self.texts[int(missing_indexes[0])].as_py()
+        return identity
+
     def mark_seen(self, ids: Any) -> None:
         """Remember that documents have some ids of the set; `missing` counts the others.
 

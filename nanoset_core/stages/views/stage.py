@@ -219,18 +219,16 @@ class ViewStage(DerivedStage, Planned, Advising):
 def _warnings(manifest: Manifest) -> list[str]:
     """Return warnings about a view, a selection of documents, that is probably not as meant.
 
-    For example, "3 ids of views.clean.exclude match no document".
+    For example, "3 ids of views.clean.exclude: takedown.txt match no document: …".
 
     Args:
         manifest: What is recorded about the view.
     """
     # Imported here, since every command imports this module, and few need it.
-    from nanoset_core.stages.views.facts import MISSING_IDS, gap_warnings, top_warnings
+    from nanoset_core.stages.views.facts import gap_warnings, missing_id_warnings, top_warnings
 
     # Files of ids, such as of documents to be left out, may have ids that do not exist.
-    warnings = []
-    for key, count in manifest.facts[MISSING_IDS].items():
-        warnings.append(f"{count:,} ids of {key} match no document")
+    warnings = list(missing_id_warnings(manifest.facts, manifest.name))
 
     # A view may have far fewer tokens than it should: because the next document is too long, or
     # because documents have no value of the column by which they are ranked.

@@ -279,3 +279,13 @@ def test_ids_of_no_document_are_counted(ids, tmp_path):
 
     assert len(ids) == 3
     assert ids.missing == 1
+    assert ids.first_missing == "none"
+
+
+def test_no_id_is_missing_if_documents_have_all(tmp_path):
+    ids = Ids(pa.array(["doc-2", "doc-1"], pa.large_string()))
+    rule = Rule((Listed("v", ids, keep=True, text="include ids"),))
+
+    choose(documents_table(), rule, tmp_path)
+
+    assert ids.first_missing is None

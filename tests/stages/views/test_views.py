@@ -18,6 +18,7 @@ from helpers.building import (
     make_webdataset,
 )
 from helpers.changing import change_setting
+from helpers.command import output_of
 from helpers.inspecting import (
     current_dataset,
     explain_sample,
@@ -36,6 +37,7 @@ from nanoset_core.project.requested_corpora import check_requested_corpora
 from nanoset_core.project.verify import verify_project
 from nanoset_core.stages.views import make as views
 from nanoset_core.stages.views.choosing import plan_view
+from nanoset_core.stages.views.facts import missing_id_warnings
 
 N_WEB = 240
 """Documents of the corpus web."""
@@ -86,6 +88,33 @@ def test_listed_ids_of_no_document_are_counted(built_project):
     facts = current_dataset(built_project, "kept").facts
 
     assert facts["missing_ids"] == {"views.kept.exclude: drop/*.txt": 1}
+
+
+def warnings_of(project: Project, name: str) -> list[str]:
+    """Return the warnings about the ids that a built view lists."""
+    return list(missing_id_warnings(current_dataset(project, name).facts, name))
+
+
+def test_listed_ids_of_no_document_are_reported_of_the_view_that_lists_them(built_project):
+    # `some` is a view of `kept`, whose list counts for it, too.
+    assert (
+        "views.kept.exclude: drop/*.txt"
+        in current_dataset(built_project, "some").facts["missing_ids"]
+    )
+
+    assert warnings_of(built_project, "kept") == [
+        "1 id of views.kept.exclude: drop/*.txt matches no document: `nanoset view kept` names one"
+    ]
+    assert warnings_of(built_project, "some") == []
+
+
+def test_the_plan_of_a_view_names_a_listed_id_of_no_document_but_the_build_does_not_record_it(
+    built_project,
+):
+    output = output_of("view", "kept", "--config", built_project.config.file)
+
+    assert "matches no document, such as 'nobody'" in output
+    assert "nobody" not in str(current_dataset(built_project, "kept").facts)
 
 
 def test_documents_and_tokens_after_each_step_are_counted(built_project):
