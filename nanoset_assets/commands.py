@@ -18,6 +18,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -597,7 +598,7 @@ def _next_steps(
         Outputs are below /data/out; `current` in each folder names the live version.
         Read samples: python -c 'from nanoset_core import load_nanoset; print(load_nanoset(…)[0])'
         Train on it: /data/out/nanosets/pretrain/handoff/…/START.md says how to start.
-        Look at it: DAGSTER_HOME=… NANOSET_CONFIG=… dagster dev -m nanoset_assets.definitions
+        Look at it: DAGSTER_HOME=… NANOSET_CONFIG=… dg dev -m nanoset_assets.definitions
 
     Args:
         config: The settings of nanoset.yaml.
@@ -657,16 +658,19 @@ def _server_line(config: ProjectConfig) -> str:
     """Return a line with the command that starts Dagster's web server, to look at the project.
 
     Dagster finds its history and the project by two environment variables: "DAGSTER_HOME=/data/home
-    NANOSET_CONFIG=/data/nanoset.yaml dagster dev -m nanoset_assets.definitions".
+    NANOSET_CONFIG=/data/nanoset.yaml dg dev -m nanoset_assets.definitions".
 
     Args:
         config: The settings of nanoset.yaml.
     """
     home = shell_word(dagster_home(config))
     file = shell_word(config.file)
+    # `dagster dev` is always installed, but prints a warning that `dg dev` supersedes it.
+    has_dg = find_spec("dagster_dg_cli") is not None
+    program = "dg" if has_dg else "dagster"
     return (
         f"Look at it: {HOME_VARIABLE}={home} NANOSET_CONFIG={file} "
-        "dagster dev -m nanoset_assets.definitions"
+        f"{program} dev -m nanoset_assets.definitions"
     )
 
 

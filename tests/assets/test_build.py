@@ -9,6 +9,7 @@ import shlex
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +19,7 @@ import pytest
 
 from helpers.progress import RecordingDisplay
 from helpers.sample_project import jsonl, sentences, write_project
+from nanoset_assets import commands
 from nanoset_assets.asset_names import label_of
 from nanoset_assets.build import build, selected
 from nanoset_assets.build_report import BuildReport
@@ -449,3 +451,16 @@ def test_the_command_to_look_at_a_nanoset_can_be_pasted_into_a_shell(plain_build
 
     words = shlex.split(printed_line(printed, "Look at it: "))
     assert f"NANOSET_CONFIG={config_file}" in words
+
+
+@pytest.mark.parametrize(("has_dg", "program"), [(True, "dg"), (False, "dagster")])
+def test_the_command_to_look_at_a_nanoset_starts_a_program_that_is_installed(
+    plain_build, capsys, monkeypatch, has_dg, program
+):
+    module_spec = ModuleSpec("dagster_dg_cli", None) if has_dg else None
+    monkeypatch.setattr(commands, "find_spec", lambda _name: module_spec)
+
+    printed = printed_report(plain_build.project, plain_build.report, capsys)
+
+    words = shlex.split(printed_line(printed, "Look at it: "))
+    assert words[-4:] == [program, "dev", "-m", "nanoset_assets.definitions"]
