@@ -88,7 +88,7 @@ def check_freshness(
     return False
 
 
-def check_files(report: Report, manifest: Manifest, *, deep: bool) -> None:
+def check_files(report: Report, manifest: Manifest, *, deep: bool) -> bool:
     """Check that every file of an output exists, with the size that it had when it was written.
 
     The manifest of the output lists its files. Each file that is missing or has another size
@@ -99,11 +99,16 @@ def check_files(report: Report, manifest: Manifest, *, deep: bool) -> None:
         manifest: Manifest of the output.
         deep: Also read the files and compare their sha256. A file is skipped if the manifest has
             none, such as one that a bucket has joined from pieces without reading it.
+
+    Returns:
+        Whether all files exist, so that further checks can open them.
     """
     # One request for the sizes of all files, instead of one for each.
-    manifest_with_sizes = replace(manifest, stored=manifest.sizes())
+    sizes = manifest.sizes()
+    manifest_with_sizes = replace(manifest, stored=sizes)
     for name in manifest_with_sizes.files:
         check_file(report, manifest_with_sizes, name, deep=deep)
+    return manifest.files.keys() <= sizes.keys()
 
 
 def check_file(
@@ -115,7 +120,7 @@ def check_file(
 
         file                                  what to do
         is missing, or has another size       run `nanoset build`, which makes it again
-        has the right size, other bytes       delete manifest.json, and run `nanoset build`
+        has the right size, other bytes       delete the output, build, and verify again
 
     Args:
         report: Report on the output.
@@ -133,9 +138,6 @@ def check_file(
     else:  # the sizes of all files have been looked up together
         size = manifest.stored.get(name)
 
-    # A build notices a wrong size. It does not notice other bytes, so the user has to delete the
-    # manifest: without it, the output counts as missing.
-    remedy_for_bytes = f"delete {manifest.url()}, and {remedy}"
     return check_written(
         report,
         manifest.access,
@@ -144,7 +146,24 @@ def check_file(
         expected=manifest.files[name],
         deep=deep,
         remedy_for_size=remedy,
-        remedy_for_bytes=remedy_for_bytes,
+        remedy_for_bytes=remedy_for_bytes(manifest, remedy),
+    )
+
+
+def remedy_for_bytes(manifest: Manifest, remedy: str = BUILD) -> str:
+    """Return what the user should do about an output that has other bytes than when it was written.
+
+    A build notices a wrong size. It does not notice other bytes, so the user has to delete the
+    output. It also does not notice that other outputs were made from these bytes: a deep check
+    compares them with the new ones.
+
+    Args:
+        manifest: Manifest of the output.
+        remedy: How the output is made again.
+    """
+    return (
+        f"delete {manifest.url()}, and {remedy}, then `nanoset verify --deep`: "
+        "outputs that were made from it may be damaged, too"
     )
 
 

@@ -618,7 +618,8 @@ class TokenCheck:
             where=self.tokens.url,
             found=first_change + _and_more(len(changed_bytes)),  # such as "…, and 2 more"
             expected="the digests of the pieces that it was joined from",
-            remedy="delete the manifest.json next to it, and run `nanoset build`",
+            remedy="delete the manifest.json next to it, and run `nanoset build`, then "
+            "`nanoset verify --deep`: outputs that were made from it may be damaged, too",
         )
 
     def _report_unknown_token(self, report: Report, first: TokenFault) -> None:

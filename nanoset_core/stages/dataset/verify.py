@@ -82,7 +82,8 @@ def verify_corpus_dataset(
     with report.catching(remedy=BUILD):  # adds an exception to the report as an error
         # The files, the counts and the tokens, and the mean length of documents.
         dataset = current_manifest(project, DATASET, key)
-        check_files(report, dataset, deep=deep)
+        if not check_files(report, dataset, deep=deep):
+            return report  # a missing file is reported, and cannot be opened
         _check_pair(report, project, dataset, deep=deep, run=run)
         _check_drift(report, project.outputs, dataset)
 

@@ -20,6 +20,7 @@ from nanoset_core.formats.indexed.stream import stream_of
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.stages.checking import check_files, check_freshness, current_manifest
+from nanoset_core.stages.dataset.differences import include_differences
 from nanoset_core.stages.dataset.token_check import StoredArray
 from nanoset_core.stages.exports.formats import FORMATS, LinkedFormat
 from nanoset_core.stages.exports.make import sample_files, traits_of
@@ -63,12 +64,15 @@ def verify_export(project: Project, stage: Stage, key: Key, *, deep: bool = Fals
         if source is None:
             return report
 
-        check = _ExportCheck(report, project, export, source.manifest, source.dataset)
+        differences = Report(report.output)
+        check = _ExportCheck(differences, project, export, source.manifest, source.dataset)
         export_format = FORMATS[export.facts["format"]]
-        if isinstance(export_format, SampledFormat):
-            check.check_samples(export_format, deep=deep)
-        else:
-            check.check_linked(export_format, deep=deep)
+        with differences.catching(remedy=BUILD):
+            if isinstance(export_format, SampledFormat):
+                check.check_samples(export_format, deep=deep)
+            else:
+                check.check_linked(export_format, deep=deep)
+        include_differences(report, differences, [source.manifest], deep=deep)
     return report
 
 

@@ -18,6 +18,7 @@ from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.sampling.packing.pieces import FilledPacks, PieceArrays
 from nanoset_core.stages.checking import check_files, check_freshness, current_manifest
+from nanoset_core.stages.dataset.differences import include_differences
 from nanoset_core.stages.dataset.tokens import open_dataset
 from nanoset_core.stages.datasets import dataset_of
 from nanoset_core.stages.packs.make import PackingRules, PackWriter, write_pack_idx
@@ -59,14 +60,17 @@ def verify_packs(project: Project, key: Key, *, deep: bool = False) -> Report:
         if not report.passed:
             return report
 
-        # Open the documents that were packed. `is_sampled` says that few of them will be read: if
-        # they are in a bucket, only these are downloaded.
+        # Compare the packs with the documents that were packed. `is_sampled` says that few of them
+        # will be read: if they are in a bucket, only these are downloaded.
         packs = dataset_of(project.outputs, manifest, is_sampled=not deep)
-        documents = packs.unpacked.sequences
-        if reads_all_tokens:
-            _pack_again(report, project, manifest, documents)
-        else:
-            _compare_some(report, manifest, documents)
+        source = packs.unpacked
+        differences = Report(report.output)
+        with differences.catching(remedy=BUILD):
+            if reads_all_tokens:
+                _pack_again(differences, project, manifest, source.sequences)
+            else:
+                _compare_some(differences, manifest, source.sequences)
+        include_differences(report, differences, [source.manifest], deep=deep)
     return report
 
 

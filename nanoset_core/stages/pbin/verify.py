@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +25,7 @@ from nanoset_core.formats.pbin.writing import entries_in_sequence
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.stages.checking import check_files, check_freshness, current_manifest
+from nanoset_core.stages.dataset.differences import include_differences
 from nanoset_core.stages.dataset.token_check import AT_ONCE, StoredArray
 from nanoset_core.stages.dataset.token_ranges import QUICK_TOKENS, spread_chunks
 from nanoset_core.stages.dataset.tokens import open_dataset
@@ -172,7 +174,9 @@ def _check_content(
         check_files(report, manifest, deep=deep)
         return
     stream = stream_of(source.dataset)
-    if not _check_documents(report, manifest, file, source.dataset, stream):
+    differences = Report(report.output)
+    if not _check_documents(differences, manifest, file, source.dataset, stream):
+        include_differences(report, differences, [source.manifest], deep=deep)
         return
 
     # Compare the tokens. A quick check takes less time than the start of worker processes.
@@ -184,7 +188,7 @@ def _check_content(
     )
     ranges = _ranges_to_compare(index.tokens, file.token_bytes, deep=deep)
     run_check = run if deep else run_here
-    run_check(report, comparison.of_ranges(ranges))
+    run_check(report, comparison.of_ranges(ranges, source.manifest, deep=deep))
 
 
 def _tokens_of_file(manifest: Manifest, file: PbinFile, *, as_copy: bool) -> StoredArray:
@@ -416,18 +420,32 @@ class TokenComparison:
     stream: Stream | None = None
     """Where the tokens are in the .bin; None if it has exactly these tokens, in order."""
 
-    def of_ranges(self, ranges: Sequence[tuple[int, int]]) -> DividedCheck:
+    def of_ranges(
+        self, ranges: Sequence[tuple[int, int]], dataset: Manifest, *, deep: bool
+    ) -> DividedCheck:
         """Return a check that compares several ranges, each alone, in any process.
+
+        If a token differs since the dataset is damaged, the check reports that.
 
         Args:
             ranges: Ranges (start, stop) of tokens.
+            dataset: Manifest of the dataset.
+            deep: Whether all of a large dataset may be read to find out whether it is damaged.
         """
         return DividedCheck(
             parts=ranges,
             check_part=self.compare,
-            add_outcomes=self.conclude,
+            add_outcomes=partial(self._conclude_check, dataset=dataset, deep=deep),
             at_once=AT_ONCE,
         )
+
+    def _conclude_check(
+        self, report: Report, outcomes: Sequence[Compared], *, dataset: Manifest, deep: bool
+    ) -> None:
+        """Report on all ranges, as `conclude` does, or that the dataset is damaged."""
+        differences = Report(report.output)
+        self.conclude(differences, outcomes)
+        include_differences(report, differences, [dataset], deep=deep)
 
     def compare(self, part: tuple[int, int]) -> Compared:
         """Compare a range of the file's tokens with those of its dataset, until one differs.

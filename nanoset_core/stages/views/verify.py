@@ -18,6 +18,7 @@ from nanoset_core.formats.indexed.stream import last_not_greater
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.stages.checking import check_files, check_freshness, current_manifest
+from nanoset_core.stages.dataset.differences import include_differences
 from nanoset_core.stages.datasets import dataset_of
 from nanoset_core.stages.report import BUILD, Report
 from nanoset_core.stages.stage import Key
@@ -60,13 +61,15 @@ def verify_view(project: Project, corpus: str, name: str, *, deep: bool = False)
         # 2. Check that the documents are those of the corpus, in the version from which they were
         # chosen.
         dataset = dataset_of(project.outputs, view).corpus.manifest
-        _check_sequences(report, dataset, view)
+        differences = Report(report.output)
+        _check_sequences(differences, dataset, view)
 
         # 3. Choose again. If the view is not fresh, its rules or the documents have changed since,
         # and another choice would be right.
         is_small = dataset.facts["documents"] <= MAX_QUICK_DOCUMENTS
         if is_fresh and (deep or is_small):
-            _check_choice(report, project, dataset, view)
+            _check_choice(differences, project, dataset, view)
+        include_differences(report, differences, [dataset], deep=deep)
     return report
 
 

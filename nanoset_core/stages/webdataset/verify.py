@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ from nanoset_core.formats.tars.tar import map_archive
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.stages.checking import check_file, check_freshness, current_manifest
+from nanoset_core.stages.dataset.differences import include_differences
 from nanoset_core.stages.dataset.token_ranges import spread_rows
 from nanoset_core.stages.datasets import current_dataset, dataset_of
 from nanoset_core.stages.report import (
@@ -108,6 +109,7 @@ def verify_webdataset(
         divided_check = DividedCheck(
             parts=parts,
             check_part=partial(_check_tars, name=name, digest=manifest.digest, deep=deep),
+            add_outcomes=partial(_conclude, deep=deep),
             project=project,
         )
         run_check(report, divided_check)
@@ -302,17 +304,50 @@ def _check_tar_of_group(
     with report.catching(remedy=_REMOVE):
         path = access.fetch(tar)
         expected = _expected_contexts(project, plan, plan_digest=plan.digest, deep=False)
-        _check_tar(report, path, asdict(facts), expected, deep=False)
+        differences = Report(report.output)
+        findings = _TarFindings(report, differences, expected.datasets)
+        _check_tar(findings, path, asdict(facts), expected, deep=False)
+        include_differences(report, differences, expected.datasets, deep=False)
     drop_copies(access, [tar])  # the copy, if one was made
+
+
+class _TarFindings(NamedTuple):
+    """What is wrong with some tars."""
+
+    report: Report
+    """What the tars show by themselves, such as a wrong sha256; and counts."""
+    differences: Report
+    """Samples that have other tokens than the plan and its datasets say."""
+    datasets: Sequence[Manifest]
+    """Manifests of these datasets; none if the samples were not compared with them."""
+
+
+def _conclude(report: Report, outcomes: Sequence[_TarFindings], *, deep: bool) -> None:
+    """Add what was found in all tars to the report on a shuffled dataset.
+
+    If samples differ since a dataset is damaged, that is reported instead.
+
+    Args:
+        report: The report.
+        outcomes: What was found in the tars of each part of the check.
+        deep: Whether large datasets may be read to find out whether they are damaged.
+    """
+    report.add_up([findings.report for findings in outcomes])
+    differences = Report(report.output)
+    datasets: Sequence[Manifest] = ()
+    for findings in outcomes:
+        differences.add_up([findings.differences])
+        datasets = findings.datasets  # the same for all parts
+    include_differences(report, differences, datasets, deep=deep)
 
 
 def _check_tars(
     project: Project, tar_numbers: Sequence[int], *, name: str, digest: str, deep: bool
-) -> Report:
+) -> _TarFindings:
     """Check some tar files of a shuffled dataset.
 
     A check of a large dataset is divided among processes, perhaps on several machines. Each calls
-    this with the numbers of its tars, such as [100, 101, 102], and returns its own report.
+    this with the numbers of its tars, such as [100, 101, 102], and returns its own findings.
 
     Args:
         project: Its outputs have the dataset, and the tokens that it was made from.
@@ -330,17 +365,18 @@ def _check_tars(
     # The tars were made from a plan, which says which tokens each sample should have.
     plan_digest = manifest.recipe["parents"]["plan"]
     expected = _expected_contexts(project, manifest, plan_digest=plan_digest, deep=deep)
+    findings = _TarFindings(report, Report(report.output), expected.datasets)
     for number in tar_numbers:
         tar_facts = manifest.facts["shards_written"][number]  # such as its number of samples
-        _check_stored_tar(report, manifest, tar_facts, expected, deep=deep)
+        _check_stored_tar(findings, manifest, tar_facts, expected, deep=deep)
         # Release the tokens that were downloaded, before the next tar needs the disk space.
         for source in expected.sources:
             source.evict()
-    return report
+    return findings
 
 
 def _check_stored_tar(
-    report: Report,
+    findings: _TarFindings,
     manifest: Manifest,
     tar_facts: Mapping[str, Any],
     expected: _ExpectedContexts,
@@ -353,7 +389,7 @@ def _check_stored_tar(
     are not looked at.
 
     Args:
-        report: Gets an error if the tar is wrong.
+        findings: Gets an error if the tar is wrong.
         manifest: Record of the dataset: its files, and facts about each tar.
         tar_facts: Recorded facts of this tar, such as {"shard": 7, "sequences": 8192, ...}: its
             number and its number of samples.
@@ -361,10 +397,10 @@ def _check_stored_tar(
         deep: Whether to read every sample, rather than the first and the last one.
     """
     tar_name = _tar_name(tar_facts)
-    with report.catching(remedy=_REMOVE):
-        if not deep or _is_intact(report, manifest, tar_name):
+    with findings.report.catching(remedy=_REMOVE):
+        if not deep or _is_intact(findings.report, manifest, tar_name):
             path = manifest.path(tar_name)  # downloads it if needed
-            _check_tar(report, path, tar_facts, expected, deep=deep)
+            _check_tar(findings, path, tar_facts, expected, deep=deep)
     # Free the space of a download before the next tar needs it.
     drop_copies(manifest.access, [manifest.folder / tar_name])
 
@@ -436,8 +472,10 @@ class _ExpectedContexts:
 
     None if it is not current any more or its datasets were deleted.
     """
+    datasets: tuple[Manifest, ...] = ()
+    """Manifests of the plan's datasets, in the order of the plan."""
     sources: tuple[TokenSource, ...] = ()
-    """The tokens of the plan's datasets, in the order of the plan."""
+    """The tokens of these datasets."""
 
 
 def _expected_contexts(
@@ -462,36 +500,17 @@ def _expected_contexts(
             return _ExpectedContexts(length, greatest_id)
         # The preset tokshuf pads samples with an id that the vocabulary may not have.
         greatest_id = max(greatest_id, plan.settings.pad_id or 0)
-        sources = _planned_sources(project, plan, deep=deep)
+        datasets = tuple(current_dataset(project, source.name) for source in plan.table.sources)
+        sources = tuple(_open_source(project, dataset, deep=deep) for dataset in datasets)
+        # They must be the versions that the plan was made for.
+        plan.check_sources(sources)
     except NanosetError:  # the plan or a dataset is missing or has changed
         return _ExpectedContexts(length, greatest_id)
-    return _ExpectedContexts(length, greatest_id, plan, sources)
-
-
-def _planned_sources(project: Project, plan: ShufflePlan, *, deep: bool) -> tuple[TokenSource, ...]:
-    """Open the tokens from which the tar files of a shuffled dataset were made.
-
-    The tokens are in other datasets, such as web and code. They must be the versions that the plan
-    of the shuffled dataset was made for: their names, order and numbers of tokens are compared.
-
-    Args:
-        project: Its outputs have the datasets.
-        plan: Says which sample goes into which tar.
-        deep: Whether all tokens will be read, rather than a few.
-
-    Returns:
-        The tokens of each dataset, in the order of the plan.
-
-    Raises:
-        NanosetError: A dataset was deleted, or is not the planned one.
-    """
-    sources = tuple(_open_source(project, source.name, deep=deep) for source in plan.table.sources)
-    plan.check_sources(sources)
-    return sources
+    return _ExpectedContexts(length, greatest_id, plan, datasets, sources)
 
 
 def _check_tar(
-    report: Report,
+    findings: _TarFindings,
     path: Path,
     tar_facts: Mapping[str, Any],
     expected: _ExpectedContexts,
@@ -504,7 +523,7 @@ def _check_tar(
     counted. Then the tokens of the samples are compared with those that the plan says.
 
     Args:
-        report: Gets an error if the count or a sample is wrong, and the number of samples read.
+        findings: Gets an error if the count or a sample is wrong, and the number of samples read.
         path: Path of the tar.
         tar_facts: Recorded facts of the tar, such as {"shard": 7, "sequences": 8192, ...}: its
             number and its number of samples.
@@ -513,7 +532,7 @@ def _check_tar(
     """
     archive = map_archive(path)
     members = list(iterate_token_members(archive, path))
-    has_all_members = report.compare(
+    has_all_members = findings.report.compare(
         "a tar has another number of members than it should",
         where=path,
         found=len(members),
@@ -538,9 +557,11 @@ def _check_tar(
             context = read_member(archive, members[number], path)
             difference = _compare_context(context, expected, planned.get(number))
             if difference is not None:
+                # Tokens may differ since a dataset is damaged. Anything else is the tar's fault.
+                report = findings.differences if difference.is_by_plan else findings.report
                 _report_wrong_context(report, path, number, difference)
                 return
-        report.count("contexts_read", len(batch))
+        findings.report.count("contexts_read", len(batch))
 
 
 def _report_wrong_context(
@@ -548,8 +569,8 @@ def _report_wrong_context(
 ) -> None:
     """Report that a training sample (context) in a tar file has other tokens than it should.
 
-    The error says what the sample has and should have, for example "[5, 9, 2] …" and "[5, 9, 3] …,
-    by the plan", and that the tar should be deleted and built again.
+    The error says what the sample has and should have, for example "[2, 7] … from token 100 on" and
+    "[3, 7] …, by the plan", and that the tar should be deleted and built again.
 
     Args:
         report: Gets the error.
@@ -571,9 +592,11 @@ class _ContextDifference:
     """How a context differs from what it should be, for messages."""
 
     found: str
-    """Its length, its ids or its first tokens, whichever is wrong."""
+    """Its length, its ids or some tokens, whichever is wrong."""
     expected: str
     """The value that this should have."""
+    is_by_plan: bool = False
+    """Whether its tokens are not those that the plan says."""
 
 
 def _compare_context(
@@ -588,7 +611,8 @@ def _compare_context(
         is wrong       found                  expected
         length         1,024 tokens           2,049 tokens
         token ids      ids 0 to 70000         ids 0 to 50256      (the vocabulary ends there)
-        tokens         [5, 9, 2] …            [5, 9, 3] …, by the plan
+        tokens         from token 100 on:     [3, 7] …, by the plan
+                         [2, 7] …
 
     Args:
         context: Tokens of the sample, shape (n_tokens,).
@@ -610,15 +634,15 @@ def _compare_context(
             found=f"ids {least} to {greatest}", expected=f"ids 0 to {expected.greatest_id}"
         )
     if planned is not None and not np.array_equal(context, planned):
+        # Quote both from the first token on that differs.
+        start = int(np.flatnonzero(context != planned)[0])
+        stop = start + _QUOTED_TOKENS
         return _ContextDifference(
-            found=_first_tokens(context), expected=f"{_first_tokens(planned)}, by the plan"
+            found=f"from token {start} on: {context[start:stop].tolist()} …",
+            expected=f"{planned[start:stop].tolist()} …, by the plan",
+            is_by_plan=True,
         )
     return None
-
-
-def _first_tokens(context: NDArray[np.integer[Any]]) -> str:
-    """Return the first tokens of a context, for messages: `[5, 9, 2] …`."""
-    return f"{context[:_QUOTED_TOKENS].tolist()} …"
 
 
 def _planned_contexts(
@@ -654,7 +678,7 @@ def _planned_contexts(
     return dict(zip(numbers, tokens, strict=True))
 
 
-def _open_source(project: Project, corpus: str, *, deep: bool) -> TokenSource:
+def _open_source(project: Project, dataset: Manifest, *, deep: bool) -> TokenSource:
     """Open the tokens of a dataset, to compare tar files with them.
 
     The dataset may be in a bucket, such as S3. There are two ways to read it then:
@@ -666,10 +690,9 @@ def _open_source(project: Project, corpus: str, *, deep: bool) -> TokenSource:
 
     Args:
         project: Its outputs have the dataset.
-        corpus: Name of the collection of texts that the dataset was made from, such as "web".
+        dataset: Manifest of the dataset.
         deep: Whether all tokens will be read.
     """
-    dataset = current_dataset(project, corpus)
     access = dataset.access
     has_copy = access.is_here(dataset.folder / f"{dataset.facts['prefix']}.bin")
     may_copy = deep and not access.is_space_limited

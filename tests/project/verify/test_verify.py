@@ -234,6 +234,11 @@ def replace_in(pattern: str, old: bytes, new: bytes) -> Damage:
     return damage
 
 
+def remove(pattern: str) -> Damage:
+    """Remove the first file that matches a pattern."""
+    return lambda project: first_file(project, pattern).unlink()
+
+
 def change_settings(old: str, new: str) -> Damage:
     """Replace text in nanoset.yaml."""
 
@@ -358,6 +363,8 @@ FAULTS = {
         quick_findings=["a document's source line gives other tokens"],
         deep_findings=[OTHER_BYTES],
     ),
+    "a missing token file": Fault(remove(TOKENS), check_dataset, quick_findings=[MISSING]),
+    "a missing index": Fault(remove(INDEX), check_dataset, quick_findings=[MISSING]),
     "a cut token file": Fault(
         cut(TOKENS, -2),
         check_dataset,
@@ -429,6 +436,41 @@ def test_a_fault_is_found_and_named(copy, fault):
 
     expected = fault.quick_findings if fault.deep_findings is None else fault.deep_findings
     check_beginnings(problems(fault.check(project, True)), expected)
+
+
+@pytest.mark.parametrize("address", ["packed/web", "webdatasets/shuffled"])
+def test_a_sound_output_is_not_blamed_for_a_damaged_dataset(copy, address):
+    project = copy()
+    tokens_file = first_file(project, TOKENS)
+    overwrite(tokens_file, 0, struct.pack("<H", 300))
+
+    [finding] = verify_at(project, address, deep=True).errors
+
+    assert finding.what.startswith("the output datasets/web is damaged")
+    assert finding.where == str(tokens_file)
+    assert finding.remedy.startswith(f"delete {tokens_file.parent}, and run `nanoset build`")
+
+
+@pytest.mark.parametrize("deep", [False, True])
+def test_an_output_of_a_damaged_dataset_is_found_when_the_dataset_was_rebuilt(copy, deep):
+    project = copy()
+    # The dataset is as it was written, and the .pbin has another token.
+    path = first_file(project, "packed/web/*/web.pbin")
+    overwrite(path, 12, struct.pack("<H", 300))
+
+    [finding] = verify_at(project, "packed/web", deep=deep).errors
+
+    assert finding.what == "a token is not that of the dataset"
+    assert finding.remedy.startswith(f"delete {path.parent}")
+
+
+def test_the_remedy_for_damaged_bytes_says_to_verify_again(copy):
+    project = copy()
+    overwrite(first_file(project, TOKENS), 0, struct.pack("<H", 300))
+
+    report = verify_at(project, "datasets/web", deep=True)
+
+    assert "`nanoset verify --deep`" in report.errors[0].remedy
 
 
 def zero_second_pointer(index: Path) -> None:

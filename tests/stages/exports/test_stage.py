@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import pickle
 import shutil
@@ -64,6 +66,23 @@ def flip_bit(path: Path, position: int) -> None:
     data = bytearray(path.read_bytes())
     data[position] ^= 1
     path.write_bytes(data)
+
+
+def replace_by_damaged_copy(path: Path) -> None:
+    """Change a bit of a file, and of no link to it."""
+    data = bytearray(path.read_bytes())
+    path.unlink()
+    data[101] ^= 1
+    path.write_bytes(data)
+
+
+def record_sha256(export: Any, path: Path) -> None:
+    """Let the manifest of an export have the sha256 of a file that was changed."""
+    manifest = export.folder / "manifest.json"
+    content = json.loads(manifest.read_bytes())
+    content["files"][path.name]["sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
+    del content["sha256"]
+    manifest.write_text(json.dumps(content))
 
 
 def messages_of(report: Any) -> list[str]:
@@ -236,17 +255,29 @@ def test_an_index_json_of_other_samples_is_reported(project):
 
 
 def test_a_token_in_a_sample_that_the_dataset_does_not_have_is_reported_with_its_byte(project):
-    tokens_file = current_dataset(project, "web").path("web_text_document.bin")
-    token_byte = tokens_file.read_bytes()[101]
-    flip_bit(tokens_file, 101)
+    # The export was written with this token: its manifest has the sha256 of the file.
+    export = current_export(project, "web-mds")
+    samples_file = export.path("shard.00000.mds")
+    position = samples_file.stat().st_size - 101
+    flip_bit(samples_file, position)
+    record_sha256(export, samples_file)
 
     [report] = verify_project(project, ["web-mds"], deep=True)
 
-    [finding] = report.findings
+    finding = report.findings[-1]
     assert finding.what == "a token is not that of the dataset"
-    path, _, position = str(finding.where).rpartition(", byte ")
-    assert path.endswith("shard.00000.mds")
-    assert Path(path).read_bytes()[int(position)] == token_byte
+    assert finding.where == f"{samples_file}, byte {position}"
+
+
+@pytest.mark.parametrize("name", ["web-ds", "web-mds"])
+def test_a_sound_export_is_not_blamed_for_a_damaged_dataset(project, name):
+    replace_by_damaged_copy(current_dataset(project, "web").path("web_text_document.bin"))
+
+    [report] = verify_project(project, [name], deep=True)
+
+    [finding] = report.findings
+    assert finding.what.startswith("the output datasets/web is damaged")
+    assert finding.remedy.startswith(f"delete {current_dataset(project, 'web').folder}")
 
 
 def test_end_tokens_within_documents_are_reported(make_project):

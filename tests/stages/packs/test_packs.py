@@ -501,6 +501,20 @@ def test_damaged_packs_fail_verification(
     assert not deep_report.passed
 
 
+def test_sound_packs_are_not_blamed_for_a_damaged_dataset(copied_project):
+    tokens_file = current_dataset(copied_project, "web").path("web_text_document.bin")
+    data = bytearray(tokens_file.read_bytes())
+    tokens_file.unlink()  # views have links to it
+    data[100] ^= 1
+    tokens_file.write_bytes(data)
+
+    [report] = verify_project(copied_project, ["web-32/packs"], deep=True)
+
+    [finding] = report.errors
+    assert finding.what.startswith("the output datasets/web is damaged")
+    assert finding.where == str(tokens_file)
+
+
 def test_a_damaged_index_of_the_documents_is_an_error(copied_project):
     # Let the last document begin at a sequence that does not exist.
     dataset = current_dataset(copied_project, "web")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from unittest.mock import Mock
 
+import numpy as np
+
 from helpers.building import make_corpora, make_webdataset
 from helpers.inspecting import current_output
 from nanoset_core.errors import MissingError
@@ -34,3 +36,16 @@ def test_a_padding_token_outside_of_the_vocabulary_is_allowed_even_if_datasets_w
 
     assert expected.greatest_id == pad_id
     assert expected.plan is None
+
+
+def test_a_wrong_context_is_quoted_from_the_first_token_on_that_differs():
+    planned = np.arange(100)
+    context = planned.copy()
+    context[70] = 7
+
+    difference = webdataset._compare_context(
+        context, webdataset._ExpectedContexts(length=100, greatest_id=99), planned
+    )
+
+    assert difference.found == "from token 70 on: [7, 71, 72, 73, 74, 75, 76, 77] …"
+    assert difference.expected == "[70, 71, 72, 73, 74, 75, 76, 77] …, by the plan"
