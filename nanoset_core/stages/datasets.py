@@ -189,4 +189,23 @@ def current_dataset(project: Project, name: str) -> Manifest:
         MissingError: The dataset has not been built.
     """
     node = dataset_node(project.config, name)
-    return require(project, node.stage, node.key)
+    return require(project, node.stage, node.key, remedy=_build_remedy(node))
+
+
+def _build_remedy(node: Node) -> str:
+    """Return how users build a dataset that is missing, without what is made from it.
+
+        corpus `web`               nanoset build --select web
+        view of it                 nanoset build --select web/views      all views of the corpus
+        packs of it, `packed`      nanoset build --select web/packed
+
+    Args:
+        node: The dataset.
+    """
+    selection = node.key.subject
+    if node.stage is VIEW:
+        # A mixture may read many views of a corpus. This builds all of them.
+        selection = f"{node.key.subject}/{VIEW.layout.folder}"
+    elif node.key.part is not None:
+        selection = f"{node.key.subject}/{node.key.part}"
+    return f"run `nanoset build --select {selection}`, or `nanoset build` for everything"

@@ -663,7 +663,9 @@ def current_version(project: Project, stage: Stage, key: Key) -> CurrentVersion:
     return project.outputs.current_version(stage.layout.folder, stage.layout.name_of(key))
 
 
-def require(project: Project, stage: Stage, key: Key) -> Manifest:
+def require(
+    project: Project, stage: Stage, key: Key, remedy: str = "run `nanoset build` first"
+) -> Manifest:
     """Return the manifest of an output that is needed to make another one.
 
     For example, the dataset of a corpus is needed to make its index files. Its manifest says where
@@ -673,14 +675,13 @@ def require(project: Project, stage: Stage, key: Key) -> Manifest:
         project: The project.
         stage: The step of the pipeline that makes the needed output.
         key: Which output of that stage.
+        remedy: What the error says to do.
 
     Raises:
         MissingError: The output has not been built, or a file of it is missing or damaged.
     """
     layout = stage.layout
-    return project.outputs.require(
-        layout.folder, layout.name_of(key), remedy="run `nanoset build` first"
-    )
+    return project.outputs.require(layout.folder, layout.name_of(key), remedy=remedy)
 
 
 def check_recipe(manifest: Manifest, expected: Recipe) -> None:

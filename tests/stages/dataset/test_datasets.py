@@ -49,6 +49,19 @@ def project(tmp_path_factory, tokenizer_file) -> Project:
     return project
 
 
+@pytest.mark.parametrize(
+    ("name", "selection"),
+    [("web", "web"), ("short", "web/views"), ("packed-often", "web/packed-often")],
+)
+def test_the_error_for_a_missing_dataset_names_the_command_that_builds_it(
+    name, selection, tmp_path, tokenizer_file
+):
+    project = Project.open(write_project(tmp_path / "project", tokenizer_file, CHANGES))
+
+    with pytest.raises(MissingError, match=f"`nanoset build --select {selection}`"):
+        current_dataset(project, name)
+
+
 def open_current(project: Project, name: str) -> Any:
     """Open the current version of a dataset."""
     return dataset_of(project.outputs, current_dataset(project, name))
