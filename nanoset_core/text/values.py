@@ -186,7 +186,7 @@ def from_json(values: Sequence[Any]) -> Any:
     arrow_type = _common_type(types)
     if arrow_type is not None:
         try:
-            return _without_nan(pa.array(values, arrow_type))
+            return _only_finite(pa.array(values, arrow_type))
         except (OverflowError, UnicodeEncodeError, pa.ArrowInvalid):
             pass  # a number is too large, or a text has half a surrogate pair
 
@@ -254,7 +254,7 @@ def narrowed(array: Any) -> Any:
     if types.is_boolean(array.type) or types.is_null(array.type):
         return array
     if types.is_floating(array.type):
-        return _without_nan(array.cast(pa.float64()))
+        return _only_finite(array.cast(pa.float64()))
     return from_json(json_values(array))  # dates, lists, structs and so on
 
 
@@ -300,8 +300,8 @@ def limited(array: Any) -> tuple[Any, int]:
     return pc.if_else(is_too_long, None, array), count
 
 
-def _without_nan(array: Any) -> Any:
-    """Replace numbers that JSON does not have by null: [0.5, NaN] becomes [0.5, null].
+def _only_finite(array: Any) -> Any:
+    """Replace NaN and infinities, which JSON does not have, by null: [0.5, NaN] → [0.5, null].
 
     Args:
         array: An Arrow array of any type; only one of 64-bit floats has such numbers.
@@ -347,7 +347,7 @@ def _float_as_text(value: float) -> str | None:
     """
     import pyarrow as pa
 
-    number = _without_nan(pa.array([value]))
+    number = _only_finite(pa.array([value]))
     text: str | None = as_type(number, pa.string())[0].as_py()
     return text
 
