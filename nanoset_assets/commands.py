@@ -41,6 +41,7 @@ from nanoset_core.project.graph import ANOTHER_IS_CURRENT, Graph, Step
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig, load_config
 from nanoset_core.records.text import format_bytes, format_count
+from nanoset_core.sampling.splits import SPLITS
 from nanoset_core.stages.handoff.start import START
 from nanoset_core.text.notices import abbreviated
 from nanoset_core.tokenizers.cache import cache_read_only
@@ -533,7 +534,7 @@ def _notices_of_replaced_outputs(report: BuildReport) -> list[str]:
     """
     steps_made = [step for step in report.steps if report.was_made(step.node)]
     notices: list[str] = []
-    for changes, outputs in _outputs_by_changes(report, steps_made).items():
+    for changes, outputs in _outputs_by_changes(report).items():
         names = abbreviated(outputs, _MAX_NAMES)  # such as "nanoset pretrain"
         notices.append(f"Made by other settings than before: {names} ({changes}).")
 
@@ -547,7 +548,7 @@ def _notices_of_replaced_outputs(report: BuildReport) -> list[str]:
     return notices
 
 
-def _outputs_by_changes(report: BuildReport, steps: Sequence[Step]) -> Mapping[str, list[str]]:
+def _outputs_by_changes(report: BuildReport) -> Mapping[str, list[str]]:
     """Return which changes of settings were found in a build, and the outputs that each concerns.
 
     Several outputs often have the same change. It is told to the user once, with all their names:
@@ -561,22 +562,58 @@ def _outputs_by_changes(report: BuildReport, steps: Sequence[Step]) -> Mapping[s
 
     Args:
         report: What the build did, with the changes of settings.
-        steps: The steps that were executed, each of which made one output. A nanoset (data mixture)
-            has several steps, but is named only once.
 
     Returns:
         The changes, joined by "; " → the outputs.
     """
-    outputs_by_changes: dict[str, list[str]] = defaultdict(list)
-    for step in steps:
-        settings = report.replaced_settings(step.node)
-        if not settings:
-            continue
-        changes = "; ".join(settings)  # such as "seed: 7 → 8"
+    # A nanoset (data mixture) has several steps, but is named only once.
+    steps_by_output: dict[str, list[Step]] = defaultdict(list)
+    for step in report.steps:
         output = f"{step.node.stage.kind} {step.node.key.subject}"  # such as "nanoset pretrain"
-        if output not in outputs_by_changes[changes]:
-            outputs_by_changes[changes].append(output)
+        steps_by_output[output].append(step)
+
+    outputs_by_changes: dict[str, list[str]] = defaultdict(list)
+    for output, steps in steps_by_output.items():
+        changes = _changes_of_output(report, steps)
+        if changes:
+            outputs_by_changes["; ".join(changes)].append(output)
     return outputs_by_changes
+
+
+def _changes_of_output(report: BuildReport, steps: Sequence[Step]) -> list[str]:
+    """Return the changes of settings of one output, each once, such as ["seed: 7 → 8"].
+
+    A nanoset has a step for each split. If a change concerns only some of them, they are named:
+    "samples: 160 → 192 for train".
+
+    Args:
+        report: What the build did, with the changes of settings.
+        steps: All steps of the output, executed or not.
+    """
+    steps_by_change: dict[str, list[Step]] = defaultdict(list)
+    for step in steps:
+        if report.was_made(step.node):
+            for change in report.replaced_settings(step.node):
+                steps_by_change[change].append(step)
+
+    changes: list[str] = []
+    for change, changed_steps in steps_by_change.items():
+        splits = _splits(changed_steps)
+        if splits and splits != _splits(steps):
+            changes.append(f"{change} for {' and '.join(splits)}")
+        else:
+            changes.append(change)
+    return changes
+
+
+def _splits(steps: Iterable[Step]) -> list[str]:
+    """Return the splits that some steps of a build are for, such as ["train", "valid"].
+
+    Args:
+        steps: The steps. Those that make a dataset or a handoff, for example, are for no split.
+    """
+    parts = {step.node.key.part for step in steps}
+    return [split for split in SPLITS if split in parts]
 
 
 @dataclass(frozen=True, slots=True)

@@ -178,18 +178,29 @@ def test_a_build_reports_outputs_that_another_configuration_replaces(built, hist
 
     # Another nanoset.yaml with the same root: its outputs take the place of the first ones.
     shown = build_and_show(other, history, capsys)
-    assert "Made by other settings than before: nanoset pretrain (seed: 7 → 8)." in shown
+    assert "Made by other settings than before: nanoset pretrain (seed: 7 → 8 for train)." in shown
     assert "another nanoset.yaml uses the same root" not in shown
 
     # The first one again: outputs of its settings existed before.
     shown = build_and_show(built, history, capsys)
-    assert "Made by other settings than before: nanoset pretrain (seed: 8 → 7)." in shown
+    assert "Made by other settings than before: nanoset pretrain (seed: 8 → 7 for train)." in shown
     assert "another nanoset.yaml uses the same root" in shown
 
     # Up to date: nothing is replaced.
     report = build(Project.open(built), history, select="pretrain/train")
     show_report(Project.open(built), report)
     assert "other settings" not in capsys.readouterr().out
+
+
+def test_a_build_names_the_splits_whose_settings_have_changed(built, history, capsys):
+    config = built.read_text().replace("seed: 7", "seed: 8")
+    built.write_text(config.replace("samples: {train: 400}", "samples: {train: 300}"))
+
+    report = build(Project.open(built), history, select="pretrain")
+    show_report(Project.open(built), report)
+
+    expected = "nanoset pretrain (samples: 400 → 300 for train; seed: 7 → 8)."
+    assert f"Made by other settings than before: {expected}" in capsys.readouterr().out
 
 
 def build_and_show(config, history, capsys):
