@@ -166,10 +166,10 @@ def _mixture_row(part: Mapping[str, Any]) -> Row:
 
     A part is a corpus, or a group of further parts, which are indented below it:
 
-        part       requested  share  epochs  of train
-        web        70%        70%    0.90    █████████████████████
-        other      30%        30%            █████████
-        · books               15%    1.20    ████
+        part       requested  share  epochs by tokens  of train
+        web        70%        70%    0.90              █████████████████████
+        other      30%        30%                      █████████
+        · books               15%    1.20              ████
 
     Args:
         part: What is recorded of the part: `{"name": "books", "depth": 1, "asked": None, "given":
@@ -185,7 +185,8 @@ def _mixture_row(part: Mapping[str, Any]) -> Row:
         "requested": "" if requested_share is None else _percent(requested_share),
         "share": _percent(share),
         "tokens": _count(part["tokens"]),
-        "epochs": "" if epochs is None else f"{epochs:.2f}",
+        # The tables of datasets and corpora count whole samples instead, see `epochs_drawn`.
+        "epochs by tokens": "" if epochs is None else f"{epochs:.2f}",
         "decided by": part["decided_by"],
         "of train": bar or "▏",  # a share that is too small for a block
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from nanoset_core.stages.mappings.rows import member_rows
+from nanoset_core.stages.mappings.rows import member_rows, mixture_rows
 
 
 def make_member(corpus: str, share: float) -> dict[str, Any]:
@@ -37,3 +37,21 @@ def test_shares_are_shown_if_one_differs_from_its_weight():
     rows = member_rows([make_member("a", share=0.5), make_member("b", share=0.4999)])
 
     assert [row["share"] for row in rows] == ["50%", "49.99%"]
+
+
+def test_epochs_that_are_computed_from_tokens_have_another_heading():
+    part = {
+        "name": "a",
+        "depth": 0,
+        "asked": 0.5,
+        "given": 0.5,
+        "tokens": 1974,
+        "epochs": 1.974,
+        "decided_by": "share",
+    }
+
+    [row] = mixture_rows([part])
+
+    assert row["epochs by tokens"] == "1.97"
+    assert row.keys().isdisjoint({"epochs"})
+    assert member_rows([make_member("a", share=0.5)])[0]["epochs"] == "1.00"
