@@ -33,6 +33,7 @@ from nanoset_core.cli.entry import message
 from nanoset_core.cli.known_warnings import print_warnings
 from nanoset_core.cli.options import CONFIG_OPTION, flag, option
 from nanoset_core.cli.progress import shown_progress
+from nanoset_core.cli.purge_warnings import print_interrupted_purges
 from nanoset_core.cli.terminal import print_json, print_rows
 from nanoset_core.loading.layout import HANDOFF
 from nanoset_core.outputs.root import Seen
@@ -416,6 +417,7 @@ def show_report(
             echo(line)
     for line in _next_steps(project.config, report.graph, _readable_splits(rows)):
         echo(line)
+    print_interrupted_purges(project)
 
 
 def _readable_splits(rows: Iterable[StatusRow]) -> list[_ReadableSplit]:

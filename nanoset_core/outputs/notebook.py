@@ -122,17 +122,37 @@ class Notebook(Generic[NoteType]):
         Raises:
             FormatError: A note cannot be read, and this notebook does not skip damaged ones.
         """
+        seen = self._look_at(outputs, refresh=refresh)
+
+        # Each section is read when it is needed first.
+        if section not in seen.by_section:
+            seen.by_section[section] = self._read_section(outputs, section, seen.names)
+        return list(seen.by_section[section])  # a copy, which the caller may change
+
+    def is_empty(self, outputs: OutputRoot) -> bool:
+        """Return whether there are neither notes nor sections.
+
+        In a bucket, this takes no request if the notebook was read a moment ago.
+
+        Args:
+            outputs: The folder or bucket of all outputs, in which the notebook is.
+        """
+        return not self._look_at(outputs).names
+
+    def _look_at(self, outputs: OutputRoot, *, refresh: bool = False) -> _SeenNotes[NoteType]:
+        """Return what was read of this notebook a moment ago; otherwise list its folder now.
+
+        Args:
+            outputs: The folder or bucket of all outputs, in which the notebook is.
+            refresh: Whether to list the folder in any case.
+        """
         seen = None
         if not refresh:
             seen = self._recently_seen(outputs)
         if seen is None:
             seen = self._list_folder(outputs)
             self._seen[outputs.folder] = seen
-
-        # Each section is read when it is needed first.
-        if section not in seen.by_section:
-            seen.by_section[section] = self._read_section(outputs, section, seen.names)
-        return list(seen.by_section[section])  # a copy, which the caller may change
+        return seen
 
     def _list_folder(self, outputs: OutputRoot) -> _SeenNotes[NoteType]:
         """List the folder of the notebook, without reading the files in it.

@@ -27,6 +27,7 @@ from nanoset_core.project.dropping import drop_duplicate_tokens
 from nanoset_core.project.existing import all_outputs
 from nanoset_core.project.gc import collect
 from nanoset_core.project.graph import requested_nodes
+from nanoset_core.project.interrupted_purges import announced
 from nanoset_core.project.project import Project
 from nanoset_core.project.purge_plan import (
     DocumentInShard,
@@ -86,15 +87,43 @@ def purge(project: Project, plan: PurgePlan, build: Callable[[], None], day: str
     outputs = project.outputs
     check_no_build(outputs.access, _CANNOT_ERASE, "then purge again: nothing was changed")
     receipt = PurgeReceipt(outputs, plan.ids, plan.corpora)
-    unfinished_record = receipt.write_unfinished(plan, day)
+    with announced(outputs, receipt.unfinished_path):
+        unfinished_record = receipt.write_unfinished(plan, day)
+        _replace_current_versions(project, plan, build)
+        erased = _erase_old_versions(project, plan)
+        receipt.complete(unfinished_record, erased)
+    return receipt.path
 
-    # Replace the current version of everything that contains the documents.
+
+def _replace_current_versions(project: Project, plan: PurgePlan, build: Callable[[], None]) -> None:
+    """Replace the current version of everything that contains documents to be erased.
+
+    Args:
+        project: The project, whose output folder has the documents.
+        plan: The documents.
+        build: Builds the project.
+    """
     for corpus in plan.current:
         _shorten_shards(project, corpus, plan)
     build()
 
+
+def _erase_old_versions(project: Project, plan: PurgePlan) -> PurgePlan:
+    """Delete all versions that contain documents to be erased, after they were replaced.
+
+    Args:
+        project: The project, whose output folder has the documents.
+        plan: The documents, as they were found before the replacement.
+
+    Returns:
+        What was erased. This may be more than `plan` lists.
+
+    Raises:
+        StaleError: An output that nanoset.yaml requests was not replaced.
+        StorageError: A build works on what is to be erased.
+    """
     # Search again: another build may have made more versions from the old shards in the meantime.
-    shards_before_search = _stored_shards(outputs)
+    shards_before_search = _stored_shards(project.outputs)
     remaining = plan_purge(project, plan.ids, plan.corpora)
     _check_requested_were_rebuilt(project, remaining)
 
@@ -107,8 +136,7 @@ def purge(project: Project, plan: PurgePlan, build: Callable[[], None], day: str
     # let a garbage collection delete these, and keep everything else.
     _erase(project, remaining, shards_before_search)
     collect(project, keep=_ALL_VERSIONS, unfinished=True)
-    receipt.complete(unfinished_record, remaining)
-    return receipt.path
+    return remaining
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,8 @@ class PurgeReceipt:
             outputs.folder / RECEIPTS / f"{digest_of([self._ids, self._corpora])}.json"
         )
         """Path of the receipt once the purge is complete."""
-        self._unfinished_path = self.path.with_name(f".{self.path.name}")
+        self.unfinished_path: Path = self.path.with_name(f".{self.path.name}")
+        """Its path until then."""
 
     def is_unfinished(self) -> bool:
         """Return whether an earlier purge of the same ids was interrupted.
@@ -54,7 +55,7 @@ class PurgeReceipt:
         Raises:
             FormatError: The unfinished receipt is damaged.
         """
-        return self._read(self._unfinished_path) is not None
+        return self._read(self.unfinished_path) is not None
 
     def write_unfinished(self, plan: PurgePlan, day: str) -> PurgeRecord:
         """Write down what a purge is about to erase, before it begins.
@@ -74,7 +75,7 @@ class PurgeReceipt:
         all_documents = _each_document_once([*earlier.documents, *_documents_of(plan)])
         all_files = {**earlier.erased, **_files_by_path(plan)}  # with their sizes and checksums
         record = replace(earlier, documents=all_documents, erased=all_files)
-        write_small_file(self._outputs.access, self._unfinished_path, dump(record))
+        write_small_file(self._outputs.access, self.unfinished_path, dump(record))
         return record
 
     def _earlier_record(self, day: str) -> PurgeRecord:
@@ -89,7 +90,7 @@ class PurgeReceipt:
             The content. Its field `existing` lists the versions (builds) of outputs that existed
             when the purge began. By it, the purge knows at its end which versions are new.
         """
-        interrupted = self._read(self._unfinished_path)
+        interrupted = self._read(self.unfinished_path)
         if interrupted is not None:
             # This purge resumes an interrupted one, so what existed at the start of that one
             # counts.
@@ -124,7 +125,7 @@ class PurgeReceipt:
             existing=None,  # only an unfinished receipt needs it
         )
         write_small_file(self._outputs.access, self.path, dump(record))
-        remove_file(self._outputs.access, self._unfinished_path)
+        remove_file(self._outputs.access, self.unfinished_path)
 
     def _existing_digests(self) -> list[str]:
         """Return the digests of all versions of all outputs that exist now, sorted."""

@@ -16,6 +16,7 @@ import click
 
 from nanoset_core.cli.echo import echo
 from nanoset_core.cli.options import CONFIG_OPTION, JSON_OPTION, NumberRange, flag, option
+from nanoset_core.cli.purge_warnings import print_interrupted_purges
 from nanoset_core.cli.terminal import Row, print_json, print_rows
 from nanoset_core.records.text import format_bytes, format_count
 
@@ -68,6 +69,7 @@ def command(config: Path, yes: bool, copies: bool, as_json: bool, **policy: Any)
         print_json({"removed": yes, **_to_json(collection)})
     else:
         _print_collection(collection, is_removed=yes)
+    print_interrupted_purges(project, err=as_json)
     # Fail if the system refused to remove something.
     if any(item.refused for item in collection.left_alone):
         sys.exit(1)

@@ -68,11 +68,14 @@ def command(
         raise click.UsageError("Missing argument 'IDS...'.", context)
     project = Project.open(config)
     plan = plan_purge(project, all_ids, corpora)
-    if not plan.documents and not is_unfinished(project, all_ids, corpora):
+    is_resumed = is_unfinished(project, all_ids, corpora)
+    if not plan.documents and not is_resumed:
         echo("no output holds a document with one of these ids")
         _print_erased(project, all_ids)
         return
 
+    if is_resumed:
+        echo("an earlier purge of these ids was interrupted: this one finishes it")
     _print_plan(project, plan)
     print_copies(project, all_ids, corpora, fate="not erased")
     if not yes:
@@ -196,12 +199,17 @@ def _print_unknown_ids(plan: PurgePlan) -> None:
 def _print_totals(plan: PurgePlan) -> None:
     """Print how many documents and versions of outputs would be erased, and their size.
 
-    For example: "2 documents; 3 versions of outputs that were made from them, 1.2 GB".
+    For example: "2 documents; 3 versions of outputs that were made from them, 1.2 GB". Documents
+    may also be in old versions only, for example after a purge that was interrupted: "0 documents
+    in current outputs, 2 only in old versions; …".
 
     Args:
         plan: What the purge would erase.
     """
     documents = format_count(_document_count(plan), "document")
+    n_old_documents = _old_document_count(plan)
+    if n_old_documents:
+        documents += f" in current outputs, {n_old_documents:,} only in old versions"
     versions = format_count(len(plan.versions), "version")
     size = format_bytes(sum(version.size for version in plan.versions))
     echo(f"{documents}; {versions} of outputs that were made from them, {size}")
@@ -214,3 +222,19 @@ def _document_count(plan: PurgePlan) -> int:
         plan: What the purge would erase, such as 2 documents of "web" and 1 of "code": 3.
     """
     return sum(len(documents) for documents in plan.current.values())
+
+
+def _old_document_count(plan: PurgePlan) -> int:
+    """Return how many documents would be erased that no current version contains any more.
+
+    Several old shards (tokenized pieces of a corpus) may have the same document, which counts once.
+
+    Args:
+        plan: What the purge would erase.
+    """
+    old_documents: set[tuple[str, str]] = set()
+    for shard, documents in plan.documents.items():
+        old_documents.update((shard.corpus, document.id) for document in documents)
+    for corpus, documents in plan.current.items():
+        old_documents.difference_update((corpus, document.id) for document in documents)
+    return len(old_documents)

@@ -18,6 +18,7 @@ import click
 from nanoset_core.cli.echo import echo
 from nanoset_core.cli.known_warnings import print_warnings
 from nanoset_core.cli.options import CONFIG_OPTION, JSON_OPTION, flag
+from nanoset_core.cli.purge_warnings import print_interrupted_purges
 from nanoset_core.cli.terminal import (
     WEBDATASET_WORDS,
     Row,
@@ -95,6 +96,7 @@ def command(config: Path, only_warnings: bool, as_json: bool) -> None:
     else:
         print_tables(rows, project=project, notices=notices)
         print_old_versions(project)
+    print_interrupted_purges(project, err=as_json)
     if not all(row.state in DONE for row in rows):
         sys.exit(1)
 

@@ -24,6 +24,7 @@ from nanoset_core.cli.options import (
     option,
 )
 from nanoset_core.cli.progress import Lines
+from nanoset_core.cli.purge_warnings import print_interrupted_purges
 from nanoset_core.cli.terminal import (
     WEBDATASET_WORDS,
     Row,
@@ -37,6 +38,7 @@ from nanoset_core.records.text import format_count
 from nanoset_core.untrusted import Multiline, visible
 
 if TYPE_CHECKING:
+    from nanoset_core.project.project import Project
     from nanoset_core.stages.report import Figure, Finding, Report
     from nanoset_core.storage.location import Location
     from nanoset_core.tokenizers.files import TokenizerPath
@@ -88,12 +90,14 @@ def command(
     and compares the tokens. Without --deep, it reads only samples of large files.
     """
     # Check the outputs of a project, or files without a project.
+    project: Project | None = None
     if prefix is None:
         if tokenizer is not None or eod is not None:
             raise click.UsageError(
                 "--tokenizer and --eod are for a PREFIX; a project names its own in nanoset.yaml"
             )
-        reports = _verify_project(config, select, deep=deep)
+        project = _open_project(config)
+        reports = _verify_project(project, select, deep=deep)
     else:
         if select:
             raise click.UsageError("--select is for projects, not for a PREFIX")
@@ -107,25 +111,36 @@ def command(
         print_json([report.to_json() for report in finished])
     else:
         _print_reports(finished)
+    if project is not None:
+        print_interrupted_purges(project, err=as_json)
     if not all(report.passed for report in finished):
         sys.exit(1)
 
 
-def _verify_project(config: Path, select: tuple[str, ...], *, deep: bool) -> Iterable[Report]:
+def _open_project(config: Path) -> Project:
+    """Return a project that prints a line for each step of its work.
+
+    Args:
+        config: The project's settings file, nanoset.yaml.
+    """
+    from nanoset_core.project.project import Project
+
+    return Project.open(config, Lines().progress)
+
+
+def _verify_project(project: Project, select: tuple[str, ...], *, deep: bool) -> Iterable[Report]:
     """Check the outputs of a project, and report on each.
 
     Nothing is checked yet when this function returns: each report is made when it is iterated over.
 
     Args:
-        config: The project's settings file, nanoset.yaml.
+        project: The project.
         select: Names or patterns of the outputs to check, such as "corpus*"; empty for all.
         deep: Whether to read every byte, and not only samples of large files.
     """
-    from nanoset_core.project.project import Project
     from nanoset_core.project.verify import verify_project
     from nanoset_core.stages.shards.options import check_tokenizer
 
-    project = Project.open(config, Lines().progress)
     check_tokenizer(project)
     return verify_project(project, select, deep)
 

@@ -220,6 +220,17 @@ def add_record(
         _NOTEBOOK.add(outputs, record, corpus)
 
 
+def has_records(outputs: OutputRoot) -> bool:
+    """Return whether users have ever erased documents of any corpus.
+
+    In a bucket, this takes no request if records were looked for a moment ago.
+
+    Args:
+        outputs: The root of the project's outputs, below which records are stored.
+    """
+    return not _NOTEBOOK.is_empty(outputs)
+
+
 def read_erased(outputs: OutputRoot, corpus: str, *, again: bool = False) -> ErasedDocuments:
     """Return the documents of a corpus that users have erased, by the records of all purges.
 

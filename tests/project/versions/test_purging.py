@@ -11,6 +11,7 @@ import os
 import random
 import re
 import shutil
+import signal
 import tarfile
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -22,6 +23,7 @@ import pytest
 
 from helpers.buckets import root_in
 from helpers.building import make_columns, make_corpora, make_view, run_stages
+from helpers.child_processes import start_nanoset
 from helpers.command import hide_command, invoke_nanoset
 from helpers.inspecting import current_dataset, leased_by_a_build
 from helpers.locations import REPOSITORY
@@ -29,6 +31,7 @@ from helpers.s3_server import requests_answered
 from helpers.sample_project import jsonl, outputs_of, tree, write_project
 from nanoset_core.errors import ConfigError, FormatError, MissingError, StaleError, StorageError
 from nanoset_core.project import purge as purge_module
+from nanoset_core.project.interrupted_purges import interrupted_purges
 from nanoset_core.project.project import Project
 from nanoset_core.project.purge import purge
 from nanoset_core.project.purge_plan import plan_purge
@@ -583,6 +586,92 @@ def test_the_next_purge_completes_an_interrupted_one(
     assert check_receipt(root, receipt) == 0
 
 
+@pytest.fixture
+def interrupted(project, monkeypatch) -> Project:
+    """A project after a purge that was interrupted, and a build that completed everything else."""
+    interrupt_the_build(project, monkeypatch)
+    build(Project.open(project.config.file))
+    return Project.open(project.config.file)
+
+
+@pytest.mark.parametrize("command", ["status", "build", "verify", "gc"])
+def test_commands_warn_of_an_interrupted_purge_until_it_is_finished(interrupted, command):
+    outputs = [run_in(interrupted, command) for _ in range(2)]
+
+    (receipt,) = (interrupted.config.root_folder / "purge_receipts").iterdir()
+    for output in outputs:
+        line = next(line for line in output.splitlines() if "was interrupted" in line)
+        assert line.startswith(f"warning: the purge of {DAY} was interrupted, ")
+        assert "run `nanoset purge ID… --yes` with the same 4 ids again" in line
+        assert str(receipt) in line
+
+    erase(interrupted)
+    assert "interrupted" not in run_in(interrupted, command)
+
+
+def test_the_json_of_a_command_is_not_disturbed_by_the_warning(interrupted):
+    result = invoke_nanoset(["status", "--json", "--config", str(interrupted.config.file)])
+
+    assert json.loads(result.stdout)
+    assert f"the purge of {DAY} was interrupted" in result.stderr
+
+
+def test_the_warning_names_the_corpora_that_were_searched(project):
+    plan = plan_purge(project, IDS, ["web"])
+    with pytest.raises(StaleError):
+        purge(project, plan, lambda: None, DAY)
+
+    (warning,) = interrupted_purges(project.outputs)
+
+    assert "`nanoset purge ID… --corpus web --yes`" in str(warning)
+
+
+def test_a_damaged_receipt_does_not_hide_that_a_purge_was_interrupted(interrupted):
+    (receipt,) = (interrupted.config.root_folder / "purge_receipts").iterdir()
+    receipt.write_bytes(b"")
+
+    (warning,) = interrupted_purges(interrupted.outputs)
+
+    assert str(warning).startswith("the purge was interrupted, ")
+
+
+def test_a_purge_that_is_running_is_not_interrupted(project):
+    purges = []
+
+    def build_and_look(opened: Project) -> None:
+        build(opened)
+        purges.extend(interrupted_purges(opened.outputs))
+
+    erase(project, how=build_and_look)
+
+    assert purges == []
+
+
+def test_a_purge_whose_process_was_killed_is_interrupted(project):
+    kill_after_its_beginning = """
+import os
+from nanoset_core.project import purge
+purge._shorten_shards = lambda *arguments: os.kill(os.getpid(), 9)
+"""
+    file = project.config.file
+    process = start_nanoset(
+        "purge", *IDS, "--yes", "--config", file, before=kill_after_its_beginning
+    )
+    process.communicate(timeout=120)
+    assert process.returncode == -signal.SIGKILL
+
+    # The killed process could not remove the object that says that it is running.
+    assert [*project.config.root_folder.glob(".in-use/purge-*")]
+    assert len(interrupted_purges(project.outputs)) == 1
+
+
+def test_the_command_counts_documents_that_only_old_versions_contain(interrupted):
+    output = run_in(interrupted, "purge", *IDS)
+
+    assert "an earlier purge of these ids was interrupted: this one finishes it" in output
+    assert "0 documents in current outputs, 4 only in old versions; " in output
+
+
 # Purges that are refused
 
 
@@ -708,6 +797,7 @@ def test_one_request_finds_out_that_no_corpus_has_erased_documents(bucket_projec
     for number in range(20):
         documents = purged.read_erased(bucket_project.outputs, f"corpus-{number}")
         assert documents == purged.ErasedDocuments()
+    assert interrupted_purges(bucket_project.outputs) == []
 
     assert requests_answered[bucket.endpoint_url] == n_requests_before + 1
 

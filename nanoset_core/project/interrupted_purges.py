@@ -1,0 +1,124 @@
+"""Find purges that were interrupted, so that commands warn of them until they are finished.
+
+A purge writes an unfinished receipt at its beginning, and replaces it by the final one at its end.
+If a process was killed in between, documents that were to be erased are still stored, although new
+builds leave them out, so that all outputs are up to date. A purge that is still running is not
+interrupted: it keeps an object in the folder `.in-use`, as builds do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from nanoset_core.errors import FormatError
+from nanoset_core.outputs.erasures import RECEIPTS, PurgeRecord
+from nanoset_core.outputs.root import OutputRoot
+from nanoset_core.records.json_records import load
+from nanoset_core.records.text import format_count
+from nanoset_core.stages.shards import purged
+from nanoset_core.storage.heartbeats import has_ended, kept_fresh, live_objects_after_sweep
+from nanoset_core.storage.leases import FOLDER as LEASE_FOLDER
+from nanoset_core.storage.process_marks import new_mark
+
+_KIND = "purge"
+"""Start of the file name of the object that a running purge keeps."""
+
+
+@dataclass(frozen=True, slots=True)
+class InterruptedPurge:
+    """A purge that began, and did not end."""
+
+    record: PurgeRecord | None
+    """Its unfinished receipt; None if that is damaged."""
+    receipt: str
+    """Path or address of the receipt."""
+
+    def __str__(self) -> str:
+        """Return what to do, as a warning of one line that does not name the ids."""
+        day = ""
+        ids = "the same ids"
+        options = ""
+        if self.record is not None:
+            day = f" of {self.record.day}"
+            ids = f"the same {format_count(len(self.record.ids), 'id')}"
+            options = "".join(f" --corpus {corpus}" for corpus in self.record.corpora)
+        return (
+            f"the purge{day} was interrupted, so old versions may still contain its documents; "
+            f"to finish it, run `nanoset purge ID…{options} --yes` with {ids} again "
+            f"({self.receipt} lists their lines)"
+        )
+
+
+@contextlib.contextmanager
+def announced(outputs: OutputRoot, receipt: Path) -> Iterator[None]:
+    """Show all processes, until the block ends, that this one is erasing documents.
+
+    Otherwise they would take the purge for an interrupted one.
+
+    Args:
+        outputs: The outputs, which documents are erased from.
+        receipt: Path of the unfinished receipt of this purge.
+
+    Raises:
+        StorageError: The disk is full, or the bucket cannot be written to.
+    """
+    object_name = f"{LEASE_FOLDER}/{_KIND}-{new_mark()}"
+    content = receipt.name.encode()
+    with kept_fresh(outputs.access.store, object_name, lambda: content):
+        yield
+
+
+def interrupted_purges(outputs: OutputRoot) -> list[InterruptedPurge]:
+    """Return the purges that began and did not end, without those that are running now.
+
+    In a bucket, this takes no request as long as nothing was ever purged, if this process has read
+    the records of erased documents a moment ago.
+
+    Args:
+        outputs: The outputs of the project.
+    """
+    access = outputs.access
+    # A purge records its documents before it erases them. Builds read these records anyway.
+    if access.takes_requests and not purged.has_records(outputs):
+        return []
+
+    folder = outputs.folder / RECEIPTS
+    names = {name for name in access.names(folder) if _is_unfinished(name)}
+    if names:
+        names -= _receipts_of_running_purges(outputs)
+
+    purges: list[InterruptedPurge] = []
+    for name in sorted(names):
+        path = folder / name
+        record: PurgeRecord | None = None
+        try:
+            record = load(PurgeRecord, access.read_current(path), where=path)
+        except FileNotFoundError:
+            continue  # the purge has just ended
+        except FormatError:
+            pass  # the warning has fewer details
+        purges.append(InterruptedPurge(record, access.url(path)))
+    return purges
+
+
+def _is_unfinished(name: str) -> bool:
+    """Return whether a file in the folder of receipts has the name of an unfinished receipt."""
+    return name.startswith(".") and name.endswith(".json")
+
+
+def _receipts_of_running_purges(outputs: OutputRoot) -> set[str]:
+    """Return the names of the unfinished receipts of all purges that are running, on any machine.
+
+    Args:
+        outputs: The outputs of the project.
+    """
+    store = outputs.access.store
+    receipt_names: set[str] = set()
+    for object_name in live_objects_after_sweep(store, LEASE_FOLDER).get(_KIND, []):
+        content = store.read(object_name)
+        if content is not None and not has_ended(object_name):
+            receipt_names.add(content.decode(errors="replace"))
+    return receipt_names
