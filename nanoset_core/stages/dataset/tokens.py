@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from nanoset_core.errors import MissingError
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.formats.indexed.stream import Hashed
@@ -75,15 +77,39 @@ def has_room_for_tokens(*datasets: Manifest) -> bool:
 
 
 def fetch_tokens(dataset: Manifest) -> None:
-    """Download the tokens of a dataset if there is room for them.
+    """Download the tokens of a dataset that are about to be read, if there is room for them.
 
-    It saves requests if all tokens are about to be read, and will be read again later.
+    The download is compared with the checksum in the manifest, so that no other output is made from
+    damaged tokens. It also saves requests if they are read again later.
+
+    Nothing is downloaded if the dataset has only some of the tokens in its .bin, as a view may. Its
+    tokens are then read in blocks, which are not compared.
 
     Args:
         dataset: Manifest of the dataset. If it is on this machine, nothing is done.
     """
-    if has_room_for_tokens(dataset):
-        dataset.path(bin_name(dataset))
+    name = bin_name(dataset)
+    token_bytes = dataset.facts["tokens"] * np.dtype(dataset.facts["dtype"]).itemsize
+    reads_all_of_file = token_bytes >= dataset.files[name].size
+    if reads_all_of_file and has_room_for_tokens(dataset):
+        dataset.path(name)
+
+
+def open_source(outputs: OutputRoot, dataset: Manifest) -> MMapIndexedDataset:
+    """Open a dataset to make another output from all of its tokens, in any process.
+
+    If it is in a bucket, its files are downloaded, as far as `fetch_tokens` does that.
+
+    Args:
+        outputs: The outputs, whose folder may have another path in this process.
+        dataset: Manifest of the dataset.
+
+    Raises:
+        StorageError: A file has other bytes than when it was written.
+    """
+    source = outputs.rebase(dataset)
+    fetch_tokens(source)
+    return open_dataset(source)
 
 
 def pieces_of_bin(dataset: Manifest) -> Sequence[PieceDigest]:

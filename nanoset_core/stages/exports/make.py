@@ -18,7 +18,13 @@ from nanoset_core.formats.indexed.stream import Hashed, stream_of
 from nanoset_core.outputs.manifest import FileFact, Manifest, Recipe, Written
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project, holding
-from nanoset_core.stages.dataset.tokens import bin_name, copy_tokens, open_dataset, write_tokens
+from nanoset_core.stages.dataset.tokens import (
+    bin_name,
+    copy_tokens,
+    fetch_tokens,
+    open_dataset,
+    write_tokens,
+)
 from nanoset_core.stages.datasets import current_dataset
 from nanoset_core.stages.exports.base import DatasetTraits
 from nanoset_core.stages.exports.formats import FORMATS, LinkedFormat
@@ -211,6 +217,9 @@ class _SampledExport:
             place: The folder.
         """
         project = self.project
+        # On a cluster, each machine reads only a part of the tokens.
+        if project.executor is None:
+            fetch_tokens(self.dataset)
         dataset = open_dataset(self.dataset, is_sampled=True)
         stream = stream_of(dataset)  # where the tokens are, if a view chooses some documents
         samples = sample_files(project, self.dataset, place, self.format, self.traits)

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from nanoset_core.execution.progress import Progress
-from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.formats.indexed.layout import idx_path
 from nanoset_core.formats.indexed.stream import Hashed
 from nanoset_core.outputs.manifest import Manifest, Recipe, Written
@@ -27,7 +26,7 @@ from nanoset_core.records.json_records import to_plain
 from nanoset_core.sampling.packing.assignment import document_lengths
 from nanoset_core.sampling.split_data import LengthReader
 from nanoset_core.stages.dataset.dataset import corpus_of
-from nanoset_core.stages.dataset.tokens import open_dataset, write_tokens
+from nanoset_core.stages.dataset.tokens import open_dataset, open_source, write_tokens
 from nanoset_core.stages.one_task import make_in_one_task
 from nanoset_core.stages.packs.make import (
     PackCounts,
@@ -270,7 +269,7 @@ def _write_files(outputs: OutputRoot, task: _PackTask, folder: Path, progress: P
     Returns:
         What the packs contain, and the checksum of the .bin.
     """
-    dataset = _open_source(outputs, task.dataset)
+    dataset = open_source(outputs, task.dataset)
     writer = PackWriter(dataset, task.rules, task.recipe.name, progress)
 
     # Write the .bin. `blocks` yields the tokens, some at a time. While it does, it also writes the
@@ -283,18 +282,6 @@ def _write_files(outputs: OutputRoot, task: _PackTask, folder: Path, progress: P
     index = idx_path(folder / task.prefix)
     write_pack_idx(index, dataset.dtype, counts.packs, task.rules.pieces.length)
     return Written(task.facts(counts), files)
-
-
-def _open_source(outputs: OutputRoot, manifest: Manifest) -> MMapIndexedDataset:
-    """Open the .bin and .idx of the dataset that is packed.
-
-    Args:
-        outputs: The outputs of the project, which may have another path in this process.
-        manifest: Manifest of the dataset.
-    """
-    source = outputs.rebase(manifest)
-    prefix = str(source.folder / source.facts["prefix"])
-    return MMapIndexedDataset.below(outputs.access, prefix)
 
 
 def planned_packs(project: Project, name: str, reader: LengthReader) -> Manifest:

@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from nanoset_core.execution.progress import Progress
-from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.outputs.manifest import Manifest, Recipe, Written
 from nanoset_core.outputs.root import OutputRoot
+from nanoset_core.stages.dataset.tokens import open_source
 from nanoset_core.stages.pbin.conversion import put_dataset_as_pbin
 
 
@@ -81,7 +81,7 @@ def _write(outputs: OutputRoot, task: PbinTask, folder: Path, progress: Progress
     # Where the file is written: in `folder`, or directly at its place in the bucket.
     store, stored_name = outputs.place_of_large_file(task.recipe, folder, file_name)
     pbin = put_dataset_as_pbin(
-        _open_source(outputs, task.dataset),
+        open_source(outputs, task.dataset),
         store,
         stored_name,
         vocab_size=task.vocab_size,
@@ -89,15 +89,3 @@ def _write(outputs: OutputRoot, task: PbinTask, folder: Path, progress: Progress
         progress=progress,
     )
     return Written({"file": file_name, **asdict(pbin.counts)}, {file_name: pbin.file})
-
-
-def _open_source(outputs: OutputRoot, dataset: Manifest) -> MMapIndexedDataset:
-    """Open a dataset in the folder where this process has its files.
-
-    Args:
-        outputs: The outputs, whose folder may have another path in this process.
-        dataset: Manifest of the dataset.
-    """
-    manifest = outputs.rebase(dataset)
-    prefix = str(manifest.folder / manifest.facts["prefix"])
-    return MMapIndexedDataset.below(outputs.access, prefix)
