@@ -69,7 +69,8 @@ class FoundCorpus:
 
         has_lines = self.text_key is not None  # plain text files have none
         if has_lines and self.text_key != text_key:
-            comment = f"Its first lines have {self.keys}."  # such as "… have body and url."
+            keys = str(self.keys) or "no keys"  # such as "body, url"
+            comment = f"Its first lines have {keys}."
             values["text_key"] = ExplainedValue(self.text_key, comment)
         if self.keys.id is not None and self.keys.id != id_key:
             values["id_key"] = self.keys.id
@@ -316,7 +317,8 @@ def with_keys(
     Args:
         raw: The folder with the folders of all corpora.
         found: The corpora.
-        text_key: Key of the text of all corpora, if the user named it; None to look for it.
+        text_key: Key of the text that the user named, for corpora that have it, and for those whose
+            first lines do not show which key it is; None to ask the user for the latter.
         ask: Asks the user a question with some answers; returns None if there is no answer.
 
     Returns:
@@ -344,10 +346,13 @@ def _with_text_key(
         {"n": 7}                                an error: no key has a string
         (plain text files)                      None: they have no keys
 
+    If the user has named "poem", this is the key of the third corpus, and that of the fourth one,
+    whose later lines may have it. The first two keep their keys, as they have no poem.
+
     Args:
         raw: The folder that has the folders of all corpora.
         corpus: The corpus. If its files are tables, their columns count as keys.
-        text_key: The key, if the user named it; None to look for it.
+        text_key: The key that the user named; None to look for it.
         ask: Asks the user a question with some answers; returns None if there is no answer.
 
     Returns:
@@ -360,9 +365,12 @@ def _with_text_key(
     keys_with_strings = keys.texts
     keys_with_other_values = keys.others  # such as "n"
 
-    # First choice: the key that the user named. Second: the one that is certain (`keys.text`).
-    # Third: ask the user.
-    chosen_key = text_key or keys.text
+    # First choice: the key that the user named, if these lines have it. Second: the one that is
+    # certain (`keys.text`). Third: the key that the user named, or the answer to a question.
+    has_named_key = text_key in keys_with_strings or text_key in keys_with_other_values
+    chosen_key = text_key if has_named_key else keys.text
+    if chosen_key is None and _may_have_keys(corpus.contents):
+        chosen_key = text_key
     if chosen_key is None and keys_with_strings:
         # Offer those whose strings are not all empty (`keys.filled`).
         chosen_key = ask(f"Which key of {corpus.name} holds the text?", keys.filled)
@@ -372,6 +380,15 @@ def _with_text_key(
         first_file = raw / corpus.folder / corpus.contents.ordered[0].path
         raise _unclear_text_key_error(first_file, keys)
     return replace(corpus, keys=keys, text_key=chosen_key)
+
+
+def _may_have_keys(contents: Contents) -> bool:
+    """Return whether any file of a corpus has documents with keys, which all have but .txt files.
+
+    Args:
+        contents: The files of the corpus.
+    """
+    return any(format_of(file.path) != "txt" for file in contents.texts)
 
 
 def _unclear_text_key_error(file: Path, keys: LineKeys) -> ConfigError:

@@ -92,7 +92,8 @@ def write_config(
     Args:
         folder: The project's folder. Its subfolder `raw` has a folder for each collection of texts.
         key_prefix: Precedes all names of the project in Dagster, the program that runs builds.
-        text_key: Key of the text in all JSON lines; default: what the first lines suggest.
+        text_key: Key of the text in JSON lines that have it, or whose key of the text is not
+            certain; default: what the first lines suggest.
         tokenizer: File or folder of the tokenizer; default: the one in the project's folder.
         ask: Asks the user if something cannot be decided.
 
@@ -161,8 +162,8 @@ def _draft_config(
         folder: The project's folder.
         text: What is in its subfolder `raw`: files of text.
         tokenizer: File or folder of the tokenizer; None to look for one in the project's folder.
-        text_key: The key of the JSON lines that has the text, such as "text"; None to find it by
-            their first lines.
+        text_key: The key of the text that the user named, such as "answer"; None to find it by the
+            first lines alone.
         key_prefix: Words before all names of the project in Dagster, the program that runs builds,
             such as ["team", "llm"].
         ask: Asks the user if something cannot be decided.
@@ -605,12 +606,20 @@ def _document_sections(corpora: Sequence[FoundCorpus]) -> dict[str, Any]:
 def _usual_text_key(corpora: Iterable[FoundCorpus]) -> str:
     """Return the key of the text in most corpora; the default, "text", if no lines have keys.
 
+    A key that the user had to name counts only if no corpus has a key that is certain.
+
     Args:
         corpora: The corpora, with the keys that their first lines have.
     """
-    text_keys = [corpus.text_key for corpus in corpora if corpus.text_key is not None]
+    text_keys: list[str] = []
+    certain_keys: list[str] = []  # those that the user need not have named
+    for corpus in corpora:
+        if corpus.text_key is not None:
+            text_keys.append(corpus.text_key)
+            if corpus.text_key == corpus.keys.text:
+                certain_keys.append(corpus.text_key)
     if text_keys:
-        return _most_common(text_keys)
+        return _most_common(certain_keys or text_keys)
     default_key: str = setting(DocumentsSpec, "text_key").default
     return default_key
 
@@ -636,7 +645,8 @@ def _explained_text_key(corpora: Iterable[FoundCorpus], text_key: str) -> str | 
     """
     for corpus in corpora:
         if corpus.text_key == text_key:
-            reason = f"The first lines of {corpus.name} have {corpus.keys}."
+            keys = str(corpus.keys) or "no keys"
+            reason = f"The first lines of {corpus.name} have {keys}."
             return ExplainedValue(text_key, reason)
     return text_key
 

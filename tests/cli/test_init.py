@@ -323,6 +323,48 @@ def test_the_key_of_the_text_has_to_be_named_if_it_is_unclear(tmp_path, row, key
     assert load_config(tmp_path / "nanoset.yaml").documents.text_key == "answer"
 
 
+def test_the_named_key_is_not_used_for_a_corpus_that_has_another_one(tmp_path):
+    qa_rows = [{"question": row["text"], "answer": row["text"]} for row in sentences("qa", 50)]
+    write_rows(tmp_path, "qa/q.jsonl", qa_rows)
+    write_rows(tmp_path, "web/w.jsonl", sentences("web", 50))
+
+    assert invoke_nanoset(["init", tmp_path, "--text-key", "answer"]).exit_code == 0
+
+    config = load_config(tmp_path / "nanoset.yaml")
+    assert config.documents.text_key == "text"
+    assert config.documents_of("qa").text_key == "answer"
+    assert config.documents_of("web").text_key == "text"
+
+
+def test_the_named_key_is_used_for_a_corpus_that_also_has_a_usual_one(tmp_path):
+    write_rows(tmp_path, "web/w.jsonl", [{"text": "raw", "clean": "cleaned"}] * 3)
+
+    assert invoke_nanoset(["init", tmp_path, "--text-key", "clean"]).exit_code == 0
+
+    assert load_config(tmp_path / "nanoset.yaml").documents.text_key == "clean"
+
+
+def test_the_named_key_is_not_used_for_txt_files(tmp_path):
+    write_rows(tmp_path, "qa/q.jsonl", [{"question": "q", "answer": "a"}] * 3)
+    (tmp_path / "raw/notes").mkdir()
+    (tmp_path / "raw/notes/a.txt").write_text("A note.")
+    write_rows(tmp_path, "web/w.jsonl", [{"text": "It rains."}] * 3)
+
+    assert invoke_nanoset(["init", tmp_path, "--text-key", "answer"]).exit_code == 0
+
+    assert load_config(tmp_path / "nanoset.yaml").documents_of("notes").text_key == "text"
+
+
+def test_the_named_key_is_used_for_a_corpus_whose_first_lines_have_no_keys(tmp_path):
+    (tmp_path / "raw/chat").mkdir(parents=True)
+    (tmp_path / "raw/chat/a.jsonl").write_text("not JSON\n" * 300 + '{"answer": "Yes."}\n')
+    write_rows(tmp_path, "web/w.jsonl", [{"text": "It rains."}] * 3)
+
+    assert invoke_nanoset(["init", tmp_path, "--text-key", "answer"]).exit_code == 0
+
+    assert load_config(tmp_path / "nanoset.yaml").documents_of("chat").text_key == "answer"
+
+
 def test_the_user_is_asked_for_the_key_of_the_text_once(tmp_path, monkeypatch):
     write_rows(tmp_path, "chat/a.jsonl", [{"question": "q", "answer": "a"}] * 3)
     questions = []
