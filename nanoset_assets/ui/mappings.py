@@ -23,7 +23,13 @@ from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.records.parsing import CONFIG_FILE
 from nanoset_core.records.text import format_count
-from nanoset_core.stages.mappings.facts import CORPORA, MIXTURE, samples_read, unused_samples
+from nanoset_core.stages.mappings.facts import (
+    CORPORA,
+    MIXTURE,
+    samples_read,
+    tokens_read,
+    unused_samples,
+)
 from nanoset_core.stages.mappings.rows import (
     corpus_rows,
     corpus_total_row,
@@ -80,7 +86,7 @@ def split_metadata(project: Project, manifest: Manifest, name: str, split: str) 
         metadata |= _epoch_metadata(facts)  # {"epochs_least": 1.0, "epochs_most": 2.5}
     metadata["samples"] = n_samples
     metadata["unused_samples"] = unused_samples(facts)
-    metadata["tokens"] = n_samples * length
+    metadata["tokens"] = tokens_read(facts, length)
     metadata["dagster/partition_row_count"] = n_samples  # Dagster shows it as the size of the split
     metadata |= _cache_metadata(project, manifest)  # where the trainer finds the index files
     return metadata

@@ -94,7 +94,7 @@ def epochs_drawn(samples: int, tokens: int, config: NanosetConfig) -> float:
     if samples_of_epoch > 0:
         return samples / samples_of_epoch
     if tokens > 0:
-        return samples * config.sequence_length / tokens
+        return samples * config.step / tokens
     return 0.0
 
 

@@ -125,6 +125,28 @@ def samples_read(facts: Mapping[str, Any]) -> int:
     return sum(member["samples_given"] for member in facts["members"])
 
 
+def tokens_read(facts: Mapping[str, Any], sequence_length: int) -> int:
+    """Add up how many tokens a training run reads of all datasets of a split.
+
+    A sample of 2,048 tokens also has the token after them. Usually, this is the first token of the
+    next sample, and counts there. nanotron's main branch cuts the text into separate pieces, so
+    that its samples count as 2,049 tokens.
+
+    Args:
+        facts: Facts about the split. Each entry of `members` is a dataset, such as
+            `{"corpus": "web", "samples_given": 1000, "tokens_taken": 2048000, …}`.
+        sequence_length: Tokens of a sample without the one after them. For old records, which have
+            no `tokens_taken`.
+    """
+    n_tokens = 0
+    for member in facts["members"]:
+        if "tokens_taken" in member:
+            n_tokens += member["tokens_taken"]
+        else:
+            n_tokens += member["samples_given"] * sequence_length
+    return n_tokens
+
+
 def unused_samples(facts: Mapping[str, Any]) -> int:
     """Return how many samples a split's index files contain that the run does not read.
 

@@ -11,7 +11,13 @@ from typing import Any
 
 from nanoset_core.loading.layout import LACKING
 from nanoset_core.outputs.manifest import Manifest
-from nanoset_core.stages.mappings.facts import CORPORA, cache_files, samples_read, unused_samples
+from nanoset_core.stages.mappings.facts import (
+    CORPORA,
+    cache_files,
+    samples_read,
+    tokens_read,
+    unused_samples,
+)
 from nanoset_core.stages.stage import Summary, size_bytes
 
 
@@ -96,9 +102,9 @@ def _sample_figures(manifest: Manifest) -> dict[str, int]:
     n_samples = samples_read(manifest.facts)
     figures = {"samples": n_samples, "unused_samples": unused_samples(manifest.facts)}
     # Some records have no length of samples.
-    tokens_per_sample = manifest.recipe["options"].get("sequence_length")
-    if tokens_per_sample is not None:
-        figures["tokens"] = n_samples * int(tokens_per_sample)
+    sequence_length = manifest.recipe["options"].get("sequence_length")
+    if sequence_length is not None:
+        figures["tokens"] = tokens_read(manifest.facts, int(sequence_length))
     return figures
 
 

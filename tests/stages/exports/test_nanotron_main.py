@@ -23,6 +23,7 @@ from nanoset_core import load_config, load_nanoset
 from nanoset_core.errors import ConfigError, MissingError, SampleIndexError, StaleError
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
+from nanoset_core.project.status import project_status
 from nanoset_core.project.verify import verify_project
 from nanoset_core.stages.exports.make import make_export
 
@@ -114,6 +115,18 @@ def test_samples_of_a_blend_are_windows_of_its_exports(project, name, n_samples)
     for number in range(n_samples):
         assert np.array_equal(train[number]["input_ids"], expected[number])
     assert np.array_equal(train.batch(range(n_samples)), expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "n_samples"), [("smol", 30 * 8), ("in-order", 9)], ids=["smol", "in-order"]
+)
+def test_status_counts_all_tokens_of_a_window(project, name, n_samples):
+    rows = project_status(project)
+    (row,) = [row for row in rows if row.name == name and row.part == "train"]
+
+    n_tokens = n_samples * (LENGTH + 1)
+    assert row.figures["tokens"] == n_tokens
+    assert row.figures["unique_tokens"] + row.figures["repeated_tokens"] == n_tokens
 
 
 def test_samples_of_a_corpus_are_all_windows_of_its_export(project):
