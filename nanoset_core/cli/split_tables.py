@@ -20,6 +20,7 @@ from nanoset_core.stages.mappings.rows import (
     corpus_totals,
     member_rows,
     mixture_rows,
+    unused_samples_of,
 )
 
 if TYPE_CHECKING:
@@ -156,7 +157,7 @@ def _total_of_members(split: ShownSplit) -> Row | None:
     return {
         "corpus": "all",
         "samples": split.samples,
-        "unused samples": _sum(split.members, "surplus"),
+        "unused samples": sum(unused_samples_of(member) for member in split.members),
         "tokens": _sum(split.members, "tokens_taken"),
         "tokens per epoch": _sum(split.members, "tokens"),
     }

@@ -46,7 +46,9 @@ class MemberCoverage:
     estimate.
     """
     samples_built: int
-    """Samples in its index files; those that are not taken are surplus."""
+    """Samples in its index files; those that are not taken are surplus. Some trainers take more
+    than these: nanotron starts a dataset of valid again when its samples are used up.
+    """
     tokens_taken: int
     """Tokens of the samples that are taken, including the padding of packed samples."""
     epochs: float
@@ -64,8 +66,9 @@ class MemberCoverage:
         """Return what is read of the dataset as plain types, for reports.
 
         Returns:
-            Such as {"prefix": "data/web", "samples_given": 750, ...}. `surplus` is added: the
-            samples that are built, but not read. `before` is left out if it is 0.
+            Such as {"prefix": "data/web", "samples_given": 750, ...}. `surplus` is added: how many
+            more samples are built than read. It is negative if the trainer starts the dataset
+            again. `before` is left out if it is 0.
         """
         values = asdict(self)
         values["surplus"] = self.samples_built - self.samples_given

@@ -26,6 +26,7 @@ from nanoset_core.sampling.coverage import MemberCoverage, coverage
 from nanoset_core.sampling.planned import MemberPlan, SplitPlan
 from nanoset_core.stages.mappings.make import FileNotes
 from nanoset_core.stages.mappings.planning import NanosetContext, PlannedSplit
+from nanoset_core.stages.mappings.rows import unused_samples_of
 
 CORPORA = "corpora"
 MIXTURE = "mixture"
@@ -156,7 +157,7 @@ def unused_samples(facts: Mapping[str, Any]) -> int:
     Returns:
         The sum over all datasets of the split.
     """
-    return sum(member["surplus"] for member in facts["members"])
+    return sum(unused_samples_of(member) for member in facts["members"])
 
 
 def cache_files(manifest: Manifest) -> FileNotes:

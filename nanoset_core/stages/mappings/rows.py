@@ -55,13 +55,25 @@ def _member_row(member: Mapping[str, Any]) -> Row:
         "share": _percent(member["share"]),
         "samples": f"{member['samples_given']:,}",
         "read before": f"{member.get('before', 0):,}",  # if the run has changed its data
-        "unused samples": f"{member['surplus']:,}",  # trainers prepare more than they read
+        "unused samples": f"{unused_samples_of(member):,}",
         "tokens": _count(member.get("tokens_taken")),
         "epochs": f"{member['epochs']:.2f}",
         "limit": "none" if limit is None else f"{limit:g}",
         "tokens per epoch": f"{member['tokens']:,}",
         "unused tokens": "by chance" if unused_tokens is None else f"{unused_tokens:,}",
     }
+
+
+def unused_samples_of(member: Mapping[str, Any]) -> int:
+    """Return how many samples of a dataset are built, but not read.
+
+    Args:
+        member: What is recorded of the dataset. Its `surplus` is usually this number. It is
+            negative if a trainer reads more samples than are built, since it starts the dataset
+            again: nanotron does so in valid and test.
+    """
+    surplus: int = member["surplus"]
+    return max(surplus, 0)
 
 
 def corpus_rows(corpora: Sequence[Mapping[str, Any]]) -> list[Row]:

@@ -193,7 +193,8 @@ class NanosetSpec(Section):
     )
     """Number of samples of each split; absent = one epoch. With weights an epoch ends when the
     first corpus is used up: `nanoset map` and `build` report how many tokens of the others are
-    unused.
+    unused. Exceptions are valid and test of preset nanotron, and train of nanotron-main: their
+    epoch has as many samples as all corpora together, so some corpora are read more than once.
     """
     schedule: ScheduleSpec | None = None
     """The trainer's run, instead of `samples`."""

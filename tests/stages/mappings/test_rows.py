@@ -55,3 +55,12 @@ def test_epochs_that_are_computed_from_tokens_have_another_heading():
     assert row["epochs by tokens"] == "1.97"
     assert row.keys().isdisjoint({"epochs"})
     assert member_rows([make_member("a", share=0.5)])[0]["epochs"] == "1.00"
+
+
+def test_a_dataset_that_is_started_again_has_no_unused_samples():
+    often_read = make_member("a", share=0.6) | {"surplus": -19}
+    rarely_read = make_member("b", share=0.4) | {"surplus": 19}
+
+    rows = member_rows([often_read, rarely_read])
+
+    assert [row["unused samples"] for row in rows] == ["0", "19"]
