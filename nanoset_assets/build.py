@@ -49,6 +49,7 @@ from nanoset_core.project.runs import GraphState, add_stale_inputs, divide_into_
 from nanoset_core.project.survey import survey_project
 from nanoset_core.stages.inventory.corpora import scan_names
 from nanoset_core.stages.inventory.stage import INVENTORY
+from nanoset_core.stages.shards.options import check_tokenizer
 from nanoset_core.stages.stage import Node, is_of_corpora
 from nanoset_core.tokenizers.distrust import load_records
 
@@ -340,12 +341,19 @@ def dry_run(
         The outputs that would be made, with reasons and sizes.
 
     Raises:
-        ConfigError: The configuration is invalid, or the selection is empty.
-        MissingError: There is no raw folder.
+        ConfigError: The configuration is invalid, the selection is empty, or the tokenizer lacks a
+            token that nanoset.yaml names.
+        MissingError: There is no raw folder, or no tokenizer.
+        FormatError: The tokenizer is damaged.
     """
-    # Compare the outputs with the raw text and the settings.
     existing_corpora = scan_names(project).corpora
     examined_corpora = corpora_to_examine(project, existing_corpora, corpora)
+
+    # A build examines the tokenizer before its first step, even if no output needs it.
+    if examined_corpora:
+        check_tokenizer(project)
+
+    # Compare the outputs with the raw text and the settings.
     survey = survey_project(project, examined_corpora)
 
     project_defs = ProjectDefs.of(project.config)

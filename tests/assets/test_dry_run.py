@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
+from helpers.changing import change_setting
 from helpers.command import invoke_nanoset, json_of
 from helpers.sample_project import jsonl, sentences, write_project
 from nanoset_assets.build import build, dry_run
@@ -213,6 +214,13 @@ def test_an_unreadable_corpus_and_the_outputs_that_wait_for_it_are_named(
     assert "gone.jsonl" in rows["code", None]["why"][0]
     assert rows["pretrain", "train"]["steps"] == []  # it mixes web and code
     assert rows["plain", "train"]["steps"]  # it reads books alone
+
+
+def test_a_token_that_the_tokenizer_lacks_is_an_error_as_in_the_first_build(config_file):
+    change_setting(Project.open(config_file), "<|endoftext|>", "<|nothing|>")
+
+    with pytest.raises(ConfigError, match="the tokenizer has no such token"):
+        invoke_dry_run(config_file)
 
 
 @pytest.mark.parametrize("option", ["--select", "--corpus"])
