@@ -583,6 +583,24 @@ def test_the_named_tokenizer_is_written_with_a_path_that_finds_it(
     assert settings["tokenizer"]["eod"] == "<|endoftext|>"
 
 
+def test_the_advice_of_an_init_without_a_tokenizer_leads_to_settings_for_one(
+    tmp_path, tokenizer_file, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    write_rows(tmp_path / "my project", "web/a.jsonl", sentences("web", 60))
+
+    output = " ".join(output_of("init", "my project").split())
+
+    assert f"put it into {tmp_path / 'my project'}, remove my project/nanoset.yaml" in output
+    assert "run `nanoset init 'my project'` again" in output
+    assert "or set tokenizer.path and tokenizer.eod in my project/nanoset.yaml" in output
+    (tmp_path / "my project/tokenizer.json").write_bytes(tokenizer_file.read_bytes())
+    (tmp_path / "my project/nanoset.yaml").unlink()
+    second_output = output_of("init", "my project")
+    assert "tokenizer.eod" in second_output  # it was chosen
+    assert "name your tokenizer" not in second_output
+
+
 def test_a_named_tokenizer_that_is_none_is_refused_and_nothing_is_written(tmp_path):
     write_rows(tmp_path, "web/a.jsonl", sentences("web", 60))
 

@@ -62,6 +62,8 @@ def command(folder: Path, text_key: str | None, tokenizer: Path | None, schema: 
     _print_result(start, error)
     if error is not None:
         echo(f"notice: {one_line(error)}: {error.remedy}", fg="yellow")
+        if _is_about_tokenizer(error):
+            echo(_how_to_name_tokenizer(start.path))
 
 
 def _print_text(start: Start) -> None:
@@ -198,6 +200,36 @@ def _is_about_tokenizer(error: NanosetError) -> bool:
     return ": tokenizer." in str(error.where)
 
 
+def _how_to_name_tokenizer(config: Path) -> str:
+    """Return how a user can name the tokenizer after the settings file was written without one.
+
+    The command does not change an existing file. So to let it choose the settings again, the user
+    has to remove the file:
+
+        to name your tokenizer, put it into projects/web, remove projects/web/nanoset.yaml and run
+        `nanoset init projects/web` again; or set …
+
+    Args:
+        config: The settings file, nanoset.yaml.
+    """
+    folder = config.parent
+    return (
+        f"to name your tokenizer, put it into {folder.resolve()}, remove {config} and run "
+        f"`{_init_command(folder)}` again; or set tokenizer.path and tokenizer.eod in {config}"
+    )
+
+
+def _init_command(folder: Path) -> str:
+    """Return the command that writes the settings of a project, for the current folder.
+
+    Args:
+        folder: The project's folder.
+    """
+    if folder.resolve() == Path.cwd():
+        return "nanoset init"
+    return shell_line("nanoset", "init", _path_argument(folder))
+
+
 def build_command(config: Path) -> str:
     """Return the command with which the user can build a project from the current folder.
 
@@ -212,10 +244,13 @@ def build_command(config: Path) -> str:
     is_here = folder.resolve() == Path.cwd() and not os.environ.get("NANOSET_CONFIG")
     if is_here:
         return "nanoset build"
+    return shell_line("nanoset", "build", "-c", _path_argument(folder))
+
+
+def _path_argument(folder: Path) -> str:
+    """Return a path as the argument of a command, which must not look like an option."""
     path = str(folder)
-    if path.startswith("-"):  # it would be taken for an option
-        path = f"./{path}"
-    return shell_line("nanoset", "build", "-c", path)
+    return f"./{path}" if path.startswith("-") else path
 
 
 def _ask(question: str, answers: Sequence[str]) -> str | None:
