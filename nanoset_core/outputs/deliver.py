@@ -38,11 +38,13 @@ from nanoset_core.outputs.receipt_entries import change_of, entry_of
 from nanoset_core.outputs.receipts import (
     Receipt,
     StoredReceipt,
+    is_record_name,
     read_receipt,
     receipt_differences,
     record_name,
     record_of,
 )
+from nanoset_core.storage.atomic import UNFINISHED
 from nanoset_core.storage.drafts import (
     alone_at,
     draft_folder,
@@ -60,6 +62,8 @@ _REMEDY = "name another output, or replace this one with --overwrite"
 """What to do about an output that this call must not replace."""
 _EXPECTED = "no such file, or one that the same call made"
 """What this call may replace."""
+_QUOTED_NAMES = 5
+"""Number of file names that messages quote."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +101,12 @@ class Delivery:
 
     Its `Draft.writers` decide that: each does nothing if its file exists. So the files of other
     calls are removed first, or a writer would keep one of these by mistake.
+    """
+    needs_own_folder: bool = False
+    """Whether the folder must contain nothing else, as for an output that consists of many files.
+
+    If the output replaces one of another receipt, with which it has files in common, all files of
+    that output are removed.
     """
 
     @classmethod
@@ -207,6 +217,8 @@ class Delivery:
         if stored is None or not stored.is_of_same_output(self.receipt):
             if existing and not overwrite:
                 raise self._occupied(existing[0], stored)
+            if self.needs_own_folder and not overwrite:
+                self._check_no_other_files()
             return None
 
         # The final receipt lists all files. Until then, the call was killed while it wrote them.
@@ -242,6 +254,27 @@ class Delivery:
             found=change,
             remedy=_REMEDY,
         )
+
+    def _check_no_other_files(self) -> None:
+        """Check that the folder contains no files of other calls or programs, such as notes.txt.
+
+        Raises:
+            ConfigError: It contains some.
+        """
+        folder_names, file_names = self.store.level()
+        other_names: list[str] = []
+        for name in sorted([*folder_names, *file_names]):
+            is_of_output = name in self.names or name == self.receipt.name
+            if not is_of_output and not name.startswith(UNFINISHED):
+                other_names.append(name)
+        if other_names:
+            raise ConfigError(
+                "the folder of the output contains other files",
+                where=self.folder,
+                found=", ".join(other_names[:_QUOTED_NAMES]),
+                expected="no such folder, an empty one, or an earlier result",
+                remedy="name another output, or add --overwrite to keep these files next to it",
+            )
 
     def _check_no_folders(self) -> None:
         """Check that no folder has the path of a file of the output, or of its receipt.
@@ -500,10 +533,38 @@ def _remove_files_of_other_calls(delivery: Delivery) -> frozenset[str]:
     if stored is not None and _is_interrupted(stored, delivery):
         return frozenset(delivery.names) - existing_names
 
-    for name in _removable_names(delivery, stored):
+    removable_names = [*_removable_names(delivery, stored)]
+    if delivery.needs_own_folder:
+        removable_names += _names_of_replaced_outputs(delivery, existing_names)
+    for name in dict.fromkeys(removable_names):  # each once
         if name in existing_names:
             store.delete(name)
     return frozenset(delivery.names)
+
+
+def _names_of_replaced_outputs(delivery: Delivery, existing_names: Iterable[str]) -> list[str]:
+    """Return the names of all files of other outputs that have a file in common with this one.
+
+    For example, an export to MDS replaces the index.json of an export to litdata:
+
+        index.json                 of both
+        chunk-0-0.bin              only of the export to litdata: useless without its index.json
+        .web.litdata.made.json     the receipt of the export to litdata
+
+    Args:
+        delivery: The output that replaces the others.
+        existing_names: Names of the files in its folder.
+    """
+    names: list[str] = []
+    for receipt_name in existing_names:
+        if receipt_name == delivery.receipt.name or not is_record_name(receipt_name):
+            continue
+        stored = read_receipt(delivery.folder / receipt_name)
+        if stored is None or stored.files is None:
+            continue
+        if not stored.files.keys().isdisjoint(delivery.names):
+            names += [*stored.files, receipt_name]
+    return names
 
 
 def _is_interrupted(stored: StoredReceipt, delivery: Delivery) -> bool:

@@ -41,6 +41,8 @@ from nanoset_core.storage.places import (
 )
 from nanoset_core.storage.store import in_parallel
 
+_RECORD_ENDING = ".made.json"
+"""How the names of hidden records end."""
 RECORD_VERSION = 1
 """Version of the format of hidden records, which each record has under the key "nanoset"."""
 FILES = "files"
@@ -174,7 +176,12 @@ def record_name(output_name: str) -> str:
     Args:
         output_name: Name of the file, or prefix of the pair, without its folder.
     """
-    return f".{output_name}.made.json"
+    return f".{output_name}{_RECORD_ENDING}"
+
+
+def is_record_name(name: str) -> bool:
+    """Return whether a file has the name of a hidden record, such as `.web.pbin.made.json`."""
+    return name.startswith(".") and name.endswith(_RECORD_ENDING)
 
 
 def read_record(path: Location) -> dict[str, Any] | None:

@@ -132,7 +132,7 @@ class _Pair:
         """Name of the export's files."""
         return self.options.name or self.prefix.name
 
-    def delivery(self, names: list[str], *, resumes_interrupted: bool = False) -> Delivery:
+    def delivery(self, names: list[str], *, is_of_samples: bool = False) -> Delivery:
         """Describe where the files of an export go, and what they are made from.
 
         This is stored next to the files, in a small JSON file, the receipt. If the same call is
@@ -140,8 +140,9 @@ class _Pair:
 
         Args:
             names: Names of the files, such as web.ds, web.ds.index and web.ds.metadata.
-            resumes_interrupted: Whether the files of a call that was killed are kept, and only the
-                missing ones are written.
+            is_of_samples: Whether it consists of many files of samples. Then it needs a folder of
+                its own. If a call is killed, its files are kept, and the next call writes the
+                missing ones.
         """
         return Delivery(
             folder=self.folder,
@@ -149,7 +150,8 @@ class _Pair:
             files=tuple(names),
             completing_files=_completing_files(names),  # those that are put in place last
             inputs=pair_files(self.prefix),
-            resumes_interrupted=resumes_interrupted,
+            resumes_interrupted=is_of_samples,
+            needs_own_folder=is_of_samples,
         )
 
     def _receipt(self, first_name: str) -> Receipt:
@@ -382,7 +384,7 @@ def _export_samples(pair: _Pair, export_format: SampledFormat, *, overwrite: boo
     files = [pair.folder / name for name in names]
 
     # If the same call has made the export before, there is a receipt next to it.
-    delivery = pair.delivery(names, resumes_interrupted=True)
+    delivery = pair.delivery(names, is_of_samples=True)
     receipt = delivery.find(overwrite=overwrite)
     if receipt is not None:
         return Exported(receipt["facts"], files, is_new=False)

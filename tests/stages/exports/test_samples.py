@@ -305,6 +305,54 @@ def test_no_file_of_another_call_remains_if_it_is_replaced(interrupted):
         file.close()
 
 
+@pytest.mark.parametrize("format_name", FORMAT_NAMES)
+def test_a_folder_with_other_files_is_refused(tmp_path, format_name):
+    prefix, _documents = random_pair(tmp_path, 3)
+    folder = tmp_path / "out"
+    folder.mkdir()
+    (folder / "notes.txt").write_text("mine")
+    options = ExportOptions(format=format_name, sequence_length=7)
+
+    with pytest.raises(ConfigError, match="other files") as caught:
+        export_pair(prefix, folder, options)
+    assert caught.value.found == "notes.txt"
+    assert visible_files(folder) == [folder / "notes.txt"]
+
+    _facts, files, _is_new = export_pair(prefix, folder, options, overwrite=True)
+    assert visible_files(folder) == sorted([*files, folder / "notes.txt"])
+    # The same call has nothing to do, whatever else is in the folder.
+    assert not export_pair(prefix, folder, options).is_new
+
+
+@pytest.mark.parametrize(("old_format", "new_format"), [("litdata", "mds"), ("mds", "litdata")])
+def test_an_export_in_another_format_is_removed_if_it_is_replaced(
+    tmp_path, small_files, old_format, new_format
+):
+    prefix, _documents = random_pair(tmp_path, 3)
+    folder = tmp_path / "out"
+    export_pair(prefix, folder, ExportOptions(format=old_format, sequence_length=7))
+    new_options = ExportOptions(format=new_format, sequence_length=7)
+
+    with pytest.raises(ConfigError):
+        export_pair(prefix, folder, new_options)
+    _facts, files, _is_new = export_pair(prefix, folder, new_options, overwrite=True)
+
+    assert visible_files(folder) == sorted(files)
+    [receipt] = folder.glob(".*.made.json")
+    assert new_format in receipt.name
+
+
+def test_an_export_of_another_kind_in_the_folder_is_kept(tmp_path):
+    """It has no file in common with the export of samples."""
+    prefix, _documents = random_pair(tmp_path, 3)
+    folder = tmp_path / "out"
+    other = export_pair(prefix, folder, ExportOptions(format="datatrove"))
+
+    export_pair(prefix, folder, ExportOptions(format="mds", sequence_length=7), overwrite=True)
+
+    assert set(other.files) < set(visible_files(folder))
+
+
 # The command
 
 
