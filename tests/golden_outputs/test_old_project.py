@@ -53,7 +53,8 @@ def project(commit: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[P
 @pytest.fixture(scope="module")
 def instance(project: Path) -> Iterator[dg.DagsterInstance]:
     """The Dagster instance with the history of the project."""
-    with dg.DagsterInstance.get() as opened:
+    # Not by DAGSTER_HOME, which is unset before each test.
+    with dg.DagsterInstance.from_config(str(project / ".dagster")) as opened:
         yield opened
 
 
