@@ -168,21 +168,40 @@ def _inventories(project: Project, corpora: Iterable[str]) -> _Inventories:
         corpora: Names of the corpora.
     """
     inventories = _Inventories()
-    listed_at = -math.inf
+    listed_project = _ListedProject(project)
     for corpus in corpora:
-        # A bucket may store digests of files that other machines have read. Look in a listing for
-        # which corpora it does. Reading files may take long, so do not use an old listing.
-        now = time.monotonic()
-        if now - listed_at >= SEEN_SECONDS:
-            project = project.with_listing(INVENTORY.layout.folder)
-            listed_at = now
-
         file_list = inventory_node(corpus)  # an output of the pipeline, which is made from no other
         no_parents: dict[str, str] = {}
         try:
-            recipe = file_list.stage.recipe(project, file_list.key, no_parents)
+            recipe = file_list.stage.recipe(listed_project.get(), file_list.key, no_parents)
         except (NanosetError, OSError) as error:
             inventories.errors[file_list] = error
         else:
             inventories.recipes[corpus] = recipe
     return inventories
+
+
+class _ListedProject:
+    """A project that has a listing of its inventories in a bucket, which is never an old one.
+
+    An inventory is a list of the files of a corpus. Next to it, a machine that has read the files
+    stores their digests, so that other machines need not read them. The listing shows for which
+    corpora there are such digests.
+    """
+
+    def __init__(self, project: Project) -> None:
+        """Begin without a listing.
+
+        Args:
+            project: The project.
+        """
+        self._project = project
+        self._listed_at = -math.inf  # by the monotonic clock, in seconds
+
+    def get(self) -> Project:
+        """Return the project with the present listing, or with a new one if that is old."""
+        now = time.monotonic()
+        if now - self._listed_at >= SEEN_SECONDS:  # reading the files of a corpus may take long
+            self._project = self._project.with_listing(INVENTORY.layout.folder)
+            self._listed_at = now
+        return self._project

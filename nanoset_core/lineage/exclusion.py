@@ -119,17 +119,25 @@ def _may_contain(
 ) -> bool:
     """Return whether a dataset contains some documents, or may contain them once it is built.
 
+    A view that has not been built may contain every document of its corpus. If the corpus has not
+    been built either, nobody knows which documents it has.
+
     Args:
         project: The project.
         context: Opens datasets.
         name: Name of the dataset.
         search: Finds the documents in a dataset.
     """
-    corpus = base_of(project.config.derived, name)
-    for built_name in (name, corpus):
-        with suppress(MissingError):  # it has not been built
-            dataset = context.datasets.open(current_dataset(project, built_name))
-            return len(search.documents_of(dataset)) > 0
+
+    def contains_documents(built_name: str) -> bool:
+        """Return whether a dataset contains them; raise MissingError if it has not been built."""
+        dataset = context.datasets.open(current_dataset(project, built_name))
+        return len(search.documents_of(dataset)) > 0
+
+    with suppress(MissingError):
+        return contains_documents(name)
+    with suppress(MissingError):
+        return contains_documents(base_of(project.config.derived, name))  # the corpus
     return True
 
 

@@ -338,16 +338,15 @@ def _with_text_key(
 ) -> FoundCorpus:
     """Find out which key of JSON lines has the text of the documents, such as "text".
 
-    For example, these are cases of the first lines of a collection of texts (corpus):
+    For example, these are cases of the first lines of a collection of texts (corpus), with the key
+    that is found, without and with a key that the user has named:
 
-        {"text": "It rains.", "url": "…"}       "text": the usual name
-        {"tale": "It rains.", "n": 7}           "tale": the only key with a string
-        {"tale": "It rains.", "poem": "…"}      not certain: ask the user for one of the two
-        {"n": 7}                                an error: no key has a string
-        (plain text files)                      None: they have no keys
-
-    If the user has named "poem", this is the key of the third corpus, and that of the fourth one,
-    whose later lines may have it. The first two keep their keys, as they have no poem.
+        first lines                           no key is named       the user has named "poem"
+        {"text": "It rains.", "url": "…"}     "text": usual name    "text"
+        {"tale": "It rains.", "n": 7}         "tale": only string   "tale"
+        {"tale": "It rains.", "poem": "…"}    not certain: ask      "poem"
+        {"n": 7}                              an error              "poem": later lines may have it
+        (plain text files)                    None                  None
 
     Args:
         raw: The folder that has the folders of all corpora.
@@ -365,15 +364,18 @@ def _with_text_key(
     keys_with_strings = keys.texts
     keys_with_other_values = keys.others  # such as "n"
 
-    # First choice: the key that the user named, if these lines have it. Second: the one that is
-    # certain (`keys.text`). Third: the key that the user named, or the answer to a question.
     has_named_key = text_key in keys_with_strings or text_key in keys_with_other_values
-    chosen_key = text_key if has_named_key else keys.text
-    if chosen_key is None and _may_have_keys(corpus.contents):
+    if has_named_key:
         chosen_key = text_key
-    if chosen_key is None and keys_with_strings:
+    elif keys.text is not None:  # it is certain
+        chosen_key = keys.text
+    elif text_key is not None and _may_have_keys(corpus.contents):
+        chosen_key = text_key
+    elif keys_with_strings:
         # Offer those whose strings are not all empty (`keys.filled`).
         chosen_key = ask(f"Which key of {corpus.name} holds the text?", keys.filled)
+    else:
+        chosen_key = None
 
     has_keys = bool(keys_with_strings or keys_with_other_values)
     if chosen_key is None and has_keys:

@@ -56,7 +56,12 @@ class InterruptedPurge:
 def announced(outputs: OutputRoot, receipt: Path) -> Iterator[None]:
     """Show all processes, until the block ends, that this one is erasing documents.
 
-    Otherwise they would take the purge for an interrupted one.
+    A small object is stored, and written again every few seconds:
+
+        .in-use/purge-1f0c2a9e77d4-4711.89034412-a1b2c3    contains the name of the receipt
+
+    If the process is killed, the object is no longer renewed. Then other processes take the purge
+    with this receipt for an interrupted one.
 
     Args:
         outputs: The outputs, which documents are erased from.
@@ -67,7 +72,7 @@ def announced(outputs: OutputRoot, receipt: Path) -> Iterator[None]:
     """
     object_name = f"{LEASE_FOLDER}/{_KIND}-{new_mark()}"
     content = receipt.name.encode()
-    with kept_fresh(outputs.access.store, object_name, lambda: content):
+    with kept_fresh(outputs.access.store, object_name, lambda: content):  # deletes it at the end
         yield
 
 

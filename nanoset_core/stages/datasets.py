@@ -193,14 +193,19 @@ def current_dataset(project: Project, name: str) -> Manifest:
 
 
 def _build_remedy(node: Node) -> str:
-    """Return how users build a dataset that is missing, without what is made from it.
+    """Return which command builds a dataset that is missing.
 
-        corpus `web`               nanoset build --select web
-        view of it                 nanoset build --select web/views      all views of the corpus
-        packs of it, `packed`      nanoset build --select web/packed
+        dataset                                      command
+        the corpus web                               nanoset build --select web
+        a view (some documents) of web               nanoset build --select web/views
+        packs (documents put together) of web,
+            which nanoset.yaml calls `packed`        nanoset build --select web/packed
+
+    A build without --select would also make everything that is made from the dataset.
 
     Args:
-        node: The dataset.
+        node: The dataset. Its `key` has the corpus as `subject`, and the name of a view or of packs
+            as `part`.
     """
     selection = node.key.subject
     if node.stage is VIEW:

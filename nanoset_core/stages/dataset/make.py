@@ -277,10 +277,7 @@ def _fetch_shards(task: MergeTask) -> list[Manifest] | None:
 
 
 def _each_listed_shard(task: MergeTask, work: Callable[[Manifest], T]) -> list[T]:
-    """List the shards in a bucket, check them, and call a function for each.
-
-    The process that has made the shards remembers their manifests for a few seconds. It does not
-    use them here, since only a new listing has the present versions of the files.
+    """List the shards in a bucket, check that they are whole, and call a function for each.
 
     Args:
         task: The shards.
@@ -292,6 +289,8 @@ def _each_listed_shard(task: MergeTask, work: Callable[[Manifest], T]) -> list[T
     Raises:
         MissingError: A shard is missing or damaged.
     """
+    # `project.seen` has manifests of shards that this process has made a moment ago. Do not use it,
+    # so that `each_shard` lists the shards: only a listing has the present versions of the files.
     project = replace(task.project, seen=None)
     return each_shard(project, task.tokenized.name, task.tokenized.facts[SHARDS], work)
 

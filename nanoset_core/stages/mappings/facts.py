@@ -129,13 +129,11 @@ def samples_read(facts: Mapping[str, Any]) -> int:
 def tokens_read(facts: Mapping[str, Any], sequence_length: int) -> int:
     """Add up how many tokens a training run reads of all datasets of a split.
 
-    A sample of 2,048 tokens also has the token after them. Usually, this is the first token of the
-    next sample, and counts there. nanotron's main branch cuts the text into separate pieces, so
-    that its samples count as 2,049 tokens.
-
     Args:
         facts: Facts about the split. Each entry of `members` is a dataset, such as
-            `{"corpus": "web", "samples_given": 1000, "tokens_taken": 2048000, …}`.
+            `{"corpus": "web", "samples_given": 1000, "tokens_taken": 2048000, …}`. (The samples of
+            nanotron's main branch do not share their last token with the next sample, so that
+            `tokens_taken` counts 2,049 tokens for each.)
         sequence_length: Tokens of a sample without the one after them. For old records, which have
             no `tokens_taken`.
     """

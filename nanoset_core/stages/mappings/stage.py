@@ -311,6 +311,9 @@ def write_mappings(project: Project, name: str, split: SplitName) -> Manifest:
         5ce5…-GPTDataset-train-shuffle_index.npy and others for web
         a07e…-GPTDataset-train-shuffle_index.npy and others for code
 
+    They are written to the folder in which the trainer looks for them. A record of them, with their
+    sizes and checksums, is then stored as the output `index_mappings` of the split.
+
     Args:
         project: Its outputs have the datasets, and get the index files.
         name: Name of the training data in nanoset.yaml.
@@ -330,7 +333,7 @@ def write_mappings(project: Project, name: str, split: SplitName) -> Manifest:
 
     # In a bucket, one listing shows which index files exist, and whether they are recorded.
     listed_outputs = project.outputs.with_listing(nanoset.folder)
-    existing = listed_outputs.existing_version(recipe)
+    existing = listed_outputs.existing_version(recipe)  # the record
     notes = _write_files_of_datasets(nanoset, planned, listed_outputs.access)
     return _record(nanoset, recipe, planned, notes, existing)
 
@@ -389,9 +392,6 @@ def write_blended(project: Project, name: str, split: SplitName) -> Manifest:
         MissingError: The index files of the datasets have not been built.
         StaleError: They were made from other inputs than the present ones.
     """
-    # Imported here: every command imports this module, but few of them write index files.
-    from nanoset_core.stages.mappings.make import IndexFileWriter, count_samples_given
-
     nanoset = NanosetContext(project, name)
     if not nanoset.spec.is_blended:
         raise ConfigError(
@@ -406,19 +406,40 @@ def write_blended(project: Project, name: str, split: SplitName) -> Manifest:
     recipe = BLENDED.recipe(project, key, {MAPPINGS: mappings.digest})
 
     # In a bucket, one listing shows which index files exist, and whether they are recorded.
-    outputs = project.outputs
-    listed_outputs = outputs.with_listing(nanoset.folder)
+    listed_outputs = project.outputs.with_listing(nanoset.folder)
     existing = listed_outputs.existing_version(recipe)
 
-    # Write the files into the trainer's cache, unless they exist. A split may have no data.
-    notes: FileNotes = {}
-    samples_given = None
-    if planned.plan is not None and planned.plan.blend is not None:
-        writer = IndexFileWriter(nanoset.cache, listed_outputs.access, rebuild=project.rebuild)
-        notes = writer.write_blend(planned.plan, planned.plan.blend)
-        writer.upload()
-        samples_given = count_samples_given(planned.plan, nanoset.cache, outputs.access)
+    # Write the index files, unless they exist, and then the record of them, which is returned.
+    notes, samples_given = _write_files_of_blend(nanoset, planned, listed_outputs.access)
     return _record(nanoset, recipe, planned, notes, existing, samples_given)
+
+
+def _write_files_of_blend(
+    nanoset: NanosetContext, planned: PlannedSplit, access: FileAccess
+) -> tuple[FileNotes, Sequence[int] | None]:
+    """Write the index files that say which dataset each sample of a split is from.
+
+    Args:
+        nanoset: The training data, with the folder in which the trainer looks for the files.
+        planned: The plan of the split. A split without data gets no files.
+        access: How files of the output root are read and stored, with a listing of the folder.
+
+    Returns:
+        (size and sha256 of each file, how many samples the split takes of each dataset). The second
+        one is None for a split without data.
+    """
+    # Imported here: every command imports this module, but few of them write index files.
+    from nanoset_core.stages.mappings.make import IndexFileWriter, count_samples_given
+
+    plan = planned.plan
+    if plan is None or plan.blend is None:
+        return {}, None
+    outputs = nanoset.project.outputs
+    writer = IndexFileWriter(nanoset.cache, access, rebuild=nanoset.project.rebuild)
+    notes = writer.write_blend(plan, plan.blend)
+    writer.upload()
+    # The listing does not have the new files, so read them without it.
+    return notes, count_samples_given(plan, nanoset.cache, outputs.access)
 
 
 def _record(
