@@ -228,6 +228,7 @@ def _exit_code(arguments: Sequence[str] | None, release_signals: Callable[[], No
     try:
         release_signals()  # from now on, a signal raises KeyboardInterrupt
         code = _run(arguments)
+        drop_further_signals()  # from now on, a signal is too late to interrupt the command
 
         # The command has ended normally. But a library may have caught KeyboardInterrupt.
         was_interrupted = received_signal() is not None

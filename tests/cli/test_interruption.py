@@ -26,7 +26,7 @@ from helpers.child_processes import (
     wait_until,
 )
 from helpers.sample_project import write_corpus
-from nanoset_core.cli import main
+from nanoset_core.cli import entry, main
 
 SHARD_MANIFESTS = "data/shards/web/*/manifest.json"
 """The manifests of finished shards, in the folder of a project."""
@@ -234,3 +234,17 @@ def test_a_signal_ends_a_command_that_only_reads_and_handlers_are_restored(
     assert exit_request.value.code == 128 + number
     assert "run the same command again" in capfd.readouterr().err
     assert handler == signal.SIG_DFL
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_after_the_end_of_a_command_is_too_late(monkeypatch, number):
+    def receive_too_late() -> None:
+        """Receive a signal when the command asks for the last time whether there was one."""
+        os.kill(os.getpid(), number)
+
+    monkeypatch.setattr(entry, "received_signal", receive_too_late)
+
+    with pytest.raises(SystemExit) as end:
+        main(["--version"])
+
+    assert end.value.code == 0
