@@ -175,7 +175,11 @@ class Condition:
     def _type_error(self, comparison: _Operation, column_type: Any) -> ColumnTypeError:
         """Return the error for a comparison that does not fit the type of its column.
 
-        For example, `quality = 'high'` if quality is a column of integers.
+            quality = 'high', and quality is a column of integers    correct the condition
+            quality > 2.5, and quality is a column of texts          perhaps a value is wrong
+
+        In the second case, a single text such as "n/a" among numbers may have made the column one
+        of texts. So the error names the column, and its receiver can look for such a text.
 
         Args:
             comparison: The comparison.

@@ -161,10 +161,17 @@ def _uses(config: ProjectConfig) -> Iterator[DatasetUse]:
 def _uses_by_nanoset(name: str, nanoset: ResolvedNanoset) -> Iterator[DatasetUse]:
     """Yield each split of a nanoset with each of the datasets that it reads.
 
+    For example, the nanoset `pretrain` blends `web` and `code`, and divides them into train, valid
+    and test by `split: 90,10,0`:
+
+        nanoset pretrain train    web
+        nanoset pretrain train    code
+        nanoset pretrain valid    web
+        nanoset pretrain valid    code      nothing for test, since its share is 0
+
     Args:
         name: Name of the nanoset.
-        nanoset: Its settings. A split may have a blend of its own, or a share of a common one. One
-            with a share of 0 reads nothing.
+        nanoset: Its settings.
     """
     shares = nanoset.shares
     for number, split in enumerate(SPLITS):  # train, valid and test

@@ -119,15 +119,15 @@ def check_file(
     The error also says what the user should do:
 
         file                                  what to do
-        is missing, or has another size       run `nanoset build`, which makes it again
-        has the right size, other bytes       delete the output, build, and verify again
+        is missing, or has another size       `remedy`, such as to run `nanoset build`
+        has the right size, other bytes       delete the output first, then `remedy`; verify again
 
     Args:
         report: Report on the output.
         manifest: Manifest of the output: lists its files with the sizes that were written.
         name: Name of the file.
         deep: Also read the file and compare its sha256.
-        remedy: What the user should do, if it is not to run `nanoset build`.
+        remedy: What makes the file again.
 
     Returns:
         Whether the file passed the check.
