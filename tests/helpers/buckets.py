@@ -133,6 +133,23 @@ def remove_copies(config: Path) -> None:
 
 
 @contextmanager
+def calling_for_requests(place: S3Store, record: Callable[..., None]) -> Iterator[None]:
+    """Call a function for each request that is sent to a bucket in the `with` block.
+
+    Args:
+        place: The bucket.
+        record: Called with `params`, the parameters of the request such as its `Key`, with `model`,
+            whose `name` is the operation, and with other keyword arguments.
+    """
+    events = place.client().meta.events
+    events.register("before-parameter-build.s3", record)
+    try:
+        yield
+    finally:
+        events.unregister("before-parameter-build.s3", record)
+
+
+@contextmanager
 def count_shard_requests(place: S3Store) -> Iterator[Counter[str]]:
     """Yield the number of requests for shards of the corpus web, by operation."""
     n_requests: Counter[str] = Counter()
@@ -142,9 +159,5 @@ def count_shard_requests(place: S3Store) -> Iterator[Counter[str]]:
         if "/shards/web" in key:
             n_requests[model.name] += 1
 
-    events = place.client().meta.events
-    events.register("before-parameter-build.s3", count)
-    try:
+    with calling_for_requests(place, count):
         yield n_requests
-    finally:
-        events.unregister("before-parameter-build.s3", count)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from helpers.buckets import calling_for_requests
 from helpers.building import make_corpora
 from nanoset_core.project.project import Project
 from nanoset_core.stages.webdataset import make as shuffling
@@ -57,12 +58,8 @@ def recorded_requests(place: S3Store) -> Iterator[list[SentRequest]]:
             _version, _, name = path.partition("/")
             requests.append(SentRequest(model.name, name))
 
-    events = place.client().meta.events
-    events.register("before-parameter-build.s3", record)
-    try:
+    with calling_for_requests(place, record):
         yield requests
-    finally:
-        events.unregister("before-parameter-build.s3", record)
 
 
 def names_in_bucket(project: Project) -> set[str]:

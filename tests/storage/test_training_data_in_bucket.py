@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from helpers.buckets import calling_for_requests
 from helpers.building import make_handoff, make_nanoset
 from helpers.inspecting import current_output, verify_at
 from nanoset_core.outputs.root import Seen
@@ -25,12 +26,8 @@ def record_listings(place: S3Store, folder: str) -> Iterator[list[str]]:
         if model.name == "ListObjectsV2" and listed_folder.startswith(folder):
             listed_folders.append(listed_folder)
 
-    events = place.client().meta.events
-    events.register("before-parameter-build.s3", record)
-    try:
+    with calling_for_requests(place, record):
         yield listed_folders
-    finally:
-        events.unregister("before-parameter-build.s3", record)
 
 
 @pytest.mark.parametrize("exists", [False, True])
