@@ -258,6 +258,7 @@ def _show_dry_run(
         echo("Everything is up to date: a build would make nothing.")
     else:
         _print_dry_run(plan)
+    print_interrupted_purges(project, err=as_json)
 
 
 def _print_dry_run(plan: DryRun) -> None:

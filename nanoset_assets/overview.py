@@ -28,6 +28,7 @@ from nanoset_assets.tags import PROCESS_STARTED_AT
 from nanoset_assets.ui.metadata import failure
 from nanoset_core.errors import NanosetError, one_line
 from nanoset_core.project.graph import requested_nodes
+from nanoset_core.project.interrupted_purges import interrupted_purges
 from nanoset_core.project.project import Project
 from nanoset_core.records.parsing import CONFIG_FILE
 from nanoset_core.stages.inventory.corpora import scan_corpora
@@ -255,9 +256,9 @@ def _quick_digest(
     """Return a short text that changes if something has happened which the overview would show.
 
     To make the page, all outputs are examined, which takes long. So this looks only at what is
-    quick to find out: the settings, the names, sizes and times of the files of text, and the latest
-    runs of the assets, with their states. If it is the same as in the last call of the sensor, the
-    page is not made.
+    quick to find out: the settings, the names, sizes and times of the files of text, the latest runs
+    of the assets, with their states, and purges that were interrupted. If it is the same as in the
+    last call of the sensor, the page is not made.
 
     It may miss a change, such as a file that somebody has deleted. So the page is also made once an
     hour.
@@ -280,8 +281,9 @@ def _quick_digest(
     assets = _assets_and_dependents(project_defs.names, project, list(text.corpora), repository)
     runs = latest_runs(instance, assets)
     note = condition_note(project_defs, automation, instance, repository)
+    purges = interrupted_purges(project.outputs)
     # When this process was started is included, since its code may be newer than before.
-    return _digest((PROCESS_STARTED_AT, project.config, signatures, faults, runs, note))
+    return _digest((PROCESS_STARTED_AT, project.config, signatures, faults, runs, note, purges))
 
 
 def _assets_and_dependents(

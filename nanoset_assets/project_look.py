@@ -27,6 +27,7 @@ from nanoset_assets.names import Names
 from nanoset_assets.project_defs import Automation, ProjectDefs
 from nanoset_assets.ui.metadata import markdown, table
 from nanoset_core.project.graph import requested_nodes
+from nanoset_core.project.interrupted_purges import interrupted_purges
 from nanoset_core.project.project import Project
 from nanoset_core.project.status import StatusRow, project_status
 from nanoset_core.records.text import format_bytes, format_count
@@ -49,7 +50,9 @@ class OverviewContent:
     stale: list[str]
     """Each output that is not up to date, with the reasons."""
     warnings: list[str] = field(default_factory=list)
-    """Other problems: nanoset.yaml is invalid, or changed after the definitions were loaded."""
+    """Other problems: nanoset.yaml is invalid, or changed after the definitions were loaded; or a
+    purge was interrupted.
+    """
 
     @property
     def verdict(self) -> dict[str, Any]:
@@ -85,6 +88,7 @@ def overview_content(
     date and why, and who reads the outputs? For example:
 
         summary           "**1,200 tokens** in 30 documents of 2 corpora; 8.00 MB of outputs."
+        not_finished      "the purge of 2026-11-29 was interrupted, …"
         not_up_to_date    a table: pretrain/train is stale, since files changed since it was built
         corpora           a table: documents, tokens, size and build time of each corpus
         made_of_them      a table: the same of data mixtures and other outputs
@@ -109,7 +113,8 @@ def overview_content(
     # together; or a folder that is not read.
     rows = list(project_status(project))
     stale = [f"{row.label}: {_reasons(row)}" for row in rows if _is_stale(row)]
-    warnings = reload_notes(project_defs.config, project.config)
+    config_warnings = reload_notes(project_defs.config, project.config)
+    purge_warnings = [str(purge) for purge in interrupted_purges(project.outputs)]
     note = condition_note(project_defs, automation, instance, repository)
 
     # In the order in which Dagster shows it: a summary, what the user has to do, tables, and
@@ -117,14 +122,16 @@ def overview_content(
     totals = _totals(project, rows)
     n_corpora = sum(row.kind == "corpus" for row in rows)
     metadata: dict[str, Any] = {"summary": markdown(*_summary_sentences(totals, n_corpora))}
-    if warnings:
-        metadata["not_loaded"] = markdown(*warnings)
+    if config_warnings:
+        metadata["not_loaded"] = markdown(*config_warnings)
+    if purge_warnings:
+        metadata["not_finished"] = markdown(*purge_warnings)
     if note is not None:
         metadata["automation"] = markdown(note)
     metadata |= _tables(project_defs.names, project, instance, repository, rows)
     metadata |= totals
     metadata["outputs_not_up_to_date"] = len(stale)
-    return OverviewContent(metadata, stale, warnings)
+    return OverviewContent(metadata, stale, [*config_warnings, *purge_warnings])
 
 
 def _is_stale(row: StatusRow) -> bool:

@@ -117,17 +117,33 @@ def _removable_copies(access: FileAccess, busy_names: Collection[str]) -> list[L
         if not is_inside(stored.name) or not _may_be_removed(stored.name, busy_names):
             continue
         path = access.folder / stored.name
-        is_copy = path.is_file() and path.stat().st_size == stored.size
-        if is_copy:
+        if _size_of(path) == stored.size:
             copies.append(LocalCopy(path, stored.size, is_in_bucket=True))
 
     # Copies of objects that were deleted from the bucket.
     for path in _files_of_versions(access.folder):
         name = access.name(path)
         output_name = name.split("/")[1]
-        if name not in stored_names and output_name not in busy_names:
-            copies.append(LocalCopy(path, path.stat().st_size, is_in_bucket=False))
+        if name in stored_names or output_name in busy_names:
+            continue
+        size = _size_of(path)
+        if size is not None:
+            copies.append(LocalCopy(path, size, is_in_bucket=False))
     return copies
+
+
+def _size_of(path: Path) -> int | None:
+    """Return the size of a file in bytes; None if there is none, perhaps since a moment ago.
+
+    Two processes may remove copies at the same time.
+
+    Args:
+        path: Path of the file.
+    """
+    try:
+        return path.stat().st_size if path.is_file() else None
+    except FileNotFoundError:
+        return None
 
 
 def _files_of_versions(folder: Path) -> Iterator[Path]:

@@ -23,6 +23,7 @@ from nanoset_assets.build import build
 from nanoset_assets.definitions import build_definitions
 from nanoset_assets.overview import CHECK, OVERVIEW
 from nanoset_core import load_nanoset
+from nanoset_core.outputs.erasures import RECEIPTS
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import load_config
 
@@ -141,6 +142,18 @@ def test_outputs_whose_text_has_changed_are_shown_as_stale(built_platform, tick)
 
     assert not check.passed
     assert rows_of(page, "not_up_to_date")[0]["output"] == "corpus web"
+
+
+def test_the_page_warns_of_a_purge_that_was_interrupted(built_platform, tick):
+    first_tick = tick()
+    unfinished_receipt = built_platform.config.root_folder / RECEIPTS / ".unfinished.json"
+    unfinished_receipt.parent.mkdir()
+    unfinished_receipt.write_bytes(b"")
+
+    page, check = tick(first_tick.cursor).asset_events
+
+    assert page.metadata["not_finished"].value.startswith("the purge was interrupted, ")
+    assert check.description.startswith("the purge was interrupted, ")
 
 
 def test_outputs_are_compared_again_after_a_run_of_a_corpus_has_failed(built_platform):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from helpers.building import build_all
 from helpers.command import invoke_nanoset, report_of
 from nanoset_core.errors import ConfigError
 from nanoset_core.outputs.manifest import Recipe, Written
+from nanoset_core.project import bucket_copies
 from nanoset_core.project.bucket_copies import LocalCopy, find_copies
 from nanoset_core.project.project import Project
 from nanoset_core.storage.leases import leased
@@ -98,6 +100,22 @@ def test_copies_of_an_erased_version_that_a_build_works_on_are_not_removed(
 
     assert not has_copy_of_web(copies_removed)
     assert names_of_erased(project, find_copies(project))
+
+
+def test_copies_that_another_process_removes_at_the_same_time_are_not_listed(
+    project_with_copies, filled, monkeypatch
+):
+    erase_from_bucket(filled, "datasets")
+    find_files = bucket_copies._files_of_versions
+
+    def files_removed_meanwhile(folder: Path) -> Iterator[Path]:
+        for path in find_files(folder):
+            path.unlink()
+            yield path
+
+    monkeypatch.setattr(bucket_copies, "_files_of_versions", files_removed_meanwhile)
+
+    assert names_of_erased(project_with_copies, find_copies(project_with_copies)) == set()
 
 
 def test_an_output_that_a_build_has_not_uploaded_yet_is_no_copy(project_with_copies):

@@ -594,9 +594,10 @@ def interrupted(project, monkeypatch) -> Project:
     return Project.open(project.config.file)
 
 
-@pytest.mark.parametrize("command", ["status", "build", "verify", "gc"])
+@pytest.mark.parametrize("command", ["status", "build", "build --dry-run", "verify", "gc"])
 def test_commands_warn_of_an_interrupted_purge_until_it_is_finished(interrupted, command):
-    outputs = [run_in(interrupted, command) for _ in range(2)]
+    words = command.split()
+    outputs = [run_in(interrupted, *words) for _ in range(2)]
 
     (receipt,) = (interrupted.config.root_folder / "purge_receipts").iterdir()
     for output in outputs:
@@ -606,7 +607,7 @@ def test_commands_warn_of_an_interrupted_purge_until_it_is_finished(interrupted,
         assert str(receipt) in line
 
     erase(interrupted)
-    assert "interrupted" not in run_in(interrupted, command)
+    assert "interrupted" not in run_in(interrupted, *words)
 
 
 def test_the_json_of_a_command_is_not_disturbed_by_the_warning(interrupted):
