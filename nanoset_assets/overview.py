@@ -256,9 +256,9 @@ def _quick_digest(
     """Return a short text that changes if something has happened which the overview would show.
 
     To make the page, all outputs are examined, which takes long. So this looks only at what is
-    quick to find out: the settings, the names, sizes and times of the files of text, the latest runs
-    of the assets, with their states, and purges that were interrupted. If it is the same as in the
-    last call of the sensor, the page is not made.
+    quick to find out: the settings, the names, sizes and times of the files of text, the latest
+    runs of the assets, with their states, and purges that were interrupted. If it is the same as in
+    the last call of the sensor, the page is not made.
 
     It may miss a change, such as a file that somebody has deleted. So the page is also made once an
     hour.
