@@ -322,9 +322,9 @@ class NanosetLookup:
         options: dict[str, Any] = {}
         if self.spec.max_epochs is not None:
             options["epochs"] = self._epoch_option()
-        # Limits apply to documents, of which several datasets may have copies. Early versions of
-        # this program limited each dataset alone: with this mark, their index files are rebuilt.
-        if self.may_share_documents(split):
+        # Limits apply to documents, which may be repeated within one epoch. Early versions of this
+        # program did not notice that: with this mark, their index files are rebuilt.
+        if self.may_repeat_documents(split):
             options["epochs_of"] = "documents"
         return options
 
@@ -346,6 +346,39 @@ class NanosetLookup:
             "then": self.spec.on_exhaustion,  # what is done if a limit would be exceeded
             "samples": dict(self.spec.samples),
         }
+
+    def may_repeat_documents(self, split: SplitName) -> bool:
+        """Return whether a split may read a document several times even if it reads only one epoch.
+
+        There are two reasons for that:
+
+        - its datasets share documents, or have some of them twice;
+        - no number of samples is requested, and datasets with large weights are read several times
+          in an epoch.
+
+        True may be wrong, but False is certain.
+
+        Args:
+            split: `train`, `valid` or `test`.
+        """
+        reads_one_epoch = self.spec.samples.get(split) is None
+        if reads_one_epoch and self._weights_repeat_datasets(split):
+            return True
+        return self.may_share_documents(split)
+
+    def _weights_repeat_datasets(self, split: SplitName) -> bool:
+        """Return whether the trainer reads datasets with large weights several times in one epoch.
+
+        Suppose that web and code have 100 samples each, and the weights 0.9 and 0.1. For most
+        trainers, one epoch ends when web has been read once. But for nanotron's main branch, it has
+        as many samples as both together, 200, of which 180 are from web.
+
+        Args:
+            split: `train`, `valid` or `test`.
+        """
+        has_weights = isinstance(self.spec.blend_of(split), Mapping)
+        trainer = get_preset(self.spec.preset)
+        return has_weights and trainer.takes_samples(split) and not trainer.needs_samples(split)
 
     def may_share_documents(self, split: SplitName) -> bool:
         """Return whether a split may read a document several times in one epoch.

@@ -358,8 +358,8 @@ class NanosetContext(NanosetLookup):
         config_of_split = self._with_samples_of(split, limited.config)
 
         if split == "train" and config.samples(split) is None:
-            # Without a number, each dataset is read once. Even that may be too often for a
-            # document, if train reads both web and a selection of its documents.
+            # Without a number, train reads one epoch. Even that may be too often for a document,
+            # for example if train reads both web and a selection of its documents.
             return self._limit_one_epoch(config_of_split, limit_by_prefix)
         return LimitedConfig(config_of_split, limited.exceeded)
 
@@ -445,10 +445,11 @@ class NanosetContext(NanosetLookup):
     ) -> LimitedConfig:
         """Return settings of train with which one epoch reads no document too often.
 
-        In one epoch, each dataset is read once. That may already be too often for a document. If
-        train reads the corpus `web` and the view `best-web`, a selection of its documents, it reads
-        those twice. Suppose that they have 1,000 samples together. With `max_epochs: 1`, it depends
-        on `on_exhaustion`:
+        For most trainers, each dataset is read once in one epoch. That may already be too often for
+        a document. If train reads the corpus `web` and the view `best-web`, a selection of its
+        documents, it reads those twice. And some trainers read datasets with large weights several
+        times. Suppose that an epoch has 1,000 samples. With `max_epochs: 1`, it depends on
+        `on_exhaustion`:
 
             raise           an error
             repeat          no number of samples, as before; only reported
@@ -466,9 +467,8 @@ class NanosetContext(NanosetLookup):
             limits it exceeds.
         """
         no_change = LimitedConfig(config, exceeded=())
-        # Some trainers take no number of samples. And if no two datasets have a document in common,
-        # one epoch reads each document once.
-        if not config.rules.takes_samples("train") or not self.may_share_documents("train"):
+        # Some trainers take no number of samples.
+        if not config.rules.takes_samples("train") or not self.may_repeat_documents("train"):
             return no_change
 
         # Limits apply to a number of samples. So count those of one epoch, and limit them.

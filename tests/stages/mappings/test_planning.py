@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from helpers.building import make_corpora
 from helpers.sample_project import SPLITS
+from nanoset_core.errors import InputError
 from nanoset_core.project.project import Project
 from nanoset_core.sampling import split_data
 from nanoset_core.stages.mappings.planning import NanosetContext
 
 SAMPLES = "    samples: {train: 400}"
+EXPORTS_FOR_NANOTRON = """\
+exports:
+  web-ds: {of: web, format: datatrove, tokenizer_name: some/name}
+  code-ds: {of: code, format: datatrove, tokenizer_name: some/name}
+"""
 
 
 @pytest.mark.parametrize(
@@ -38,3 +46,56 @@ def test_a_plan_reads_each_dataset_once(make_project, monkeypatch, limits):
 
         assert len(read_paths) == 2  # the blend has two members
         assert len(set(read_paths)) == 2
+
+
+@pytest.fixture
+def nanotron_project(make_project) -> Callable[[str, str], Project]:
+    """A function that makes a project whose nanoset may read the corpus code once.
+
+    Its trainer is nanotron's main branch, and no number of samples is requested. The function takes
+    the blend, and further settings of the nanoset.
+    """
+
+    def make(blend: str, settings: str = "") -> Project:
+        split = '    split: "80,15,5"\n    seed: 7\n'
+        replacements = {
+            "    blend: {web: 0.7, code: 0.3}\n": f"    blend: {blend}\n",
+            f"{split}{SAMPLES}\n": f"    preset: nanotron-main\n    max_epochs: {{code: 1}}\n{settings}",
+            "webdatasets:\n": EXPORTS_FOR_NANOTRON + "webdatasets:\n",
+        }
+        project = Project.open(make_project(replacements=replacements))
+        make_corpora(project)
+        return project
+
+    return make
+
+
+# One epoch has as many samples as both corpora together. So with this weight, code would be read
+# several times.
+MUCH_CODE = "{web: 0.1, code: 0.9}"
+
+
+def test_an_epoch_that_repeats_a_corpus_because_of_its_weight_is_refused(nanotron_project):
+    project = nanotron_project(MUCH_CODE)
+
+    with pytest.raises(InputError, match="code") as caught:
+        NanosetContext(project, "pretrain").plan("train")
+
+    assert "max_epochs" in str(caught.value)
+
+
+@pytest.mark.parametrize("policy", ["stop", "redistribute"])
+def test_an_epoch_that_repeats_a_corpus_is_limited_by_on_exhaustion(nanotron_project, policy):
+    project = nanotron_project(MUCH_CODE, f"    on_exhaustion: {policy}\n")
+    context = NanosetContext(project, "pretrain")
+
+    corpora = context.corpora(context.plan("train"))
+
+    (code,) = [corpus for corpus in corpora if corpus.corpus == "code"]
+    assert 0.9 < code.most_epochs <= 1
+
+
+def test_an_epoch_that_repeats_no_corpus_has_no_limit(nanotron_project):
+    project = nanotron_project("[web, code]")
+
+    assert not NanosetContext(project, "pretrain").plan("train").exceeded
