@@ -21,6 +21,7 @@ _MAX_VALUE_CHARACTERS = 40
 _TEXT_BY_OPTION = {
     "trainer_path": "where trainers find the outputs (trainer_path, or else their location)",
     "purged": "documents that are left out (nanoset purge)",
+    "epochs_of": "what max_epochs limits",
     "after.phases": "the phases before (phases)",
     "after.handoff": "the run that it continues (continue_from)",
     "after.consumed_samples": "samples that the run has consumed (continue_from)",
