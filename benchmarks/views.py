@@ -145,7 +145,7 @@ def exclude_ids(folder: Path, prefix: Path, n_documents: int) -> None:
     """Time a view without some ids, and its .idx."""
     numbers = np.random.default_rng(2).choice(n_documents, EXCLUDED, replace=False)
     ids = Ids(document_ids(numbers).cast(pa.large_string()))
-    rule = Rule((Listed("clean", ids, keep=False, text="exclude"),))
+    rule = Rule((Listed("clean", (ids,), keep=False, text="exclude"),))
 
     def make_view() -> int:
         with tempfile.TemporaryDirectory(dir=folder) as temporary:

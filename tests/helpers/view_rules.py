@@ -230,7 +230,7 @@ def keeps_document(
     if isinstance(step, Where):
         return is_true(step.condition.text, row)
     if isinstance(step, Listed):
-        is_listed = row["id"] in step.ids.texts.to_pylist()
+        is_listed = any(row["id"] in ids.texts.to_pylist() for ids in step.id_sets)
         return is_listed == step.keep
     if isinstance(step, Without):
         return document not in step.documents
@@ -303,13 +303,16 @@ def random_rule(seed: int) -> Rule:
     # Some of the listed ids are those of no document.
     n_ids = generator.choice([0, 5, 400])
     listed_ids = [f"doc-{generator.randrange(ROWS + 100)}" for _ in range(n_ids)]
+    id_sets = []
+    for part in (listed_ids[::2], listed_ids[1::2]):
+        id_sets.append(Ids(pa.array(part, pa.large_string())))
     condition_step = where_step(generator.choice(CONDITIONS))
     is_included = bool(generator.randrange(2))
     left_out = np.array(sorted(generator.sample(range(ROWS), 50)))
     start, stop = generator.choice(SHARES)
     steps = [
         condition_step,
-        Listed("v", Ids(pa.array(listed_ids, pa.large_string())), is_included, "ids"),
+        Listed("v", tuple(id_sets), is_included, "ids"),
         Without("v", left_out, "without"),
         HashSplit("v", "id", start, stop),
         Budget("v", "tokens", generator.choice([0, 1, 500, 10**6])),

@@ -481,10 +481,10 @@ def _steps_of(project: Project, view: str, *, inputs_exist: bool) -> _ViewSteps:
 
 
 def _listed_steps(project: Project, view: str, spec: ViewSpec) -> _ViewSteps:
-    """Read the files of ids that a view names, and return a step for each of them.
+    """Read the files of ids that a view names, and return the steps that look for these ids.
 
-        include: good.txt        keep only the documents with these ids
-        exclude: takedown.txt    leave out the documents with these ids
+        include: [good.txt, best.txt]    keep only documents that one of the files lists: one step
+        exclude: [may.txt, june.txt]     leave out the documents that each file lists: two steps
 
     The ids are returned as well, so that ids which do not exist can be reported.
 
@@ -499,12 +499,20 @@ def _listed_steps(project: Project, view: str, spec: ViewSpec) -> _ViewSteps:
         patterns = spec.files(key)
         if patterns is None:
             continue  # the view does not have this key
+        id_sets: list[Ids] = []
         for pattern in patterns:  # such as lists/takedown*.txt
             files = given_files(project, pattern, f"views.{view}.{key}")
             ids = read_ids(files.folder, files.names)
             ids_by_key[f"views.{view}.{key}: {pattern}"] = ids
-            keeps_listed = key == "include"
-            steps.append(Listed(view, ids, keep=keeps_listed, text=f"{key} {pattern}"))
+            id_sets.append(ids)
+
+        if key == "include":
+            text = f"include {', '.join(patterns)}"
+            steps.append(Listed(view, tuple(id_sets), keep=True, text=text))
+        else:
+            # A step for each file shows how many documents it removes.
+            for pattern, ids in zip(patterns, id_sets, strict=True):
+                steps.append(Listed(view, (ids,), keep=False, text=f"exclude {pattern}"))
     return _ViewSteps(steps, ids_by_key)
 
 

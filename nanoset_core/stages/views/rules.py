@@ -210,7 +210,8 @@ class Listed:
     """Keeps the documents whose ids are listed, or all other documents."""
 
     view: str
-    ids: Ids
+    id_sets: tuple[Ids, ...]
+    """A document is listed if any of these sets has its id."""
     keep: bool
     """True keeps the listed documents (`include`), False the others (`exclude`)."""
     text: str
@@ -225,7 +226,9 @@ class Listed:
         Returns:
             bool, shape (n_documents,).
         """
-        is_listed = _is_among(documents.numbers, documents.listed[self.ids])
+        is_listed = np.zeros(len(documents.numbers), np.bool_)
+        for ids in self.id_sets:
+            is_listed |= _is_among(documents.numbers, documents.listed[ids])
         if self.keep:  # `include`
             return is_listed
         return ~is_listed  # `exclude`

@@ -457,7 +457,7 @@ def _id_sets_of(rules: Sequence[Rule]) -> list[Ids]:
     for rule in rules:
         for step in rule.steps:
             if isinstance(step, Listed):
-                id_sets[step.ids] = None
+                id_sets.update(dict.fromkeys(step.id_sets))
     return list(id_sets)
 
 

@@ -141,8 +141,9 @@ class ViewSpec(Section):
     of: CorpusName = field(metadata={"example": "web"})
     """The corpus, or another view."""
     include: tuple[str, ...] | str | None = None
-    """Files of ids, local or s3://…; patterns are allowed. Only documents with these ids are
-    chosen. A file has one id on each line, or is a Parquet or Arrow table with a column `id`.
+    """Files of ids, local or s3://…; patterns are allowed. Only documents that one of the files
+    lists are chosen. A file has one id on each line, or is a Parquet or Arrow table with a column
+    `id`.
     """
     exclude: tuple[str, ...] | str | None = None
     """Files of ids, as for `include`: documents with these ids are left out."""

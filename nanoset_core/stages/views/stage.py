@@ -281,7 +281,8 @@ def _id_list_options(project: Project, name: str, spec: ViewSpec) -> dict[str, A
         spec: Its settings. They may name several files, or patterns such as "takedown-*.txt".
 
     Returns:
-        A digest for each name or pattern: `{"exclude": ["3f…"]}`.
+        A digest for each name or pattern: `{"exclude": ["3f…"]}`. If `include` names several, the
+        result also says how they are combined.
     """
     options: dict[str, Any] = {}
     for key in ID_LIST_KEYS:  # include, exclude
@@ -289,6 +290,11 @@ def _id_list_options(project: Project, name: str, spec: ViewSpec) -> dict[str, A
         if patterns is not None:
             setting = f"views.{name}.{key}"  # for messages
             options[key] = [_content_digest(project, pattern, setting) for pattern in patterns]
+
+    # Up to version 0.2.0, several entries kept only documents that all of them list. This option
+    # lets such views be rebuilt, while all others keep their digests.
+    if "include" in options and len(options["include"]) > 1:
+        options["include.combined"] = "union"
     return options
 
 

@@ -267,13 +267,20 @@ def ids() -> Ids:
 
 
 def test_listed_documents_are_chosen_once(ids, tmp_path):
-    rule = Rule((Listed("v", ids, keep=True, text="include ids"),))
+    rule = Rule((Listed("v", (ids,), keep=True, text="include ids"),))
 
     assert choose(documents_table(), rule, tmp_path) == [1, 2]
 
 
+def test_documents_are_kept_that_any_of_several_sets_lists(ids, tmp_path):
+    other_ids = Ids(pa.array(["doc-2", "doc-4"], pa.large_string()))
+    rule = Rule((Listed("v", (ids, other_ids), keep=True, text="include ids, other ids"),))
+
+    assert choose(documents_table(), rule, tmp_path) == [1, 2, 4]
+
+
 def test_ids_of_no_document_are_counted(ids, tmp_path):
-    rule = Rule((Listed("v", ids, keep=True, text="include ids"),))
+    rule = Rule((Listed("v", (ids,), keep=True, text="include ids"),))
 
     choose(documents_table(), rule, tmp_path)
 
@@ -284,7 +291,7 @@ def test_ids_of_no_document_are_counted(ids, tmp_path):
 
 def test_no_id_is_missing_if_documents_have_all(tmp_path):
     ids = Ids(pa.array(["doc-2", "doc-1"], pa.large_string()))
-    rule = Rule((Listed("v", ids, keep=True, text="include ids"),))
+    rule = Rule((Listed("v", (ids,), keep=True, text="include ids"),))
 
     choose(documents_table(), rule, tmp_path)
 

@@ -15,6 +15,7 @@ from helpers.building import (
     make_derived_pbin,
     make_held_out,
     make_nanoset,
+    make_view,
     make_webdataset,
 )
 from helpers.changing import change_setting
@@ -35,9 +36,11 @@ from nanoset_core.project.gc import collect
 from nanoset_core.project.project import Project
 from nanoset_core.project.requested_corpora import check_requested_corpora
 from nanoset_core.project.verify import verify_project
+from nanoset_core.stages.stage import Key
 from nanoset_core.stages.views import make as views
 from nanoset_core.stages.views.choosing import plan_view
 from nanoset_core.stages.views.facts import missing_id_warnings
+from nanoset_core.stages.views.stage import VIEW
 
 N_WEB = 240
 """Documents of the corpus web."""
@@ -115,6 +118,65 @@ def test_the_plan_of_a_view_names_a_listed_id_of_no_document_but_the_build_does_
 
     assert "matches no document, such as 'nobody'" in output
     assert "nobody" not in str(current_dataset(built_project, "kept").facts)
+
+
+@pytest.fixture
+def project_with_lists(project) -> Project:
+    """A project with two files of ids, each of which lists a document that does not exist."""
+    folder = project.config.file.parent / "lists"
+    folder.mkdir()
+    (folder / "first.txt").write_text("web-3\nweb-5\nnobody\n")
+    (folder / "second.txt").write_text("web-5\nweb-100\nno one\n")
+    return project
+
+
+def change_held(project: Project, rules: str) -> Project:
+    """Replace the rules of the view `held`."""
+    return change_setting(project, "held: {of: web, split: {keep: [0, 0.1]}}", rules)
+
+
+@pytest.mark.parametrize("files", ["[lists/first.txt, lists/second.txt]", "lists/*.txt", "lists"])
+def test_documents_are_included_that_any_of_several_files_lists(project_with_lists, files):
+    project = change_held(project_with_lists, f"held: {{of: web, include: {files}}}")
+
+    make_view(project, "held")
+
+    assert numbers_in_corpus(project, "held") == {3, 5, 100}
+
+
+def test_several_included_files_are_one_step_and_each_has_its_own_warning(project_with_lists):
+    files = "[lists/first.txt, lists/second.txt]"
+    project = change_held(project_with_lists, f"held: {{of: web, include: {files}}}")
+
+    facts = plan_view(project, "held").facts
+
+    assert [step[1:3] for step in facts["steps"]] == [
+        ["all", N_WEB],
+        ["include lists/first.txt, lists/second.txt", 3],
+    ]
+    assert facts["missing_ids"] == {
+        "views.held.include: lists/first.txt": 1,
+        "views.held.include: lists/second.txt": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("rules", "is_combined"),
+    [
+        ("include: [lists/first.txt, lists/second.txt]", True),
+        ("include: [lists/first.txt]", False),
+        ("include: lists/*.txt", False),
+        ("exclude: [lists/first.txt, lists/second.txt]", False),
+    ],
+)
+def test_only_recipes_of_views_with_several_entries_of_include_have_changed(
+    project_with_lists, rules, is_combined
+):
+    project = change_held(project_with_lists, f"held: {{of: web, {rules}}}")
+
+    options = VIEW.recipe(project, Key("web", "held"), {}).options
+
+    assert ("views.held.include.combined" in options) == is_combined
 
 
 def test_documents_and_tokens_after_each_step_are_counted(built_project):
