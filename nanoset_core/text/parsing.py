@@ -16,12 +16,14 @@ from typing import Any, NamedTuple
 import orjson
 
 from nanoset_core.text.endings import CsvValues
+from nanoset_core.text.json_writing import json_text
 
 DETAIL_CHARACTERS = 300
 """The most characters that are reported of what was found."""
 MOST_ID_CHARACTERS = 4096
 """Longer ids are not kept, since a writer has 65,536 of them in memory at once."""
 _MAX_KEYS_SHOWN = 10
+_ENCODER = json.JSONEncoder()
 
 
 @dataclass(frozen=True, slots=True)
@@ -399,7 +401,7 @@ def id_text(identity: Any, line: bytes = b"", key: str = "") -> str | None:
             # Half of a surrogate pair, which UTF-8 cannot represent, becomes \udNNN.
             text = identity.encode("utf-8", "backslashreplace").decode()
         else:
-            text = json.dumps(identity)
+            text = json_text(identity, _ENCODER)
     except (ValueError, RecursionError):  # for example, an integer with thousands of digits
         return None
     return text if len(text) <= MOST_ID_CHARACTERS else None

@@ -29,11 +29,13 @@ from nanoset_core.text.columns import (
     to_strings,
 )
 from nanoset_core.text.json_values import json_values
+from nanoset_core.text.json_writing import json_text
 
 MOST_BYTES = 4096
 """Longer texts are not kept, since a writer has 65,536 values of each column in memory at once."""
 _MAX_EXACT = 1 << 53
 """A float64 represents all integers up to this one exactly."""
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
 def joined(kinds: Iterable[str]) -> str:
@@ -330,7 +332,7 @@ def _as_text(value: Any) -> str | None:
     if type(value) is float:
         return _float_as_text(value)
     if type(value) is not str:
-        value = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        value = json_text(value, _ENCODER)
     # JSON may have the first half of an emoji, which UTF-8 cannot represent: write it as \ud83d.
     return _escape_surrogates(value)
 

@@ -385,3 +385,15 @@ def test_an_id_that_is_a_long_list_is_not_kept():
     line = b'{"text": "a", "id": [' + b"1, " * 5000 + b"1]}"
 
     assert parse_line(line, FIELDS) == ParsedLine("a", None, [])
+
+
+# Deep values
+
+
+def test_an_id_may_be_a_deeply_nested_list():
+    # orjson reads 1,024 levels of nesting, more than Python's json module writes.
+    identity = "[" * 1000 + "]" * 1000
+    line = f'{{"text": "a", "id": {identity}}}'.encode()
+
+    assert parse_line(line, FIELDS) == ParsedLine("a", identity, [])
+    assert parse_lines([line], FIELDS) == ParsedLines(["a"], [identity], [])

@@ -233,6 +233,18 @@ def test_values_that_are_too_long_are_left_out_with_a_warning(kept_columns):
     assert warnings == ["18 values of 'mixed' are longer than 4,096 bytes, and left out"]
 
 
+def test_a_deeply_nested_value_is_kept_as_text(tmp_path, tokenizer_file):
+    deep_list = "[" * 1000 + "]" * 1000  # Python's json module cannot write it
+    lines = f'{{"text": "a", "meta": {{"b": 1}}}}\n{{"text": "a", "meta": {deep_list}}}\n'
+    files = {"a.jsonl": lines.encode()}
+    project = write_project(tmp_path / "project", tokenizer_file, files, ["meta"])
+
+    tokenized = build_columns(project)
+
+    rows = all_rows(project, tokenized, ["meta"])
+    assert [row["meta"] for row in rows] == ['{"b":1}', deep_list]
+
+
 # The cut into shards
 
 RAW_VALUES = {
