@@ -51,7 +51,10 @@ _NANOTRON = TrainerStart(
     nanotron_files,
     "Merge `data.yaml` into the YAML of the run, and pass it to `run_train.py --config-file …`.",
 )
-_NANOTRON_MAIN = TrainerStart(nanotron_main_files, _NANOTRON.instructions)
+_NANOTRON_MAIN = TrainerStart(
+    nanotron_main_files,
+    f"{_NANOTRON.instructions}\nThe list `data_stages` of `data.yaml` replaces that of the run.",
+)
 TRAINERS: Mapping[str, TrainerStart] = {
     "megatron": _MEGATRON,
     "megatron-0.10": _MEGATRON,

@@ -24,7 +24,7 @@ _NANOSET_CLASS_NOTE = (
 """Note on the order of the preset nanotron-main."""
 _TOKENIZED_BYTES_CLASS_NOTE = (
     "The samples have the order of TokenizedBytes, which run_train.py of commit 2411b022 uses. "
-    "Keep the defaults of its dataset section, and do not use data stages."
+    "Keep the defaults of its dataset section."
 )
 """Note on the order of the preset nanotron-main-bytes."""
 
@@ -89,12 +89,19 @@ def nanotron_main_files(handoff: Handoff) -> FilesAndNotes:
     nanotron is a training framework. Its main branch reads .ds files, a format of the library
     datatrove. The user copies these sections to the file with which nanotron is started:
 
-        data:
-          dataset: …            the .ds files, and their weights
-          seed: 1234
+        data_stages:
+          - name: smol
+            start_training_step: 1
+            data:
+              dataset: …        the .ds files, and their weights
+              seed: 1234
         tokens: …               lengths and numbers of samples
 
-    Source: nanotron 2411b022 `config/config.py` (NanosetDatasetsArgs, DataArgs), `run_train.py`.
+    A data stage is a part of a run with data of its own. nanotron accepts data only in stages, so
+    the whole run is one stage.
+
+    Source: nanotron 2411b022 `config/config.py` (Config, DatasetStageArgs, DataArgs,
+    NanosetDatasetsArgs), `run_train.py`.
 
     Args:
         handoff: The built training data: a weighted blend of datasets with its index files. Its
@@ -107,13 +114,20 @@ def nanotron_main_files(handoff: Handoff) -> FilesAndNotes:
         "dataset": _exported_datasets(handoff),
         "seed": handoff.config.random_seed,
     }
-    sections = {"data": data_section, "tokens": _tokens(handoff)}
+    data_stage = {
+        "name": handoff.name,
+        "start_training_step": 1,  # nanotron counts steps from 1
+        "data": data_section,
+    }
+    sections = {"data_stages": [data_stage], "tokens": _tokens(handoff)}
     notes = [
         f"nanotron needs datatrove's branch nouamane/avoid-s3: `{_AVOID_S3}`. Releases up to "
         "0.10.1 do not accept `folder_path`, `eos_token_id` and `matched_files`, so that nanotron "
         "fails with a TypeError.",
         f"train has {handoff.samples['train']:,} samples: train_steps * global batch size must "
         "have that value.",
+        "The run must have only the data stage of data.yaml. With several stages, nanotron reads "
+        "other samples.",
     ]
 
     # nanotron has two classes that read .ds files. `Nanoset` shuffles the samples of all datasets

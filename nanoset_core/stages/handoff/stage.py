@@ -20,7 +20,7 @@ from nanoset_core.project.evaluation import evaluation_warnings
 from nanoset_core.project.orders import nanoset_order_warnings
 from nanoset_core.project.project import Project, holding
 from nanoset_core.project.settings import ProjectConfig
-from nanoset_core.sampling.presets import get_preset
+from nanoset_core.sampling.presets import Preset, get_preset
 from nanoset_core.sampling.splits import SPLITS, SplitName
 from nanoset_core.stages.exports.settings import exports_for_trainer
 from nanoset_core.stages.exports.stage import EXPORT
@@ -49,6 +49,11 @@ from nanoset_core.storage.access import FileAccess
 VERSION = 2
 VERSION_WITH_PREFLIGHT = 3
 """Version of handoffs for Megatron-LM, which contain preflight.py."""
+VERSION_WITH_DATA_STAGE = 4
+"""Version of handoffs for nanotron's main branch, whose data is in a data stage.
+
+Earlier versions had a section `data`, which this branch refuses.
+"""
 
 
 class HandoffStage(BoundToMachine, Advising):
@@ -105,10 +110,7 @@ class HandoffStage(BoundToMachine, Advising):
             "transitions": nanoset.spec.transitions,
             **_later_options(nanoset),
         }
-        # For some trainers, a script is written as well (preflight.py). It checks whether the
-        # trainer will find its index files. The files have another version then.
-        has_script = get_preset(nanoset.spec.preset).hashes_tokenizer
-        version = VERSION_WITH_PREFLIGHT if has_script else VERSION
+        version = _version(get_preset(nanoset.spec.preset))
         return Recipe(STAGE, self.layout.name_of(key), version, parents, options)
 
     def make(self, project: Project, key: Key) -> Manifest:
@@ -147,6 +149,25 @@ class HandoffStage(BoundToMachine, Advising):
 
 
 TRAINER_FILES = HandoffStage()
+
+
+def _version(preset: Preset) -> int:
+    """Return the version of the files that a trainer gets.
+
+    It is part of the digest of a handoff, so a new version lets builds write the files again. Each
+    trainer has another version, so that only the handoffs that change are written again.
+
+    Args:
+        preset: The rules of the trainer.
+    """
+    # A script checks whether the trainer will find its index files (preflight.py).
+    has_script = preset.hashes_tokenizer
+    if has_script:
+        return VERSION_WITH_PREFLIGHT
+    is_nanotron_main = preset.windows
+    if is_nanotron_main:
+        return VERSION_WITH_DATA_STAGE
+    return VERSION
 
 
 def _last_stage(*, is_blended: bool) -> Stage:

@@ -179,24 +179,34 @@ def test_the_handoff_of_a_blend_has_the_settings_of_nanotron(project):
         digest = project.outputs.current("exports", name).digest
         folders.append(f"/lustre/exports/{name}/{digest}")
 
+    dataset = {
+        "dataset_folder": folders,
+        "dataset_weights": [0.4, 0.6],
+        "dataset_max_tokens": None,
+        "tokenizer_name": "some/name",
+        "vocab_size": project.tokenizer.max_id + 1,
+        "token_size_in_bytes": 2,
+    }
+    # nanotron 2411b022 refuses all other keys (dacite with strict=True).
+    stage = {
+        "name": "smol",
+        "start_training_step": 1,
+        "data": {"dataset": dataset, "seed": 1234},
+    }
     assert data_settings(project, "smol") == {
-        "data": {
-            "dataset": {
-                "dataset_folder": folders,
-                "dataset_weights": [0.4, 0.6],
-                "dataset_max_tokens": None,
-                "tokenizer_name": "some/name",
-                "vocab_size": project.tokenizer.max_id + 1,
-                "token_size_in_bytes": 2,
-            },
-            "seed": 1234,
-        },
+        "data_stages": [stage],
         "tokens": {"sequence_length": LENGTH, "train_steps": 30},
     }
 
 
+def test_a_handoff_with_a_data_stage_has_a_new_version(project):
+    # Version 2 had a section `data`, which nanotron refuses: such handoffs are built again.
+    assert handoff_of(project, "smol").recipe["version"] == 4
+
+
 def test_the_handoff_of_a_corpus_names_one_folder_without_weight(project):
-    dataset = data_settings(project, "alone")["data"]["dataset"]
+    (stage,) = data_settings(project, "alone")["data_stages"]
+    dataset = stage["data"]["dataset"]
 
     assert dataset["dataset_folder"] == [str(project.outputs.current("exports", "web-ds").folder)]
     assert dataset["dataset_weights"] is None
@@ -214,6 +224,8 @@ def test_start_md_names_the_reader(project, name, reader):
 
     assert "huggingface/datatrove@2c895af7" in text
     assert reader in text
+    assert "The list `data_stages` of `data.yaml` replaces that of the run." in text
+    assert "only the data stage of data.yaml" in text
     assert ".idx alone" not in text
 
 
