@@ -1,7 +1,8 @@
 """A table of how each stage appears in Dagster: its asset's name, description, checks, icons, …
 
 `stage_assets.py` makes the assets from this table, and `checks.py` makes their checks. A stage
-without an entry becomes an asset without description and checks.
+without an entry becomes an asset that is named after the folder of its outputs, without description
+and checks.
 
 The *page* of a stage is a function in `ui/<stage>.py`. It makes an output and returns the metadata
 that Dagster's UI shows with it.

@@ -331,21 +331,32 @@ def message(error: BaseException) -> Multiline:
         shown_error = NanosetError(
             "an internal error of nanoset",
             found=trace.splitlines()[-1],
-            remedy=Multiline(_report_remedy(trace)),
+            remedy=Multiline(f"{_first_remedy(error)}; {_report_remedy(trace)}"),
         )
     return Multiline(str(shown_error))
+
+
+def _first_remedy(error: BaseException) -> str:
+    """Return what the user should try first after an unexpected error.
+
+    Args:
+        error: The error that ended a command.
+    """
+    if isinstance(error, ImportError):
+        # A file of a package is missing, or does not fit the others. The next call would fail, too.
+        return "install nanoset again, and look whether `pip check` finds a problem"
+    return "run again: what is finished is kept"
 
 
 def _report_remedy(trace: str) -> str:
     """Write the traceback of an unexpected error to a file, and say how the user can report it.
 
-    For example: "run again: what is finished is kept; if the error occurs again, report it with
-    /tmp/nanoset-x1.log".
+    For example: "if the error occurs again, report it with /tmp/nanoset-x1.log".
 
     Args:
         trace: The traceback. If no file can be written, the result contains it.
     """
-    remedy = "run again: what is finished is kept; if the error occurs again, report"
+    remedy = "if the error occurs again, report"
     try:
         with tempfile.NamedTemporaryFile(
             "w", prefix="nanoset-", suffix=".log", delete=False, encoding="utf-8"

@@ -24,7 +24,6 @@ from pathlib import Path
 
 from nanoset_core.errors import MissingError
 from nanoset_core.outputs.manifest import FileFact, Manifest
-from nanoset_core.project.graph import stale_reasons
 from nanoset_core.project.project import Project
 from nanoset_core.stages.report import BUILD, Report
 from nanoset_core.stages.stage import Key, Stage
@@ -79,6 +78,10 @@ def check_freshness(
     Returns:
         Whether the output is up to date.
     """
+    # Imported here: the graph imports the list of all stages, and so every file `stage.py`. If this
+    # module imported the graph at the top, no `stage.py` could import this module there.
+    from nanoset_core.project.graph import stale_reasons
+
     reasons = stale_reasons(project, stage, key)
     if not reasons:
         return True

@@ -272,7 +272,11 @@ class Stage(ABC):
 
 
 class PerCorpus(Stage):
-    """A stage whose outputs belong to corpora: the subjects of its keys are names of corpora."""
+    """A stage whose outputs belong to corpora: the subjects of its keys are names of corpora.
+
+    Where nanoset.yaml allows names of views and packs, too, `keys` has to leave these out: they are
+    the names in `config.derived`.
+    """
 
 
 class CorpusStage(PerCorpus):

@@ -6,6 +6,7 @@ A message is never an internal error, shows no password, and cannot steer the te
 from __future__ import annotations
 
 import json
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -87,6 +88,23 @@ def test_a_strange_argument_gives_no_internal_error_and_shows_no_password(argume
     assert "internal error" not in text
     assert "s3cret" not in text
     assert text.strip()
+
+
+def test_after_an_unknown_error_the_user_runs_again(monkeypatch, tmp_path):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # the traceback is written there
+
+    text = message(KeyError("web"))
+
+    assert "run again: what is finished is kept; if the error occurs again, report it" in text
+
+
+def test_after_a_failed_import_the_user_checks_the_installation(monkeypatch, tmp_path):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # the traceback is written there
+
+    text = message(ImportError("cannot import name 'stages'"))
+
+    assert "pip check" in text
+    assert "run again" not in text
 
 
 @pytest.mark.parametrize("case", UNREADABLE_LOCATIONS, ids=lambda case: case["line"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from nanoset_core.outputs.manifest import Manifest, Recipe, Written
@@ -12,24 +12,17 @@ from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.checking import check_files, check_freshness, current_manifest
 from nanoset_core.stages.datasets import current_dataset, dataset_node
 from nanoset_core.stages.report import BUILD, Report, Run, run_here
-from nanoset_core.stages.stage import Key, Layout, Node, PerCorpus, Stage, Summary, counted
+from nanoset_core.stages.stage import CorpusStage, Key, Layout, Node, Stage, Summary, counted
 
 
-class Counts(PerCorpus):
-    """Writes how many documents and tokens a corpus has to `counts.json`."""
+class Counts(CorpusStage):
+    """Writes how many documents and tokens each corpus has to `counts.json`."""
 
-    # Outputs are stored in <root>/counts/<corpus>/<digest>/.
-    layout = Layout("counts")
-    # The name of its rows in `nanoset status`.
+    # Outputs are stored in <root>/document_counts/<corpus>/<digest>/.
+    layout = Layout("document_counts")
+    # The name of its rows in `nanoset status`, and of its job in Dagster.
     kind = "counts"
     version = 1
-
-    def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
-        """Return a key for each corpus that a webdataset in nanoset.yaml reads."""
-        keys: list[Key] = []
-        for spec in config.webdatasets.values():
-            keys.extend(Key(corpus) for corpus in spec.names)
-        return keys
 
     def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
         """Return the dataset of the corpus, which must be built first."""
@@ -66,7 +59,7 @@ def _make(project: Project, corpus: str, stage: Stage) -> Manifest:
     """Write the size of the current dataset of a corpus, and make the new version current.
 
     `holding` protects the dataset from `nanoset gc` while this function runs. It needs the project
-    and the name of the corpus as the first two arguments.
+    and the name of the corpus as the first two arguments. It may call the function several times.
     """
     dataset = current_dataset(project, corpus)
     recipe = stage.recipe(project, Key(corpus), {"dataset": dataset.digest})

@@ -13,7 +13,7 @@ import dagster as dg
 import pytest
 
 from helpers.building import make_corpora
-from helpers.changing import change_setting, change_web
+from helpers.changing import change_web
 from helpers.command import print_status
 from helpers.inspecting import corpus_names
 from helpers.sample_platform import Platform, age
@@ -153,7 +153,7 @@ def test_an_output_of_an_earlier_dataset_is_stale(project_with_new_dataset):
 
 
 def test_an_output_without_its_file_is_damaged(project, folder):
-    next((folder / "data/counts/code").glob("*/counts.json")).unlink()
+    next((folder / "data/document_counts/code").glob("*/counts.json")).unlink()
 
     assert status_of_counts(project, "code").why == ("damaged: counts.json is missing",)
 
@@ -166,11 +166,11 @@ def fate_by_output(project: Project) -> dict[str, str]:
     return {outcome.output: outcome.fate for outcome in diff_datasets(project, "web").outcomes}
 
 
-def test_diff_says_which_outputs_have_to_be_rebuilt(project_with_new_dataset):
+def test_diff_says_that_outputs_of_the_corpus_have_to_be_rebuilt(project_with_new_dataset):
     fates = fate_by_output(project_with_new_dataset)
 
     assert fates["counts web"] == "to be rebuilt"
-    assert fates["counts code"] == "survives"
+    assert "counts code" not in fates
 
 
 def test_diff_says_which_outputs_were_rebuilt(project_with_new_dataset):
@@ -194,17 +194,7 @@ def test_gc_removes_old_versions(project_with_new_dataset):
 
     outputs = {item.output for item in collect(project_with_new_dataset).garbage}
 
-    assert outputs >= {"counts/web", "datasets/web"}
-
-
-def test_gc_reports_counts_of_a_corpus_that_no_webdataset_reads_any_more(project, folder):
-    changed_project = change_setting(project, "corpora: [web, code, books]", "corpora: [web, code]")
-
-    items = collect(changed_project).left_alone
-
-    counts_of_books = folder / "data/counts/books"
-    (item,) = [item for item in items if item.path == counts_of_books]
-    assert item.why.partition(";")[0] == "nanoset.yaml no longer asks for it"
+    assert outputs >= {"document_counts/web", "datasets/web"}
 
 
 # Dagster

@@ -74,7 +74,7 @@ class ContaminationStage(Planned):
     def verify(
         self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here
     ) -> Report:
-        # Imported here, since the checks import the list of stages.
+        # Imported here: every command imports this module, but few of them verify outputs.
         from nanoset_core.stages.contamination.verify import verify_contamination
 
         return verify_contamination(project, key, deep=deep)

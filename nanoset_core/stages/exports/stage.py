@@ -105,7 +105,7 @@ class ExportStage(Planned, Resumable, Estimated):
     def verify(
         self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here
     ) -> Report:
-        # Imported here, since the checks import the list of stages.
+        # Imported here: every command imports this module, but few of them verify outputs.
         from nanoset_core.stages.exports.verify import verify_export
 
         return verify_export(project, self, key, deep=deep)

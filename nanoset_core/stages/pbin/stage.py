@@ -56,7 +56,7 @@ class PbinStage(Stage):
     def verify(
         self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here
     ) -> Report:
-        # Imported here, since the checks import the list of stages.
+        # Imported here: every command imports this module, but few of them verify outputs.
         from nanoset_core.stages.pbin.verify import verify_pbin
 
         return verify_pbin(project, self, key, deep=deep, run=run)
