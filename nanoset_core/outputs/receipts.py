@@ -43,6 +43,8 @@ from nanoset_core.storage.store import in_parallel
 
 _RECORD_ENDING = ".made.json"
 """How the names of hidden records end."""
+PAIR_RECORD_ENDING = ".manifest.json"
+"""How the names of the records end that `nanoset tokenize` writes next to its .bin and .idx."""
 RECORD_VERSION = 1
 """Version of the format of hidden records, which each record has under the key "nanoset"."""
 FILES = "files"

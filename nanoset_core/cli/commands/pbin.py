@@ -142,7 +142,7 @@ def write(inputs: tuple[str, ...], output: Location, overwrite: bool, **options:
 @OVERWRITE_OPTION
 def merge(files: tuple[Location, ...], output: Location, overwrite: bool) -> None:
     """Join FILES of any layout, in the order given, with a correct index."""
-    _check_names(files)
+    _check_joinable(files)
     _make_pbin("merge", output, files, settings={}, work=_merge_files, overwrite=overwrite)
 
 
@@ -199,7 +199,7 @@ def shuffle(
     else:
         work = partial(_shuffle_chunk, seed=seed, chunk=chunk, chunks=chunks)
 
-    _check_names(files)
+    _check_joinable(files)
     settings = {"seed": seed, "chunk": chunk, "chunks": chunks}
     _make_pbin("shuffle", output, files, settings, work, overwrite=overwrite)
 
@@ -544,8 +544,8 @@ def _fault(index: IndexFacts) -> str:
     return ""
 
 
-def _check_names(files: Sequence[Location]) -> None:
-    """Check that the user has not given the same file under two different names.
+def _check_joinable(files: Sequence[Location]) -> None:
+    """Check that no file has two different names, and that all have tokens of one tokenizer.
 
         a.pbin b.pbin              correct
         a.pbin a.pbin              correct, but a notice says that it is read twice
@@ -556,13 +556,17 @@ def _check_names(files: Sequence[Location]) -> None:
 
     Raises:
         InputError: Two names lead to the same file.
+        FormatError: The records next to two files name different tokenizers.
     """
+    from nanoset_core.outputs.receipts import record_name
+    from nanoset_core.outputs.same_tokenizer import common_tokenizer
     from nanoset_core.stages.shards.inputs import check_different
 
     for file, times in Counter(files).items():
         if times > 1:
             print_notices([f"{file} is read {times:,} times, since it is named that many times"])
     check_different(list(dict.fromkeys(files)))
+    common_tokenizer([file.with_name(record_name(file.name)) for file in files])
 
 
 def _make_pbin(

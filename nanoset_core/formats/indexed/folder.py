@@ -21,12 +21,14 @@ from nanoset_core.formats.indexed.layout import pair_files, read_idx
 from nanoset_core.outputs.deliver import Delivery
 from nanoset_core.outputs.drafts import Draft
 from nanoset_core.outputs.receipts import (
+    PAIR_RECORD_ENDING,
     Receipt,
     read_record,
     record_name,
     record_of,
     source_location,
 )
+from nanoset_core.outputs.same_tokenizer import TOKENIZER, common_tokenizer
 from nanoset_core.storage.identity import names_of_both
 from nanoset_core.storage.location import Location, store_of
 from nanoset_core.storage.places import common_bucket, path_in_place, real_path
@@ -84,12 +86,13 @@ def merge_folder(
         MissingError: The folder has no pair, or one file of a pair is missing.
         ConfigError: The output is also an input or may not be replaced, or an input is a merge of
             other inputs.
-        FormatError: A pair is damaged, or token types differ.
+        FormatError: A pair is damaged, or tokenizers or token types differ.
         StorageError: The output cannot be written.
     """
     parts = _pairs(folder, output_prefix)
     _check_each_once(parts)
-    merge = _FolderMerge(output_prefix, parts, progress)
+    tokenizer = common_tokenizer(_possible_records(parts))
+    merge = _FolderMerge(output_prefix, parts, tokenizer, progress)
 
     # A complete output has a record next to it, which contains these facts.
     delivery = merge.delivery()
@@ -312,6 +315,20 @@ def _files_merged_into(prefix: Location) -> list[Location]:
     return [source_location(source, prefix) for source in _record(prefix).get("sources", [])]
 
 
+def _possible_records(parts: Sequence[Location]) -> list[Location]:
+    """Return where the records of datasets are, which may not exist.
+
+    Args:
+        parts: Prefixes of the datasets. They were made by `nanoset tokenize`, by an earlier merge,
+            or by another program, which writes no record.
+    """
+    records = []
+    for part in parts:
+        records.append(part.with_name(f"{part.name}{PAIR_RECORD_ENDING}"))
+        records.append(part.with_name(record_name(part.name)))
+    return records
+
+
 @dataclass(frozen=True, slots=True)
 class _FolderMerge:
     """The datasets that one call merges, and where the merged one goes."""
@@ -320,6 +337,8 @@ class _FolderMerge:
     """Prefix of the output."""
     parts: Sequence[Location]
     """Prefixes of the datasets, in order."""
+    tokenizer: str | None
+    """Fingerprint of the tokenizer of all datasets, if their records name it."""
     progress: Progress
     """Shows how many bytes of tokens have been merged."""
 
@@ -374,6 +393,8 @@ class _FolderMerge:
         sources = delivery.receipt.made_from["sources"]  # the merged datasets, for the record
         with delivery.drafting(overwrite=overwrite) as draft:
             draft.facts = self.write(draft, sources)
+            if self.tokenizer is not None:  # for a later call that merges the output with others
+                draft.more[TOKENIZER] = self.tokenizer
             # Here, at the end of the block, the files are moved, and a record with the facts is
             # written next to them.
         return draft.facts

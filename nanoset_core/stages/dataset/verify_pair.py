@@ -22,7 +22,7 @@ from nanoset_core.formats.indexed.layout import (
     not_back_to_back,
 )
 from nanoset_core.formats.indexed.stream import fills_bin
-from nanoset_core.outputs.receipts import read_record
+from nanoset_core.outputs.receipts import PAIR_RECORD_ENDING, read_record
 from nanoset_core.stages.dataset.token_check import AT_ONCE, REMEDY, Expected, TokenCheck
 from nanoset_core.stages.dataset.token_ranges import (
     QUICK_TOKENS,
@@ -31,7 +31,6 @@ from nanoset_core.stages.dataset.token_ranges import (
     token_ranges,
 )
 from nanoset_core.stages.report import DividedCheck, Report, Run, run_here
-from nanoset_core.stages.shards.preprocess_options import RECORD_ENDING
 from nanoset_core.stages.shards.repeats import MAX_DUPLICATE_FRACTION
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.location import Location, store_of
@@ -344,7 +343,9 @@ def _check_recorded_lines(report: Report, prefix: Location, record: Mapping[str,
     n_accounted = facts["documents"] + facts["skipped"] + facts["rejected"]
     if facts["lines"] != n_accounted:
         report.error(
-            "lines are not accounted for", where=f"{prefix}{RECORD_ENDING}", remedy=_WRITE_AGAIN
+            "lines are not accounted for",
+            where=f"{prefix}{PAIR_RECORD_ENDING}",
+            remedy=_WRITE_AGAIN,
         )
 
 
@@ -409,6 +410,6 @@ def _tokenize_record(prefix: Location) -> Mapping[str, Any]:
         The record, such as `{"nanoset": 1, "facts": {"documents": 1000, …}, …}`; empty if another
         tool made the files.
     """
-    record = read_record(prefix.with_name(prefix.name + RECORD_ENDING)) or {}
+    record = read_record(prefix.with_name(prefix.name + PAIR_RECORD_ENDING)) or {}
     is_ours = record.get("nanoset") == 1 and "facts" in record
     return record if is_ours else {}

@@ -22,7 +22,7 @@ from nanoset_core.outputs.apart import check_apart
 from nanoset_core.outputs.deliver import Delivery
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.names import MOST_KEY_BYTES, check_text_key
-from nanoset_core.outputs.receipts import RECORD_VERSION, Receipt, read_record
+from nanoset_core.outputs.receipts import PAIR_RECORD_ENDING, RECORD_VERSION, Receipt, read_record
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.records.json_records import to_plain
 from nanoset_core.stages.shards.document_counts import counts_by_file, tokens_by_file
@@ -33,7 +33,6 @@ from nanoset_core.stages.shards.job import TokenizeJob
 from nanoset_core.stages.shards.losses import Losses, RejectsOfCall, stored_sizes, sum_losses
 from nanoset_core.stages.shards.make import DOCUMENTS, REJECTS, TOKENS, ShardSettings
 from nanoset_core.stages.shards.preprocess_options import (
-    RECORD_ENDING,
     REJECTS_ENDING,
     Preprocessed,
     PreprocessOptions,
@@ -205,7 +204,8 @@ def _has_record(folder: Location, prefix_name: str) -> bool:
     """
     _folder_names, file_names = store_of(folder).level()  # what is directly in the folder
     for name in file_names:
-        is_named_like_record = name.startswith(f"{prefix_name}_") and name.endswith(RECORD_ENDING)
+        has_prefix = name.startswith(f"{prefix_name}_")
+        is_named_like_record = has_prefix and name.endswith(PAIR_RECORD_ENDING)
         if is_named_like_record and read_record(folder / name):
             return True
     return False
@@ -255,7 +255,7 @@ def _check_names(output_prefix: Location, options: PreprocessOptions) -> None:
     Raises:
         ConfigError: A key cannot be part of a file name, or the names would be too long.
     """
-    name_without_key = f"{pair_name(options.preset, output_prefix.name, '')}{RECORD_ENDING}"
+    name_without_key = f"{pair_name(options.preset, output_prefix.name, '')}{PAIR_RECORD_ENDING}"
     name_bytes = len(name_without_key.encode())
     bytes_for_key = _MAX_NAME_BYTES - name_bytes
     longest_key_bytes = max(len(key.encode(errors="replace")) for key in options.keys)
@@ -362,7 +362,7 @@ class _PairFiles(NamedTuple):
         return _PairFiles(
             bin=_with_ending(prefix, ".bin"),
             idx=_with_ending(prefix, ".idx"),
-            record=_with_ending(prefix, RECORD_ENDING),
+            record=_with_ending(prefix, PAIR_RECORD_ENDING),
         )
 
 

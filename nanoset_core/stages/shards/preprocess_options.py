@@ -13,8 +13,6 @@ from nanoset_core.tokenizers.encoders import Encoder
 from nanoset_core.tokenizers.engines import EngineName
 from nanoset_core.tokenizers.files import TokenizerPath
 
-RECORD_ENDING = ".manifest.json"
-"""Ending of the record of what a pair was made from."""
 REJECTS_ENDING = "_rejects.jsonl"
 """Ending of the file of rejected lines."""
 

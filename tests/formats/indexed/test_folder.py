@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 
@@ -264,3 +265,61 @@ def test_if_an_input_is_damaged_the_earlier_merge_remains(folder):
         merge_folder(folder, folder / "all", overwrite=True)
 
     assert tokens_of(folder / "all") == [1, 2, 3, 4]
+
+
+# Datasets of different tokenizers
+
+
+def write_tokenized(prefix, tokenizer):
+    """Write a dataset, and the record that `nanoset tokenize` writes next to it."""
+    write_sequences(prefix, [[1, 2], [3]])
+    files = {}
+    for ending in (".bin", ".idx"):
+        path = prefix.with_name(f"{prefix.name}{ending}")
+        files[path.name] = {"bytes": path.stat().st_size}
+    record = {"nanoset": 1, "options": {"tokenizer": tokenizer}, "files": files}
+    prefix.with_name(f"{prefix.name}.manifest.json").write_text(json.dumps(record))
+
+
+@pytest.fixture
+def two_tokenizers(tmp_path):
+    """A folder with the datasets `a` and `b`, which have records of different tokenizers."""
+    folder = tmp_path / "two"
+    folder.mkdir()
+    write_tokenized(folder / "a", "1" * 64)
+    write_tokenized(folder / "b", "2" * 64)
+    return folder
+
+
+def test_datasets_of_different_tokenizers_are_not_merged(two_tokenizers):
+    with pytest.raises(FormatError, match="different tokenizers") as caught:
+        merge_folder(two_tokenizers, two_tokenizers / "all")
+
+    assert caught.value.where == str(two_tokenizers / "b.manifest.json")
+    assert caught.value.found == f"tokenizer {'2' * 12}"
+    assert not (two_tokenizers / "all.bin").exists()
+
+
+def test_a_merge_keeps_the_tokenizer_for_the_next_merge(two_tokenizers, tmp_path):
+    first_folder = tmp_path / "first"
+    first_folder.mkdir()
+    write_tokenized(first_folder / "c", "1" * 64)
+    merge_folder(first_folder, two_tokenizers / "merged")
+    delete_pair(two_tokenizers / "a")
+    (two_tokenizers / "a.manifest.json").unlink()
+
+    with pytest.raises(FormatError, match="different tokenizers"):
+        merge_folder(two_tokenizers, tmp_path / "all")
+
+
+def test_a_dataset_without_a_record_is_merged_with_any_other(two_tokenizers):
+    (two_tokenizers / "b.manifest.json").unlink()
+
+    assert merge_folder(two_tokenizers, two_tokenizers / "all").documents == 4
+
+
+def test_the_record_of_a_dataset_that_was_replaced_since_is_ignored(two_tokenizers):
+    delete_pair(two_tokenizers / "b")
+    write_sequences(two_tokenizers / "b", [[1, 2, 3, 4]])
+
+    assert merge_folder(two_tokenizers, two_tokenizers / "all").documents == 3

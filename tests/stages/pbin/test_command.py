@@ -188,6 +188,22 @@ def test_files_are_merged(pbin_output, tmp_path):
     assert "86 documents" in output
 
 
+def test_files_of_different_tokenizers_are_not_joined(pbin_output, pbin_error, tokenizer_file):
+    pbin_output(GOLDEN / "edge.jsonl", "-o", "a.pbin", *WRITE_OPTIONS)
+    Path("web.jsonl").write_bytes(jsonl(sentences("web", 3)))
+    pbin_output("web.jsonl", "-o", "b.pbin", "--tokenizer", tokenizer_file, "--eod", EOD)
+
+    merge_error = pbin_error("merge", "a.pbin", "b.pbin", "-o", "all.pbin")
+    shuffle_error = pbin_error(
+        "shuffle", "a.pbin", "b.pbin", "--seed", 1, "--chunk", 0, "--chunks", 2, "-o", "all.pbin"
+    )
+
+    assert ".b.pbin.made.json" in merge_error
+    assert "tokens of different tokenizers cannot be joined" in merge_error
+    assert "tokens of different tokenizers cannot be joined" in shuffle_error
+    assert not Path("all.pbin").exists()
+
+
 def test_a_file_is_shuffled_as_by_modalities(pbin_output):
     pbin_output("shuffle", DOCS, "--seed", 11, "-o", "x.pbin")
 

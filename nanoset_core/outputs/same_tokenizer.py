@@ -1,0 +1,92 @@
+"""Check that files of tokens that are joined have the ids of one tokenizer.
+
+The token files themselves do not say which tokenizer made them, but the records next to them do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nanoset_core.errors import FormatError
+from nanoset_core.outputs.receipts import StoredReceipt, read_receipt
+from nanoset_core.storage.location import Location, store_of
+from nanoset_core.storage.places import requests_at_once
+from nanoset_core.storage.store import in_parallel
+
+TOKENIZER = "tokenizer"
+"""Key of a record: fingerprint of the tokenizer. It is one of the options, or a key of its own."""
+_SHOWN_DIGITS = 12
+"""Number of digits of a fingerprint that messages show."""
+
+
+def common_tokenizer(records: Sequence[Location]) -> str | None:
+    """Return the tokenizer of files that are to be joined, and check that it is the same for all.
+
+    Ids of different tokenizers mean different tokens, so the joined file would be nonsense. Files
+    without a record, or whose record names no tokenizer, are not checked.
+
+    Args:
+        records: Where the record of each file or pair is, if it has one, such as
+            `out/web_text_document.manifest.json`.
+
+    Returns:
+        The fingerprint of the tokenizer, or None if no record names one.
+
+    Raises:
+        FormatError: Two records name different tokenizers.
+    """
+    tokenizers = in_parallel(_recorded_tokenizer, records, requests_at_once(records))
+    first_record: Location | None = None
+    first_tokenizer: str | None = None
+    for record, tokenizer in zip(records, tokenizers, strict=True):
+        if tokenizer is None:
+            continue
+        if first_tokenizer is None:
+            first_record = record
+            first_tokenizer = tokenizer
+        elif tokenizer != first_tokenizer:
+            raise FormatError(
+                "tokens of different tokenizers cannot be joined",
+                where=record,
+                found=f"tokenizer {tokenizer[:_SHOWN_DIGITS]}",
+                expected=f"{first_tokenizer[:_SHOWN_DIGITS]}, as in {first_record}",
+                remedy="tokenize both with the same tokenizer; "
+                "or, if each id means the same token in both, delete this record",
+            )
+    return first_tokenizer
+
+
+def _recorded_tokenizer(path: Location) -> str | None:
+    """Return the fingerprint of the tokenizer that a record names, or None if it names none.
+
+    Args:
+        path: Where the record is, if it exists.
+    """
+    record = read_receipt(path)
+    if record is None or not _describes_files(record, path.parent):
+        return None
+    tokenizer = record.content.get(TOKENIZER)
+    options = record.content.get("options")
+    if tokenizer is None and isinstance(options, dict):
+        tokenizer = options.get(TOKENIZER)
+    return tokenizer if isinstance(tokenizer, str) else None
+
+
+def _describes_files(record: StoredReceipt, folder: Location) -> bool:
+    """Return whether files still have the sizes in their record.
+
+    If they do not, another program has replaced them, and the record says nothing about them. A
+    file may be missing: a list of rejected lines is often not copied along with the tokens.
+
+    Args:
+        record: The record.
+        folder: The folder of the record and the files.
+    """
+    if record.files is None:
+        return False
+    store = store_of(folder)
+    for name, entry in record.files.items():
+        stored = store.stat(name)
+        if stored is not None and stored.size != entry["bytes"]:
+            return False
+    return True
