@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.errors import ConfigError
+from nanoset_core.sampling.arguments import token_id
 
 CU_SEQLENS = "cu_seqlens"
 """Entry of a sample: where its documents begin."""
@@ -207,7 +208,11 @@ def bounded_sample(context: NDArray[np.integer[Any]], eod_token: int) -> dict[st
     Args:
         context: The tokens, shape (sequence_length + 1,). The last one is a label only.
         eod_token: The token that ends documents.
+
+    Raises:
+        ConfigError: The type of the tokens has no such token.
     """
+    token_id("eod_token", eod_token, context.dtype)
     tokens = context[:-1].astype(np.int64)
     labels = context[1:].astype(np.int64)
     cu_seqlens_of_samples = cu_seqlens_at(tokens[np.newaxis], eod_token)  # (1, sequence_length + 1)
@@ -252,10 +257,12 @@ def collate_varlen(
         max_seqlen: tokens of the longest document, an int.
 
     Raises:
-        ConfigError: The samples have no `cu_seqlens`, and there is no `eod_token`.
+        ConfigError: The samples have no `cu_seqlens`, and there is no `eod_token`; or it is not the
+            id of a token.
     """
     tokens = _stacked(samples, "tokens")  # (n_samples, sequence_length)
     if eod_token is not None:
+        eod_token = token_id("eod_token", eod_token)
         cu_seqlens = cu_seqlens_at(tokens, eod_token)
     else:
         cu_seqlens = _stored_cu_seqlens(samples)

@@ -33,6 +33,7 @@ from nanoset_core.formats.indexed.layout import Tokens, positions_in
 from nanoset_core.loading.boundaries import cu_seqlens_of
 from nanoset_core.loading.samples import Sample, SampleForm
 from nanoset_core.loading.split_samples import SplitSamples
+from nanoset_core.sampling.arguments import token_id
 from nanoset_core.sampling.cache import open_member
 from nanoset_core.sampling.config import NanosetConfig
 from nanoset_core.sampling.indices import MemberIndices
@@ -112,6 +113,10 @@ class Nanoset(SplitSamples):
             config: Settings of the nanoset.
             indices: The index arrays.
             cache_dir: Folder of the index files, or None if they are only in memory.
+
+        Raises:
+            ConfigError: An option needs the end-of-document token, and no token of the dataset's
+                type has its id.
         """
         # Samples need not be searched for padding if none can contain the padding token. One may
         # contain it if it is short, if the token is an id that documents also have, or if the token
@@ -127,6 +132,9 @@ class Nanoset(SplitSamples):
             form=SampleForm(config, pads=self.may_pad),
             cache_dir=cache_dir,
         )
+        if self._form.needs_ends:
+            # Documents end at this token, so the dataset must be able to contain it.
+            token_id("eod_token", config.eod_token, dataset.dtype)
         self.dataset = dataset
         self.member = member
         self.document_index = indices.document_index

@@ -18,6 +18,7 @@ from nanoset_core.errors import ConfigError, StaleError
 from nanoset_core.formats.tars.samples import MANIFEST_NAME
 from nanoset_core.loading.boundaries import bounded_sample
 from nanoset_core.loading.shard_files import ManifestRow, iterate_counted, manifest_rows
+from nanoset_core.sampling.arguments import token_id
 
 Uneven = Literal["raise", "drop", "repeat", "keep"]
 """What happens if ranks would have different numbers of samples; `ShardReader` explains it."""
@@ -90,7 +91,8 @@ class ShardReader:
     Raises:
         MissingError: The manifest does not exist.
         ConfigError: The rank is outside [0, world_size), the ranks have different numbers of
-            samples, or (unless these are kept) one has none.
+            samples, or (unless these are kept) one has none; or `eod_token` is not the id of a
+            token.
     """
 
     def __init__(
@@ -116,7 +118,7 @@ class ShardReader:
         self.folder = Path(folder)
         self.rank = rank
         self.world_size = world_size
-        self.eod_token = eod_token
+        self.eod_token = None if eod_token is None else token_id("eod_token", eod_token)
         manifest = self.folder / MANIFEST_NAME
         rows = manifest_rows(manifest)
         self._shards = _shards_of_rank(rows, _ShardDivision(rank, world_size, uneven), manifest)
@@ -139,6 +141,7 @@ class ShardReader:
 
         Raises:
             StaleError: The loaded state was saved by another worker.
+            ConfigError: The type of the tokens has no `eod_token`.
         """
         # Which worker of a DataLoader this process is. Outside of a DataLoader, there is only one.
         worker = _torch_worker() or _ONLY_WORKER

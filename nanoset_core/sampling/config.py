@@ -14,7 +14,6 @@ datasets, mixed 3 to 1, with the rules of Megatron-LM:
 from __future__ import annotations
 
 import math
-import operator
 import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
@@ -25,6 +24,7 @@ from nanoset_core.errors import ConfigError
 from nanoset_core.records.frozen import FrozenDict, freeze, set_while_made
 from nanoset_core.records.json_records import from_plain, to_plain
 from nanoset_core.records.stored_fields import stored
+from nanoset_core.sampling.arguments import token_id, whole_number
 from nanoset_core.sampling.presets import Preset, get_preset
 from nanoset_core.sampling.splits import SPLITS, Rows, SplitName, parse_split, sample_count
 
@@ -416,11 +416,11 @@ class NanosetConfig:
         files by its hash, and numpy would print 2048 as `np.int64(2048)` there.
 
         Returns:
-            Name of the option → number: {"sequence_length": 2048, "random_seed": 1234}. Numbers of
-            samples that are None are left out.
+            Name of the option → number: {"sequence_length": 2048, "random_seed": 1234}. Options
+            that are None are left out.
 
         Raises:
-            ConfigError: A number is not an integer, or out of range.
+            ConfigError: An option is not an integer, or out of range.
         """
         ranges = {"sequence_length": (1, 2**31 - 2), "random_seed": (0, 2**32 - 1)}
         for split in SPLITS:
@@ -429,7 +429,11 @@ class NanosetConfig:
 
         numbers = {}
         for name, (minimum, maximum) in ranges.items():
-            numbers[name] = _whole_number(name, getattr(self, name), minimum, maximum)
+            numbers[name] = whole_number(name, getattr(self, name), minimum, maximum)
+        if self.eod_token is not None:
+            numbers["eod_token"] = token_id("eod_token", self.eod_token)
+        if self.pad_token is not None:
+            numbers["pad_token"] = token_id("pad_token", self.pad_token)
         return numbers
 
     def _check_surplus(self) -> None:
@@ -493,34 +497,6 @@ class NanosetConfig:
                 where="data_path",
                 found="both" if has_data_path else "neither",
             )
-
-
-def _whole_number(name: str, value: Any, minimum: int, maximum: int) -> int:
-    """Convert the value of an option to a plain integer, or refuse it.
-
-    For example, `np.int64(2048)` becomes 2048. True, 2048.0 and "2048" are refused.
-
-    Args:
-        name: Name of the option, for the message.
-        value: The value as the user has given it.
-        minimum: Smallest value that is allowed.
-        maximum: Largest value that is allowed.
-
-    Raises:
-        ConfigError: The value is not an integer, or out of range.
-    """
-    number: int | None = None
-    is_integer = hasattr(value, "__index__") and not isinstance(value, bool)
-    if is_integer:
-        number = operator.index(value)
-    if number is None or not minimum <= number <= maximum:
-        raise ConfigError(
-            "not a whole number in range",
-            where=name,
-            found=repr(value),
-            expected=f"{minimum} to {maximum}",
-        )
-    return number
 
 
 def check_masks(masks: Collection[str]) -> None:

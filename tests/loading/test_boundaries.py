@@ -219,6 +219,12 @@ def test_samples_without_boundaries_and_end_token_are_refused(bare_samples):
         collate_varlen(bare_samples)
 
 
+@pytest.mark.parametrize("eod_token", ["0", "<|endoftext|>", -1, 0.5, True])
+def test_an_end_token_that_is_not_the_id_of_a_token_is_refused(bare_samples, eod_token):
+    with pytest.raises(ConfigError, match="not the id of a token"):
+        collate_varlen(bare_samples, eod_token=eod_token)
+
+
 def test_ends_of_documents_within_a_sample_are_left_out_of_the_loss(samples):
     row = collate_varlen(samples, mask_ends=True)
 
@@ -248,6 +254,13 @@ def test_the_arrays_of_a_row_are_converted_by_a_function(samples):
 
 
 # Contexts of tars
+
+
+def test_an_end_token_that_the_type_of_the_tokens_does_not_have_is_refused():
+    context = np.array([5, 0, 7], np.uint16)
+
+    with pytest.raises(ConfigError, match="from 0 to 65535, since the tokens are uint16"):
+        bounded_sample(context, eod_token=99_999)
 
 
 def test_a_context_of_a_tar_becomes_a_sample_whose_documents_end_at_a_token():

@@ -420,3 +420,20 @@ def test_a_stored_plan_that_was_forged_is_refused(tmp_path, forge):
         read_split(manifest, outputs.folder)
 
     assert caught.value.where == str(manifest.path(PLAN_FILE))
+
+
+# End-of-document tokens
+
+
+def test_an_end_token_that_the_dataset_cannot_contain_is_refused(tmp_path, prefix):
+    config = NanosetConfig(
+        prefix,
+        sequence_length=8,
+        split="1,0,0",
+        path_to_cache=str(tmp_path / "cache"),
+        eod_token=99_999,
+        eod_mask_loss=True,
+    )
+
+    with pytest.raises(ConfigError, match="from 0 to 65535, since the tokens are uint16"):
+        NanosetBuilder(config).build()

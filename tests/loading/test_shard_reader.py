@@ -186,6 +186,12 @@ def test_with_an_end_token_samples_have_boundaries_of_documents(folder):
     assert reader.state_dict()["sample"] == 1
 
 
+@pytest.mark.parametrize("eod_token", ["0", -1, True])
+def test_an_end_token_that_is_not_the_id_of_a_token_is_refused(folder, eod_token):
+    with pytest.raises(ConfigError, match="eod_token: not the id of a token"):
+        ShardReader(folder, eod_token=eod_token)
+
+
 # Ranks with different numbers of samples: `uneven`
 
 

@@ -1,0 +1,87 @@
+"""Check arguments of the classes and functions that users call in Python.
+
+Python accepts anything as an argument. Without these checks, a text such as "0" in place of a
+number would have no effect, or fail later with a message that does not name the argument.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from nanoset_core.errors import ConfigError
+
+_MAX_TOKEN = 2**31 - 1
+"""Largest id of a token that is accepted: that of int32, the largest type of token ids in use."""
+
+
+def plain_integer(value: object) -> int | None:
+    """Convert a whole number of any type, such as `np.int64(3)`, to a plain integer.
+
+    Args:
+        value: What the user has given.
+
+    Returns:
+        None for everything else, also for True, 3.0 and "3".
+    """
+    is_integer = hasattr(value, "__index__") and not isinstance(value, bool)
+    return operator.index(value) if is_integer else None  # type: ignore[arg-type]
+
+
+def whole_number(name: str, value: Any, minimum: int, maximum: int) -> int:
+    """Convert an argument to a plain integer, or refuse it.
+
+    For example, `np.int64(2048)` becomes 2048. True, 2048.0 and "2048" are refused.
+
+    Args:
+        name: Name of the argument, for the message.
+        value: What the user has given.
+        minimum: Smallest value that is allowed.
+        maximum: Largest value that is allowed.
+
+    Raises:
+        ConfigError: The value is not an integer, or out of range.
+    """
+    number = plain_integer(value)
+    if number is None or not minimum <= number <= maximum:
+        raise ConfigError(
+            "not a whole number in range",
+            where=name,
+            found=repr(value),
+            expected=f"{minimum} to {maximum}",
+        )
+    return number
+
+
+def token_id(name: str, value: Any, dtype: DTypeLike | None = None) -> int:
+    """Convert an argument that is the id of a token to a plain integer, or refuse it.
+
+    A value that no token can have would never be found in samples, without any error.
+
+    Args:
+        name: Name of the argument, for the message.
+        value: What the user has given.
+        dtype: Type of the tokens among which the id is looked up, if it is known.
+
+    Raises:
+        ConfigError: The value is not an integer, or tokens cannot have it.
+    """
+    maximum = _MAX_TOKEN
+    reason = ""
+    if dtype is not None and np.dtype(dtype).kind in "iu":
+        maximum = int(np.iinfo(dtype).max)
+        reason = f", since the tokens are {np.dtype(dtype).name}"
+
+    number = plain_integer(value)
+    if number is None or not 0 <= number <= maximum:
+        raise ConfigError(
+            "not the id of a token",
+            where=name,
+            found=repr(value),
+            expected=f"a whole number from 0 to {maximum}{reason}",
+            remedy="give the number that the tokenizer has given to the token",
+        )
+    return number

@@ -1,0 +1,33 @@
+"""The settings of a nanoset in Python: what `NanosetConfig` refuses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nanoset_core import NanosetConfig
+from nanoset_core.errors import ConfigError
+
+
+def config_with(**options: Any) -> NanosetConfig:
+    """Return the settings of a nanoset of one dataset, which need not exist."""
+    return NanosetConfig("/data/web", sequence_length=8, **options)
+
+
+# Ids of tokens
+
+
+@pytest.mark.parametrize("option", ["eod_token", "pad_token"])
+@pytest.mark.parametrize("value", ["<|endoftext|>", "0", -1, 0.5, True, 2**31])
+def test_what_is_not_the_id_of_a_token_is_refused(option, value):
+    with pytest.raises(ConfigError, match=f"{option}: not the id of a token"):
+        config_with(**{option: value})
+
+
+def test_the_id_of_a_token_may_be_an_integer_of_numpy():
+    config = config_with(eod_token=np.uint16(7))
+
+    assert type(config.eod_token) is int
+    assert config.eod_token == 7
