@@ -8,6 +8,7 @@ accepts, and reports what is wrong with a line that is not a document.
 from __future__ import annotations
 
 import json
+import re
 from codecs import BOM_UTF8
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,6 +25,12 @@ MOST_ID_CHARACTERS = 4096
 """Longer ids are not kept, since a writer has 65,536 of them in memory at once."""
 _MAX_KEYS_SHOWN = 10
 _ENCODER = json.JSONEncoder()
+_LEAST_ROUNDED = 1 << 63
+"""Smaller integers, below and above zero, are read by orjson with all of their digits."""
+_MANY_DIGITS = re.compile(rb"-[0-9]{19}|[0-9]{20}")
+"""Each integer that orjson reads as a float has at least this many digits."""
+_TYPES_WITH_FLOATS = (float, list, dict)
+"""Types of values that are or contain floats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +218,11 @@ def parse_lines(lines: list[bytes], fields: Fields) -> ParsedLines | None:
     # A value that is missing is None, so no exception is possible here.
     kept_values: list[list[Any]] = []
     for key in fields.kept:
-        kept_values.append([value_at(value, key) for value in objects])
+        values = [
+            _with_all_digits(value_at(value, key), line, key)
+            for value, line in zip(objects, lines, strict=True)
+        ]
+        kept_values.append(values)
     return ParsedLines(documents_texts, ids, kept_values)
 
 
@@ -275,10 +286,10 @@ def parse_line(line: bytes, fields: Fields) -> ParsedLine:
     for key in fields.required:
         _text_at(value, key)  # raises NotADocumentError
 
-    # An id may be a very large integer, which orjson reads as a float with fewer digits. The line
-    # has all of its digits, so pass it on, too.
+    # The id and the values may be very large integers, which orjson reads as floats with fewer
+    # digits. The line has all of their digits, so pass it on, too.
     identity = id_text(value_at(value, fields.id), line=line, key=fields.id)
-    kept_values = [value_at(value, key) for key in fields.kept]
+    kept_values = [_with_all_digits(value_at(value, key), line, key) for key in fields.kept]
     return ParsedLine(text, identity, kept_values)
 
 
@@ -390,21 +401,51 @@ def id_text(identity: Any, line: bytes = b"", key: str = "") -> str | None:
         The text; None if there is no id, or if it is longer than 4,096 characters or cannot be
         written as text.
     """
+    if line:
+        identity = _with_all_digits(identity, line, key)
     if identity is None:
         return None
     try:
-        if line and type(identity) is float:
-            # Perhaps the id is a very large integer, which orjson reads as a float with fewer
-            # digits. Python's json keeps all of them.
-            identity = value_at(json.loads(line), key)
         if type(identity) is str:
             # Half of a surrogate pair, which UTF-8 cannot represent, becomes \udNNN.
             text = identity.encode("utf-8", "backslashreplace").decode()
         else:
             text = json_text(identity, _ENCODER)
-    except (ValueError, RecursionError):  # for example, an integer with thousands of digits
+    except ValueError:  # for example, an integer with thousands of digits
         return None
     return text if len(text) <= MOST_ID_CHARACTERS else None
+
+
+def _with_all_digits(value: Any, line: bytes, key: str) -> Any:
+    """Return a value of a line whose large integers have all of their digits.
+
+    orjson reads integers of more than 64 bits as floats. Two hashes could become one number:
+
+        in the line                value                      result
+        12345678901234567890123    1.2345678901234568e+22     12345678901234567890123
+        1e22                       1e22                       1e22
+        [12345678901234567890]     [12345678901234567890]     the same: it has 64 bits
+
+    Python's json keeps all digits, but is much slower. So the line is only read again if the value
+    may contain such an integer.
+
+    Args:
+        value: The value at the key, as orjson reads it.
+        line: The line.
+        key: The key.
+    """
+    if type(value) not in _TYPES_WITH_FLOATS:
+        return value
+    if type(value) is float and abs(value) < _LEAST_ROUNDED:
+        return value
+    if not _MANY_DIGITS.search(line):
+        return value
+    try:
+        return value_at(json.loads(line), key)
+    except RecursionError:
+        # Python's json refuses some 1,000 levels of nesting, wherever they are in the line. A wrong
+        # number could be equal to that of another document, so prefer none.
+        return None if type(value) is float else value
 
 
 def _json_type(value: Any) -> str:

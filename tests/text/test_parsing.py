@@ -397,3 +397,48 @@ def test_an_id_may_be_a_deeply_nested_list():
 
     assert parse_line(line, FIELDS) == ParsedLine("a", identity, [])
     assert parse_lines([line], FIELDS) == ParsedLines(["a"], [identity], [])
+
+
+# Large integers in further values
+
+
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [
+        ("9223372036854775807", 2**63 - 1),
+        ("18446744073709551615", 2**64 - 1),
+        ("18446744073709551616", 2**64),
+        ("-9223372036854775808", -(2**63)),
+        ("-9223372036854775809", -(2**63) - 1),
+        ("[12345678901234567890123]", [12345678901234567890123]),
+        ('{"a": {"b": 12345678901234567890123}}', {"a": {"b": 12345678901234567890123}}),
+        ("1.2345678901234567890123e30", 1.2345678901234567890123e30),
+        ("12345678901234567890123.0", 12345678901234567890123.0),
+    ],
+)
+@pytest.mark.parametrize("other", ["1", "NaN"])  # orjson refuses a line with NaN
+def test_integers_in_further_values_keep_all_digits(written, value, other):
+    fields = Fields("text", "id", kept=("hash",))
+    line = f'{{"text": "a", "hash": {written}, "other": {other}}}'.encode()
+
+    [kept_value] = parse_line(line, fields).kept
+    block = parse_lines([line], fields)
+
+    assert kept_value == value
+    assert type(kept_value) is type(value)
+    assert block in (None, ParsedLines(["a"], [None], [[value]]))
+
+
+def test_an_id_may_be_a_list_of_large_integers():
+    line = b'{"text": "a", "id": [12345678901234567890123]}'
+
+    check_document(line, FIELDS, "a", "[12345678901234567890123]")
+
+
+def test_a_large_integer_is_not_kept_if_its_digits_cannot_be_read():
+    # Python's json, which keeps all digits, refuses so many levels of nesting.
+    deep_list = "[" * 1000 + "]" * 1000
+    number = "12345678901234567890123"
+    line = f'{{"text": "a", "id": {number}, "hash": {number}, "deep": {deep_list}}}'.encode()
+
+    assert parse_line(line, Fields("text", "id", kept=("hash",))) == ParsedLine("a", None, [None])

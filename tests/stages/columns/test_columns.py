@@ -44,6 +44,7 @@ MIXED_VALUES = [
     MixedValue({"a": [1, "é"]}, '{"a":[1,"é"]}'),
     MixedValue(2**53 + 1, "9007199254740993"),  # a double does not hold it
     MixedValue(2**63, "9223372036854775808"),  # an int64 does not hold it
+    MixedValue(10**22 + 1, "10000000000000000000001"),  # no type of 64 bits holds it
     MixedValue(1e-7, "1e-7"),
     MixedValue(float("nan"), None),
     MixedValue("x" * 5000, None),  # too long to be kept
