@@ -14,6 +14,10 @@ from nanoset_core.errors import NanosetError
 from nanoset_core.execution.cluster import Message
 from nanoset_core.execution.compatibility import CompatibilityCheck
 from nanoset_core.execution.progress import progress_reported_to
+from nanoset_core.storage.access import ROOM
+from nanoset_core.storage.local import LocalStore
+from nanoset_core.storage.os_errors import explained
+from nanoset_core.storage.store import Store
 from nanoset_core.storage.worker_folders import WorkerFolder, working_at
 
 Task = TypeVar("Task")
@@ -70,7 +74,9 @@ def run_on_worker(
 ) -> Result:
     """Run a task on this worker of a cluster, and return its result to the machine that asked.
 
-    Progress and warnings of the task appear on that machine, and an error names this worker.
+    Progress and warnings of the task appear on that machine, and an error names this worker. So
+    does an error of this worker's system, such as a full disk, which has no place of its own: the
+    machine that asked would take it for one of its own disk.
 
     Args:
         worker: This worker.
@@ -80,7 +86,9 @@ def run_on_worker(
         task: The task.
 
     Raises:
-        NanosetError: The machines differ, or the task failed.
+        NanosetError: The machines differ, the task failed, or this machine has no more disk space
+            or memory.
+        Exception: The task raised this error, which is not one of nanoset or of the system.
     """
     # During the task, send its progress and warnings to the process that handed it out.
     with (
@@ -91,12 +99,36 @@ def run_on_worker(
         try:
             check.check()
             # Copy files that the task needs, such as the tokenizer, to this machine.
-            copy_by_path = check.download(worker.folder)
+            with explained(worker.folder, expected=ROOM):
+                copy_by_path = check.download(worker.folder)
+
             # Let the task read the copies, and write temporary files to the worker's folder.
-            with working_at(WorkerFolder(worker.folder, files=copy_by_path)):
+            with (
+                _explained_by_output_store(check.store, worker.folder),
+                working_at(WorkerFolder(worker.folder, files=copy_by_path)),
+            ):
                 return work(task)
         except NanosetError as error:
             raise worker.with_place(error) from error
+
+
+def _explained_by_output_store(
+    store: Store, worker_folder: Path
+) -> contextlib.AbstractContextManager[None]:
+    """Return a context in which errors such as a full disk say which folder of the worker is full.
+
+    The system does not say it. But a task writes to one of two folders:
+
+        outputs in a shared folder    to this folder itself
+        outputs in a bucket           to the worker's folder, from which files are uploaded
+
+    Args:
+        store: The store of the outputs.
+        worker_folder: The worker's folder for temporary files.
+    """
+    if isinstance(store, LocalStore):
+        return explained(store.folder)
+    return explained(worker_folder, expected=ROOM)
 
 
 class _PassingHandler(logging.Handler):

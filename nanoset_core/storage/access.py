@@ -34,7 +34,8 @@ R = TypeVar("R")
 _SMALL_BLOCK = 4 << 10
 """Bytes of a block of a file of which little is read, or if disk space is limited."""
 ROOM = (
-    "room for working copies: storage.mirror names their folder, "
+    "room for working copies: storage.mirror names their folder "
+    "(on workers: --local-directory of `dask worker`, TMPDIR of `ray start`), "
     "storage.scratch_mib says how much they may take"
 )
 """What errors say was expected if the disk is full."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import platform
 import re
@@ -15,10 +16,11 @@ from helpers import dask_cluster, ray_cluster
 from helpers.worker_tasks import (
     NewFile,
     create_file,
+    raise_error,
     raise_input_error,
     report_and_wait,
 )
-from nanoset_core.errors import InputError
+from nanoset_core.errors import InputError, NanosetError
 from nanoset_core.execution.cluster import TaskCluster
 from nanoset_core.execution.cluster_connection import connections_kept
 from nanoset_core.execution.cluster_executor import ClusterExecutor
@@ -123,6 +125,33 @@ def test_an_error_of_nanoset_keeps_its_parts_and_a_cluster_adds_the_worker(run, 
     assert caught.value.what == "what"
     assert re.fullmatch(where, caught.value.where)
     assert caught.value.remedy == "what to do"
+
+
+@pytest.mark.parametrize(
+    ("run", "worker"),
+    [pytest.param("dask", DASK_WORKER, id="dask"), pytest.param("ray", RAY_WORKER, id="ray")],
+    indirect=["run"],
+)
+@pytest.mark.parametrize(
+    ("error", "what"),
+    [
+        pytest.param(
+            OSError(errno.ENOSPC, "No space left on device"), "the disk is full", id="disk"
+        ),
+        pytest.param(MemoryError("malloc failed"), "there is not enough memory", id="memory"),
+    ],
+)
+def test_a_cluster_names_the_worker_that_lacks_disk_space_or_memory(
+    run, worker, error, what, tmp_path
+):
+    with pytest.raises(NanosetError) as caught:
+        list(run(raise_error, [error]))
+
+    assert caught.value.what == what
+    # It also names the folder that the worker writes outputs to, since the system does not say
+    # which one is full.
+    shared_folder = re.escape(str(tmp_path / "shared"))
+    assert re.fullmatch(f"{shared_folder}, {worker}", caught.value.where)
 
 
 def test_the_notes_of_a_task_arrive_before_its_result(run):

@@ -58,6 +58,11 @@ def raise_input_error(_task: object) -> None:
     raise InputError("what", where="a:3", remedy="what to do")
 
 
+def raise_error(error: Exception) -> None:
+    """Raise the error that is the task."""
+    raise error
+
+
 class LateNote(NamedTuple):
     """A task that reports a note once a file exists."""
 
