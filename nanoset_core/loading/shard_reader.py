@@ -12,13 +12,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import cycle, islice
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from nanoset_core.errors import ConfigError, StaleError
 from nanoset_core.formats.tars.samples import MANIFEST_NAME
 from nanoset_core.loading.boundaries import bounded_sample
 from nanoset_core.loading.shard_files import ManifestRow, iterate_counted, manifest_rows
-from nanoset_core.sampling.arguments import token_id
+from nanoset_core.sampling.arguments import choice, token_id
 
 Uneven = Literal["raise", "drop", "repeat", "keep"]
 """What happens if ranks would have different numbers of samples; `ShardReader` explains it."""
@@ -91,8 +91,8 @@ class ShardReader:
     Raises:
         MissingError: The manifest does not exist.
         ConfigError: The rank is outside [0, world_size), the ranks have different numbers of
-            samples, or (unless these are kept) one has none; or `eod_token` is not the id of a
-            token.
+            samples, or (unless these are kept) one has none; `uneven` is something else; or
+            `eod_token` is not the id of a token.
     """
 
     def __init__(
@@ -108,6 +108,7 @@ class ShardReader:
 
         Only the manifest is read. The arguments and errors are those of the class.
         """
+        choice("uneven", uneven, get_args(Uneven))
         if not 0 <= rank < world_size:
             raise ConfigError(
                 "no such rank",

@@ -7,12 +7,13 @@ number would have no effect, or fail later with a message that does not name the
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike
 
-from nanoset_core.errors import ConfigError
+from nanoset_core.errors import ConfigError, one_of
 
 _MAX_TOKEN = 2**31 - 1
 """Largest id of a token that is accepted: that of int32, the largest type of token ids in use."""
@@ -54,6 +55,27 @@ def whole_number(name: str, value: Any, minimum: int, maximum: int) -> int:
             expected=f"{minimum} to {maximum}",
         )
     return number
+
+
+def choice(name: str, value: Any, choices: Sequence[str]) -> None:
+    """Check that an argument is one of several texts.
+
+    Args:
+        name: Name of the argument, for the message.
+        value: What the user has given.
+        choices: The texts that are allowed.
+
+    Raises:
+        ConfigError: It is something else.
+    """
+    if value in choices:
+        return
+    raise ConfigError(
+        "not one of the possible values",
+        where=name,
+        found=repr(value),
+        expected=one_of(map(repr, choices), "nothing"),
+    )
 
 
 def token_id(name: str, value: Any, dtype: DTypeLike | None = None) -> int:

@@ -220,6 +220,12 @@ def test_ranks_with_different_numbers_of_samples_are_refused(
         assert word in str(caught.value)
 
 
+@pytest.mark.parametrize("uneven", ["Drop", "dropp", "", False, 7, None])
+def test_another_value_of_uneven_is_refused(folder, uneven):
+    with pytest.raises(ConfigError, match="one of 'raise', 'drop', 'repeat', 'keep'"):
+        ShardReader(folder, uneven=uneven)
+
+
 @pytest.mark.parametrize(
     ("n_tars", "uneven", "counts"),
     [
