@@ -65,9 +65,24 @@ def command(
     _print_columns(statistics)
     for column in statistics.columns:
         _print_values(statistics, column)
+    empty_columns = _columns_without_values(statistics)
+    if empty_columns:
+        print_notices([f"no document has a value of {', '.join(empty_columns)}"])
     if statistics.unbuilt:
         unbuilt = ", ".join(statistics.unbuilt)
         print_notices([f"not built yet, so run `nanoset build` to see them: {unbuilt}"])
+
+
+def _columns_without_values(statistics: CorpusColumns) -> list[str]:
+    """Return the columns of which no document has a value, perhaps since their name is misspelt.
+
+    Every corpus has the column `id`, also if its documents have no ids. So it is left out.
+    """
+    empty_columns = []
+    for column in statistics.columns:
+        if column.name != "id" and column.nulls == statistics.documents:
+            empty_columns.append(column.name)
+    return empty_columns
 
 
 def _to_json(statistics: CorpusColumns) -> dict[str, Any]:

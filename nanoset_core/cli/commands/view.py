@@ -61,9 +61,15 @@ def _notices(plan: ChosenView) -> Iterator[str]:
     Args:
         plan: How many documents each of the view's rules chooses, and what is noticed on the way.
     """
-    from nanoset_core.stages.views.facts import gap_warnings, missing_id_warnings, top_warnings
+    from nanoset_core.stages.views.facts import (
+        empty_column_warnings,
+        gap_warnings,
+        missing_id_warnings,
+        top_warnings,
+    )
 
     yield from missing_id_warnings(plan.facts, plan.name, plan.first_missing_ids)
+    yield from empty_column_warnings(plan.facts)
     yield from gap_warnings(plan.facts, plan.name)
     yield from top_warnings(plan.facts, plan.name)
 
@@ -77,7 +83,7 @@ def _as_json(name: str, facts: Mapping[str, Any]) -> dict[str, Any]:
         name: Name of the view, such as "good".
         facts: How many documents are left after each of its rules, and what was noticed.
     """
-    from nanoset_core.stages.views.facts import GAPS, TOPS
+    from nanoset_core.stages.views.facts import EMPTY_COLUMNS, GAPS, TOPS
 
     # Such as {"view": "good", "rule": "quality >= 3", "documents": 400, "tokens": 30000}. A view
     # may select documents of another view: then the rules of that one come first.
@@ -91,6 +97,7 @@ def _as_json(name: str, facts: Mapping[str, Any]) -> dict[str, Any]:
         "missing_ids": facts["missing_ids"],  # listed ids that no document has
         GAPS: facts.get(GAPS, []),  # limits of tokens that are far from full
         TOPS: facts.get(TOPS, []),  # a histogram for each rule that takes the best documents
+        EMPTY_COLUMNS: facts.get(EMPTY_COLUMNS, {}),  # rule → its columns without any value
     }
 
 

@@ -1,4 +1,4 @@
-"""What people are shown of the columns of a corpus: names, counts, and values that were changed.
+"""What people are shown of the columns of a corpus: names, counts, and what may be a mistake.
 
 For example: "3 values of 'summary' are longer than 4,096 bytes, and left out".
 """
@@ -6,6 +6,7 @@ For example: "3 values of 'summary' are longer than 4,096 bytes, and left out".
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from nanoset_core.outputs.manifest import Manifest
@@ -13,6 +14,31 @@ from nanoset_core.records.text import format_count
 from nanoset_core.stages.columns.tables import ESCAPED
 from nanoset_core.stages.stage import Summary
 from nanoset_core.text.values import MOST_BYTES
+
+
+def text_columns_summary(manifest: Manifest) -> Summary:
+    """Return what `nanoset status` shows of columns whose values are from the raw text.
+
+    If the raw text has no value for a column, its name in the settings is probably misspelt. This
+    is a warning.
+
+    Args:
+        manifest: The record of the columns.
+    """
+    summary = columns_summary(manifest)
+    empty_columns: list[str] = []
+    for column in manifest.facts["columns"]:
+        # Values that were left out as too long are reported in another warning.
+        if column["kind"] == "null" and not column["left_out"]:
+            empty_columns.append(repr(column["name"]))
+    if not empty_columns:
+        return summary
+
+    warning = (
+        f"no document has a value of {', '.join(empty_columns)}: correct `documents.columns`, "
+        f"or list the columns of this corpus in `corpora.{manifest.name}.columns`"
+    )
+    return replace(summary, warnings=[*summary.warnings, warning])
 
 
 def columns_summary(manifest: Manifest) -> Summary:

@@ -65,11 +65,6 @@ class AlignedStage(PerCorpus, OutsideFiles):
             return None
         return "the table of a shard is missing or damaged"
 
-    def show(self, project: Project, manifest: Manifest) -> Summary:
-        from nanoset_core.stages.columns.show import columns_summary
-
-        return columns_summary(manifest)
-
     def references(self, outputs: OutputRoot, manifest: Manifest) -> Iterable[str]:
         return [str(digest) for digest in manifest.facts[SHARDS]]
 
@@ -119,6 +114,11 @@ class ColumnsStage(AlignedStage):
         from nanoset_core.stages.columns.verify import verify_columns
 
         return verify_columns(self, project, key.subject, deep=deep)
+
+    def show(self, project: Project, manifest: Manifest) -> Summary:
+        from nanoset_core.stages.columns.show import text_columns_summary
+
+        return text_columns_summary(manifest)
 
 
 COLUMNS = ColumnsStage()

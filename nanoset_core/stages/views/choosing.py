@@ -118,12 +118,14 @@ def choose(project: Project, corpus: str, names: Sequence[str], scratch: Path) -
     cache: dict[str, _ViewSteps] = {}  # so that lists of ids are read once, if views share them
     view_rules = [rule_of(project, name, steps_by_view=cache) for name in names]
     columns: set[str] = set()
+    empty_columns_by_view: dict[str, dict[str, list[str]]] = {}
     for name in names:
         try:
-            _check_columns(project, dataset, name)
+            schema = _checked_schema(project, dataset, name)
         except ColumnTypeError as error:
             raise naming_a_text(error, project, dataset) from None
         columns |= columns_used(project.config, name)  # such as {"quality"}
+        empty_columns_by_view[name] = _empty_columns_by_rule(project.config.views[name], schema)
 
     # Apply the rules of all views while the columns of the documents are read once.
     work = project.progress.work(STAGE, corpus, int(dataset.facts["documents"]))
@@ -135,7 +137,7 @@ def choose(project: Project, corpus: str, names: Sequence[str], scratch: Path) -
     chosen_views = []
     for name, view_rule, selection in zip(names, view_rules, selections, strict=True):
         n_missing_ids = {key: ids.missing for key, ids in view_rule.ids_by_key.items()}
-        facts = choice_facts(selection, n_missing_ids, places)
+        facts = choice_facts(selection, n_missing_ids, places, empty_columns_by_view[name])
         first_missing_ids = _first_missing_ids(view_rule)
         chosen_views.append(ChosenView(name, selection, facts, first_missing_ids))
     return chosen_views
@@ -246,8 +248,9 @@ def check_rules(project: Project, dataset: Manifest, name: str) -> None:
     Raises:
         NanosetError: A rule has a mistake, such as a file or a column that does not exist.
     """
-    rule_of(project, name)  # reads the rules and files of ids; its result is not needed
-    _check_columns(project, dataset, name)  # looks up the columns
+    # Both read and check more than is needed here, so their results are not used.
+    rule_of(project, name)  # reads the rules and files of ids
+    _checked_schema(project, dataset, name)  # looks up the columns
 
 
 def columns_used(config: ProjectConfig, name: str) -> frozenset[str]:
@@ -262,35 +265,62 @@ def columns_used(config: ProjectConfig, name: str) -> frozenset[str]:
     """
     columns: set[str] = set()
     for view in chain_of(config.views, name):
-        columns |= _columns_in_rules(config.views[view])
+        for columns_of_rule in _columns_by_rule(config.views[view]).values():
+            columns |= columns_of_rule
     return frozenset(columns - DOCUMENT_COLUMNS)
 
 
-def _columns_in_rules(spec: ViewSpec) -> set[str]:
-    """Return the columns that the rules of one view name.
+def _columns_by_rule(spec: ViewSpec) -> dict[str, set[str]]:
+    """Return the columns that each rule of one view names.
 
     A view selects documents by rules such as these:
 
-        where: quality >= 3               quality
-        split: {by: url, keep: [0, 1]}    url
-        top: {by: score, tokens: 1e9}     score
-        order: {by: date}                 date
+        where: quality >= 3               "where": {"quality"}
+        split: {by: url, keep: [0, 1]}    "split": {"url"}
+        top: {by: score, tokens: 1e9}     "top": {"score"}
+        order: {by: date}                 "order": {"date"}
 
     The setting `order` is the text "stored" if documents stay as they are.
     """
-    columns: set[str] = set()
+    columns_by_rule: dict[str, set[str]] = {}
     if spec.where is not None:
-        columns |= parse_condition(spec.where, "").columns
+        columns_by_rule["where"] = set(parse_condition(spec.where, "").columns)
     if spec.split is not None and spec.split.by:
-        columns.add(spec.split.by)
+        columns_by_rule["split"] = {spec.split.by}
     if spec.top is not None:
-        columns.add(spec.top.by)
+        columns_by_rule["top"] = {spec.top.by}
     if not isinstance(spec.order, str) and spec.order.by:
-        columns.add(spec.order.by)
-    return columns
+        columns_by_rule["order"] = {spec.order.by}
+    return columns_by_rule
 
 
-def _check_columns(project: Project, dataset: Manifest, name: str) -> None:
+def _empty_columns_by_rule(spec: ViewSpec, schema: Any) -> dict[str, list[str]]:
+    """Return the columns that rules of a view use although no document has a value of them.
+
+    Perhaps their names in `documents.columns` are misspelt.
+
+    Args:
+        spec: The settings of the view.
+        schema: pyarrow.Schema of the documents, with all columns that the rules name. Columns
+            without a value have the type null.
+
+    Returns:
+        For example, `{"where": ["qualty"]}`; empty for most views.
+    """
+    from pyarrow import types
+
+    empty_columns_by_rule: dict[str, list[str]] = {}
+    for rule, columns in _columns_by_rule(spec).items():
+        empty_columns = []
+        for column in sorted(columns):
+            if types.is_null(schema.field(column).type):
+                empty_columns.append(column)
+        if empty_columns:
+            empty_columns_by_rule[rule] = empty_columns
+    return empty_columns_by_rule
+
+
+def _checked_schema(project: Project, dataset: Manifest, name: str) -> Any:
     """Check that the corpus has all columns that the rules of a view name, of the right types.
 
         where: quality >= 3                      needs a column quality, of numbers
@@ -300,6 +330,9 @@ def _check_columns(project: Project, dataset: Manifest, name: str) -> None:
         project: The project.
         dataset: The dataset of the corpus from which the view is chosen.
         name: The view.
+
+    Returns:
+        pyarrow.Schema of the documents, with these columns.
 
     Raises:
         ConfigError: The corpus does not have a column, documents are ranked by texts, or a
@@ -328,6 +361,7 @@ def _check_columns(project: Project, dataset: Manifest, name: str) -> None:
             parse_condition(spec.where, f"{key}.where").for_columns(schema)
         if spec.top is not None:
             _check_numbers(schema, spec.top.by, f"{key}.top.by")
+    return schema
 
 
 def _schema_with(columns: Collection[str], project: Project, dataset: Manifest) -> Any:

@@ -5,6 +5,8 @@
 - `missing_ids`: key of nanoset.yaml → how many ids in its files match no document.
 - `budget_gaps`: budgets that are far from full because the next document does not fit; absent if
   there are none, and in manifests of earlier versions.
+- `columns_without_values`: rule of the view → columns that it uses although no document has a value
+  of them; absent if there are none, and in manifests of earlier versions.
 - `tops`: the rules `top`, each with its *cut*, which is the value at which it ends, and a histogram
   of its column; absent if there are none.
 
@@ -34,13 +36,17 @@ STEPS = "steps"
 MISSING_IDS = "missing_ids"
 GAPS = "budget_gaps"
 TOPS = "tops"
+EMPTY_COLUMNS = "columns_without_values"
 _BUDGET = re.compile(r"(?P<limit>[0-9,]+) (?P<unit>tokens|documents)")
 """The text of a budget in the fact `steps`, such as `1,000,000 tokens`; see `Budget.text`."""
 _BAR_CHARACTERS = 20
 
 
 def choice_facts(
-    selection: Selection, missing_ids: Mapping[str, int], places: Mapping[int, str]
+    selection: Selection,
+    missing_ids: Mapping[str, int],
+    places: Mapping[int, str],
+    empty_columns_by_rule: Mapping[str, Sequence[str]],
 ) -> dict[str, Any]:
     """Return what users can read about how the documents of a view were chosen.
 
@@ -52,11 +58,15 @@ def choice_facts(
                         document is too long; absent if there are none
         tops            a histogram for each step such as `top 10 by quality`; absent if there are
                         none
+        columns_without_values
+                        {"where": ["qualty"]}: no document has a value of this column; absent if
+                        there are no such columns
 
     Args:
         selection: The documents of the view, and how they were chosen.
         missing_ids: Setting that names files of ids → how many of the ids match no document.
         places: Number of a document that is too long → its file, line and id.
+        empty_columns_by_rule: Rule of the view → columns that it uses, without any value.
 
     Returns:
         Name of the fact → plain value, for JSON.
@@ -72,6 +82,8 @@ def choice_facts(
         facts[GAPS] = [_gap_record(gap, places) for gap in selection.gaps]
     if selection.tops:
         facts[TOPS] = [_top_record(top) for top in selection.tops]
+    if empty_columns_by_rule:
+        facts[EMPTY_COLUMNS] = empty_columns_by_rule
     return facts
 
 
@@ -410,6 +422,26 @@ def top_warnings(facts: Mapping[str, Any], name: str) -> Iterator[str]:
                 f"`top` of {top['budget']:,} {unit} holds {n_chosen:,}: "
                 f"{documents} without a value of {top['column']} cannot be chosen"
             )
+
+
+def empty_column_warnings(facts: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a warning for each column that a rule of a view uses, but of which there is no value.
+
+    For example, a misspelt name in `documents.columns` gives a column without values:
+
+        `where` uses the column 'qualty', but no document has a value of it
+        `split` uses the column 'qualty', but no document has a value of it: so documents are
+        divided by file and line
+
+    Args:
+        facts: What is recorded about the view.
+    """
+    for rule, columns in facts.get(EMPTY_COLUMNS, {}).items():
+        for column in columns:
+            warning = f"`{rule}` uses the column {column!r}, but no document has a value of it"
+            if rule == "split":
+                warning += ": so documents are divided by file and line"
+            yield warning
 
 
 def _unfilled_budget_warnings(facts: Mapping[str, Any], name: str) -> Iterator[str]:

@@ -225,10 +225,18 @@ def _warnings(manifest: Manifest) -> list[str]:
         manifest: What is recorded about the view.
     """
     # Imported here, since every command imports this module, and few need it.
-    from nanoset_core.stages.views.facts import gap_warnings, missing_id_warnings, top_warnings
+    from nanoset_core.stages.views.facts import (
+        empty_column_warnings,
+        gap_warnings,
+        missing_id_warnings,
+        top_warnings,
+    )
 
     # Files of ids, such as of documents to be left out, may have ids that do not exist.
     warnings = list(missing_id_warnings(manifest.facts, manifest.name))
+
+    # Names of columns may be misspelt.
+    warnings += empty_column_warnings(manifest.facts)
 
     # A view may have far fewer tokens than it should: because the next document is too long, or
     # because documents have no value of the column by which they are ranked.

@@ -231,7 +231,16 @@ def test_values_that_are_too_long_are_left_out_with_a_warning(kept_columns):
     warnings = list(COLUMNS.show(kept_columns.project, kept_columns.columns).warnings)
 
     # Three files have 8 such values, of which 2 are values of documents without tokens.
-    assert warnings == ["18 values of 'mixed' are longer than 4,096 bytes, and left out"]
+    assert "18 values of 'mixed' are longer than 4,096 bytes, and left out" in warnings
+
+
+def test_columns_of_which_no_document_has_a_value_are_reported(kept_columns):
+    warnings = list(COLUMNS.show(kept_columns.project, kept_columns.columns).warnings)
+
+    assert (
+        "no document has a value of 'gone': correct `documents.columns`, or list the columns of "
+        "this corpus in `corpora.web.columns`"
+    ) in warnings
 
 
 def test_a_deeply_nested_value_is_kept_as_text(tmp_path, tokenizer_file):

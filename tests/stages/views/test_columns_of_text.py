@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from helpers.building import make_columns, make_corpora
 from helpers.changing import change_setting
+from helpers.command import output_of
 from helpers.inspecting import (
     current_dataset,
     current_output,
@@ -23,6 +25,7 @@ from helpers.views import texts_of
 from nanoset_core.errors import ConfigError, MissingError
 from nanoset_core.project.project import Project
 from nanoset_core.stages.views.make import make_view
+from nanoset_core.stages.views.stage import VIEW
 from nanoset_core.stages.views.verify import verify_view
 
 N_ROWS = 120
@@ -130,6 +133,63 @@ def test_a_condition_on_a_column_that_does_not_exist_is_refused(project_with_col
 
     with pytest.raises(ConfigError, match="no such column"):
         make_view(changed_project, "good")
+
+
+@pytest.fixture
+def project_with_misspelt_column(project: Project) -> Project:
+    """The copy, with a column `qualty` without values, since no line has this key."""
+    misspelt = change_setting(project, '"columns": ["quality"', '"columns": ["qualty"')
+    make_columns(misspelt, "web")
+    return misspelt
+
+
+@pytest.mark.parametrize(
+    ("rules", "warning"),
+    [
+        (
+            {"where": "qualty >= 3"},
+            "`where` uses the column 'qualty', but no document has a value of it",
+        ),
+        (
+            {"top": {"by": "qualty", "share": 0.5}},
+            "`top` uses the column 'qualty', but no document has a value of it",
+        ),
+        (
+            {"order": {"by": "qualty"}},
+            "`order` uses the column 'qualty', but no document has a value of it",
+        ),
+        (
+            {"split": {"by": "qualty", "keep": [0, 0.5]}},
+            "`split` uses the column 'qualty', but no document has a value of it: so documents "
+            "are divided by file and line",
+        ),
+    ],
+)
+def test_a_view_warns_of_a_column_that_no_document_has_a_value_of(
+    project_with_misspelt_column, rules, warning
+):
+    plain = '"plain": {"of": "web"}'
+    changed = f'"plain": {json.dumps({"of": "web", **rules})}'
+    project = change_setting(project_with_misspelt_column, plain, changed)
+
+    view = make_view(project, "plain")
+
+    assert warning in VIEW.show(project, view).warnings
+    assert warning in output_of("view", "plain", "-c", project.config.file)
+
+
+def test_a_view_of_columns_with_values_has_no_warning(project_with_columns):
+    view = make_view(project_with_columns, "good")
+
+    assert VIEW.show(project_with_columns, view).warnings == []
+
+
+def test_the_values_of_columns_are_shown_with_a_notice_of_columns_without_any(
+    project_with_misspelt_column,
+):
+    config = project_with_misspelt_column.config.file
+
+    assert "no document has a value of qualty" in output_of("columns", "web", "-c", config)
 
 
 def test_a_condition_that_does_not_fit_its_column_fails_no_other_view(project_with_columns):
