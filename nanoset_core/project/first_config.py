@@ -3,7 +3,7 @@
 Everything that has to be chosen follows from the files that the user has: the corpora from the
 folders of text, the keys of a line from the first lines, the length of samples and the schedule
 from the amount of text. A comment above a value gives the reason: with little text, for example,
-`sequence_length: 512` has the comment "There is little text; with more, use 2,048."
+`sequence_length: 512` has the comment "There is little text in code; with more, use 2,048."
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ from nanoset_core.project.first_lengths import (
     choose_schedule,
     estimate_amount,
     explained_split,
+    little_text,
     longest_length,
+    scarcest_corpus,
+    smallest_corpus,
 )
 from nanoset_core.project.first_tokenizer import Ask, FirstTokenizer, choose_tokenizer
 from nanoset_core.project.template import (
@@ -52,6 +55,8 @@ if TYPE_CHECKING:
 
 _NO_CORPUS = "CORPUS"
 """Stands for the name of a corpus as long as there is none."""
+_MAX_NAMED_CORPORA = 5
+"""A comment names at most this many corpora that are left out; it counts the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,23 +314,50 @@ def _choose_data(corpora: Sequence[FoundCorpus], amounts: Mapping[str, TextAmoun
         amounts: Name of each corpus → how much text it has.
     """
     training_amounts: dict[str, TextAmount] = {}
-    amounts_that_matter: list[TextAmount] = []  # every one of these must have a sample
+    evaluation_amounts: dict[str, TextAmount] = {}
     for corpus in corpora:
         amount = amounts[corpus.name]
-        is_for_training = corpus.split == "train"
-        if is_for_training:
+        if corpus.split == "train":
             training_amounts[corpus.name] = amount
-        # A tiny corpus for validation would make all samples too short. It is left out later.
-        is_tiny = amount.least_tokens <= MIN_LENGTH  # 256 tokens
-        if is_for_training or not is_tiny:
-            amounts_that_matter.append(amount)
-    max_length = longest_length(amounts_that_matter)
+        else:
+            evaluation_amounts[corpus.name] = amount
 
-    has_corpora_for_evaluation = len(training_amounts) < len(corpora)
-    if has_corpora_for_evaluation:
-        return _data_per_split(corpora, amounts, max_length)
-    length, shares = choose_length_and_split(list(training_amounts.values()), max_length)
-    return _shared_data(training_amounts, shares, length)
+    # A tiny corpus would make all samples too short, so it is left out. If there is nothing but
+    # tiny corpora for training, samples have to be short.
+    tiny_corpora = _tiny_corpora(amounts)
+    tiny_training_corpora = [name for name in training_amounts if name in tiny_corpora]
+    if len(tiny_training_corpora) == len(training_amounts):
+        tiny_training_corpora = []
+
+    # All other corpora must have a sample. Tiny ones for evaluation are left out later.
+    amounts_that_matter = _without(training_amounts, tiny_training_corpora)
+    amounts_that_matter |= _without(evaluation_amounts, tiny_corpora)
+    max_length = longest_length(list(amounts_that_matter.values()))
+
+    if evaluation_amounts:
+        smallest = smallest_corpus(amounts_that_matter)
+        return _data_per_split(corpora, amounts, tiny_training_corpora, max_length, smallest)
+    length, shares = choose_length_and_split(list(amounts_that_matter.values()), max_length)
+    return _shared_data(amounts_that_matter, tiny_training_corpora, shares, length)
+
+
+def _tiny_corpora(amounts: Mapping[str, TextAmount]) -> list[str]:
+    """Return the text collections (corpora) that might not have a sample of 256 tokens.
+
+    Args:
+        amounts: Name of each corpus → how much text it has. If nothing is known of its text, the
+            corpus does not count as tiny.
+    """
+    names = []
+    for name, amount in amounts.items():
+        if amount.tokens and amount.least_tokens <= MIN_LENGTH:
+            names.append(name)
+    return names
+
+
+def _without(amounts: Mapping[str, TextAmount], names: Collection[str]) -> dict[str, TextAmount]:
+    """Return how much text corpora have, except for those with some names."""
+    return {name: amount for name, amount in amounts.items() if name not in names}
 
 
 def _nanoset_values(data: _NanosetData) -> dict[str, Any]:
@@ -335,7 +367,7 @@ def _nanoset_values(data: _NanosetData) -> dict[str, Any]:
 
         blend: web
         split: 98,1,1
-        sequence_length: 512       # There is little text; with more, use 2,048.
+        sequence_length: 512       # There is little text in code; with more, use 2,048.
         seed: 1234
         schedule: …
         # trainer_path: /data      (commented out, for the user to uncomment)
@@ -349,7 +381,7 @@ def _nanoset_values(data: _NanosetData) -> dict[str, Any]:
     """
     sequence_length: int | ExplainedValue = data.length
     if data.length != USUAL_LENGTH:
-        comment = f"There is little text; with more, use {USUAL_LENGTH:,}."
+        comment = f"{little_text(data.smallest)}; with more, use {USUAL_LENGTH:,}."
         sequence_length = ExplainedValue(data.length, comment)  # a value with a comment
 
     values: dict[str, Any] = {}
@@ -371,15 +403,20 @@ class _NanosetData(NamedTuple):
     """About how many tokens each split has."""
     length: int
     """Tokens of a sample."""
+    smallest: str | None
+    """The corpus with the fewest tokens, which decides the length; None if there is only one."""
 
 
-def _shared_data(training: Mapping[str, TextAmount], split: str, length: int) -> _NanosetData:
+def _shared_data(
+    training: Mapping[str, TextAmount], left_out: Sequence[str], split: str, length: int
+) -> _NanosetData:
     """Return what a training reads if train, valid and test are shares of the same texts.
 
     For example, if 2,000,000 tokens are divided by "98,1,1", train has about 1,960,000 of them.
 
     Args:
         training: Name of each collection of texts → how much text it has.
+        left_out: Names of those that are too small, and not in `training`.
         split: The shares of train, valid and test.
         length: Tokens of a sample.
 
@@ -390,15 +427,19 @@ def _shared_data(training: Mapping[str, TextAmount], split: str, length: int) ->
     tokens_by_split: dict[SplitName, float] = {}
     for split_name, share in zip(SPLITS, parse_split(split), strict=True):
         tokens_by_split[split_name] = share * all_tokens
-    keys = {"blend": _explained_blend(training), "split": explained_split(split)}
-    return _NanosetData(keys, tokens_by_split, length)
+    keys = {
+        "blend": _explained_blend(training, left_out),
+        "split": explained_split(split, scarcest_corpus(training, length)),
+    }
+    return _NanosetData(keys, tokens_by_split, length, smallest_corpus(training))
 
 
-def _explained_blend(training: Mapping[str, TextAmount]) -> Any:
+def _explained_blend(training: Mapping[str, TextAmount], left_out: Sequence[str]) -> Any:
     """Return the setting `blend`, which says which text collections a training reads, and how much.
 
     Args:
         training: Name of each collection → how much text it has.
+        left_out: Names of those that are too small, and not in `training`.
 
     Returns:
         Such as "web" for one collection, and {"books": 0.2, "web": 0.8} for several, with a
@@ -407,15 +448,36 @@ def _explained_blend(training: Mapping[str, TextAmount]) -> Any:
     if not training:
         return {_NO_CORPUS: 1.0}
     blend = _blend_value(training)
+    reasons = []
     has_different_shares = isinstance(blend, dict) and len(set(blend.values())) > 1
     if has_different_shares:
+        reasons.append("Shares by size: each corpus is read about once.")
+    if left_out:
+        reasons.append(_left_out_reason(left_out))
+    if reasons:
         # A value with a comment.
-        return ExplainedValue(blend, "Shares by size: each corpus is read about once.")
+        return ExplainedValue(blend, " ".join(reasons))
     return blend
 
 
+def _left_out_reason(names: Sequence[str]) -> str:
+    """Return the comment that says which text collections are too small to be read.
+
+    For example: "news, poems left out, since there might be no sample." At most five are named.
+    """
+    named = ", ".join(names[:_MAX_NAMED_CORPORA])
+    n_unnamed = len(names) - _MAX_NAMED_CORPORA
+    if n_unnamed > 0:
+        named += f" and {n_unnamed:,} more"
+    return f"{named} left out, since there might be no sample."
+
+
 def _data_per_split(
-    corpora: Sequence[FoundCorpus], amounts: Mapping[str, TextAmount], length: int
+    corpora: Sequence[FoundCorpus],
+    amounts: Mapping[str, TextAmount],
+    tiny_training_corpora: Sequence[str],
+    length: int,
+    smallest: str | None,
 ) -> _NanosetData:
     """Return what a training reads if validation or test have their own texts, as `nanoset init`.
 
@@ -429,13 +491,18 @@ def _data_per_split(
         corpora: The corpora, each for one split (train, valid or test).
         amounts: Name of each corpus → how much text it has. Corpora for valid and test that might
             not have a single sample are left out.
+        tiny_training_corpora: Names of corpora for train that are left out, too.
         length: Tokens of a sample.
+        smallest: Name of the corpus that decides the length, if there are several.
 
     Returns:
         This setting; and the number of tokens of each split, by which the length of the training is
         chosen.
     """
-    too_small = _too_small_for_evaluation(corpora, amounts, length)
+    too_small = [
+        *tiny_training_corpora,
+        *_too_small_for_evaluation(corpora, amounts, length),
+    ]
     amounts_by_split = _amounts_by_split(corpora, amounts, too_small)
 
     # Evaluations during the training read valid. They matter more than the test at the end, so if
@@ -456,7 +523,7 @@ def _data_per_split(
 
     reasons = _reasons_for_splits(corpora, too_small, is_test_shared, empty_splits)
     explained_blends = ExplainedValue(blend_by_split, " ".join(reasons))
-    return _NanosetData({"blend_per_split": explained_blends}, tokens_by_split, length)
+    return _NanosetData({"blend_per_split": explained_blends}, tokens_by_split, length, smallest)
 
 
 def _too_small_for_evaluation(
@@ -468,7 +535,7 @@ def _too_small_for_evaluation(
     is left out.
 
     Args:
-        corpora: All collections of texts. Those for training are never too small.
+        corpora: All collections of texts. Those for training are left out of the result.
         amounts: Name of each collection → how much text it has, by an estimate.
         length: Tokens of a sample.
 
@@ -533,7 +600,7 @@ def _reasons_for_splits(
         counts.append(f"{n_files} of {corpus.folder} for {corpus.split}")
     yield f"By the names of files and folders: {', '.join(counts)}."
     if too_small:
-        yield f"{', '.join(too_small)} left out, since there might be no sample."
+        yield _left_out_reason(too_small)
     if is_test_shared:
         yield "There are no files for valid: those for test are read for it, too."
     if empty_splits:

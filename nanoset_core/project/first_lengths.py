@@ -276,14 +276,58 @@ def _n_parts(amounts: Sequence[TextAmount], length: int) -> float:
     return n_parts
 
 
-def explained_split(split: str) -> str | ExplainedValue:
+def smallest_corpus(amounts: Mapping[str, TextAmount]) -> str | None:
+    """Return the collection of texts with the fewest tokens, which decides the length of samples.
+
+    Args:
+        amounts: Name of each collection → how much text it has.
+
+    Returns:
+        Its name, or None if there are not several.
+    """
+    if len(amounts) < 2:
+        return None
+    return min(amounts, key=lambda name: amounts[name].tokens)
+
+
+def scarcest_corpus(amounts: Mapping[str, TextAmount], length: int) -> str | None:
+    """Return the collection of texts that can be divided into the fewest parts of useful size.
+
+    It decides which share of the text is for validation and test. It may have many tokens, but only
+    few documents.
+
+    Args:
+        amounts: Name of each collection → how much text it has.
+        length: Tokens of a sample.
+
+    Returns:
+        Its name, or None if there are not several.
+    """
+    if len(amounts) < 2:
+        return None
+    return min(amounts, key=lambda name: _n_parts([amounts[name]], length))
+
+
+def little_text(corpus: str | None) -> str:
+    """Return the beginning of a comment: "There is little text in books", for example.
+
+    Args:
+        corpus: The collection of texts that has little text; None if there are not several.
+    """
+    if corpus is None:
+        return "There is little text"
+    return f"There is little text in {corpus}"
+
+
+def explained_split(split: str, scarce_corpus: str | None) -> str | ExplainedValue:
     """Return the setting `split` with a comment that explains it, if it is not the usual one.
 
-    For example, "1,0,0" gets the comment "There is little text: valid and test are left out, since
-    there might be no sample. With more text, use …".
+    For example, "1,0,0" gets the comment "There is little text in books: valid and test are left
+    out, since there might be no sample. With more text, use …".
 
     Args:
         split: The shares of the text for training, validation and test.
+        scarce_corpus: The collection of texts that decides them; None if there are not several.
     """
     if split == DEFAULT_SPLIT:
         return split
@@ -297,7 +341,7 @@ def explained_split(split: str) -> str | ExplainedValue:
         verb = "is" if len(empty_splits) == 1 else "are"
         reason = f"{names} {verb} left out, since there might be no sample."
     return ExplainedValue(
-        split, f"There is little text: {reason} With more text, use {DEFAULT_SPLIT}."
+        split, f"{little_text(scarce_corpus)}: {reason} With more text, use {DEFAULT_SPLIT}."
     )
 
 

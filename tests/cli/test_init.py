@@ -214,6 +214,59 @@ def test_held_out_files_without_a_sample_are_left_out_with_a_message(tmp_path):
     assert "web_test left out" in choice
 
 
+def test_a_tiny_corpus_is_left_out_of_the_blend_with_a_message(tmp_path, init_project):
+    output = init_project(
+        {
+            "web/a.jsonl": sentences("web", 400),
+            "code/a.jsonl": sentences("code", 400),
+            "tiny/a.jsonl": [{"text": "hello world"}, {"text": "bye"}],
+        }
+    )
+
+    nanoset = load_config(tmp_path / "nanoset.yaml").nanosets["pretrain"]
+    assert sorted(nanoset.blend) == ["code", "web"]
+    assert nanoset.sequence_length >= 256
+    (line,) = [line for line in output.splitlines() if "pretrain.blend" in line]
+    assert "tiny left out, since there might be no sample." in line
+    build_all(tmp_path / "nanoset.yaml")
+    assert facts_of(tmp_path, "tiny")["documents"] == 2
+
+
+def test_a_tiny_corpus_is_left_out_of_train_if_there_are_held_out_files(tmp_path):
+    write_rows(tmp_path, "web/train.jsonl", sentences("web", 400))
+    write_rows(tmp_path, "web/test.jsonl", sentences("web", 200))
+    write_rows(tmp_path, "tiny/a.jsonl", [{"text": "hello world"}])
+
+    first_config = write_config(tmp_path)
+
+    nanoset = load_config(first_config.path).nanosets["pretrain"]
+    assert nanoset.blend_per_split["train"] == "web"
+    assert nanoset.sequence_length >= 256
+    (choice,) = [line for line in first_config.chosen if "blend_per_split" in line]
+    assert "tiny left out" in choice
+
+
+def test_samples_are_short_if_there_are_only_tiny_corpora(tmp_path, init_project):
+    init_project({"a/a.jsonl": [{"text": "hello world"}], "b/b.jsonl": [{"text": "good bye"}]})
+
+    nanoset = load_config(tmp_path / "nanoset.yaml").nanosets["pretrain"]
+    assert sorted(nanoset.blend) == ["a", "b"]
+    assert nanoset.sequence_length < 256
+    build_all(tmp_path / "nanoset.yaml")
+
+
+def test_the_corpus_with_little_text_is_named(tmp_path):
+    write_rows(tmp_path, "web/a.jsonl", sentences("web", 2000))
+    write_rows(tmp_path, "code/a.jsonl", sentences("code", 90))
+
+    chosen = write_config(tmp_path).chosen
+
+    (length,) = [line for line in chosen if "sequence_length" in line]
+    (split,) = [line for line in chosen if "pretrain.split" in line]
+    assert "There is little text in code; with more, use 2,048." in length
+    assert "There is little text in code: " in split
+
+
 def test_nothing_is_built_that_was_not_requested(tmp_path, init_project):
     init_project(one_corpus(200))
 
