@@ -55,11 +55,14 @@ def map_prefixes(
     from nanoset_core.sampling.epoch_policies import apply_epoch_limits
     from nanoset_core.sampling.plan import plan_splits
     from nanoset_core.sampling.split_data import LengthReader
-    from nanoset_core.stages.handoff.data_args import config_from_arguments
+    from nanoset_core.stages.handoff.data_args import config_from_arguments, trainer_warning
 
     config = config_from_arguments(options, splits)
     if not plan_only:
         _warn_of_unknown_tokenizer(config)
+        version_warning = trainer_warning(options.get("trainer"))
+        if version_warning is not None:
+            warn(f"warning: --trainer: {version_warning}")
     _explain_short_split(config)
 
     # A dataset that would be read too often changes the blend, or is an error (--on-exhaustion).

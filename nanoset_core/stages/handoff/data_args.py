@@ -568,12 +568,39 @@ def _trainer_identifiers(text: str, preset: str, *, has_identifiers: bool) -> di
     Raises:
         ConfigError: The text is not YAML, or the settings are wrong or contradict others.
     """
-    settings = parse_yaml(text, "--trainer", remedy=f"put a mapping in single quotes: '{EXAMPLE}'")
-    trainer: TrainerSpec = parse(TrainerSpec, settings, "", "--trainer")
+    trainer = _parse_trainer(text)
     errors = list(trainer_errors("--", trainer, preset, has_identifiers=has_identifiers))
     if errors:
         raise combined(errors, "--trainer")
     return trainer.identifiers()
+
+
+def trainer_warning(text: str | None) -> str | None:
+    """Return a warning on the settings of a trainer, such as a version that is not known.
+
+    Args:
+        text: The value of the option `--trainer`; None if it is not given.
+
+    Returns:
+        A sentence without its full stop; None if there is nothing to warn of.
+
+    Raises:
+        ConfigError: The text is not YAML, or the settings are wrong.
+    """
+    if text is None:
+        return None
+    return _parse_trainer(text).version_warning()
+
+
+def _parse_trainer(text: str) -> TrainerSpec:
+    """Parse the value of the option `--trainer`, which is YAML.
+
+    Raises:
+        ConfigError: The text is not YAML, or the settings are wrong.
+    """
+    settings = parse_yaml(text, "--trainer", remedy=f"put a mapping in single quotes: '{EXAMPLE}'")
+    trainer: TrainerSpec = parse(TrainerSpec, settings, "", "--trainer")
+    return trainer
 
 
 def _trainer_paths(data: Mapping[str, Any], spellings: Sequence[str]) -> dict[str, str]:

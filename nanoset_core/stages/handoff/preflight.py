@@ -181,6 +181,10 @@ def report(run: argparse.Namespace, changes: list[str], identifiers: Any) -> int
     # Look at the tokenizer alone first, to know whether it is one of the reasons.
     if renamed_indexes(cache, {"tokenizer": identifiers}):
         changes.append(yaml_line("tokenizer_identifiers", identifiers, "trainer"))
+        changes.append(
+            "# or keep trainer, and correct it: a checkout of Megatron-LM's main branch needs "
+            "megatron_core: main"
+        )
     fields = {
         "tokenizer": identifiers,
         "sequence_length": run.seq_length,

@@ -29,6 +29,9 @@ DOCUMENTS_SINCE = 19
 """Minor version of the first release with --dataloader-inter-document-masking: 0.19."""
 _OLDEST = 9
 """Minor version of the oldest release that is supported."""
+_NEWEST = 19
+"""Minor version of the newest release whose identifiers are known."""
+_KNOWN_VERSIONS = f"0.{_OLDEST} to 0.{_NEWEST}"
 _CORE_TOKENIZERS = 15
 """Minor version of the first release with tokenizers in megatron.core, not megatron.training."""
 _PATTERNS = {
@@ -58,7 +61,9 @@ class TrainerSpec:
     """Megatron-LM's version and tokenizer options, on which the names of its index files depend."""
 
     megatron_core: str = field(metadata={"example": '"0.16.1"'})
-    """Version of megatron-core, in quotes, such as "0.16.1"; or main."""
+    """Version of megatron-core, in quotes, such as "0.16.1"; or main, for a checkout of the main
+    branch.
+    """
     tokenizer_type: Literal[
         "HuggingFaceTokenizer",
         "GPT2BPETokenizer",
@@ -131,11 +136,27 @@ class TrainerSpec:
                 "not a version of megatron-core",
                 where="megatron_core",
                 found=repr(self.megatron_core),
-                expected='"0.9" or newer, such as "0.16.1", or main',
+                expected=f'{_KNOWN_VERSIONS}, such as "0.16.1", or main',
                 remedy="write the version that this prints where the trainer runs: "
-                '`python -c "import megatron.core as c; print(c.__version__)"`',
+                '`python -c "import megatron.core as c; print(c.__version__)"`; '
+                "write main for a checkout of the main branch",
             )
         return int(minor)
+
+    def version_warning(self) -> str | None:
+        """Return a warning if the version is newer than all that are known; otherwise None.
+
+        Its tokenizers may have other identifiers than those of the newest known version, which are
+        used in their place. A checkout of the main branch also prints such a version.
+        """
+        is_known = self.minor <= _NEWEST or self.megatron_core == MAIN
+        if is_known:
+            return None
+        return (
+            f"megatron_core {self.megatron_core} is not known, only {_KNOWN_VERSIONS} and main: "
+            f"index files are named as for 0.{_NEWEST}. For a checkout of Megatron-LM's main "
+            "branch, write `megatron_core: main`. Then run preflight.py"
+        )
 
     @property
     def is_legacy(self) -> bool:

@@ -129,7 +129,8 @@ class HandoffStage(BoundToMachine, Advising):
         """Yield warnings on settings of a nanoset that are allowed but rarely intended.
 
         For example, a view (a selection of documents) may have an order, which is lost if the
-        trainer shuffles; or evaluations are requested, and there are no samples for them.
+        trainer shuffles; evaluations are requested, and there are no samples for them; or the
+        version of the trainer is not known.
 
         Args:
             config: The settings of the project.
@@ -141,6 +142,9 @@ class HandoffStage(BoundToMachine, Advising):
         spec = config.nanosets[key.subject]
         yield from nanoset_order_warnings(config.views, spec)
         yield from evaluation_warnings(spec)
+        version_warning = None if spec.trainer is None else spec.trainer.version_warning()
+        if version_warning is not None:
+            yield version_warning
 
     def show(self, project: Project, manifest: Manifest) -> Summary:
         """Return the summary of a handoff, which Dagster and `nanoset status` show."""

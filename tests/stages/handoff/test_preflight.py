@@ -253,8 +253,10 @@ def test_identifiers_of_another_version_are_suggested(preflight, rebuild):
     handoff = rebuild(preset="megatron-0.10", trainer=trainer)
 
     # The stand-in is that of a newer version.
-    changes = settings_to_change(preflight(handoff).output)
+    answer = preflight(handoff)
 
+    assert "megatron_core: main" in answer.output
+    changes = settings_to_change(answer.output)
     assert changes["tokenizer_identifiers"] == IDENTIFIERS
     changed_handoff = rebuild(preset="megatron-0.10", **changes)
     assert preflight(changed_handoff, TOKENIZER_WORDS).code == FOUND

@@ -19,6 +19,8 @@ from nanoset_core.cli.commands.map import command
 from nanoset_core.errors import ConfigError
 from nanoset_core.stages.handoff.data_args import config_from_arguments
 from nanoset_core.stages.handoff.settings import TrainerSpec
+from nanoset_core.stages.handoff.stage import TRAINER_FILES
+from nanoset_core.stages.stage import Key
 
 
 class GoldenRow(NamedTuple):
@@ -194,6 +196,39 @@ def test_a_version_may_be_spelled_as_a_tag_or_a_release_candidate(
 
     identifiers = config.nanosets["pretrain"].tokenizer_identifiers
     assert identifiers["tokenizer_path"] == "/models/x"
+
+
+def test_a_version_that_is_newer_than_all_known_ones_is_a_warning_that_names_main():
+    trainer = TrainerSpec(**TRAINER | {"megatron_core": "0.20.0"})
+
+    warning = trainer.version_warning()
+
+    assert warning is not None
+    assert "0.20.0 is not known" in warning
+    assert "`megatron_core: main`" in warning
+
+
+@pytest.mark.parametrize("version", ["0.9.0", "0.16.1", "0.19.2", "main"])
+def test_a_known_version_is_no_warning(version):
+    trainer = TrainerSpec(**TRAINER | {"megatron_core": version})
+
+    assert trainer.version_warning() is None
+
+
+def test_a_nanoset_for_an_unknown_version_has_a_warning(tmp_path, tokenizer_file):
+    trainer = TRAINER | {"megatron_core": "0.20.0"}
+    config = load_config(write_trainer(tmp_path / "project", tokenizer_file, trainer))
+
+    warnings = list(TRAINER_FILES.settings_warnings(config, Key("pretrain")))
+
+    assert any("0.20.0 is not known" in warning for warning in warnings)
+
+
+def test_a_version_1_is_refused_with_the_versions_that_are_known():
+    trainer = TrainerSpec(**TRAINER | {"megatron_core": "1.0.0"})
+
+    with pytest.raises(ConfigError, match=r"expected: 0.9 to 0.19, such as .* or main"):
+        trainer.identifiers()
 
 
 class InvalidTrainer(NamedTuple):
