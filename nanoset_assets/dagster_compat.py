@@ -35,6 +35,9 @@ from dagster._core.remote_origin import (
     RemoteRepositoryOrigin,
 )
 from dagster._core.scheduler.instigation import InstigatorType
+from dagster._core.storage.asset_check_execution_record import (
+    COMPLETED_ASSET_CHECK_EXECUTION_RECORD_STATUSES,
+)
 from dagster._core.storage.event_log import EventLogStorage
 from dagster._core.storage.runs import RunStorage
 from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
@@ -62,6 +65,7 @@ __all__ = [
     "code_location_of",
     "condition_sensors",
     "event_log_replaced",
+    "has_failed_last_check",
     "interruptible_runs",
     "is_run_loading",
     "latest_data_versions",
@@ -403,6 +407,33 @@ def _is_warning(
     if not isinstance(evaluation, dg.AssetCheckEvaluation):
         return False
     return evaluation.severity == dg.AssetCheckSeverity.WARN
+
+
+def has_failed_last_check(
+    instance: dg.DagsterInstance, check: dg.AssetCheckKey, partition: str | None
+) -> bool:
+    """Return whether the last check of an asset that has ended found an error.
+
+    Unlike `assets_with_failed_check`, this ignores checks that are planned. So a run can use it
+    before its own check, which Dagster has planned when it created the run.
+
+    Args:
+        instance: The instance of Dagster, which records the results of checks.
+        check: Key of the check.
+        partition: The partition that was checked; None for an asset without partitions.
+    """
+    records = instance.event_log_storage.get_asset_check_execution_history(
+        check,
+        limit=1,  # the latest
+        status=COMPLETED_ASSET_CHECK_EXECUTION_RECORD_STATUSES,
+        partition_filter=PartitionKeyFilter(key=partition),
+    )
+    if not records:
+        return False
+    evaluation = records[0].evaluation
+    if not isinstance(evaluation, dg.AssetCheckEvaluation):
+        return False
+    return not evaluation.passed and evaluation.severity == dg.AssetCheckSeverity.ERROR
 
 
 @contextmanager

@@ -24,8 +24,10 @@ from pydantic import Field
 from nanoset_assets.asset_names import asset_path, input_label, is_asset, label_of, partition_of
 from nanoset_assets.asset_run import AssetRun
 from nanoset_assets.asset_table import WORKERS_POOL, AssetShape, shape_of
+from nanoset_assets.dagster_compat import has_failed_last_check
 from nanoset_assets.partition_sets import partition_set_of
 from nanoset_assets.project_defs import ProjectDefs
+from nanoset_assets.tags import CHECK
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.stages.stage import Key, Node, Stage, is_of_corpora
@@ -173,12 +175,22 @@ def _open_run(
         subject: What the asset is made for, such as the mixture "pretrain"; or ALL_CORPORA.
         rebuild: Whether the output is made again even if it is up to date.
     """
+    node = Node(stage, key_of(context, stage, subject))  # the output that the run makes
+
+    # Damaged files may look up to date, since their sizes and times are not always changed. If the
+    # check has found such files, they must be written again: otherwise, the check fails each time.
+    asset = project_defs.names.asset(asset_path(node))
+    check = dg.AssetCheckKey(asset, CHECK)
+    if has_failed_last_check(context.instance, check, partition_of(node)):
+        context.log.info("The last check of this output has failed, so it is rebuilt.")
+        rebuild = True
+
     return AssetRun(
         context=context,
         project_defs=project_defs,
         project=project_defs.open_in_run(context, rebuild=rebuild),
         stage=stage,
-        key=key_of(context, stage, subject),  # the output that the run makes
+        key=node.key,
         make_page=shape_of(stage).make_page,  # the function that makes it
         input_label=input_label,
     )

@@ -9,6 +9,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from helpers.sample_platform import Platform
 from helpers.sample_project import FEWER, write_project
 from nanoset_assets.asset_names import asset_path, partition_of
 from nanoset_assets.build import build
@@ -245,16 +246,79 @@ def test_an_output_that_did_not_pass_its_check_is_not_used_until_it_is_rebuilt(s
     # Nothing was made of the dataset.
     assert not (spoiled_build.config_file.parent / "data" / "nanosets").exists()
 
-    # It exists, and its materialisation is recorded, but the next build does not use it either.
+    # The next build rebuilds it first, and then builds what waited for it.
     next_report = build(Project.open(spoiled_build.config_file), instance)
-    assert "indexed_dataset [web]" in next_report.failed
-    assert "pretrain/index_mappings [train]" in next_report.skipped
-
-    # When it is rebuilt, it passes the check, and what waited for it is built.
-    project = Project.open(spoiled_build.config_file)
-    rebuild_report = build(project, instance, select="indexed_dataset", rebuild=True)
-    assert not rebuild_report.failed
-    assert not build(Project.open(spoiled_build.config_file), instance).failed
+    assert not next_report.failed
+    assert "indexed_dataset [web]" in next_report.made
+    assert "tokenized_shards [web]" not in next_report.made
+    assert "pretrain/index_mappings [train]" in next_report.made
 
     # Then everything is up to date.
     assert build(Project.open(spoiled_build.config_file), instance).made == {}
+
+
+def damage_and_check(platform: Platform) -> tuple[Path, bytes]:
+    """Overwrite tokens of the dataset of `web`, and let its check find this.
+
+    Returns:
+        The damaged file, and what it contained before.
+    """
+    tokens_file = platform.config.root_folder / "datasets/web/current/web_text_document.bin"
+    content = tokens_file.read_bytes()
+    with tokens_file.open("r+b") as file:
+        file.seek(1000)
+        file.write(b"\xff" * 200)
+
+    evaluation = check_dataset(platform)
+    assert not evaluation.passed
+    return tokens_file, content
+
+
+def check_dataset(platform: Platform) -> dg.AssetCheckEvaluation:
+    """Run only the check of the dataset of `web`, as a person does in the UI."""
+    key = dg.AssetCheckKey(dg.AssetKey("indexed_dataset"), CHECK)
+    job = platform.definitions.resolve_job_def("corpus")
+    check_job = job.get_subset(asset_check_selection={key}, asset_selection=set())
+    result = check_job.execute_in_process(
+        instance=platform.instance, partition_key="web", raise_on_error=False
+    )
+    (evaluation,) = result.get_asset_check_evaluations()
+    return evaluation
+
+
+def test_a_build_repairs_a_file_whose_damage_a_check_has_found(built_platform):
+    tokens_file, content = damage_and_check(built_platform)
+
+    report = build(Project.open(built_platform.config_file), built_platform.instance)
+
+    assert set(report.made) == {"indexed_dataset [web]"}
+    assert not report.failed
+    assert tokens_file.read_bytes() == content
+
+
+def test_the_sensor_repairs_a_file_whose_damage_a_check_has_found(built_platform):
+    tokens_file, content = damage_and_check(built_platform)
+
+    assert built_platform.automation() == {"indexed_dataset": {"web"}}
+    built_platform.carry_out()
+
+    assert tokens_file.read_bytes() == content
+    assert built_platform.automation() == {}
+
+
+def test_an_output_whose_check_was_interrupted_is_checked_and_not_rebuilt(built_platform):
+    # Dagster has planned the check, and was killed before it ended.
+    job = built_platform.definitions.resolve_job_def("corpus")
+    key = dg.AssetCheckKey(dg.AssetKey("indexed_dataset"), CHECK)
+    run = built_platform.instance.create_run_for_job(
+        job_def=job.get_subset(asset_check_selection={key}, asset_selection=set()),
+        tags={"dagster/partition": "web"},
+    )
+    built_platform.instance.report_run_failed(run)
+    tokens_file = built_platform.config.root_folder / "datasets/web/current/web_text_document.bin"
+    inode = tokens_file.stat().st_ino
+
+    report = build(Project.open(built_platform.config_file), built_platform.instance)
+
+    assert set(report.made) == {"indexed_dataset [web]"}
+    assert tokens_file.stat().st_ino == inode
