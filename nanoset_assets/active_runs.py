@@ -217,6 +217,16 @@ def last_run(
     return instance.get_run_record_by_id(planned.run_id)
 
 
+def start_time(record: dg.RunRecord) -> float:
+    """Return when a run started, in seconds since 1970.
+
+    Args:
+        record: Dagster's record of the run. If the run never started, the time is that at which it
+            was created.
+    """
+    return record.start_time or record.create_timestamp.timestamp()
+
+
 def end_time(record: dg.RunRecord) -> float:
     """Return when a run ended, in seconds since 1970.
 

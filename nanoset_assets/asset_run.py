@@ -17,7 +17,7 @@ import dagster as dg
 from nanoset_assets.project_defs import ProjectDefs
 from nanoset_assets.tags import AUTOMATION_TAG, RAW_TAG
 from nanoset_assets.ui.metadata import failure, result
-from nanoset_core.errors import MissingError, NanosetError
+from nanoset_core.errors import MissingError, NanosetError, StaleError
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.stages.stage import Key, Node, Stage, settings_warnings
@@ -135,11 +135,11 @@ class AssetRun:
             # that a step has failed, so it reads the error from this list.
             self.project_defs.failures.append((self.node, error))
             if isinstance(error, NanosetError):
-                raise failure(self._with_missing_input(error)) from error
+                raise failure(self._with_remedy_for_input(error)) from error
             raise
 
-    def _with_missing_input(self, error: NanosetError) -> NanosetError:
-        """Return an error; if it says that an input is missing, add how to make the input.
+    def _with_remedy_for_input(self, error: NanosetError) -> NanosetError:
+        """Return an error; if an input is missing or out of date, add how to make the input.
 
         For example, a split of a data mixture is made from the dataset of `web`. If the user has
         not made that yet, the error gets this remedy:
@@ -149,16 +149,17 @@ class AssetRun:
         Args:
             error: The error with which the output of this run could not be made.
         """
-        if not isinstance(error, MissingError):
+        if not isinstance(error, MissingError | StaleError) or error.where is None:
             return error
-        missing_url = error.where
         outputs = self.project.outputs
         for input_node in self.node.inputs(self.project.config).values():
+            # The error names the folder of the input, or of one of its versions in that folder.
             folder = outputs.folder / input_node.stage.layout.folder / input_node.name
-            if outputs.access.url(folder) == missing_url:
+            url = outputs.access.url(folder)
+            if error.where == url or error.where.startswith(f"{url}/"):
                 asset_label = self.input_label(input_node)
                 remedy = f"run `nanoset build`, or materialise {asset_label} first"
-                return error.at(missing_url, remedy)
+                return error.at(error.where, remedy)
         return error
 
     def warn(self, text: str) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import dagster as dg
 
-from nanoset_assets.active_runs import end_time, last_run
+from nanoset_assets.active_runs import end_time, last_run, start_time
 from nanoset_assets.asset_names import asset_path, partition_of
 from nanoset_assets.dagster_compat import DATA_VERSION_TAG
 from nanoset_assets.names import Names
@@ -47,6 +47,7 @@ def reason_not_requested(instance: dg.DagsterInstance, names: Names, step: Step)
         last run for the output                          may another one be requested?
         there is none, or it has succeeded               yes
         failed before Dagster's server was started       yes: the restart may help
+        failed; an input was made since by another run   yes, with the same exception as below
         failed; has 3f9c…, so something has changed      yes, unless Dagster itself is about to
                                                          repeat the last run
         failed; has 81aa…                                `reason_not_repeated` decides
@@ -67,12 +68,18 @@ def reason_not_requested(instance: dg.DagsterInstance, names: Names, step: Step)
     if end_time(last) < PROCESS_STARTED_AT:
         return None  # it failed before this process began
 
+    # Perhaps an input was missing or out of date, so that the run failed. Then the digest does not
+    # show that the input was made since: it is computed from what the input should be.
+    is_about_to_be_retried = _is_about_to_be_retried(last)
+    if not is_about_to_be_retried and _has_newer_input(instance, names, step, last):
+        return None
+
     # Was the last run to make the same as another run would make now? A run that makes several
     # outputs has all of their digests in its tag: "3f9c… 55d0…". If it has no tag (a person has
     # started it), the present digest becomes its tag now, for later calls.
     digests = _read_or_add_digests_tag(instance, names, last, current_digest=step.digest)
     has_changed = step.digest not in digests.split()
-    if has_changed and not _is_about_to_be_retried(last):
+    if has_changed and not is_about_to_be_retried:
         return None
 
     # Look up all runs that were to make the same, which have the same tag. There is a limit to how
@@ -80,6 +87,38 @@ def reason_not_requested(instance: dg.DagsterInstance, names: Names, step: Step)
     attempts_filter = dg.RunsFilter(tags={names.tag(WANTED_TAG): digests})
     attempts = instance.get_run_records(attempts_filter)
     return reason_not_repeated(instance, last, attempts)
+
+
+def _has_newer_input(
+    instance: dg.DagsterInstance, names: Names, step: Step, failed: dg.RunRecord
+) -> bool:
+    """Return whether an input of an output was made after a run for the output has started.
+
+    For example, a person starts a run of the split `train` of a data mixture, which also makes the
+    files for the trainer:
+
+        12:00    the run of `train` fails: these files need `valid`, which is out of date
+        12:01    another run makes `valid`      (now the files can be made)
+
+    Args:
+        instance: The instance of Dagster, which records when each output was made.
+        names: The names of the project in Dagster.
+        step: The output, with the inputs that it is made from.
+        failed: The run that has failed. The inputs that it made itself do not count.
+    """
+    started_at = start_time(failed)
+    for input_node in step.needs:
+        partition = partition_of(input_node)
+        partitions = None if partition is None else [partition]
+        records_filter = dg.AssetRecordsFilter(
+            names.asset(asset_path(input_node)),
+            asset_partitions=partitions,
+            after_timestamp=started_at,
+        )
+        newer_records = instance.fetch_materializations(records_filter, limit=1).records
+        if newer_records and newer_records[0].run_id != failed.dagster_run.run_id:
+            return True
+    return False
 
 
 def _read_or_add_digests_tag(

@@ -391,6 +391,47 @@ def test_a_failed_output_is_requested_again_after_a_restart(failing_platform, mo
     assert failing_platform.automation()["shuffled/shuffle_plan"] == {None}
 
 
+def launch_job(platform: Platform, job: str, partition: str) -> dg.ExecuteInProcessResult:
+    """Launch a whole job for one partition, as a person does in the UI."""
+    definition = platform.definitions.resolve_job_def(job)
+    return definition.execute_in_process(
+        instance=platform.instance, partition_key=partition, raise_on_error=False
+    )
+
+
+def test_an_output_that_failed_for_a_stale_input_is_requested_once_the_input_is_rebuilt(platform):
+    # The job of one split also makes the handoff, which needs the other splits.
+    platform.edit_settings("seed: 7", "seed: 8")
+    assert not launch_job(platform, "pretrain", "train").success
+
+    ticks = platform.follow()
+
+    assert ticks == [
+        {name: {"valid", "test"} for name in ("pretrain/index_mappings", "pretrain/blend")},
+        {"pretrain/handoff": {None}},
+    ]
+
+
+def test_the_error_for_a_stale_input_says_what_to_materialise(platform):
+    platform.edit_settings("seed: 7", "seed: 8")
+
+    result = launch_job(platform, "pretrain", "train")
+
+    failures = [event for event in result.all_events if event.is_step_failure]
+    description = failures[0].step_failure_data.user_failure_data.description
+    assert "materialise pretrain/blend for the split 'valid' first" in description
+
+
+def test_an_output_that_fails_again_with_its_rebuilt_input_is_not_requested_forever(
+    failing_platform,
+):
+    add_documents(failing_platform, "books", 31)
+    failing_platform.automation()
+    failing_platform.carry_out(raises=False)
+
+    assert "shuffled/shuffle_plan" not in failing_platform.automation()
+
+
 def test_the_sensor_reports_outputs_that_wait_for_a_change_after_a_failure(failing_platform):
     failing_platform.follow()
 
