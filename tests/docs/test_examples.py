@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 
 import pytest
 import yaml
@@ -17,6 +19,8 @@ BASE = {
     "tokenizer": {"path": "tokenizer.json", "eod": "<|endoftext|>"},
 }
 PYTHON_PAGES = sorted({block.page for block in blocks("python")})
+DEFINITIONS = [block for block in blocks("python") if "dg.Definitions" in block.code]
+"""Modules that Dagster loads."""
 COMPONENT = re.compile(r"^attributes:\n  (config|project):", re.MULTILINE)
 """Marks YAML that configures the component of Dagster."""
 RUN = re.compile(r"^handoff:", re.MULTILINE)
@@ -35,6 +39,20 @@ def test_python_runs(page, demo_folder, monkeypatch, capsys):
             continue
         # Empty lines before the code, so that tracebacks have the line numbers of the page.
         exec(compile("\n" * (block.line - 1) + block.code, block.page, "exec"), names)
+
+
+@pytest.mark.parametrize("block", DEFINITIONS, ids=str)
+def test_python_that_defines_a_code_location_can_be_loaded_as_a_file(
+    block, demo_folder, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
+    file = tmp_path / "example.py"
+    file.write_text(block.code)
+
+    command = [sys.executable, "-m", "dagster", "definitions", "validate", "-f", str(file)]
+    result = subprocess.run(command, cwd=demo_folder, capture_output=True, text=True, check=False)
+
+    assert result.returncode == 0, result.stderr
 
 
 @pytest.mark.parametrize("block", blocks("py"), ids=str)
