@@ -1,8 +1,11 @@
 """The asset `overview`: a whole project on one page of Dagster's UI.
 
 It has a check, which warns of stale outputs, and a sensor, which keeps both up to date without a
-run. Nothing here builds anything, so the sensor is part of a project whatever `automation` is. For
-example, after an edit of nanoset.yaml, the next tick reports "3 outputs missing or stale".
+run. For example, after an edit of nanoset.yaml, the next tick reports "3 outputs missing or stale".
+The sensor also adds new corpora as partitions, so that a person can build them in the UI.
+
+Nothing here builds anything, so the sensor is part of a project whatever `automation` is, and it is
+on even if `automation.enabled` is false.
 """
 
 import hashlib
@@ -16,6 +19,7 @@ import dagster as dg
 from nanoset_assets.asset_names import asset_path
 from nanoset_assets.dagster_compat import latest_runs, repository_of
 from nanoset_assets.names import Names
+from nanoset_assets.partition_sets import register
 from nanoset_assets.project_defs import Automation, ProjectDefs, tick_result
 from nanoset_assets.project_look import (
     OverviewContent,
@@ -32,6 +36,7 @@ from nanoset_core.project.interrupted_purges import interrupted_purges
 from nanoset_core.project.project import Project
 from nanoset_core.records.parsing import CONFIG_FILE
 from nanoset_core.stages.inventory.corpora import scan_corpora
+from nanoset_core.text.survey import RawText
 
 OVERVIEW = "overview"
 """The name of the asset, and of the sensor that keeps it up to date."""
@@ -145,9 +150,14 @@ def overview_sensor(project_defs: ProjectDefs, automation: Automation) -> dg.Sen
     key = project_defs.names.asset(OVERVIEW)
     options = project_defs.sensor_options(OVERVIEW)
     options["minimum_interval_seconds"] = max(SECONDS, options["minimum_interval_seconds"])
+    # Also if the settings switch automation off: the page and its check then remind the user of
+    # what has to be built.
+    options["default_status"] = dg.DefaultSensorStatus.RUNNING
 
     @dg.sensor(
-        description=f"Keeps {key.to_user_string()} up to date, and builds nothing.", **options
+        description=f"Keeps {key.to_user_string()} up to date, and registers new corpora as "
+        "partitions. Builds nothing.",
+        **options,
     )
     def overview(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         """Report the page and its check to Dagster, if they have changed since the last report."""
@@ -167,6 +177,9 @@ def _evaluate(
         context: Dagster's context of the call. Its cursor is a text that the last call has left.
         project_defs: The names and settings of the project in Dagster.
         automation: What builds missing and stale outputs.
+
+    Raises:
+        NanosetError: The raw folder does not exist, or cannot be listed.
     """
     key = project_defs.names.asset(OVERVIEW)
     last_cursor = _Cursor.parse(context.cursor)
@@ -180,10 +193,15 @@ def _evaluate(
     # find out, such as the latest runs. If that is unchanged, make the page only once an hour.
     instance = context.instance
     repository = context.repository_def
-    quick_digest = _quick_digest(project_defs, automation, project, instance, repository)
+    text = scan_corpora(project)  # names, sizes and times of the files of each corpus
+    quick_digest = _quick_digest(project_defs, automation, project, text, instance, repository)
     was_compared_lately = now - last_cursor.compared_at < COMPARE_SECONDS
     if quick_digest == last_cursor.quick_digest and was_compared_lately:
         return tick_result(context, idle_reason="no run, setting or text has changed")
+
+    # Without partitions, new corpora could not be built in the UI. The sensor `raw_text` also adds
+    # them, but it may be off.
+    register(instance, project_defs.names, text.corpora, project.config)
 
     # Make the page, and report it if it differs from the last one that was reported.
     page = overview_content(project_defs, automation, project, instance, repository)
@@ -250,6 +268,7 @@ def _quick_digest(
     project_defs: ProjectDefs,
     automation: Automation,
     project: Project,
+    text: RawText,
     instance: dg.DagsterInstance,
     repository: dg.RepositoryDefinition | None,
 ) -> str:
@@ -267,14 +286,11 @@ def _quick_digest(
         project_defs: The names and settings of the project in Dagster.
         automation: What builds outputs that are out of date.
         project: The project with its present settings.
+        text: The corpora, which are collections of documents.
         instance: Dagster's instance, with the history of runs.
         repository: All assets in Dagster, also those of other teams; None if they are not known.
-
-    Raises:
-        NanosetError: The raw folder does not exist, or cannot be listed.
     """
-    # A corpus is a collection of documents; its signature is a hash of the list of its files.
-    text = scan_corpora(project)
+    # The signature of a corpus is a hash of the list of its files.
     signatures = {name: contents.signature for name, contents in text.corpora.items()}
     faults = {name: str(fault) for name, fault in text.faults.items()}
 

@@ -259,8 +259,8 @@ class AutomationSpec(Section):
     """When Dagster looks for new text, and builds what is missing or stale."""
 
     enabled: bool = True
-    """Whether sensors and schedule run unless switched off in the UI; false: none runs unless
-    switched on there.
+    """Whether the sensors and the schedule that build outputs run unless switched off in the UI;
+    false: none of them runs unless switched on there.
     """
     sensor_seconds: Annotated[int, Range(1, 86_400)] = 30
     """Seconds between two looks at the raw folder, and between two at what is missing or stale."""

@@ -18,6 +18,7 @@ from dagster._core.scheduler.instigation import (
 
 from helpers.changing import change_web
 from helpers.sample_platform import Platform
+from helpers.sample_project import jsonl, sentences
 from nanoset_assets import overview, project_look
 from nanoset_assets.build import build
 from nanoset_assets.definitions import build_definitions
@@ -94,6 +95,17 @@ def test_the_page_shows_the_samples_of_nanosets(built_platform, tick):
     samples_by_name = {row["name"]: row["samples"] for row in rows_of(page, "made_of_them")}
     train = load_nanoset(built_platform.config.root_folder, "pretrain", "train")
     assert samples_by_name["pretrain train"] == f"{len(train):,}"
+
+
+def test_a_tick_adds_a_new_corpus_as_a_partition(built_platform, tick):
+    cursor = tick().cursor
+    folder = built_platform.raw / "news"
+    folder.mkdir()
+    (folder / "news.jsonl").write_bytes(jsonl(sentences("news", 20)))
+
+    tick(cursor)
+
+    assert "news" in built_platform.corpora
 
 
 def test_a_tick_soon_after_another_compares_no_outputs(tick, monkeypatch):
