@@ -76,25 +76,41 @@ class LoadedAssets:
 
 
 def reload_notes(loaded: ProjectConfig, now: ProjectConfig) -> list[str]:
-    """Return a note for the user if Dagster has to load the settings again after an edit.
+    """Return notes for the user if Dagster has to load the settings again after an edit.
 
     Most edits, such as that of a weight, need no reload: every run reads the settings file itself.
     But assets and their dependencies are only made when Dagster loads the file. For example:
-    "nanoset.yaml has another nanoset 'pretrain' than is loaded: choose Reload on the page
-    Deployment, Code locations".
+
+        a nanoset was added     "nanoset.yaml has another nanoset 'pretrain' than is loaded: choose
+                                Reload on the page Deployment, Code locations"
+        a corpus was added to   "builds use the new inputs of nanoset 'pretrain'; only the arrows of
+        its blend               the asset graph are old: choose Reload …"
 
     Args:
         loaded: The settings that Dagster has loaded.
         now: The current settings.
 
     Returns:
-        A list with the note; empty if no reload is needed.
+        The notes; empty if no reload is needed.
     """
     # Compare the parts of the settings that definitions are made from, such as each nanoset.
     changed_parts = _changed_keys(_definition_inputs(loaded), _definition_inputs(now))
-    if not changed_parts:
-        return []
-    return [f"{now.file.name} has another {', '.join(changed_parts)} than is loaded: {RELOAD}"]
+    parts_with_other_inputs = [
+        name
+        for name in _changed_keys(_asset_inputs(loaded), _asset_inputs(now))
+        if name not in changed_parts
+    ]
+    notes: list[str] = []
+    if changed_parts:
+        names = ", ".join(changed_parts)
+        notes.append(f"{now.file.name} has another {names} than is loaded: {RELOAD}")
+    if parts_with_other_inputs:
+        names = ", ".join(parts_with_other_inputs)
+        notes.append(
+            f"builds use the new inputs of {names}; "
+            f"only the arrows of the asset graph are old: {RELOAD}"
+        )
+    return notes
 
 
 def _changed_keys(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
@@ -117,7 +133,8 @@ def _changed_keys(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[s
 def _definition_inputs(config: ProjectConfig) -> dict[str, Any]:
     """Return the settings that Dagster's definitions are made from: assets, sensors and so on.
 
-    If one of them changes, Dagster has to load its definitions again.
+    If one of them changes, Dagster has to load its definitions again. What the assets are made from
+    is left out: if only this changes, Dagster shows old arrows between them, but runs are right.
 
     Args:
         config: All settings.
@@ -125,6 +142,10 @@ def _definition_inputs(config: ProjectConfig) -> dict[str, Any]:
     Returns:
         Name for messages → value: {"automation": …, "nanoset 'pretrain'": …, "view 'long'": …, …}
     """
+    outputs_by_name: dict[str, set[Node]] = {}
+    for name, outputs in _asset_inputs(config).items():
+        outputs_by_name[name] = {node for node, _inputs in outputs}
+
     # A change of this setting needs no reload, since the sensor reads it each time. So replace it
     # by a value that is always the same.
     automation = replace(config.automation, settle_seconds=0)
@@ -132,15 +153,14 @@ def _definition_inputs(config: ProjectConfig) -> dict[str, Any]:
         "automation": automation,
         "dagster": config.dagster,
         "raw or root": (config.raw, config.root),
-        **_asset_inputs(config),
+        **outputs_by_name,
     }
 
 
-def _asset_inputs(config: ProjectConfig) -> dict[str, Any]:
+def _asset_inputs(config: ProjectConfig) -> dict[str, set[tuple[Node, frozenset[Node]]]]:
     """Return what each data mixture and the like is made from, according to the settings.
 
-    Dagster draws this as arrows between assets when it loads the settings. If the present settings
-    give another result, they have to be loaded again. For example:
+    Dagster draws this as arrows between assets when it loads the settings. For example:
 
         {"nanoset 'pretrain'": {(the split train, made from the datasets web and books), …}}
 

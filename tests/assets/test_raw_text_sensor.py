@@ -639,6 +639,18 @@ def test_settings_that_need_a_reload_are_reported_until_then(platform, old, new,
     assert "Reload" not in platform.look().skip_message
 
 
+def test_other_inputs_are_reported_as_old_arrows_and_not_as_missing_assets(platform):
+    platform.look()
+    platform.edit_settings("{web: 0.7, code: 0.3}", "{web: 0.7, books: 0.3}")
+
+    platform.cursor = None
+    message = platform.look().skip_message
+
+    assert "builds use the new inputs of nanoset 'pretrain'" in message
+    assert "only the arrows of the asset graph are old: choose Reload" in message
+    assert "than is loaded" not in message
+
+
 def test_settings_that_are_only_values_need_no_reload(platform):
     platform.edit_settings("seed: 7", "seed: 8")
     platform.edit_settings("raw: raw", "raw: raw\nautomation: {settle_seconds: 5}")
