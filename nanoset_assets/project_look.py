@@ -112,7 +112,7 @@ def overview_content(
     # The rows of the command `nanoset status`. A row is one output, or several that belong
     # together; or a folder that is not read.
     rows = list(project_status(project))
-    stale = [f"{row.label}: {_reasons(row)}" for row in rows if _is_stale(row)]
+    stale = [_stale_line(row) for row in rows if _is_stale(row)]
     config_warnings = reload_notes(project_defs.config, project.config)
     purge_warnings = [str(purge) for purge in interrupted_purges(project.outputs)]
     note = condition_note(project_defs, automation, instance, repository)
@@ -187,6 +187,21 @@ def _tables(
         if table_rows:
             tables[name] = table(table_rows, len(table_rows))
     return tables
+
+
+def _stale_line(row: StatusRow) -> str:
+    """Return a line that says which output is not up to date, and why.
+
+        nanoset pretrain train: seed: 7 → 8
+        corpus web: being built (tokenized_shards 42%, on host-a)
+
+    Args:
+        row: What the command `nanoset status` says about the output.
+    """
+    if row.state == "being built":
+        # Then the reasons say what the build does, and not why.
+        return f"{row.label}: being built ({_reasons(row)})"
+    return f"{row.label}: {_reasons(row)}"
 
 
 def _reasons(row: StatusRow) -> str:
@@ -334,13 +349,15 @@ def _table_rows(
 ) -> list[dict[str, Any]]:
     """Return a table of outputs: what they contain, and how long it took to build them.
 
-        name     documents    tokens       size       seconds
-        web      5,000        1,234,567    2.47 MB    12.3
-        books    100          400,000      800 kB                 (the time is not known)
+        kind       name    tokens       size       seconds
+        packed     web     1,234,567    2.47 MB    12.3
+        columns    web                  800 kB                 (the time is not known)
+
+    Several kinds of outputs may have the same name. The table of the corpora has no column `kind`.
 
     Args:
         rows: What the command `nanoset status` says about the outputs.
-        counts: The columns with counts: in the example, "documents" and "tokens".
+        counts: The columns with counts: in the example, "tokens".
         seconds_by_row: How long it took to build the current version of each output.
     """
     table_rows: list[dict[str, Any]] = []
@@ -355,8 +372,8 @@ def _table_rows(
 def _count_cells(row: StatusRow, counts: Sequence[str]) -> dict[str, Any]:
     """Return what a table shows of an output: its name, counts and size.
 
-    For example, `{"name": "pretrain train", "samples": "1,000", "tokens": "2,048,000", "size":
-    "8.00 kB"}`. A count that is not known is an empty text.
+    For example, `{"kind": "nanoset", "name": "pretrain train", "samples": "1,000", "tokens":
+    "2,048,000", "size": "8.00 kB"}`. A count that is not known is an empty text.
 
     Args:
         row: What the command `nanoset status` says about the output.
@@ -371,6 +388,8 @@ def _count_cells(row: StatusRow, counts: Sequence[str]) -> dict[str, Any]:
     if row.part:  # such as the split of a nanoset
         label += f" {row.part}"
     cells: dict[str, Any] = {"name": label}
+    if row.kind != "corpus":
+        cells = {"kind": row.kind, **cells}
     for name in counts:
         count = figures.get(name)
         cells[name] = "" if count is None else f"{count:,}"

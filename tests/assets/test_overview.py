@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +18,7 @@ from dagster._core.scheduler.instigation import (
 )
 
 from helpers.changing import change_web
+from helpers.inspecting import leased_by_a_build
 from helpers.sample_platform import Platform
 from helpers.sample_project import jsonl, sentences
 from nanoset_assets import overview, project_look
@@ -95,6 +97,23 @@ def test_the_page_shows_the_samples_of_nanosets(built_platform, tick):
     samples_by_name = {row["name"]: row["samples"] for row in rows_of(page, "made_of_them")}
     train = load_nanoset(built_platform.config.root_folder, "pretrain", "train")
     assert samples_by_name["pretrain train"] == f"{len(train):,}"
+
+
+def test_the_page_tells_outputs_of_the_same_name_by_their_kind(tick):
+    page, _check = tick().asset_events
+
+    kinds_and_names = [(row["kind"], row["name"]) for row in rows_of(page, "made_of_them")]
+    assert ("nanoset", "pretrain train") in kinds_and_names
+    assert ("packed", "code") in kinds_and_names
+
+
+def test_a_tick_names_the_corpora_that_are_being_built(built_platform, tick):
+    change_web(built_platform.config_file.parent)
+
+    with leased_by_a_build(Project.open(built_platform.config_file), "web"):
+        message = tick().skip_message
+
+    assert f"corpus web: being built (on {platform.node()})" in message
 
 
 def test_a_tick_adds_a_new_corpus_as_a_partition(built_platform, tick):
