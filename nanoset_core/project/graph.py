@@ -100,6 +100,8 @@ class Graph:
         self._reasons: dict[Node, Sequence[Reason]] = {}
         self._current: dict[Node, CurrentVersion] = {}
         self._project_by_folder: dict[str, Project] = {}
+        # Output that cannot be built, or waits for such an output → what fails: "corpus news".
+        self._failing_label: dict[Node, str] = {}
 
     def set_recipe(self, node: Node, recipe: Recipe) -> None:
         """Say what an output should be made from, so that the graph need not derive it.
@@ -131,6 +133,23 @@ class Graph:
         """
         for node, error in failures.items():
             self.set_reason(node, one_line(error))
+
+    def set_failing(self, nodes: Iterable[Node], label: str) -> None:
+        """Say that some outputs cannot be built, so that what is made from them waits for them.
+
+        For example, the text of `news` has changed, but one of its files is damaged:
+
+            dataset of news     fails
+            columns of news     "dataset changed" becomes "waits for corpus news, which fails"
+
+        Call it before the reasons of what is made from these outputs are asked for.
+
+        Args:
+            nodes: The outputs that cannot be built.
+            label: What they are called together, such as "corpus news".
+        """
+        for node in nodes:
+            self._failing_label[node] = label
 
     def nodes(self) -> list[Node]:
         """Return every output, each after those that it is made from."""
@@ -335,8 +354,31 @@ class Graph:
             return self._reasons_of_unknown_inputs(node)
 
         reasons = reasons_to_build(self.project_of(node), node, recipe, self.current(node))
+        failing_label = self._failing_input(node, reasons)
+        if failing_label is not None:
+            reasons = [Reason(f"waits for {failing_label}, which fails")]
+            self._failing_label[node] = failing_label
         self._reasons[node] = reasons
         return reasons
+
+    def _failing_input(self, node: Node, reasons: Iterable[Reason]) -> str | None:
+        """Return what an output has to wait for, because it fails: "corpus news"; None if nothing.
+
+        Args:
+            node: The output.
+            reasons: Why it is out of date. Only inputs that have changed are considered.
+        """
+        if not self._failing_label:
+            return None
+        inputs = self.inputs(node)
+        for reason in reasons:
+            if reason.input is None or reason.input not in inputs:
+                continue  # such as a changed setting
+            changed_input = inputs[reason.input]
+            self.stale_reasons(changed_input)  # finds out whether it waits itself
+            if changed_input in self._failing_label:
+                return self._failing_label[changed_input]
+        return None
 
     def changes(self, node: Node) -> Sequence[Reason]:
         """Return what has changed since an output was made, such as "seed: 7 → 8".

@@ -169,7 +169,10 @@ def _rows_of_requests(project: Project, corpora: Sequence[str]) -> Iterator[Stat
         corpus = _corpus_of(nodes)
         if corpus is not None:
             findings = survey.look_at(corpus)
-        yield status_row(graph, nodes, planning_budget, findings)
+        row = status_row(graph, nodes, planning_budget, findings)
+        if row.state == "failing":
+            graph.set_failing(nodes, row.label)
+        yield row
 
 
 def graph_status(graph: Graph, unread_entries: Mapping[str, str]) -> Iterator[StatusRow]:
@@ -191,7 +194,10 @@ def graph_status(graph: Graph, unread_entries: Mapping[str, str]) -> Iterator[St
     planning_budget = ReadingBudget(PLANNED_BYTES)
     for nodes in graph.rows():  # the outputs that are shown in one row
         notices = _notices_after_build(graph, _corpus_of(nodes))
-        yield status_row(graph, nodes, planning_budget, CorpusFindings(notices=notices))
+        row = status_row(graph, nodes, planning_budget, CorpusFindings(notices=notices))
+        if row.state == "failing":
+            graph.set_failing(nodes, row.label)
+        yield row
 
 
 def _notices_after_build(graph: Graph, corpus: str | None) -> tuple[Notice, ...]:

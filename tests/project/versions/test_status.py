@@ -491,10 +491,12 @@ def test_a_split_that_cannot_be_built_is_failing(copy):
     too_many_samples = "samples: {train: 4000000}\n    max_epochs: 2"
     change_config(folder, "samples: {train: 400}", too_many_samples)
 
-    row = rows_by_label(folder)["nanoset pretrain train"]
+    rows = rows_by_label(folder)
 
-    assert row.state == "failing"
-    assert "more often" in row.why[0]
+    assert rows["nanoset pretrain train"].state == "failing"
+    assert "more often" in rows["nanoset pretrain train"].why[0]
+    waits = "waits for nanoset pretrain train, which fails"
+    assert rows["nanoset pretrain handoff"].why == (waits,)
 
 
 @pytest.fixture
@@ -546,9 +548,15 @@ def test_rejected_lines_of_a_changed_file_are_counted_after_its_shards_were_made
     with pytest.raises(NanosetError):
         make_shards(project, "web")
 
-    row = rows_by_label(with_rejects)["corpus web"]
-    assert row.state == "failing"
-    assert "4 of 244 lines rejected" in row.why[0]
+    rows = rows_by_label(with_rejects)
+    assert rows["corpus web"].state == "failing"
+    assert "4 of 244 lines rejected" in rows["corpus web"].why[0]
+
+    # The dataset of before still exists, so what is made from it has not changed.
+    for label in PRETRAIN_ROWS:
+        assert rows[label].state == "stale"
+        assert rows[label].why == ("waits for corpus web, which fails",)
+    assert rows["nanoset plain train"].state == "up to date"
 
 
 # Builds that are under way
