@@ -7,9 +7,9 @@ no project, and writes the same bytes as these tools.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -18,8 +18,9 @@ from nanoset_core.cli.options import ANY_PATH, ManyValued, flag, option, option_
 from nanoset_core.cli.progress import shown_progress
 from nanoset_core.cli.terminal import print_made, print_notices
 from nanoset_core.cli.tokenizer_options import text_options
-from nanoset_core.errors import ConfigError
+from nanoset_core.errors import ConfigError, InputError
 from nanoset_core.stages.shards.settings import TokenizationSpec
+from nanoset_core.text.notices import abbreviated
 
 if TYPE_CHECKING:
     from nanoset_core.execution.progress import TaskReport
@@ -117,9 +118,13 @@ def command(
         echo(f"documents end with {end}", err=True)
 
     workers = _worker_count(input_files, settings)
-    results = _tokenize_all(jobs, settings, workers, scratch=scratch, overwrite=overwrite)
-    print_notices([*input_files.notices, *_tokenizer_notices(settings, end)])
-    _print_results(results)
+    outputs = _tokenize_all(jobs, settings, workers, scratch=scratch, overwrite=overwrite)
+    notices = [*input_files.notices, *_tokenizer_notices(settings, end)]
+    if outputs.files_without_pair:
+        files = abbreviated(outputs.files_without_pair)
+        notices.append(f"{input_files.folder}: no pair for files without documents: {files}")
+    print_notices(notices)
+    _print_results(outputs.pairs)
 
 
 def _end_of_document(tokenizer: TokenizerPath, eod: str | None) -> EndToken:
@@ -153,14 +158,23 @@ def _worker_count(input_files: InputFiles, settings: PreprocessOptions) -> int:
     return min(n_requested, max_ranges)
 
 
+class _Outputs(NamedTuple):
+    """What a call has made."""
+
+    pairs: list[Preprocessed]
+    """The counts of each dataset, and the text that was rejected."""
+    files_without_pair: list[str]
+    """Input files that contain no documents, of several that get a pair each."""
+
+
 def _tokenize_all(
-    jobs: Iterable[tuple[InputFiles, Location]],
+    jobs: Sequence[tuple[InputFiles, Location]],
     settings: PreprocessOptions,
     n_workers: int,
     *,
     scratch: Path | None,
     overwrite: bool,
-) -> list[Preprocessed]:
+) -> _Outputs:
     """Tokenize files into datasets, with several processes, while progress bars are shown.
 
     Args:
@@ -171,16 +185,18 @@ def _tokenize_all(
         scratch: Folder for temporary files.
         overwrite: Whether existing datasets may be replaced.
 
-    Returns:
-        What was made: the counts of each dataset, and the text that was rejected.
+    Raises:
+        InputError: There are no documents in any file.
     """
     from nanoset_core.execution.processes import forked_workers
     from nanoset_core.stages.shards.preprocess import preprocess
 
-    results: list[Preprocessed] = []
+    # If each file gets a dataset, an empty one must not stop the others.
+    may_be_empty = len(jobs) > 1
+    outputs = _Outputs([], [])
     with forked_workers(n_workers) as executor, shown_progress() as progress:
         for files, prefix in jobs:
-            results += preprocess(
+            pairs = preprocess(
                 files,
                 prefix,
                 settings,
@@ -188,8 +204,21 @@ def _tokenize_all(
                 progress=progress,
                 overwrite=overwrite,
                 executor=executor,
+                may_be_empty=may_be_empty,
             )
-    return results
+            outputs.pairs.extend(pairs)
+            if not pairs:
+                outputs.files_without_pair.extend(file.path for file in files.files)
+
+    if not outputs.pairs:
+        raise InputError(
+            "none of the files holds documents",
+            where=jobs[0][0].folder,
+            found=abbreviated(outputs.files_without_pair),
+            expected="at least one file with documents",
+            remedy="name files with documents",
+        )
+    return outputs
 
 
 def _print_note(report: TaskReport) -> None:

@@ -54,6 +54,13 @@ class InputFiles:
         """Paths of all files."""
         return [self.folder / file.path for file in self.files]
 
+    @property
+    def place(self) -> Location:
+        """What error messages name: the file if there is only one, and otherwise the folder."""
+        if len(self.files) == 1:
+            return self.paths[0]
+        return self.folder
+
 
 class _ResolvedInput(NamedTuple):
     """What one input names."""
@@ -162,17 +169,23 @@ def by_file(inputs: InputFiles, output_prefix: Location) -> list[tuple[InputFile
         InputError: Two files would have the same prefix.
     """
     jobs = []
+    path_by_prefix: dict[Location, str] = {}
     for file in inputs.files:
         json_lines = inputs.json_lines & {file.path}  # this file, or none
         inputs_of_file = InputFiles(inputs.folder, (file,), json_lines=json_lines)
         name = _name_without_ending(file.path, is_json_lines=bool(json_lines))
-        jobs.append((inputs_of_file, output_prefix.with_name(f"{output_prefix.name}_{name}")))
+        prefix = output_prefix.with_name(f"{output_prefix.name}_{name}")
 
-    prefixes = {prefix for _, prefix in jobs}
-    if len(prefixes) < len(jobs):
-        raise InputError(
-            "two files would give pairs of the same name", where=inputs.folder, remedy="rename one"
-        )
+        # web.jsonl and web.jsonl.gz, or a/b.jsonl and a_b.jsonl, would have the same prefix.
+        if prefix in path_by_prefix:
+            raise InputError(
+                "two files would give pairs of the same name",
+                where=inputs.folder,
+                found=f"{path_by_prefix[prefix]} and {file.path}, both for {prefix}",
+                remedy="rename one of them, or tokenize them in two calls",
+            )
+        path_by_prefix[prefix] = file.path
+        jobs.append((inputs_of_file, prefix))
     return jobs
 
 

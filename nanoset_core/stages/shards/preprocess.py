@@ -64,6 +64,10 @@ File systems allow 255 bytes. While a file is being written, its name is up to 6
 _EXPECTED_ROOM = "room for the tokens twice, or once here and once in --scratch"
 
 
+class NoDocumentsError(InputError):
+    """The input holds nothing: neither documents nor lines that were rejected."""
+
+
 def preprocess(
     inputs: InputFiles,
     output_prefix: Location,
@@ -73,6 +77,7 @@ def preprocess(
     progress: Progress = SILENT,
     overwrite: bool = True,
     executor: Executor | None = None,
+    may_be_empty: bool = False,
 ) -> list[Preprocessed]:
     """Tokenize files into `<output_prefix>_<key>_document.bin/.idx`, one pair for each key.
 
@@ -91,9 +96,11 @@ def preprocess(
             another program, may be replaced. A call that is killed while it replaces a pair leaves
             the old pair, the new one, or a .bin without an .idx.
         executor: Runs the tasks instead of `options.workers` processes of this call.
+        may_be_empty: Whether an input without any documents, such as an empty file, is no error.
+            Then no pair is written. It still is an error if an earlier call has written one.
 
     Returns:
-        The pair of each key, in the order of the keys.
+        The pair of each key, in the order of the keys; none if the input is empty.
 
     Raises:
         ConfigError: The tokenizer lacks a token, an option is out of range, an output is an input,
@@ -133,7 +140,13 @@ def preprocess(
             tokenizer=tokenizer_facts(options.tokenizer),
             framing=framing,
         )
-        pairs = _find_or_make_pairs(call, prefix_by_key)
+        try:
+            pairs = _find_or_make_pairs(call, prefix_by_key)
+        except NoDocumentsError:
+            if not may_be_empty:
+                raise
+            _check_no_old_pair(call, list(prefix_by_key.values()))
+            pairs = []
         shutil.rmtree(folder, ignore_errors=True)
     return pairs
 
@@ -532,6 +545,28 @@ class _Call:
         )
 
 
+def _check_no_old_pair(call: _Call, prefixes: Sequence[Location]) -> None:
+    """Check that an input without documents has no pair, as if it had documents.
+
+    An earlier call has made one if the input had documents then.
+
+    Args:
+        call: The call.
+        prefixes: For each key of the texts, the path of its .bin and .idx without these endings.
+
+    Raises:
+        InputError: There is a pair.
+    """
+    for prefix in prefixes:
+        if _exists_in_part(call, prefix):
+            raise InputError(
+                "the input holds no documents any more, but its pair still exists",
+                where=call.inputs.place,
+                found=prefix,
+                remedy="delete the files of this pair, or restore the input",
+            )
+
+
 def _find_pair(call: _Call, key: str, prefix: Location) -> Preprocessed | None:
     """Find the .bin and .idx that an earlier call made from the same lines and settings.
 
@@ -554,9 +589,7 @@ def _find_pair(call: _Call, key: str, prefix: Location) -> Preprocessed | None:
         ConfigError: A file of this name was made from something else, and may not be overwritten.
     """
     # If none of the files exists, return early: the comparison below may read all inputs.
-    store = store_of(call.output_prefix.parent)
-    possible_files = [*_PairFiles.of(prefix), call.rejects]
-    if all(store.stat(path.name) is None for path in possible_files):
+    if not _exists_in_part(call, prefix):
         return None
 
     # A record next to the files says what they were made from. Find it if that is the same.
@@ -580,6 +613,18 @@ def _find_pair(call: _Call, key: str, prefix: Location) -> Preprocessed | None:
         tokens_by_file=tokens_by_file,
         made=False,
     )
+
+
+def _exists_in_part(call: _Call, prefix: Location) -> bool:
+    """Return whether any file exists that the call would write for a pair.
+
+    Args:
+        call: The call.
+        prefix: Path of the pair's .bin and .idx, without their endings.
+    """
+    store = store_of(call.output_prefix.parent)
+    possible_files = [*_PairFiles.of(prefix), call.rejects]
+    return any(store.stat(path.name) is not None for path in possible_files)
 
 
 def _permitted_losses(call: _Call, key: str, record: Mapping[str, Any]) -> Losses | None:
@@ -696,6 +741,7 @@ def _check_not_empty(facts: ShardFacts, inputs: InputFiles) -> None:
         inputs: The files.
 
     Raises:
+        NoDocumentsError: The input contains nothing, not even rejected lines.
         InputError: The input contains no documents.
     """
     if facts.documents:
@@ -703,9 +749,11 @@ def _check_not_empty(facts: ShardFacts, inputs: InputFiles) -> None:
     remedy = "name files with documents"
     if facts.rejected:
         remedy += ", or another --json-keys"
-    raise InputError(
+    is_empty = not facts.reasons  # neither rejected lines nor unreadable files
+    error_class = NoDocumentsError if is_empty else InputError
+    raise error_class(
         "the input holds no documents",
-        where=inputs.folder,
+        where=inputs.place,
         found=facts.described(),
         expected="at least one document",
         remedy=remedy,

@@ -31,6 +31,17 @@ def test_a_pair_for_each_file_is_named_after_the_file(raw, tmp_path):
     assert [prefix.name for prefix in prefixes] == ["o_part-2", "o_part-10"]
 
 
+def test_files_whose_pairs_would_have_the_same_name_are_named(tmp_path):
+    for name in ("a.jsonl", "a.jsonl.gz", "b.jsonl"):
+        (tmp_path / name).touch()
+    inputs = resolve_inputs([tmp_path])
+
+    with pytest.raises(InputError) as caught:
+        by_file(inputs, tmp_path / "o")
+
+    assert caught.value.found == f"a.jsonl and a.jsonl.gz, both for {tmp_path / 'o_a'}"
+
+
 def test_an_empty_file_is_reported(raw):
     (raw / "sub").mkdir()
     (raw / "sub" / "a.jsonl").write_bytes(b"")

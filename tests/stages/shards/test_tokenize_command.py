@@ -98,6 +98,60 @@ def test_the_pairs_of_single_files_can_be_merged(raw, tmp_path, tokenizer_file):
     )
 
 
+# Files without documents
+
+
+@pytest.fixture
+def raw_with_empty_file(raw: Path) -> Path:
+    """A folder of two files with documents, and of one between them that has none."""
+    (raw / "part-5.jsonl").touch()
+    return raw
+
+
+def test_with_a_pair_for_each_file_an_empty_file_gets_none(
+    raw_with_empty_file, tmp_path, tokenizer_file
+):
+    parts = tmp_path / "parts"
+
+    outcome = tokenize([raw_with_empty_file], parts / "o", tokenizer_file, "--per-file")
+
+    assert outcome.exit_code == 0, outcome.output
+    notice = f"notice: {raw_with_empty_file}: no pair for files without documents: part-5.jsonl"
+    assert notice in outcome.output.splitlines()
+    assert {path.name.partition("_text")[0] for path in parts.iterdir()} == {
+        "o_part-2",
+        "o_part-10",
+    }
+
+
+def test_an_empty_file_whose_pair_exists_is_an_error(raw, tmp_path, tokenizer_file):
+    tokenize([raw], tmp_path / "o", tokenizer_file, "--per-file")
+    first_file = raw / FILES[0]
+    first_file.write_bytes(b"")
+
+    outcome = tokenize([raw], tmp_path / "o", tokenizer_file, "--per-file", "--overwrite")
+
+    assert f"{first_file}: the input holds no documents any more" in str(outcome.exception)
+
+
+def test_files_that_are_all_empty_are_an_error(raw, tmp_path, tokenizer_file):
+    for name in FILES:
+        (raw / name).write_bytes(b"")
+
+    outcome = tokenize([raw], tmp_path / "o", tokenizer_file, "--per-file")
+
+    assert f"{raw}: none of the files holds documents" in str(outcome.exception)
+
+
+def test_the_error_for_a_single_file_without_documents_names_it(raw, tmp_path, tokenizer_file):
+    empty_file = raw / "empty.jsonl"
+    empty_file.touch()
+
+    outcome = tokenize([empty_file], tmp_path / "o", tokenizer_file)
+
+    assert f"{empty_file}: the input holds no documents" in str(outcome.exception)
+
+
 # A pair that exists
 
 
