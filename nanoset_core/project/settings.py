@@ -106,14 +106,7 @@ class ProjectConfig(WrittenConfig):
         Args:
             corpus: Name of the corpus, such as web.
         """
-        # All datasets with text of this corpus: its own, and those that are made from it. A
-        # selection may be made from another one; `base_of` returns the corpus that both are made
-        # from.
-        names = {corpus}
-        for name in self.derived:
-            if base_of(self.derived, name) == corpus:
-                names.add(name)  # {"web", "best-web"}
-
+        names = self._datasets_of(corpus)
         # Some trainers read a dataset from start to end, without a mixture.
         if not names.isdisjoint(self._datasets_read_completely()):
             return True
@@ -122,6 +115,37 @@ class ProjectConfig(WrittenConfig):
             if any(nanoset.trains_on(name) for name in names):
                 return True
         return False
+
+    def may_train_on(self, corpus: str) -> bool:
+        """Return whether a model may be trained on a corpus: unless it is for evaluation alone.
+
+            train reads web                         yes
+            blend_per_split: {valid: web, …}        no, if train reads something else
+            nothing reads web                       yes: a trainer may read its dataset as it is
+
+        Args:
+            corpus: Name of the corpus, such as web.
+        """
+        names = self._datasets_of(corpus)
+        is_in_nanoset = any(
+            not names.isdisjoint(nanoset.corpora) for nanoset in self.nanosets.values()
+        )
+        return self.trains_on(corpus) or not is_in_nanoset
+
+    def _datasets_of(self, corpus: str) -> set[str]:
+        """Return all datasets with text of a corpus: its own, and those that are made from it.
+
+        For example, {"web", "best-web"}, if best-web selects documents of web.
+
+        Args:
+            corpus: Name of the corpus.
+        """
+        names = {corpus}
+        for name in self.derived:
+            # A selection may be made from another one. Both are made from the same corpus.
+            if base_of(self.derived, name) == corpus:
+                names.add(name)
+        return names
 
     def _datasets_read_completely(self) -> list[str]:
         """Return the datasets that .pbin files, exports and webdatasets are made from.

@@ -9,7 +9,10 @@ from fnmatch import fnmatchcase
 from glob import escape
 from typing import NamedTuple
 
-_KEYWORDS = {"valid": "validation|valid|dev|val", "test": "testing|test|evaluation|eval"}
+_KEYWORDS = {
+    "valid": "validations?|valid|dev|val",
+    "test": "testing|tests?|evaluations?|evals?",
+}
 _HELD_OUT = {
     split: re.compile(rf"(?:|.*?[-._ 0-9])(?:{words})(?:[-._ 0-9]|$)", re.IGNORECASE)
     for split, words in _KEYWORDS.items()
@@ -18,7 +21,7 @@ _HELD_OUT = {
 
 The word must be between separators: `web-test.jsonl` matches, `latest.jsonl` does not. Words and
 separators are those by which Hugging Face `datasets` assigns files to splits (data_files.py,
-SPLIT_KEYWORDS and NON_WORDS_CHARS).
+SPLIT_KEYWORDS and NON_WORDS_CHARS), and plurals such as `tests` and `evals`.
 """
 _DIGITS = re.compile(r"[0-9]+")
 

@@ -90,8 +90,8 @@ _WORDINGS: Mapping[NoticeKind, _Wording] = {
         remedy="remove the copies, or leave them out by `exclude`",
     ),
     "held_out": _Wording(
-        one="file is named as validation or test data, in a corpus that train reads",
-        several="files are named as validation or test data, in a corpus that train reads",
+        one="file is named as validation or test data, in a corpus that may be trained on",
+        several="files are named as validation or test data, in a corpus that may be trained on",
         remedy=(
             "make them corpora of their own, for blend_per_split or none; "
             '`files: ["*"]` says that they are meant'

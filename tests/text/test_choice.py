@@ -203,6 +203,8 @@ def test_corpora_of_one_folder_do_not_forget_the_fingerprints_of_each_other(tmp_
         ("17_dev_3.jsonl", "valid", "*_dev_*"),
         ("wiki.Eval.jsonl", "test", "wiki.Eval.*"),
         ("dev2.jsonl", "valid", "dev*"),
+        ("evals.jsonl", "test", "evals.*"),
+        ("tests/0.jsonl", "test", "tests/"),
         ("en/valid/part-0.jsonl", "valid", "valid/"),
         ("v2.test/0.jsonl.zst", "test", "v*.test/"),
     ],

@@ -183,10 +183,10 @@ def _originals_of_copies(pieces_by_path: Mapping[str, Sequence[Piece]]) -> dict[
 
 
 def _held_out_notices(config: ProjectConfig, corpus: str, contents: Contents) -> list[Notice]:
-    """Warn if a model would be trained on files that are named like validation or test data.
+    """Warn if a model may be trained on files that are named like validation or test data.
 
-    A corpus is a folder of texts. If train reads it, and only some of its files have such names,
-    they are probably there by mistake:
+    A corpus is a folder of texts. If it is not for evaluation alone, and only some of its files
+    have such names, they are probably there by mistake:
 
         train-0.jsonl, valid-0.jsonl     a notice, with a setting that separates valid-0.jsonl
         valid-0.jsonl, valid-1.jsonl     none: the corpus is meant for validation
@@ -199,7 +199,7 @@ def _held_out_notices(config: ProjectConfig, corpus: str, contents: Contents) ->
         contents: The files of the corpus.
     """
     spec = config.corpora.get(corpus, CorpusSpec())
-    if spec.files is not None or not config.trains_on(corpus):
+    if spec.files is not None or not config.may_train_on(corpus):
         return []
 
     # If all files have such names, the user has put them into a corpus of their own.

@@ -539,10 +539,19 @@ def test_held_out_files_that_train_reads_are_reported_with_settings_that_separat
     (notice,) = status["web"].notices
     assert len(status["web_title"].notices) == 1
     assert notice.text == (
-        "3 files are named as validation or test data, in a corpus that train reads: "
+        "3 files are named as validation or test data, in a corpus that may be trained on: "
         "test-0.jsonl, test-1.jsonl, validation-0.jsonl; "
         f"to separate them write {SEPARATING_CORPORA}"
     )
+
+
+def test_held_out_files_of_a_corpus_that_nothing_reads_are_reported(copy_with_held_out_files):
+    # A trainer may read the dataset of the corpus without a nanoset.
+    without_web = {"web: 1, web_title: 1, ": ""}
+
+    notices = corpus_notices(copy_with_held_out_files(replacements=without_web), "web")
+
+    assert "held_out" in [notice.kind for notice in notices]
 
 
 def test_patterns_that_choose_held_out_files_need_no_notice(copy_with_held_out_files):
