@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 LINE_SECONDS = 30.0
 """Time between two lines on one piece of work, if there is no terminal."""
 FRAMES_PER_SECOND = 4
-_REPEAT_SECONDS = 600.0
-"""Time between two lines on something that is waited for, if there is no terminal."""
 _BAR_COLUMNS = 20
 _LABEL_COLUMNS = 12
 """A label is not made narrower than this to keep a bar."""
@@ -374,7 +372,7 @@ class Lines(Display):
         """What is printed."""
         self.ended = threading.Event()
         self._stream = stream
-        self._printed_at: dict[str, float] = {}  # label of a wait → when it was printed last
+        self._printed_waits: set[str] = set()  # labels of waits whose begin was printed
 
     def note(self, text: str) -> None:
         """Print a notice."""
@@ -385,10 +383,10 @@ class Lines(Display):
         self._print(line)
 
     def work(self, work: RunningWork, *, is_new: bool) -> None:
-        """Print what the command waits for: at first, every ten minutes, and when it has ended.
+        """Print at once that the command begins to wait for something, and that this has ended.
 
-        For example, a build waits until another one on the same outputs has ended. All other work
-        is printed by `repeat`.
+        For example, a build waits until the first worker of a cluster has started. In between, and
+        for all other work, `repeat` prints how far it is.
 
         Args:
             work: Running work, which was reported just now.
@@ -396,18 +394,12 @@ class Lines(Display):
         """
         if not isinstance(work, Wait):
             return
-
-        printed_at = self._printed_at.get(work.label)  # None if it was not printed yet
-        now = time.monotonic()
-        if work.is_finished:
-            # The end of a wait is of interest only if its begin was printed.
-            is_due = printed_at is not None
-            self._printed_at.pop(work.label, None)
-        else:
-            is_due = printed_at is None or now - printed_at >= _REPEAT_SECONDS
-            if is_due:
-                self._printed_at[work.label] = now
-        if is_due:
+        was_printed = work.label in self._printed_waits
+        if work.is_finished and was_printed:
+            self._printed_waits.remove(work.label)
+            self._print(work.description)
+        if not work.is_finished and not was_printed:
+            self._printed_waits.add(work.label)
             self._print(work.description)
 
     def repeat(self) -> None:
@@ -417,12 +409,13 @@ class Lines(Display):
         """
         while not self.ended.wait(LINE_SECONDS):  # True if the event `ended` was set meanwhile
             state = self.progress.state()
-            # Waiting for something is also reported as work. The method `work` prints that.
-            works = [work for work in state.works if not isinstance(work, Wait)]
-            for work in works:
+            # Waiting for something, such as a cluster, is also reported as work. The other work
+            # stands still meanwhile, and its figures would only hide why.
+            waits = [work for work in state.works if isinstance(work, Wait)]
+            for work in waits or state.works:
                 self._print(work.description)
             # Between two pieces of work, at least name the step of the build that is running.
-            if not works and state.step.about:
+            if not state.works and state.step.about:
                 seconds = time.monotonic() - state.step.since
                 self._print(f"{state.step.about}: {format_age(seconds)} so far")
 

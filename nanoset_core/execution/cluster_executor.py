@@ -10,7 +10,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
-from nanoset_core.errors import ConfigError, MissingError, NanosetError
+from nanoset_core.errors import ConfigError, MissingError, NanosetError, joined_lines
 from nanoset_core.execution.bounded import BoundedRun
 from nanoset_core.execution.cluster import (
     ClusterClient,
@@ -344,6 +344,6 @@ class _WorkerWatch:
         return NanosetError(
             f"the {self.cluster.software} cluster dropped the tasks",
             where=self.cluster.name,
-            found=str(error),
+            found=joined_lines(error),
             remedy="see whether it still runs, and run again: what is finished is kept",
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
@@ -19,6 +20,8 @@ from nanoset_core.untrusted import shell_line
 
 CONNECT_SECONDS = 8.0
 """Time limit for one attempt to reach a scheduler."""
+_MIN_CONNECT_SECONDS = 2.0
+"""The same for the last attempt, however little time to wait is left."""
 _PAUSE_SECONDS = 0.5
 """Time between two attempts."""
 _MAX_CLIENT_ATTEMPTS = 10
@@ -77,22 +80,32 @@ class DaskScheduler:
         """
         require_distributed(self.where)
         waiting = progress.wait(f"for the Dask scheduler {self.name}", wait_seconds)
+        waiting.start()
         while True:
+            # A program that accepts the connection but does not answer takes the time of a whole
+            # attempt. Do not try for longer than the settings say.
+            remaining_seconds = max(wait_seconds - waiting.waited_seconds, _MIN_CONNECT_SECONDS)
             try:
-                client = self._try_to_connect()
+                client = self._try_to_connect(min(CONNECT_SECONDS, remaining_seconds))
             except (OSError, ValueError, TypeError, RuntimeError) as error:
+                waited_seconds = waiting.waited_seconds  # until the wait ends
                 # Try again if the scheduler may still have to start, but not if, for example, the
                 # address is malformed.
                 if _may_pass(error) and waiting.has_time_left():
                     time.sleep(_PAUSE_SECONDS)
                     continue
-                raise self._unreachable(error) from error
+                # An attempt takes some time, even if the settings say not to wait.
+                limit_seconds = max(wait_seconds, waited_seconds)
+                raise self._unreachable(error, limit_seconds) from error
             waiting.end()
             stack.callback(client.close)
             return client
 
-    def _try_to_connect(self) -> DaskClient:
-        """Connect to the scheduler without waiting for it.
+    def _try_to_connect(self, seconds: float) -> DaskClient:
+        """Connect to the scheduler without waiting until it is started.
+
+        Args:
+            seconds: How long to wait for its answer.
 
         Raises:
             OSError: No scheduler answers at the address, or its file does not exist.
@@ -100,7 +113,7 @@ class DaskScheduler:
         address = self._read_address()
         # In another thread: this one may run an event loop already, as notebooks do.
         with ThreadPoolExecutor(1) as thread:
-            thread.submit(asyncio.run, _greet(address, CONNECT_SECONDS)).result()
+            thread.submit(asyncio.run, _greet(address, seconds)).result()
         return open_client(address)
 
     def _read_address(self) -> str:
@@ -124,12 +137,13 @@ class DaskScheduler:
             problem = f"no address in the {len(text):,} characters of {self.file}"
             raise FileNotFoundError(problem) from None
 
-    def _unreachable(self, error: Exception) -> ConfigError:
+    def _unreachable(self, error: Exception, limit_seconds: float) -> ConfigError:
         """Return the error for a scheduler that could not be reached in time, with what the user
         can do.
 
         Args:
             error: Why the last attempt failed, such as "Connection refused".
+            limit_seconds: How long the scheduler had time to answer.
         """
         if self.file is not None and isinstance(error, FileNotFoundError):
             return self._no_file_error(self.file, error)
@@ -138,8 +152,6 @@ class DaskScheduler:
         if not reason:
             # Only a timeout has no text. It means that a server was connected, but stayed silent.
             reason = "it accepts the connection, but does not answer as a scheduler"
-        # One attempt may take CONNECT_SECONDS, even if the settings say not to wait for long.
-        limit_seconds = max(self.wait_seconds, CONNECT_SECONDS)
         return ConfigError(
             "no Dask scheduler answers at this address",
             where=self.where,
@@ -238,6 +250,21 @@ def require_distributed(where: str) -> None:
         ) from error
 
 
+class _WithoutCancelledConnections(logging.Filter):
+    """Drops the records of Dask on attempts to connect that were stopped since the client ended.
+
+    If a scheduler is lost, Dask's client tries to connect to it again. When this package closes the
+    client, Dask logs the end of the attempt with a traceback of 30 lines, as if it were an error.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        kind = record.exc_info[0] if record.exc_info else None
+        return kind is not asyncio.CancelledError
+
+
+_without_cancelled_connections = _WithoutCancelledConnections()
+
+
 def open_client(scheduler: Any) -> DaskClient:
     """Return a new client of a Dask scheduler; try again if a fault of Dask prevents it.
 
@@ -254,6 +281,7 @@ def open_client(scheduler: Any) -> DaskClient:
     import distributed as untyped_distributed
 
     distributed: Any = untyped_distributed
+    logging.getLogger("distributed.client").addFilter(_without_cancelled_connections)
     for _ in range(_MAX_CLIENT_ATTEMPTS):
         with suppress(AssertionError):
             client = distributed.Client(

@@ -424,7 +424,7 @@ class Wait(RunningWork):
     """
 
     def __init__(self, progress: Progress, name: str, limit: float) -> None:
-        """Prepare to wait; the time is measured from the first call of `has_time_left` on.
+        """Prepare to wait; the time is measured from `start` or the first `has_time_left` on.
 
         Args:
             progress: Shows the time.
@@ -435,6 +435,23 @@ class Wait(RunningWork):
         self._limit = limit
         self._since: float | None = None
         """When waiting began, by the monotonic clock; None while nothing is waited for."""
+        self._is_shown = False
+        """Whether the user has seen that this is waited for."""
+        self._ending = ""
+        """How the last wait has ended, such as "found after 12 s"."""
+
+    def start(self) -> None:
+        """Measure the time from now on, without showing it.
+
+        A caller that first tries for some seconds, and then calls `has_time_left`, counts these
+        seconds, too.
+        """
+        self._since = time.monotonic()
+
+    @property
+    def waited_seconds(self) -> float:
+        """How long this was waited for so far; 0 while nothing is waited for."""
+        return 0.0 if self._since is None else time.monotonic() - self._since
 
     def has_time_left(self) -> bool:
         """Return whether to wait any longer, after showing how long was waited so far.
@@ -449,22 +466,17 @@ class Wait(RunningWork):
         Returns:
             True until the limit is reached. With a limit of 0, always False.
         """
-        now = time.monotonic()
-        seconds = 0.0 if self._since is None else now - self._since
-        if seconds >= self._limit:
-            self.end()
-            return False
         if self._since is None:
-            self._since = now  # waiting begins
-        self._show(int(seconds))
+            self.start()
+        if self.waited_seconds >= self._limit:
+            self._end("given up")
+            return False
+        self._show(int(self.waited_seconds))
         return True
 
     def end(self) -> None:
-        """Show that waiting has ended, since the thing is available or the time is over."""
-        if self._since is not None:
-            self._show(self.total)
-        self._since = None
-        self._started_at = None
+        """Show that waiting has ended, since the thing is available."""
+        self._end("found")
 
     def restart(self, limit: float) -> None:
         """Show that waiting has ended, and prepare to wait again if the thing gets lost.
@@ -478,8 +490,22 @@ class Wait(RunningWork):
         self._limit = limit
         self.total = _whole_seconds(limit)
 
+    def _end(self, outcome: str) -> None:
+        """Show that waiting has ended, if the user has seen that it began.
+
+        Args:
+            outcome: Why it has ended: "found" or "given up".
+        """
+        if self._is_shown:
+            self._ending = f"{outcome} after {format_age(self.waited_seconds)}"
+            self._show(self.total)
+        self._is_shown = False
+        self._since = None
+        self._started_at = None
+
     def _show(self, seconds: int) -> None:
         """Show how many seconds were waited so far."""
+        self._is_shown = True
         self._finished = Amount(seconds)
         self.report()
 
@@ -487,7 +513,7 @@ class Wait(RunningWork):
     def description(self) -> str:
         """One line with what is waited for, for how long, and how long at most."""
         if self.is_finished:
-            return f"{self.label}: no longer"
+            return f"{self.label}: {self._ending}"
         so_far = format_age(self.done.units)
         return f"{self.label}: {so_far} so far, up to {format_age(self.total)}"
 

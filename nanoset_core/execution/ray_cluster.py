@@ -19,8 +19,6 @@ from nanoset_core.records.text import format_age
 
 _REACH_SECONDS = 8.0
 """Time limit to reach the port of the client server."""
-_ANSWER_SECONDS = 30.0
-"""How long Ray itself waits until a client server answers."""
 _PAUSE_SECONDS = 0.5
 """Time between two attempts to connect."""
 
@@ -70,15 +68,19 @@ class RayCluster:
         """
         self._check_process()
         waiting = progress.wait(f"for the Ray cluster {self.name}", wait_seconds)
+        waiting.start()
         while True:
             try:
                 client = self._try_to_connect()
             except OSError as error:
+                waited_seconds = waiting.waited_seconds  # until the wait ends
                 # Nothing answers: try again, since the cluster may still have to start.
                 if waiting.has_time_left():
                     time.sleep(_PAUSE_SECONDS)
                     continue
-                raise self._unreachable(error) from error
+                # An attempt takes some time, even if the settings say not to wait.
+                limit_seconds = max(wait_seconds, waited_seconds)
+                raise self._unreachable(error, limit_seconds) from error
             except (RuntimeError, ValueError, ImportError) as error:
                 raise self._refused(error) from error
             waiting.end()
@@ -147,14 +149,13 @@ class RayCluster:
                 ray.shutdown()
                 raise
 
-    def _unreachable(self, error: OSError) -> ConfigError:
+    def _unreachable(self, error: OSError, limit_seconds: float) -> ConfigError:
         """Return the error for a cluster that did not answer in time, with what the user can do.
 
         Args:
             error: Why the last attempt failed, such as "Connection refused".
+            limit_seconds: How long the cluster had time to answer.
         """
-        # Even if the settings ask for no waiting, the attempt itself takes some time.
-        limit_seconds = max(self.wait_seconds, _ANSWER_SECONDS)
         return ConfigError(
             "no Ray cluster answers at this address",
             where=self.where,

@@ -90,7 +90,21 @@ def test_without_a_terminal_the_end_of_a_wait_is_printed(capfd):
 
         wait.end()
 
-        assert "waiting for workers: no longer" in capfd.readouterr().err
+        assert "waiting for workers: found after 0 s" in capfd.readouterr().err
+
+
+@pytest.mark.usefixtures("quick_lines")
+def test_without_a_terminal_a_wait_is_printed_in_place_of_the_work_that_it_delays(capfd):
+    with shown_progress() as shown:
+        shown.work("tokenized_shards", "web", total=100).advance(25)
+        wait = shown.wait("for workers", limit=600)
+        wait.has_time_left()
+        capfd.readouterr()  # perhaps with a line on the work, from before the wait
+
+        wait_for(capfd, "waiting for workers: 0 s so far, up to 10 min")
+        printed = wait_for(capfd, "waiting for workers: 0 s so far, up to 10 min")
+
+    assert "tokenized_shards" not in printed
 
 
 SIDE_BY_SIDE = """

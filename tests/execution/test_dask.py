@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import pickle
 import platform
@@ -322,6 +323,29 @@ def test_a_run_ends_if_the_workers_or_the_scheduler_disappear(tmp_path):
     assert list((tmp_path / "shared").iterdir()) == []
 
 
+def test_dask_logs_no_traceback_if_the_scheduler_disappears(tmp_path):
+    """Its client tries to connect again until this package closes it."""
+    pytest.importorskip("distributed", reason="the extra `dask` is not installed")
+    records: list[logging.LogRecord] = []
+    handler = logging.Handler()
+    handler.emit = records.append
+    logger = logging.getLogger("distributed.client")
+    logger.addHandler(handler)
+    try:
+        with running(tmp_path) as cluster:
+            executor = executor_on(tmp_path / "shared", cluster.address)
+            cluster.staff(1)
+            results = executor.run(process_id_after, [0, 60])
+            next(results)
+            cluster.scheduler.kill()
+            with pytest.raises(NanosetError, match="dropped the tasks"):
+                next(results)
+    finally:
+        logger.removeHandler(handler)
+
+    assert [record.getMessage() for record in records if record.exc_info] == []
+
+
 def test_a_run_waits_for_its_scheduler_and_workers_and_says_so(tmp_path):
     scheduler_file = tmp_path / "scheduler.json"
     display = RecordingDisplay()
@@ -590,6 +614,21 @@ def test_an_address_without_a_scheduler_is_reported(tmp_path, short_patience, is
     is_said_to_be_mute = "does not answer as a scheduler" in caught.value.found
     assert is_said_to_be_mute == is_mute
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_scheduler_that_does_not_answer_is_waited_for_as_long_as_the_settings_say(tmp_path):
+    pytest.importorskip("distributed", reason="the extra `dask` is not installed")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"tcp://127.0.0.1:{server.getsockname()[1]}"
+        executor = executor_on(tmp_path, address, wait_seconds=3)
+        start_time = time.monotonic()
+
+        with pytest.raises(ConfigError, match="no Dask scheduler answers") as caught:
+            list(executor.run(abs, [1]))
+
+        seconds = time.monotonic() - start_time
+    assert 3 <= seconds < dask_scheduler.CONNECT_SECONDS
+    assert caught.value.expected in ("an answer within 3 s", "an answer within 4 s")
 
 
 def test_without_the_package_the_error_says_how_to_install_it(tmp_path, monkeypatch):

@@ -145,6 +145,32 @@ def test_a_wait_ends_at_its_limit(clock):
     assert {work.total for work in display.works} == {3}
 
 
+def test_a_wait_says_whether_it_was_in_vain(clock):
+    display = RecordingDisplay()
+    wait = display.progress.wait("for workers", limit=2.5)
+
+    wait.has_time_left()
+    clock.seconds += 2
+    wait.end()
+    assert wait.description == "waiting for workers: found after 2 s"
+
+    wait.has_time_left()
+    clock.seconds += 3
+    wait.has_time_left()
+    assert wait.description == "waiting for workers: given up after 3 s"
+
+
+def test_a_wait_counts_the_time_since_its_start(clock):
+    display = RecordingDisplay()
+    wait = display.progress.wait("for workers", limit=2.5)
+    wait.start()
+
+    clock.seconds += 3
+    assert not wait.has_time_left()
+
+    assert display.works == []
+
+
 def test_a_copy_in_another_process_is_silent():
     display = RecordingDisplay()
 
