@@ -46,14 +46,22 @@ _MEGATRON = TrainerStart(
 
 The options from `--num-layers` on are an example. Replace them by those of your model.""",
 )
-_NEMO = TrainerStart(nemo_files, "Merge `data.yaml` into the YAML of the model.")
+_NEMO = TrainerStart(
+    nemo_files,
+    """Merge `data.yaml` into the YAML of the model. It does not contain the tokenizer, the number
+of steps and the batch size.""",
+)
 _NANOTRON = TrainerStart(
     nanotron_files,
-    "Merge `data.yaml` into the YAML of the run, and pass it to `run_train.py --config-file …`.",
+    """Merge `data.yaml` into the YAML of the run, and pass it to `run_train.py --config-file …`.
+It does not contain the tokenizer and the batch size, and `train_steps` only if nanoset.yaml has a
+`schedule`.""",
 )
 _NANOTRON_MAIN = TrainerStart(
     nanotron_main_files,
-    f"{_NANOTRON.instructions}\nThe list `data_stages` of `data.yaml` replaces that of the run.",
+    """Merge `data.yaml` into the YAML of the run, and pass it to `run_train.py --config-file …`.
+The list `data_stages` of `data.yaml` replaces that of the run. `data.yaml` does not contain the
+batch size, and `train_steps` only if nanoset.yaml has a `schedule`.""",
 )
 TRAINERS: Mapping[str, TrainerStart] = {
     "megatron": _MEGATRON,

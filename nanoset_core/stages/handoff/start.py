@@ -25,7 +25,7 @@ TOKENIZER_OPTIONS = "--tokenizer-type … --tokenizer-model …"
 _RUN_OPTIONS = "--train-iters … --global-batch-size … --eval-interval … --eval-iters …"
 _PURPOSES = {
     "arguments.txt": "the trainer's arguments for the data, the tokenizer and the schedule",
-    "data.yaml": "the trainer's settings of the data, the tokenizer and the schedule",
+    "data.yaml": "the trainer's settings of the data: datasets, weights, seed and sequence length",
     "data_args.txt": "the datasets of the blend with their weights; arguments.txt names this file",
     "per_split_data_args.json": "the datasets of each split; arguments.txt names this file",
     "preflight.py": "checks on the training machine whether the trainer will find its index files",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import subprocess
 from dataclasses import replace
@@ -134,6 +135,17 @@ def test_an_unknown_tokenizer_is_a_warning_with_an_example():
 )
 def test_a_tokenizer_that_is_named_or_not_needed_is_no_warning(config):
     assert UNKNOWN_TOKENIZER not in start_of(handoff_of(config))
+
+
+# What data.yaml contains, and what the user sets
+
+
+@pytest.mark.parametrize("preset", ["nemo", "nanotron", "nanotron-000"])
+def test_start_md_says_what_data_yaml_does_not_contain(preset):
+    start = start_of(handoff_of(nanoset_config(preset)))
+
+    assert "`data.yaml`: the trainer's settings of the data: datasets, weights, seed and" in start
+    assert re.search(r"It does not contain the tokenizer[^.]*batch size", start)
 
 
 # Views, which some readers cannot read
