@@ -10,7 +10,7 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from nanoset_core.errors import MissingError, StaleError, one_of, remedy_for_name
+from nanoset_core.errors import ConfigError, MissingError, StaleError, one_of, remedy_for_name
 from nanoset_core.loading.blended_nanoset import BlendedNanoset, open_split
 from nanoset_core.loading.layout import (
     BLEND,
@@ -29,6 +29,8 @@ from nanoset_core.sampling.config import Blend, NanosetConfig
 from nanoset_core.sampling.planned import SplitPlan
 from nanoset_core.sampling.splits import SPLITS
 from nanoset_core.storage.location import StorageSpec
+
+_ROOT = "the folder of the outputs, which nanoset.yaml names under `root`"
 
 
 def load_nanoset(
@@ -65,8 +67,8 @@ def load_nanoset(
             restart there.
 
     Raises:
-        ConfigError: The preset's samples do not have one of the masks, a mask needs another one
-            that is not set, or the documents have no end token.
+        ConfigError: The root is a file, the preset's samples do not have one of the masks, a mask
+            needs another one that is not set, or the documents have no end token.
         MissingError: The split was not built, a file was deleted, or the split has no share of the
             data.
         FormatError, StaleError: A file is not as it was written, or belongs to another version.
@@ -78,9 +80,26 @@ def load_nanoset(
         "create_attention_mask": create_attention_mask,
         "inter_document_masking": inter_document_masking,
     }
+    _check_is_no_file(root)
     outputs = open_root(root, storage)
     with outputs.access.named():
         return open_version(outputs, live_version(outputs, f"{name}/{split}"), mask_values)
+
+
+def _check_is_no_file(root: str | os.PathLike[str] | OutputRoot) -> None:
+    """Check that an output root is not a file, such as nanoset.yaml.
+
+    Raises:
+        ConfigError: It is a file.
+    """
+    if isinstance(root, OutputRoot) or not os.path.isfile(root):
+        return
+    raise ConfigError(
+        "the output root is a file",
+        where=os.fspath(root),
+        expected=_ROOT,
+        remedy="pass that folder, or its address in a bucket",
+    )
 
 
 def open_version(
@@ -124,6 +143,8 @@ def _no_samples(name: str, split: str, manifest: Manifest, config: NanosetConfig
     """Return the error for a split without samples, with the reason in terms of nanoset.yaml."""
     if manifest.facts.get(LACKING) is not None:
         return _too_small_error(name, split, manifest)
+    if config.rules.windows:
+        return _only_train_error(name, split, manifest, config)
     if config.blend_per_split is None:
         return _no_share_error(name, split, manifest, config)
     return _no_blend_error(name, split, manifest, config.blend_per_split)
@@ -136,6 +157,18 @@ def _too_small_error(name: str, split: str, manifest: Manifest) -> MissingError:
         where=manifest.url(),
         found=manifest.facts[LACKING],
         remedy="give it a share in nanoset.yaml, and build again",
+    )
+
+
+def _only_train_error(
+    name: str, split: str, manifest: Manifest, config: NanosetConfig
+) -> MissingError:
+    """Return the error for valid or test of a trainer that has only train."""
+    return MissingError(
+        f"the {split} split of {name} has no samples",
+        where=manifest.url(),
+        found=f"preset {config.preset}, whose trainer reads only train",
+        remedy="read train",
     )
 
 
@@ -307,14 +340,44 @@ def live_version(outputs: OutputRoot, place: str) -> Manifest:
 
 
 def _not_built_error(outputs: OutputRoot, place: str) -> MissingError:
-    """Return the error for a split that was not built, with the names of those that were."""
+    """Return the error for a split that was not built, with the names of those that were.
+
+    Args:
+        outputs: The project's outputs.
+        place: Nanoset and split, such as `pretrain/train`.
+    """
     built_splits = _built_splits(outputs)
+    if not built_splits:
+        return MissingError(
+            "no nanoset was built in this folder",
+            where=outputs.access.url(outputs.folder),
+            expected=_ROOT,
+            remedy="pass that folder; if it is this one, run `nanoset build` first",
+        )
+
+    # A nanoset with phases is built as several ones, such as `pretrain-phase-1`.
+    name, _, split = place.rpartition("/")
+    phases = [built for built in built_splits if _is_phase(built, name, split)]
+    remedy = remedy_for_name(place, built_splits, "run `nanoset build`, or correct the names")
+    if phases:
+        remedy = f"{name} has phases, each of which is a nanoset: read one of them"
     return MissingError(
         "no such nanoset, or no such split of it",
         where=outputs.access.url(outputs.folder / STAGE / place),
-        expected=one_of(built_splits, "one that was built; there is none yet"),
-        remedy=remedy_for_name(place, built_splits, "run `nanoset build`, or correct the names"),
+        expected=one_of(phases or built_splits, "nothing"),
+        remedy=remedy,
     )
+
+
+def _is_phase(built_split: str, name: str, split: str) -> bool:
+    """Return whether a split is that of a phase of a nanoset.
+
+    Args:
+        built_split: The split, such as `pretrain-phase-1/train`.
+        name: Name of the nanoset, such as `pretrain`.
+        split: Name of the split, such as `train`.
+    """
+    return built_split.startswith(f"{name}-phase-") and built_split.endswith(f"/{split}")
 
 
 def _built_splits(outputs: OutputRoot) -> list[str]:

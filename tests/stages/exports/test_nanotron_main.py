@@ -170,6 +170,13 @@ def test_a_mask_that_nanotron_does_not_have_is_refused(project):
         load_nanoset(project.outputs, "smol", "train", eod_mask_loss=True)
 
 
+def test_a_split_that_nanotron_does_not_have_is_refused_without_a_remedy_in_nanoset_yaml(project):
+    with pytest.raises(MissingError, match="reads only train") as caught:
+        load_nanoset(project.outputs, "smol", "valid")
+
+    assert "nanoset.yaml" not in str(caught.value)
+
+
 # Handoffs
 
 
