@@ -21,7 +21,7 @@ from nanoset_core.sampling.splits import SPLITS, SplitName
 from nanoset_core.text.choice import FileChoice, held_out
 from nanoset_core.text.contents import Contents
 from nanoset_core.text.endings import format_of
-from nanoset_core.text.line_keys import LineKeys, keys_of
+from nanoset_core.text.line_keys import LineKeys, doubt_of_header, keys_of
 from nanoset_core.text.survey import RawText
 
 
@@ -69,13 +69,25 @@ class FoundCorpus:
 
         has_lines = self.text_key is not None  # plain text files have none
         if has_lines and self.text_key != text_key:
-            keys = str(self.keys) or "no keys"  # such as "body, url"
-            comment = f"Its first lines have {keys}."
+            comment = self.reason_for_text_key("Its first lines")
             values["text_key"] = ExplainedValue(self.text_key, comment)
         if self.keys.id is not None and self.keys.id != id_key:
             values["id_key"] = self.keys.id
         values.update(self._file_settings())  # `files` or `exclude`, if it has not the whole folder
         return values
+
+    def reason_for_text_key(self, first_lines: str) -> str:
+        """Return the comment on the key of the text: "Its first lines have body, url."
+
+        Args:
+            first_lines: How the comment begins, such as "Its first lines".
+        """
+        keys = str(self.keys) or "no keys"  # such as "body, url"
+        reason = f"{first_lines} have {keys}."
+        is_csv = any(format_of(file.path) == "csv" for file in self.contents.texts)
+        if is_csv and self.text_key is not None:
+            reason = f"{reason} {doubt_of_header(self.text_key, self.keys)}".rstrip()
+        return reason
 
     def _file_settings(self) -> dict[str, ExplainedValue]:
         """Return the settings that say which files of a folder belong to this corpus, if not all.
@@ -403,6 +415,9 @@ def _unclear_text_key_error(file: Path, keys: LineKeys) -> ConfigError:
         file: The file with these lines.
         keys: The keys of its first lines, which the error lists.
     """
+    remedy = "name it with --text-key"
+    if format_of(file.name) == "csv":
+        remedy += ", or add a header if the first row is none"
     return ConfigError(
         "it is not clear which key is that of the text",
         where=file,
@@ -411,8 +426,6 @@ def _unclear_text_key_error(file: Path, keys: LineKeys) -> ConfigError:
             "a key named text or content, or a single key with a string, "
             "in at least nine of ten lines"
         ),
-        remedy=(
-            "name it with --text-key; join the messages of a chat, "
-            "or a question and its answer, to one text first"
-        ),
+        remedy=f"{remedy}; join the messages of a chat, "
+        "or a question and its answer, to one text first",
     )

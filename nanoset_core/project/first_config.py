@@ -712,8 +712,7 @@ def _explained_text_key(corpora: Iterable[FoundCorpus], text_key: str) -> str | 
     """
     for corpus in corpora:
         if corpus.text_key == text_key:
-            keys = str(corpus.keys) or "no keys"
-            reason = f"The first lines of {corpus.name} have {keys}."
+            reason = corpus.reason_for_text_key(f"The first lines of {corpus.name}")
             return ExplainedValue(text_key, reason)
     return text_key
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from nanoset_core.project.written import WrittenConfig
 from nanoset_core.records.parsing import CONFIG_FILE
 from nanoset_core.records.settings import inner_sections, json_schema, setting
+from nanoset_core.untrusted import visible
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -100,7 +101,8 @@ def _section_lines(
         comment_mark = ""
         if isinstance(entry, ExplainedValue):
             value = entry.value
-            yield f"{indent}# {entry.reason}"
+            # It may name keys of the text, which may contain line ends.
+            yield f"{indent}# {visible(entry.reason)}"
         elif isinstance(entry, CommentedOut):
             value = entry.value
             comment_mark = "# "

@@ -30,6 +30,11 @@ _MAX_DEPTH = 3
 """Objects within objects are looked into down to this level."""
 _MIN_SHARE_WITH_TEXT = 0.9
 """A key is one of texts if more than this share of the lines have a string there."""
+_FOREIGN_SEPARATORS = {
+    "|": "The first row has `|`, which does not separate columns: use commas, or tabs in a .tsv.",
+    "\t": "The first row has a tab, which separates columns only in .tsv files.",
+}
+"""Characters that separate columns in files of other programs → what to say about them."""
 _ID_TYPES = ("int", "UUID")
 """Types of ids that are not strings."""
 
@@ -197,6 +202,35 @@ def keys_of(folder: RawFolder, contents: Contents) -> LineKeys:
         else:
             type_by_other_key[key] = type(values[0]).__name__
     return LineKeys(texts=length_by_text_key, others=type_by_other_key)
+
+
+def doubt_of_header(text_key: str, keys: LineKeys) -> str:
+    """Return why the first row of a CSV file may not be its header, or "" if it surely is.
+
+    The first row names the columns. If a file has no header, its first document is lost without an
+    error, because it is taken for the names of the columns. For example, if the first row is
+
+        text,lang          it is a header, since the column of the text has a usual name
+        17,The cat sat.    it may be a document, since it has a number
+        id|text            it may be a header, but not one with the columns id and text
+        The cat sat.       it may be a document, since no column has a usual name
+
+    Args:
+        text_key: The column that was taken for the text.
+        keys: All columns.
+
+    Returns:
+        A sentence that says what to do.
+    """
+    if _last_name(text_key) in _TEXT_NAMES:
+        return ""
+    for column_name in [*keys.texts, *keys.others]:
+        for separator, sentence in _FOREIGN_SEPARATORS.items():
+            if separator in column_name:
+                return sentence
+        if not isinstance(_number_or_text(column_name), str):
+            return f"The first row has the number {column_name}. If it is no header, add one."
+    return "No column has a usual name. If the first row is no header, add one, or it is lost."
 
 
 def _last_name(key: str) -> str:

@@ -376,6 +376,45 @@ def test_the_key_of_the_text_has_to_be_named_if_it_is_unclear(tmp_path, row, key
     assert load_config(tmp_path / "nanoset.yaml").documents.text_key == "answer"
 
 
+def test_a_key_with_a_line_end_is_written_as_one_line_of_a_comment(tmp_path):
+    write_rows(tmp_path, "web/a.jsonl", [{"text": "The cat sat.", "a\nraw: elsewhere": "x"}])
+
+    path = write_config(tmp_path).path
+
+    assert load_config(path).raw == "raw"
+    assert "# The first lines of web have text, a\\nraw: elsewhere." in path.read_text()
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        pytest.param("hello\nbye\n", "No column has a usual name. If the first row", id="text"),
+        pytest.param("17,The cat\n18,The dog\n", "The first row has the number 17.", id="number"),
+        pytest.param("id|text\n1|The cat\n", "The first row has `|`, which does not", id="bar"),
+    ],
+)
+def test_a_csv_file_without_a_header_is_pointed_out(tmp_path, content, reason):
+    file = tmp_path / "raw/notes/a.csv"
+    file.parent.mkdir(parents=True)
+    file.write_text(content)
+
+    first_config = write_config(tmp_path)
+
+    (choice,) = [line for line in first_config.chosen if "text_key" in line]
+    assert reason in choice
+
+
+def test_a_usual_column_name_shows_that_a_csv_file_has_a_header(tmp_path):
+    file = tmp_path / "raw/notes/a.csv"
+    file.parent.mkdir(parents=True)
+    file.write_text("text,lang\nThe cat,en\n")
+
+    first_config = write_config(tmp_path)
+
+    (choice,) = [line for line in first_config.chosen if "text_key" in line]
+    assert choice.endswith("The first lines of notes have text, lang.")
+
+
 def test_the_named_key_is_not_used_for_a_corpus_that_has_another_one(tmp_path):
     qa_rows = [{"question": row["text"], "answer": row["text"]} for row in sentences("qa", 50)]
     write_rows(tmp_path, "qa/q.jsonl", qa_rows)
