@@ -37,7 +37,7 @@ from nanoset_core.cli.purge_warnings import print_interrupted_purges
 from nanoset_core.cli.terminal import print_json, print_rows
 from nanoset_core.loading.layout import HANDOFF
 from nanoset_core.outputs.root import Seen
-from nanoset_core.project.disk import plan_line
+from nanoset_core.project.disk import plan_line, room_warning
 from nanoset_core.project.graph import ANOTHER_IS_CURRENT, Graph, Step
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig, load_config
@@ -279,6 +279,9 @@ def _print_dry_run(plan: DryRun) -> None:
         echo(_view_line(name, view))
     echo(plan_line(plan.step_count, plan.text_bytes))
     echo(_disk_line(plan))
+    warning = room_warning(sum(plan.disk_bytes.values()), plan.free_bytes)
+    if warning is not None:
+        echo(warning)
     echo("Nothing was made: this was a dry run.")
 
 

@@ -1,4 +1,4 @@
-"""Estimate how much disk space a build takes, and refuse it if there is too little.
+"""Estimate how much disk space a build takes, and warn or refuse it if there is too little.
 
 The estimate follows from the size of the raw text and the settings. For example, 40 GB of text may
 give 20 GB of shards and 20 GB of datasets: a build with 30 GB of free space is refused.
@@ -26,7 +26,7 @@ from nanoset_core.stages.stage import Estimated, Key, Node, require
 from nanoset_core.stages.text_estimate import TextEstimate
 
 LEAST_BYTES = 256 << 20
-"""Builds that take less space than this are neither reported nor refused."""
+"""Builds that take less space than this are never refused, and reported only if it may not fit."""
 _REQUIRED_SHARE = 0.9
 """This share of the estimate has to be free, because an estimate may be slightly too high."""
 
@@ -89,8 +89,13 @@ def _estimate_text(project: Project, corpus: str) -> TextEstimate:
 def check_disk(project: Project, nodes: Collection[Node], say: Callable[[str], None]) -> None:
     """Report how much disk space a build takes, and stop it if there is too little.
 
-    For example: "takes about 1.2 GB of disk (shards 600 MB, datasets 600 MB); 40 GB are free".
-    Nothing is done for builds of less than 256 MiB, and for outputs in a bucket.
+    For example: "takes about 1.2 GB of disk (shards 600 MB, datasets 600 MB); 40 GB are free". If
+    not all of it is free, a warning follows, or an error:
+
+        at least 90 % is free    a warning, since the estimate may be too high
+        less                     an error; only a warning for builds of less than 256 MiB
+
+    Nothing is said of a build of less than 256 MiB that fits, and of outputs in a bucket.
 
     Args:
         project: The project, whose outputs are on the disk.
@@ -103,19 +108,45 @@ def check_disk(project: Project, nodes: Collection[Node], say: Callable[[str], N
     if not nodes or project.config.root_place is not None:
         return
 
-    # Estimate the need, and leave small builds alone.
+    # Compare the need with the free space.
     need = {kind: size for kind, size in disk_need(project, nodes).items() if size}
     total = sum(need.values())
-    if total < LEAST_BYTES:
-        return
-
-    # Compare it with the free space.
     folder = project.outputs.folder
     free = shutil.disk_usage(_nearest_existing_folder(folder)).free
-    if free < _REQUIRED_SHARE * total:
+    if _is_refused(total, free):
         raise _too_little_room_error(folder, free, need)
+
+    warning = room_warning(total, free)
+    if total < LEAST_BYTES and warning is None:
+        return
     sizes = _sizes_text(need)
     say(f"takes about {format_bytes(total)} of disk ({sizes}); {format_bytes(free)} are free")
+    if warning is not None:
+        say(warning)
+
+
+def room_warning(needed: int, free: int | None) -> str | None:
+    """Return the warning for a build that may not fit on the disk, or None if it fits.
+
+    Args:
+        needed: Bytes that the build takes, by estimate.
+        free: Bytes that are free on the disk; None if outputs are in a bucket.
+    """
+    if free is None or free >= needed:
+        return None
+    if _is_refused(needed, free):
+        return "warning: the disk is too small for this build, which would not start"
+    return "warning: the disk may be too small for this build"
+
+
+def _is_refused(needed: int, free: int) -> bool:
+    """Return whether a build is refused because it would fill the disk.
+
+    Args:
+        needed: Bytes that the build takes, by estimate.
+        free: Bytes that are free on the disk.
+    """
+    return needed >= LEAST_BYTES and free < _REQUIRED_SHARE * needed
 
 
 def _sizes_text(need: Mapping[str, int]) -> str:

@@ -12,7 +12,7 @@ import pytest
 from helpers.building import build_all
 from nanoset_core.errors import StorageError
 from nanoset_core.project import disk
-from nanoset_core.project.disk import check_disk, disk_need
+from nanoset_core.project.disk import check_disk, disk_need, room_warning
 from nanoset_core.project.graph import graph_over
 from nanoset_core.project.project import Project
 from nanoset_core.stages.inventory.corpora import corpus_names
@@ -20,6 +20,8 @@ from nanoset_core.stages.stage import Node
 
 TOKEN_BYTES = 2
 """Size of a token of the sample project, whose vocabulary is small."""
+CONTEXT_LENGTH = 33
+"""Tokens of a sample in the tars of the sample project."""
 TEXT_BYTES_PER_TOKEN = 4
 """What is assumed of a corpus before any of it was tokenized."""
 
@@ -38,6 +40,14 @@ def estimated_tokens(project: Project, *folders: str) -> float:
     return text_bytes / TEXT_BYTES_PER_TOKEN
 
 
+def tar_bytes(n_tokens: float) -> float:
+    """Return how large the tars with some tokens are, in samples of 33 tokens as `.npy`.
+
+    The header of a sample and its 128 + 66 bytes take a block of 512 bytes each.
+    """
+    return n_tokens / CONTEXT_LENGTH * 2 * 512
+
+
 def nearly(n_bytes: float) -> object:
     """Return a value that equals numbers of bytes that differ by rounding only."""
     return pytest.approx(n_bytes, abs=8)
@@ -54,7 +64,7 @@ def test_tokens_are_estimated_by_the_size_of_the_text(make_project):
     token_bytes = estimated_tokens(project, ".") * TOKEN_BYTES
     assert need["shards"] == nearly(token_bytes)
     assert need["datasets"] == nearly(need["shards"])
-    assert need["tars"] == nearly(need["shards"])
+    assert need["tars"] == nearly(tar_bytes(estimated_tokens(project, ".")))
     assert need["packed"] == 0
 
 
@@ -79,7 +89,7 @@ def test_tars_need_the_requested_share_of_each_corpus(make_project):
 
     need = disk_need(project, every_node(project))
 
-    assert need["tars"] == nearly(estimated_tokens(project, "web") / 2 * TOKEN_BYTES)
+    assert need["tars"] == nearly(tar_bytes(estimated_tokens(project, "web") / 2))
 
 
 def test_tars_of_a_mixture_end_with_its_smallest_corpus(make_project):
@@ -88,7 +98,7 @@ def test_tars_of_a_mixture_end_with_its_smallest_corpus(make_project):
 
     need = disk_need(project, every_node(project))
 
-    assert need["tars"] == nearly(2 * estimated_tokens(project, "books") * TOKEN_BYTES)
+    assert need["tars"] == nearly(tar_bytes(2 * estimated_tokens(project, "books")))
 
 
 def test_tars_of_a_number_of_contexts_need_the_space_of_these(make_project):
@@ -97,8 +107,19 @@ def test_tars_of_a_number_of_contexts_need_the_space_of_these(make_project):
 
     need = disk_need(project, every_node(project))
 
-    context_length = 33
-    assert need["tars"] == nearly(10 * context_length * TOKEN_BYTES)
+    assert need["tars"] == nearly(tar_bytes(10 * CONTEXT_LENGTH))
+
+
+def test_the_size_of_compressed_samples_is_estimated_from_tokens_that_are_known(make_project):
+    replacements = {"member: npy": "member: json.gz", "sequence_length: 33": "sequence_length: 257"}
+    project = build_all(make_project(replacements=replacements))
+
+    need = disk_need(project, every_node(project))
+
+    folder = (project.outputs.folder / "webdatasets" / "shuffled" / "current").resolve()
+    tars = list(folder.glob("*.tar"))
+    # Tokens of this small vocabulary have few digits, and so are compressed better than others.
+    assert need["tars"] == pytest.approx(sum(tar.stat().st_size for tar in tars), rel=0.25)
 
 
 def test_exports_that_consist_of_links_need_no_space(make_project):
@@ -177,17 +198,41 @@ def disk_of_project(make_project, monkeypatch) -> Disk:
     return Disk(Project.open(make_project()), monkeypatch)
 
 
-def test_a_small_project_is_built_on_a_full_disk(disk_of_project):
-    assert disk_of_project.messages_if_free(0) == []
+def test_a_small_project_is_built_on_a_full_disk_after_a_warning(disk_of_project):
+    size, warning = disk_of_project.messages_if_free(0)
+
+    assert size.endswith("; 0 B are free")
+    assert warning == "warning: the disk may be too small for this build"
+
+
+def test_a_small_project_with_enough_room_is_built_without_a_word(disk_of_project):
+    assert disk_of_project.messages_if_free(2 * disk_of_project.needed_bytes) == []
 
 
 def test_a_large_project_is_built_if_the_disk_is_nearly_large_enough(disk_of_project, monkeypatch):
     monkeypatch.setattr(disk, "LEAST_BYTES", 0)
 
     # Estimates may be too high by some percent.
-    (message,) = disk_of_project.messages_if_free(0.91 * disk_of_project.needed_bytes)
+    size, warning = disk_of_project.messages_if_free(0.91 * disk_of_project.needed_bytes)
 
-    assert "of disk (shards" in message
+    assert "of disk (shards" in size
+    assert warning == "warning: the disk may be too small for this build"
+
+
+def test_a_large_project_with_enough_room_is_told_its_size(disk_of_project, monkeypatch):
+    monkeypatch.setattr(disk, "LEAST_BYTES", 0)
+
+    (message,) = disk_of_project.messages_if_free(2 * disk_of_project.needed_bytes)
+
+    assert message.startswith("takes about ")
+
+
+def test_a_dry_run_warns_of_a_disk_on_which_the_build_would_be_refused():
+    gib = 1 << 30
+
+    assert room_warning(2 * gib, free=3 * gib) is None
+    assert room_warning(2 * gib, free=None) is None
+    assert "would not start" in room_warning(2 * gib, free=gib)
 
 
 def test_a_large_project_is_refused_if_the_disk_is_too_small(disk_of_project, monkeypatch):

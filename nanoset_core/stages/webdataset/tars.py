@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from nanoset_core.formats.tars.members import (
     NPY_HEADER_BYTES,
     MemberCompressor,
+    MemberKind,
     NpyRecords,
     json_gz_records,
     member_names,
@@ -252,22 +253,34 @@ def output_bytes(plan: ShufflePlan) -> tuple[int, bool]:
 def _estimated_json_gz_bytes(plan: ShufflePlan) -> int:
     """Estimate the size of all tar files of a dataset whose samples are stored as compressed JSON.
 
-    In a tar, each sample is a file with a header, and is filled up to whole blocks of 512 bytes:
-
-        header | [5, 9, 2, ...] compressed, about _JSON_GZ_BYTES_PER_TOKEN for each token | filling
-
     Args:
         plan: Has the numbers of tars, samples (contexts) and tokens.
     """
-    # The filling of a sample is half a block on average.
     tokens_per_context = plan.tokens / max(plan.contexts, 1)
-    header_bytes = BLOCK_BYTES
-    body_bytes = tokens_per_context * _JSON_GZ_BYTES_PER_TOKEN + BLOCK_BYTES / 2
-    member_bytes = int(plan.contexts * (header_bytes + body_bytes))
+    member_bytes = estimated_member_bytes("json.gz", tokens_per_context)
 
     # A tar is filled up to a multiple of ARCHIVE_BYTES (10 KiB): half of that on average.
     closing_bytes = plan.shards * ARCHIVE_BYTES // 2
-    return member_bytes + closing_bytes
+    return int(plan.contexts * member_bytes) + closing_bytes
+
+
+def estimated_member_bytes(member: MemberKind, n_tokens: float, token_bytes: int = 0) -> float:
+    """Estimate how many bytes a training sample (context) takes in a tar.
+
+    In a tar, each sample is a file with a header, and is filled up to whole blocks of 512 bytes:
+
+        npy        header | tokens | filling
+        json.gz    header | [5, 9, 2, ...] compressed, about 2 bytes for each token | filling
+
+    Args:
+        member: How the sample is stored.
+        n_tokens: Its tokens.
+        token_bytes: Bytes of a token; used for `npy` only, whose size is exact.
+    """
+    if member == "npy":
+        return float(record_bytes(NPY_HEADER_BYTES + int(n_tokens) * token_bytes))
+    # The filling is half a block on average.
+    return BLOCK_BYTES + n_tokens * _JSON_GZ_BYTES_PER_TOKEN + BLOCK_BYTES / 2
 
 
 def _npy_tar_bytes(plan: ShufflePlan, shard: int) -> int:
