@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nanoset_core.errors import ConfigError
+from nanoset_core.errors import ConfigError, NanosetError
 from nanoset_core.outputs.apart import check_apart
 from nanoset_core.outputs.drafts import Draft
 from nanoset_core.outputs.receipt_entries import change_of, entry_of
@@ -359,7 +359,8 @@ class Delivery:
             # web.pbin was moved, or uploaded, to its place, with a receipt next to it
 
         The receipt is a small file that says what the output was made from. If the block fails,
-        nothing is moved, and the temporary folder is removed.
+        nothing is moved, and the temporary folder is removed. Errors of the block name the places
+        of the finished files, instead of those in the temporary folder.
 
         Args:
             overwrite: Whether files that another call or program has made may be replaced.
@@ -385,7 +386,11 @@ class Delivery:
                 swept_names = (draft_name, self.receipt.name)
             with draft_folder(self.folder, draft_name, swept_names) as folder:
                 draft = Draft(folder)
-                yield draft
+                try:
+                    yield draft
+                except NanosetError as error:
+                    # Users know the places of the finished files, but not the temporary folder.
+                    raise error.with_places(str(folder), str(self.folder)) from error
                 deliver(draft, self, overwrite=overwrite)
 
 

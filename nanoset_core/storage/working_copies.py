@@ -162,6 +162,8 @@ def downloaded(paths: Sequence[Location]) -> Iterator[list[Path]]:
         with downloaded([Path("a.bin"), location("s3://bucket/b.bin")]) as paths:
             ...    # paths: a.bin, and <temporary folder>/0/b.bin
 
+    Errors of the block name s3://bucket/b.bin, since the user does not know the temporary folder.
+
     Args:
         paths: The files.
 
@@ -173,7 +175,14 @@ def downloaded(paths: Sequence[Location]) -> Iterator[list[Path]]:
         yield copies_in(Path(), paths)  # copies nothing
         return
     with temporary_folder("copies") as folder:
-        yield copies_in(folder, paths)
+        copies = copies_in(folder, paths)
+        try:
+            yield copies
+        except NanosetError as error:
+            named_error = error
+            for path, copy in zip(paths, copies, strict=True):
+                named_error = named_error.with_places(str(copy.parent), str(path.parent))
+            raise named_error from error
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from nanoset_core.errors import ConfigError, StorageError
+from nanoset_core.errors import ConfigError, FormatError, StorageError
 from nanoset_core.outputs.apart import check_apart
 from nanoset_core.outputs.deliver import Delivery, make_once
 from nanoset_core.outputs.receipts import Receipt, record_name, record_of
@@ -223,6 +223,17 @@ def test_a_failed_call_leaves_everything_unchanged(tmp_path, source):
     assert names_in(tmp_path) == names_before
     _, is_new = write_once(tmp_path / "x", source)
     assert not is_new
+
+
+def test_errors_name_the_place_of_the_output_and_not_of_its_draft(tmp_path, source):
+    def refuse(path: Path) -> None:
+        raise FormatError("it is not possible", where=path, expected=f"something else than {path}")
+
+    with pytest.raises(FormatError) as caught:
+        make_once("tool", tmp_path / "x", [source], {}, refuse)
+
+    assert caught.value.where == str(tmp_path / "x")
+    assert caught.value.expected == f"something else than {tmp_path / 'x'}"
 
 
 @pytest.mark.parametrize("place", ["/proc/none/x", "file/x"])

@@ -282,6 +282,16 @@ def test_a_damaged_pair_in_a_bucket_is_found(bucket):
     assert f"{outputs_of(bucket)}/x_text_document.bin" in unwrapped_output
 
 
+def test_a_damaged_pack_in_a_bucket_is_named(bucket):
+    bucket.put("out/damaged.pbin", b"no pack")
+    merge = "pbin merge IN/p.pbin OUT/damaged.pbin -o OUT/merged.pbin"
+
+    result = invoke_nanoset(arguments(merge, inputs_of(bucket), outputs_of(bucket)))
+
+    assert result.exit_code == 1
+    assert result.exception.where.startswith(f"{outputs_of(bucket)}/damaged.pbin")
+
+
 def test_a_missing_pair_in_a_bucket_is_named(bucket):
     result = invoke_nanoset(arguments("verify IN/nothing", inputs_of(bucket), ""))
 

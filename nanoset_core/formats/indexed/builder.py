@@ -79,6 +79,8 @@ class MMapIndexedDatasetBuilder:
         # int64, first sequence of each document, and the end
         self._document_indices = array("q", [0])
         self._modes = array("b") if multimodal else None  # int8, mode of each sequence
+        self._first_part: str | None = None
+        """Prefix of the first dataset of `add_index`."""
         self._file = open_unfinished(bin_path(prefix))
         self._is_finished = False
 
@@ -214,6 +216,8 @@ class MMapIndexedDatasetBuilder:
         # The document indices 0 2 3 say that documents stop before the sequences 2 and 3. If this
         # dataset has 10 sequences already, these become 12 and 13.
         document_stops = index.document_indices[1:] + len(self._lengths)
+        if self._first_part is None:
+            self._first_part = os.fspath(prefix)
         self._extend_modes(index.modes, len(lengths), prefix)
         self._lengths.frombytes(lengths.tobytes())
         self._document_indices.frombytes(document_stops.tobytes())
@@ -236,7 +240,7 @@ class MMapIndexedDatasetBuilder:
                 "datasets of different token types cannot be merged",
                 where=f"{os.fspath(prefix)}.idx, byte 17",
                 found=index.dtype.name,
-                expected=f"{self.dtype.name}, as in {self.prefix}",
+                expected=f"{self.dtype.name}, as in {self._first_part or self.prefix}",
                 remedy="tokenize both with the same tokenizer, "
                 "or write one of them again with the other's dtype",
             )

@@ -194,8 +194,9 @@ def test_datasets_of_different_types_are_not_merged(tmp_path):
     with MMapIndexedDatasetBuilder(tmp_path / "b", np.int32) as builder:
         builder.add_document([1])
 
-    with pytest.raises(FormatError, match=r"b\.idx, byte 17"):
+    with pytest.raises(FormatError, match=r"b\.idx, byte 17") as caught:
         merge_indexed_datasets([tmp_path / "a", tmp_path / "b"], tmp_path / "out")
+    assert caught.value.expected == f"uint16, as in {tmp_path / 'a'}"
     assert not list(tmp_path.glob("*out*"))
 
 
