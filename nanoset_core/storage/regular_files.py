@@ -10,8 +10,9 @@ import mmap
 import os
 import stat
 from io import BufferedReader
+from pathlib import Path
 
-from nanoset_core.errors import FormatError
+from nanoset_core.errors import FormatError, InputError
 
 _KINDS = {
     stat.S_IFIFO: "a named pipe",
@@ -50,6 +51,26 @@ def open_regular(path: str | os.PathLike[str]) -> BufferedReader:
         expected="a file of bytes, or a link to one",
         remedy="remove it, or put the file there that it stands for",
     )
+
+
+def check_no_pipe(path: Path) -> None:
+    """Check that a user has not named a pipe or a device as an input: `--input <(zcat a.gz)`.
+
+    Args:
+        path: The path, which may be missing.
+
+    Raises:
+        InputError: It is a pipe or a device.
+    """
+    if path.exists() and not path.is_file() and not path.is_dir():
+        kind = _KINDS.get(stat.S_IFMT(path.stat().st_mode), "another kind of file")
+        raise InputError(
+            "this is no file on a disk",
+            where=path,
+            found=kind,
+            expected="a file, since inputs may be read several times",
+            remedy="write the output of the other program to a file, and name this file",
+        )
 
 
 def read_regular(path: str | os.PathLike[str]) -> bytes:

@@ -22,10 +22,12 @@ from nanoset_core.storage.paths import expanded
 from nanoset_core.storage.places import (
     by_place,
     common_folder,
+    is_here,
     may_be_file,
     requests_at_once,
     takes_requests,
 )
+from nanoset_core.storage.regular_files import check_no_pipe
 from nanoset_core.storage.store import in_parallel
 from nanoset_core.text.contents import Contents, contents_of
 from nanoset_core.text.endings import format_of, suffix_of
@@ -225,7 +227,7 @@ def _resolve(name: str, leave_out: Callable[[Location], bool]) -> _ResolvedInput
 
     Raises:
         MissingError: The input names nothing.
-        InputError: A folder contains no file that can be read.
+        InputError: A folder contains no file that can be read, or the input is a pipe.
         StorageError: A bucket cannot be reached, or refuses.
     """
     name = without_file_scheme(name)
@@ -237,6 +239,8 @@ def _resolve(name: str, leave_out: Callable[[Location], bool]) -> _ResolvedInput
         return _ResolvedInput(files=[file], notices=[])
     if path.is_dir():
         return _files_below(path, leave_out)
+    if is_here(path):
+        check_no_pipe(path)
 
     # Otherwise the input is a pattern.
     matches = find_matches(path)

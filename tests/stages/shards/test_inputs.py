@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from nanoset_core.errors import InputError, MissingError
@@ -76,6 +78,17 @@ def test_a_folder_that_a_pattern_matches_is_reported_and_not_read(raw):
     (notice,) = resolve_inputs([f"{raw}/[ps]*"]).notices
 
     assert f"{raw}/sub is not read" in notice
+
+
+def test_a_pipe_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+
+    with pytest.raises(
+        InputError, match="write the output of the other program to a file"
+    ) as caught:
+        resolve_inputs([tmp_path / "pipe"])
+
+    assert caught.value.found == "a named pipe"
 
 
 def test_a_missing_file_is_refused(raw):

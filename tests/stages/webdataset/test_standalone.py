@@ -847,9 +847,11 @@ def test_each_dataset_is_a_source(pairs):
 def inputs_by_description(raw, pairs, tmp_path) -> dict[str, list[Path]]:
     """Inputs that cannot be read together."""
     (tmp_path / "a.tar").write_bytes(b"")
+    os.mkfifo(tmp_path / "pipe")
     return {
         "a dataset and text": [pairs[0], raw],
         "a missing file": [tmp_path / "nowhere"],
+        "a pipe": [tmp_path / "pipe"],
         "a folder in another": [raw, raw / "web"],
         "text and a tar": [raw, tmp_path / "a.tar"],
     }
@@ -860,6 +862,7 @@ def inputs_by_description(raw, pairs, tmp_path) -> dict[str, list[Path]]:
     [
         ("a dataset and text", ConfigError, "pairs and files"),
         ("a missing file", MissingError, "nowhere"),
+        ("a pipe", InputError, "no file on a disk"),
         ("a folder in another", InputError, "named twice"),
         ("text and a tar", ConfigError, "tars and text"),
     ],

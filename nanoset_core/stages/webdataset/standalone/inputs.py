@@ -20,7 +20,8 @@ from nanoset_core.stages.webdataset.lists import LISTS
 from nanoset_core.stages.webdataset.standalone.options import InputKind
 from nanoset_core.stages.webdataset.standalone.sampling import EVERYTHING, Sampling
 from nanoset_core.storage.location import Location, location
-from nanoset_core.storage.places import has_etags, path_below, requests_at_once
+from nanoset_core.storage.places import has_etags, is_here, path_below, requests_at_once
+from nanoset_core.storage.regular_files import check_no_pipe
 from nanoset_core.storage.store import in_parallel
 from nanoset_core.storage.working_copies import any_remote, copies_in
 from nanoset_core.text.contents import Contents, contents_of
@@ -359,11 +360,13 @@ def _files_at(
 
     Raises:
         MissingError: The path does not exist.
-        InputError: The folder has no file with the right ending.
+        InputError: The folder has no file with the right ending, or the path is that of a pipe.
         ConfigError: The folder has both tars and text.
     """
     if path.is_file():
         return _Listing([path])
+    if is_here(path):
+        check_no_pipe(path)
     if not path.is_dir():
         raise MissingError(
             "no such file, folder or pair",
