@@ -20,7 +20,13 @@ from nanoset_core.stages.shards.losses import Losses, counts_by_reason_text
 from nanoset_core.storage.location import RawFolder
 from nanoset_core.text.endings import Format, format_of
 from nanoset_core.text.lines import describe_file
-from nanoset_core.text.rejects import WRONG_FORMAT, Reject, RejectOptions, is_fault
+from nanoset_core.text.rejects import (
+    AMBIGUOUS_COLUMN,
+    WRONG_FORMAT,
+    Reject,
+    RejectOptions,
+    is_fault,
+)
 
 _REASONS_OF_OTHER_FILES = frozenset(
     {
@@ -207,9 +213,18 @@ class RejectPolicy:
             , or accept what could be read of it: documents.max_unreadable_fraction 0.038
             ; leave out files that are not text: …
 
+        If the cause is that columns have the same name, nothing can be read of these files, and
+        fetching them again does not help. So the advice is another one.
+
         Args:
             losses: What was lost.
         """
+        reasons = {fault.reason for fault in losses.file_faults}
+        if reasons == {AMBIGUOUS_COLUMN}:
+            files = [fault.file for fault in losses.file_faults]
+            exclusion = self._how_to_leave_out(files)
+            return f"rename or remove all but one of these columns, or leave it out: {exclusion}"
+
         advice = "fetch or write it again"
         if losses.facts.faults > 1:
             advice = "fetch or write them again"

@@ -125,6 +125,15 @@ def test_an_existing_pair_is_refused_if_its_losses_are_not_allowed(
     assert "cannot be read to its end" in str(refusal)
 
 
+def test_a_file_with_two_columns_of_texts_has_a_remedy_that_helps(tmp_path, tokenizer_file):
+    (tmp_path / "a.csv").write_text("text,text\none,two\n")
+
+    refusal = refusal_of(tmp_path / "a.csv", tmp_path / "out", make_options(tokenizer_file))
+
+    assert refusal.remedy.startswith("rename or remove all but one of these columns")
+    assert "max-unreadable-fraction" not in refusal.remedy  # nothing of the file can be read
+
+
 def test_the_command_fails_if_a_file_was_cut_off(folder_with_cut_file, tmp_path, tokenizer_file):
     arguments = tokenize_arguments(folder_with_cut_file, tmp_path / "out", tokenizer_file)
 
