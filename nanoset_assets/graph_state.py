@@ -58,7 +58,7 @@ def load_graph_state(
     step_by_node = {step.node: step for step in graph.steps()}
     record_existing_outputs(graph, step_by_node, instance, names, active_runs)
     # Files that are up to date may be damaged: then the check, which Dagster records, has failed.
-    failed_check = _outputs_with_failed_check(step_by_node, instance, names)
+    failed_check = outputs_with_failed_check(step_by_node, instance, names)
     return GraphState(step_by_node, failed_check=failed_check)
 
 
@@ -125,7 +125,7 @@ def _recorded_digests(
     return digests
 
 
-def _outputs_with_failed_check(
+def outputs_with_failed_check(
     nodes: Iterable[Node], instance: dg.DagsterInstance, names: Names
 ) -> frozenset[Node]:
     """Return the outputs whose last check found errors, or did not end.

@@ -17,7 +17,7 @@ from typing import Any
 import dagster as dg
 
 from nanoset_assets.asset_names import asset_path
-from nanoset_assets.dagster_compat import latest_runs, repository_of
+from nanoset_assets.dagster_compat import assets_with_failed_check, latest_runs, repository_of
 from nanoset_assets.names import Names
 from nanoset_assets.partition_sets import register
 from nanoset_assets.project_defs import Automation, ProjectDefs, tick_result
@@ -28,6 +28,7 @@ from nanoset_assets.project_look import (
     readers_of,
 )
 from nanoset_assets.stage_assets import GROUP
+from nanoset_assets.tags import CHECK as CHECK_OF_FILES
 from nanoset_assets.tags import PROCESS_STARTED_AT
 from nanoset_assets.ui.metadata import failure
 from nanoset_core.errors import NanosetError, one_line
@@ -276,8 +277,8 @@ def _quick_digest(
 
     To make the page, all outputs are examined, which takes long. So this looks only at what is
     quick to find out: the settings, the names, sizes and times of the files of text, the latest
-    runs of the assets, with their states, and purges that were interrupted. If it is the same as in
-    the last call of the sensor, the page is not made.
+    runs of the assets, with their states, failed checks, and purges that were interrupted. If it is
+    the same as in the last call of the sensor, the page is not made.
 
     It may miss a change, such as a file that somebody has deleted. So the page is also made once an
     hour.
@@ -298,8 +299,13 @@ def _quick_digest(
     runs = latest_runs(instance, assets)
     note = condition_note(project_defs, automation, instance, repository)
     purges = interrupted_purges(project.outputs)
+    # A run that only checks an asset is none of the runs above.
+    checks = [dg.AssetCheckKey(asset, CHECK_OF_FILES) for asset in assets]
+    failed_checks = sorted(map(str, assets_with_failed_check(instance, checks)))
+
     # When this process was started is included, since its code may be newer than before.
-    return _digest((PROCESS_STARTED_AT, project.config, signatures, faults, runs, note, purges))
+    events = (signatures, faults, runs, failed_checks, note, purges)
+    return _digest((PROCESS_STARTED_AT, project.config, *events))
 
 
 def _assets_and_dependents(

@@ -14,17 +14,20 @@ from typing import Any
 
 import dagster as dg
 
-from nanoset_assets.asset_names import asset_path, partition_of
+from nanoset_assets.asset_names import asset_path, label_of, partition_of
 from nanoset_assets.asset_table import shape_of
 from nanoset_assets.dagster_compat import (
     DATA_VERSION_TAG,
     INPUT_DATA_VERSION_TAG,
     condition_sensors,
+    has_failed_last_check,
     latest_data_versions,
 )
+from nanoset_assets.graph_state import outputs_with_failed_check
 from nanoset_assets.loaded import reload_notes
 from nanoset_assets.names import Names
 from nanoset_assets.project_defs import Automation, ProjectDefs
+from nanoset_assets.tags import CHECK
 from nanoset_assets.ui.metadata import markdown, table
 from nanoset_core.project.graph import requested_nodes
 from nanoset_core.project.interrupted_purges import interrupted_purges
@@ -35,6 +38,8 @@ from nanoset_core.stages.shards.stage import TOKENIZED
 from nanoset_core.stages.stage import Node
 from nanoset_core.untrusted import visible
 
+_CHECK_FAILED = "its last check has failed"
+"""Why an output has to be rebuilt although it looks up to date."""
 _MAX_EVENTS = 200
 """How many materialisations of an asset are read, the latest first, to find build times."""
 RowKey = tuple[str, str, str | None]
@@ -112,7 +117,11 @@ def overview_content(
     # The rows of the command `nanoset status`. A row is one output, or several that belong
     # together; or a folder that is not read.
     rows = list(project_status(project))
+    corpora = [row.name for row in rows if row.kind == "corpus"]
+    nodes = list(requested_nodes(project.config, corpora))  # all outputs
     stale = [_stale_line(row) for row in rows if _is_stale(row)]
+    faulty = _outputs_found_faulty(project_defs.names, instance, nodes)
+    stale += [f"{label}: {_CHECK_FAILED}" for label in faulty]
     config_warnings = reload_notes(project_defs.config, project.config)
     purge_warnings = [str(purge) for purge in interrupted_purges(project.outputs)]
     note = condition_note(project_defs, automation, instance, repository)
@@ -120,15 +129,14 @@ def overview_content(
     # In the order in which Dagster shows it: a summary, what the user has to do, tables, and
     # numbers that Dagster plots over time.
     totals = _totals(project, rows)
-    n_corpora = sum(row.kind == "corpus" for row in rows)
-    metadata: dict[str, Any] = {"summary": markdown(*_summary_sentences(totals, n_corpora))}
+    metadata: dict[str, Any] = {"summary": markdown(*_summary_sentences(totals, len(corpora)))}
     if config_warnings:
         metadata["not_loaded"] = markdown(*config_warnings)
     if purge_warnings:
         metadata["not_finished"] = markdown(*purge_warnings)
     if note is not None:
         metadata["automation"] = markdown(note)
-    metadata |= _tables(project_defs.names, project, instance, repository, rows)
+    metadata |= _tables(project_defs.names, nodes, instance, repository, rows, faulty)
     metadata |= totals
     metadata["outputs_not_up_to_date"] = len(stale)
     return OverviewContent(metadata, stale, [*config_warnings, *purge_warnings])
@@ -145,38 +153,63 @@ def _is_stale(row: StatusRow) -> bool:
     return bool(row.why) and row.state != "not read"
 
 
+def _outputs_found_faulty(
+    names: Names, instance: dg.DagsterInstance, nodes: Iterable[Node]
+) -> list[str]:
+    """Return the labels of the outputs whose last check has found errors.
+
+    Such an output may look up to date, but its files are damaged, so that it has to be rebuilt.
+
+    Args:
+        names: Knows the names of the project in Dagster.
+        instance: Dagster's instance, which has the results of checks.
+        nodes: The outputs to look up.
+
+    Returns:
+        Such as ["indexed_dataset [web]"], sorted.
+    """
+    labels: list[str] = []
+    for node in outputs_with_failed_check(nodes, instance, names):
+        # This may also be an output whose check has not ended: a run is making it now.
+        check = dg.AssetCheckKey(names.asset(asset_path(node)), CHECK)
+        if has_failed_last_check(instance, check, partition_of(node)):
+            labels.append(label_of(node))
+    return sorted(labels)
+
+
 def _tables(
     names: Names,
-    project: Project,
+    nodes: Sequence[Node],
     instance: dg.DagsterInstance,
     repository: dg.RepositoryDefinition | None,
     rows: Sequence[StatusRow],
+    faulty: Iterable[str],
 ) -> dict[str, Any]:
     """Return the tables of the page that shows the state of the whole project.
 
     Tables without rows are left out:
 
-        not_up_to_date    outputs that have to be made, and why
+        not_up_to_date    outputs that have to be made, also those that are damaged, and why
         corpora           the collections of documents, with their numbers of documents and tokens
         made_of_them      the outputs that are made of these, such as data mixtures
         read_by           assets of other teams that are made from outputs of this project
 
     Args:
         names: Knows the names of the project in Dagster.
-        project: The project with its present settings.
+        nodes: All outputs of the project.
         instance: Dagster's instance, with the history of runs.
         repository: All assets in Dagster; None if they are not known.
         rows: What the command `nanoset status` says about each output: one row for each.
+        faulty: Labels of outputs whose last check has found errors.
     """
     corpora = [row for row in rows if row.kind == "corpus"]
     # A row of the kind "folder" is a folder that is not read, and no output.
     other_outputs = [row for row in rows if row.kind not in ("corpus", "folder")]
     # A row stands for several outputs (nodes): that of a corpus for its tokens and its dataset, and
     # others. Add up how long it took to make them.
-    nodes = list(requested_nodes(project.config, [row.name for row in corpora]))
     seconds_by_row = _seconds_by_row(names, instance, nodes)
     rows_by_table = {
-        "not_up_to_date": _stale_rows(rows),
+        "not_up_to_date": [*_stale_rows(rows), *_faulty_rows(faulty)],
         "corpora": _table_rows(corpora, ("documents", "tokens"), seconds_by_row),
         "made_of_them": _table_rows(other_outputs, ("samples", "tokens"), seconds_by_row),
         # Assets outside the project that depend on its assets.
@@ -342,6 +375,15 @@ def _stale_rows(rows: Iterable[StatusRow]) -> list[dict[str, Any]]:
         if _is_stale(row):
             table_rows.append({"output": row.label, "state": row.state, "why": _reasons(row)})
     return table_rows
+
+
+def _faulty_rows(labels: Iterable[str]) -> list[dict[str, Any]]:
+    """Return rows like those of `_stale_rows` for outputs whose last check has found errors.
+
+    Args:
+        labels: The labels of the outputs, such as "indexed_dataset [web]".
+    """
+    return [{"output": label, "state": "damaged", "why": _CHECK_FAILED} for label in labels]
 
 
 def _table_rows(

@@ -9,6 +9,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from helpers.built_project import overwrite
 from helpers.sample_platform import Platform
 from helpers.sample_project import FEWER, write_project
 from nanoset_assets.asset_names import asset_path, partition_of
@@ -265,25 +266,9 @@ def damage_and_check(platform: Platform) -> tuple[Path, bytes]:
     """
     tokens_file = platform.config.root_folder / "datasets/web/current/web_text_document.bin"
     content = tokens_file.read_bytes()
-    with tokens_file.open("r+b") as file:
-        file.seek(1000)
-        file.write(b"\xff" * 200)
-
-    evaluation = check_dataset(platform)
-    assert not evaluation.passed
+    overwrite(tokens_file, 1000, b"\xff" * 200)
+    assert not platform.check_dataset("web").passed
     return tokens_file, content
-
-
-def check_dataset(platform: Platform) -> dg.AssetCheckEvaluation:
-    """Run only the check of the dataset of `web`, as a person does in the UI."""
-    key = dg.AssetCheckKey(dg.AssetKey("indexed_dataset"), CHECK)
-    job = platform.definitions.resolve_job_def("corpus")
-    check_job = job.get_subset(asset_check_selection={key}, asset_selection=set())
-    result = check_job.execute_in_process(
-        instance=platform.instance, partition_key="web", raise_on_error=False
-    )
-    (evaluation,) = result.get_asset_check_evaluations()
-    return evaluation
 
 
 def test_a_build_repairs_a_file_whose_damage_a_check_has_found(built_platform):

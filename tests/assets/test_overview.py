@@ -17,6 +17,7 @@ from dagster._core.scheduler.instigation import (
     SensorInstigatorData,
 )
 
+from helpers.built_project import overwrite
 from helpers.changing import change_web
 from helpers.inspecting import leased_by_a_build
 from helpers.sample_platform import Platform
@@ -105,6 +106,21 @@ def test_the_page_tells_outputs_of_the_same_name_by_their_kind(tick):
     kinds_and_names = [(row["kind"], row["name"]) for row in rows_of(page, "made_of_them")]
     assert ("nanoset", "pretrain train") in kinds_and_names
     assert ("packed", "code") in kinds_and_names
+
+
+def test_a_damaged_output_is_listed_once_a_check_has_found_it(built_platform, tick):
+    cursor = tick().cursor
+    tokens_file = built_platform.config.root_folder / "datasets/web/current/web_text_document.bin"
+    overwrite(tokens_file, 1000, b"\xff" * 200)
+    assert not built_platform.check_dataset("web").passed
+
+    page, check = tick(cursor).asset_events
+
+    line = "indexed_dataset [web]: its last check has failed"
+    assert line in check.description
+    (row,) = rows_of(page, "not_up_to_date")
+    assert row["output"] == "indexed_dataset [web]"
+    assert row["state"] == "damaged"
 
 
 def test_a_tick_names_the_corpora_that_are_being_built(built_platform, tick):

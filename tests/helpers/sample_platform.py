@@ -18,6 +18,7 @@ from nanoset_assets import raw_text_sensor, stale_sensor
 from nanoset_assets.build import BuildReport, build
 from nanoset_assets.definitions import build_definitions
 from nanoset_assets.project_defs import ProjectDefs
+from nanoset_assets.tags import CHECK
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import load_config
 from nanoset_core.stages.inventory.corpora import corpus_names
@@ -129,6 +130,17 @@ class Platform:
         for request in requests:
             assert self.run(request).success
         return sorted(request.partition_key for request in requests)
+
+    def check_dataset(self, corpus: str) -> dg.AssetCheckEvaluation:
+        """Run only the check of the dataset of a corpus, as a person does in the UI."""
+        key = dg.AssetCheckKey(dg.AssetKey("indexed_dataset"), CHECK)
+        job = self.definitions.resolve_job_def(self.names.definition("corpus"))
+        check_job = job.get_subset(asset_check_selection={key}, asset_selection=set())
+        result = check_job.execute_in_process(
+            instance=self.instance, partition_key=corpus, raise_on_error=False
+        )
+        (evaluation,) = result.get_asset_check_evaluations()
+        return evaluation
 
     # Missing and stale outputs
 
