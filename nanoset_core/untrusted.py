@@ -2,8 +2,13 @@
 
 Ids of documents, file names, keys of buckets, headers of servers and messages of libraries may
 contain anything: control characters that steer a terminal, invisible characters, or passwords in an
-address. Everything that is printed, logged or shown in the UI passes through `visible`, and
-everything that is built into a command passes through `shell_word`.
+address. So everything that is shown passes through one of these functions:
+
+    escaped       results, such as ids and values of columns: they are shown in full, since users
+                  copy them to other commands. `https://a.org/item?code=12` is an id like others
+    visible       messages, errors and logs, which may quote an address with a password: secrets
+                  are hidden, too
+    shell_word    what is built into a command
 """
 
 from __future__ import annotations
@@ -11,7 +16,6 @@ from __future__ import annotations
 import logging
 import re
 import shlex
-from typing import Any
 
 _INVISIBLE = (
     "\x00-\x1f\x7f-\x9f"  # the control characters C0, DEL and C1, which steer a terminal
@@ -89,32 +93,26 @@ def without_secret_parameters(text: str) -> str:
     return _SECRET_PARAMETER.sub(rf"\g<1>{HIDDEN}", text)
 
 
-def visible(text: object) -> str:
-    """Return a text on one line, without secrets, in which every character can be seen.
+def escaped(text: object) -> str:
+    """Return a text on one line in which every character can be seen.
 
     Characters that steer a terminal, end a line, change the direction of writing or have no width
     are escaped as in Python: `\\x1b`, `\\n`, `\\u202e`. A `Multiline` text keeps its lines.
     """
-    result = without_secrets(text)
+    result = str(text)
     if result.isascii() and result.isprintable():
         return result
     unsafe = _UNSAFE_IN_LINES if isinstance(text, Multiline) else _UNSAFE
     return unsafe.sub(_python_escape, result)
 
 
-def visible_value(value: Any) -> Any:
-    """Return a plain value, such as one to be printed as JSON, without the secrets in its texts."""
-    if isinstance(value, str):
-        return without_secrets(value)
-    if isinstance(value, dict):
-        result = {}
-        for key, item in value.items():
-            safe_key = without_secrets(key) if isinstance(key, str) else key
-            result[safe_key] = visible_value(item)
-        return result
-    if isinstance(value, list | tuple):
-        return [visible_value(item) for item in value]
-    return value
+def visible(text: object) -> str:
+    """Return a text on one line, without secrets, in which every character can be seen.
+
+    It is escaped as by `escaped`. A `Multiline` text keeps its lines.
+    """
+    without = without_secrets(text)
+    return escaped(Multiline(without) if isinstance(text, Multiline) else without)
 
 
 def visible_json(text: str) -> str:

@@ -20,7 +20,7 @@ from nanoset_core.errors import ConfigError, NanosetError
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.records.text import format_cell, format_count
-from nanoset_core.untrusted import Multiline, markdown_text, visible
+from nanoset_core.untrusted import Multiline, escaped, markdown_text, visible
 
 ROWS_SHOWN = 100
 """How many rows of a table are shown."""
@@ -64,32 +64,31 @@ def result(
 
 
 def visible_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Clean what is shown in Dagster's UI of secrets and invisible characters.
+    """Escape invisible characters in what is shown in Dagster's UI.
 
     Names of files, for example, come from other people. Some characters are invisible, or change
-    the order of the others, so that a name looks like another one. They are escaped, and the
-    password in an address is hidden.
+    the order of the others, so that a name looks like another one.
 
     Args:
-        metadata: Heading → value. Only texts and paths are cleaned: `table` and `markdown` have
-            cleaned tables and Markdown already, and numbers need it not.
+        metadata: Heading → value. Only texts and paths are escaped: `table` and `markdown` have
+            escaped tables and Markdown already, and numbers need it not.
 
     Returns:
-        The same headings with cleaned values.
+        The same headings with escaped values.
     """
-    return {name: _visible_value(value) for name, value in metadata.items()}
+    return {name: _escaped_value(value) for name, value in metadata.items()}
 
 
-def _visible_value(value: Any) -> Any:
-    """Return a value for Dagster's UI without secrets and invisible characters.
+def _escaped_value(value: Any) -> Any:
+    """Return a value for Dagster's UI without invisible characters.
 
     Args:
         value: A text, a path, or any other value, which is returned unchanged.
     """
     if isinstance(value, str):
-        return visible(value)
+        return escaped(value)
     if isinstance(value, dg.PathMetadataValue):
-        return dg.MetadataValue.path(visible(value.path))
+        return dg.MetadataValue.path(escaped(value.path))
     return value
 
 
@@ -192,7 +191,7 @@ def _record(row: Mapping[str, Any]) -> dg.TableRecord:
     Args:
         row: Heading of a column → value.
     """
-    cells = {visible(heading): _cell(value) for heading, value in row.items()}
+    cells = {escaped(heading): _cell(value) for heading, value in row.items()}
     return dg.TableRecord(cells)
 
 
@@ -206,7 +205,7 @@ def _cell(value: Any) -> Any:
     if number is not None:
         return number
     if isinstance(value, str):
-        return visible(value)
+        return escaped(value)
     return value
 
 
@@ -228,7 +227,7 @@ def markdown(*blocks: str) -> dg.MarkdownMetadataValue:
         if len(longer_text) >= INLINE_CHARACTERS:
             break
         text = longer_text
-    return dg.MetadataValue.md(visible(Multiline(text)))  # Multiline: line breaks are wanted
+    return dg.MetadataValue.md(escaped(Multiline(text)))  # Multiline: line breaks are wanted
 
 
 def folded(text: str) -> dg.MarkdownMetadataValue:
@@ -241,7 +240,7 @@ def folded(text: str) -> dg.MarkdownMetadataValue:
     Args:
         text: The Markdown.
     """
-    return dg.MetadataValue.md(visible(Multiline(text.ljust(INLINE_CHARACTERS))))
+    return dg.MetadataValue.md(escaped(Multiline(text.ljust(INLINE_CHARACTERS))))
 
 
 def code(text: str) -> str:
@@ -258,7 +257,7 @@ def code(text: str) -> str:
         text: Any text. White space, also line breaks, becomes a single space. Invisible characters
             are escaped.
     """
-    line = visible(" ".join(text.split())) or " "
+    line = escaped(" ".join(text.split())) or " "
     longest_run = max((len(run) for run in re.findall("`+", line)), default=0)
     fence = "`" * (longest_run + 1)
     # Spaces separate a backtick at an end from the fence; Markdown does not show them.

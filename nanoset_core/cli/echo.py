@@ -6,7 +6,7 @@ from typing import TextIO
 
 import click
 
-from nanoset_core.untrusted import visible
+from nanoset_core.untrusted import escaped, visible
 
 
 def echo(
@@ -22,8 +22,8 @@ def echo(
     function.
 
     Much of the text comes from strangers, such as ids of documents and names of files. So
-    characters that could control the terminal are escaped, and secrets such as passwords in
-    addresses are hidden.
+    characters that could control the terminal are escaped. In messages, which go to standard error,
+    secrets such as passwords in addresses are hidden, too. Results are printed in full.
 
     Args:
         text: One line. Text of several lines has to be passed as `Multiline`.
@@ -33,7 +33,7 @@ def echo(
         bold: Whether to use bold letters on a terminal.
         file: Where to print, in place of the standard streams.
     """
-    shown = visible(text)
+    shown = visible(text) if err else escaped(text)
     if fg is not None or bold is not None:
         shown = click.style(shown, fg=fg, bold=bold)
     click.echo(shown, err=err, nl=nl, file=file)

@@ -16,7 +16,7 @@ import click
 
 from nanoset_core.cli.echo import echo
 from nanoset_core.records.text import format_cell, format_count
-from nanoset_core.untrusted import visible, visible_json, visible_value
+from nanoset_core.untrusted import escaped, visible_json
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -93,8 +93,8 @@ def print_rows(
     text_rows = [_cells(row, headings) for row in rows]
     total_row = _cells(total, headings) if total else None
 
-    visible_title = None if title is None else visible(title)
-    table = _table(visible_title, headings, text_headings, text_rows, total_row)
+    escaped_title = None if title is None else escaped(title)
+    table = _table(escaped_title, headings, text_headings, text_rows, total_row)
     _print_in_full(table, console or wide_console())
 
 
@@ -119,7 +119,7 @@ def _table(
     table = Table(title=title, title_justify="left")
     all_rows = rows if total_row is None else [*rows, total_row]
     for heading, cells in zip(headings, zip(*all_rows, strict=True), strict=True):
-        _add_column(table, visible(heading), cells, may_wrap=heading in text_headings)
+        _add_column(table, escaped(heading), cells, may_wrap=heading in text_headings)
     for row in rows:
         table.add_row(*row)
     if total_row is not None:
@@ -145,9 +145,9 @@ def _cell(value: Any) -> Text | str:
     from rich.text import Text
 
     if isinstance(value, StyledText):
-        return Text(visible(value.text), value.style)
+        return Text(escaped(value.text), value.style)
     number = format_cell(value)
-    return visible(value) if number is None else number
+    return escaped(value) if number is None else number
 
 
 def _add_column(table: Table, heading: str, cells: Iterable[Text | str], *, may_wrap: bool) -> None:
@@ -214,7 +214,7 @@ def print_json(value: object, *, ensure_ascii: bool = True) -> None:
             standard output is not encoded in UTF-8.
     """
     is_utf8 = (sys.stdout.encoding or "").lower() in ("utf-8", "utf8")
-    text = json.dumps(visible_value(value), indent=1, ensure_ascii=ensure_ascii or not is_utf8)
+    text = json.dumps(value, indent=1, ensure_ascii=ensure_ascii or not is_utf8)
     click.echo(visible_json(text))
 
 

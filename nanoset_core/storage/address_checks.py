@@ -93,16 +93,16 @@ def _has_password(url: str) -> bool:
     return looks_like_password and not has_port
 
 
-def check_endpoint(endpoint: str) -> None:
+def check_endpoint(endpoint: str, where: str) -> None:
     """Check the address of a server that speaks S3; an empty one stands for AWS.
 
     Args:
         endpoint: The address, such as `http://localhost:9000`.
+        where: The setting or environment variable with the address, for the error.
 
     Raises:
         ConfigError: It contains credentials, or is not the address of a server.
     """
-    where = "storage.endpoint_url"
     if _has_credentials(endpoint):
         raise ConfigError(
             "the endpoint holds a user's name or password",

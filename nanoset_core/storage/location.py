@@ -460,6 +460,7 @@ def remote_location(
         check_filesystem_url,
         check_without_secrets,
     )
+    from nanoset_core.storage.s3_client import ENDPOINT_VARIABLES
 
     # Check what all kinds of addresses have in common.
     check_without_secrets(url, where)
@@ -482,7 +483,11 @@ def remote_location(
     # own, and fsspec accesses all others.
     if is_in_bucket(url):
         storage = storage or StorageSpec()
-        check_endpoint(storage.endpoint_url or "")
+        if storage.endpoint_url:
+            check_endpoint(storage.endpoint_url, "storage.endpoint_url")
+        else:
+            for variable in ENDPOINT_VARIABLES:
+                check_endpoint(os.environ.get(variable, ""), variable)
         return RemoteFolder(_bucket(host, storage, only_read=only_read), path)
     check_filesystem_url(url, where, only_read=only_read)
     return RemoteFolder(_filesystem(scheme.lower(), host, only_read=only_read), path)

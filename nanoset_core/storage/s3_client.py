@@ -25,6 +25,8 @@ _SMALL_BODY_BYTES = 1 << 20
 """So many bytes are sent without asking the server first whether it agrees to receive them."""
 DEFAULT_REGION = "us-east-1"
 """Region of a client for which neither nanoset.yaml nor the AWS settings name one."""
+ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+"""Environment variables that say where the server is; the first one that is set counts."""
 
 
 class Server(NamedTuple):
@@ -42,11 +44,8 @@ class Server(NamedTuple):
     @property
     def address(self) -> str | None:
         """URL of the server, or None for the servers of AWS."""
-        return (
-            self.endpoint_url
-            or os.environ.get("AWS_ENDPOINT_URL_S3")
-            or os.environ.get("AWS_ENDPOINT_URL")
-        )
+        addresses = [self.endpoint_url, *map(os.environ.get, ENDPOINT_VARIABLES)]
+        return next((address for address in addresses if address), None)
 
 
 @functools.cache

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from nanoset_core.storage.location import RemoteFolder, remote_location
+from nanoset_core.errors import ConfigError
+from nanoset_core.storage.location import RemoteFolder, StorageSpec, remote_location
 from nanoset_core.storage.places import (
     by_place,
     common_bucket,
@@ -106,3 +107,21 @@ def test_a_bucket_copies_a_file_without_a_download():
     assert target.store.read("out/web.bin") == b"tokens"
     assert copy_within_bucket(source, at("web.bin", bucket="elsewhere")) is None
     assert copy_within_bucket(source, Path("web.bin")) is None
+
+
+@pytest.mark.parametrize("variable", ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"])
+def test_a_password_in_the_endpoint_of_the_environment_is_refused(monkeypatch, variable):
+    monkeypatch.setenv(variable, "http://me:s3cret@127.0.0.1:9")
+
+    with pytest.raises(ConfigError, match=f"{variable}: the endpoint holds") as caught:
+        remote_location("s3://bucket/raw", where="raw")
+
+    assert "s3cret" not in str(caught.value)
+
+
+def test_the_endpoint_of_the_settings_replaces_that_of_the_environment(monkeypatch):
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://me:s3cret@127.0.0.1:9")
+
+    storage = StorageSpec(endpoint_url="http://localhost:9000")
+
+    assert remote_location("s3://bucket/raw", where="raw", storage=storage).path == "raw"
