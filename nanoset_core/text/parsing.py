@@ -8,7 +8,6 @@ accepts, and reports what is wrong with a line that is not a document.
 from __future__ import annotations
 
 import json
-import re
 from codecs import BOM_UTF8
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,10 +26,6 @@ _MAX_KEYS_SHOWN = 10
 _ENCODER = json.JSONEncoder()
 _LEAST_ROUNDED = 1 << 63
 """Smaller integers, below and above zero, are read by orjson with all of their digits."""
-_MANY_DIGITS = re.compile(rb"-[0-9]{19}|[0-9]{20}")
-"""Each integer that orjson reads as a float has at least this many digits."""
-_TYPES_WITH_FLOATS = (float, list, dict)
-"""Types of values that are or contain floats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -434,11 +429,8 @@ def _with_all_digits(value: Any, line: bytes, key: str) -> Any:
         line: The line.
         key: The key.
     """
-    if type(value) not in _TYPES_WITH_FLOATS:
-        return value
-    if type(value) is float and abs(value) < _LEAST_ROUNDED:
-        return value
-    if not _MANY_DIGITS.search(line):
+    # The first comparison is for speed: most values are texts.
+    if type(value) is str or not _has_large_float(value):
         return value
     try:
         return value_at(json.loads(line), key)
@@ -446,6 +438,26 @@ def _with_all_digits(value: Any, line: bytes, key: str) -> Any:
         # Python's json refuses some 1,000 levels of nesting, wherever they are in the line. A wrong
         # number could be equal to that of another document, so prefer none.
         return None if type(value) is float else value
+
+
+def _has_large_float(value: Any) -> bool:
+    """Return whether a value is or contains a float that may have been a large integer.
+
+    Args:
+        value: A JSON value, as orjson reads it.
+    """
+    pending = [value]  # without recursion, since values may be nested deeply
+    while pending:
+        item = pending.pop()
+        item_type = type(item)
+        if item_type is float:
+            if abs(item) >= _LEAST_ROUNDED:
+                return True
+        elif item_type is list:
+            pending.extend(item)
+        elif item_type is dict:
+            pending.extend(item.values())
+    return False
 
 
 def _json_type(value: Any) -> str:
