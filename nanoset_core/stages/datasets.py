@@ -178,6 +178,12 @@ def current_dataset(project: Project, name: str) -> Manifest:
     (sequences of one length that are filled with its documents). The settings of the project say
     which of these a name belongs to.
 
+    The version may be older than the settings. For example, it may have been made with another
+    tokenizer. Its recipe contains the fingerprint of the tokenizer that made it. `check_recipe`
+    compares the recipe with the present one:
+
+        check_recipe(manifest, DATASET.recipe(project, Key("web"), manifest.recipe["parents"]))
+
     Args:
         project: The project.
         name: Name of the dataset, such as `web`.

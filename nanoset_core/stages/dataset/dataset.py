@@ -5,7 +5,7 @@ packed dataset arranges the documents of a corpus or a view in samples of one le
 has a chain of sources; the longest one is packed dataset → view → corpus. A reader asks every
 dataset the same three questions:
 
-- Which tokens are in its sequences? `sequences`, `index`, `pieces_of`, `pieces_in`.
+- Which tokens are in its sequences? `sequences`, `index`, `tokens_of`, `pieces_of`, `pieces_in`.
 - Which documents of the corpus are these? `corpus_documents`, `copies_of`, `documents_in`,
   `corpus_tokens`.
 - What was it made from? `source`, `unpacked`, `corpus`.
@@ -19,6 +19,15 @@ that view:
     number in the view          0    1
     number if packed            0    1    (those of the view, which is `unpacked`)
 
+These words occur in the names of arguments and results:
+
+- A *sequence* is an entry of the `.idx`: consecutive tokens of the `.bin`. Usually it is a whole
+  document. A document that was split into sentences has several, and an empty one may have none. A
+  sequence of a packed dataset has several documents.
+- A *row* is a sequence of this dataset, where those of its corpus are meant by *sequence*.
+- A *span* is some consecutive tokens of one sequence.
+- A *piece* is the tokens of one document in one sequence (`DocumentPiece`).
+
 `stages/datasets.py` opens a dataset.
 """
 
@@ -28,7 +37,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, NamedTuple, Protocol
+from operator import attrgetter
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,7 +66,7 @@ class DocumentPiece(NamedTuple):
     stop: int
     """Position after the last token in the sequence."""
     first: int
-    """Position of the first token in the document."""
+    """Position of the first token in the document. It is 0 in the first piece of the document."""
     document: int
     """Number of the document in `Dataset.unpacked`."""
 
@@ -402,6 +412,27 @@ class Dataset(ABC):
         # Two rows start before byte 150, and three before byte 300.
         n_before_start, n_before_stop = _count_below(pointers, [start_byte, stop_byte])
         return first_row + n_before_start, first_row + n_before_stop
+
+    def tokens_of(self, document: int) -> NDArray[Any]:
+        """Return the tokens of a document, joined from all of its sequences.
+
+        Packs may leave out the end of a long document. The result has only the tokens that this
+        dataset contains.
+
+        Args:
+            document: Number of the document, as in `pieces_of`.
+
+        Returns:
+            Token ids in the dtype of the dataset, shape (n_tokens,); (0,) if the document is empty.
+        """
+        # Packs may have the end of a long document before its start.
+        pieces = sorted(self.pieces_of(document), key=attrgetter("first"))
+
+        arrays = [np.empty(0, self.sequences.dtype)]  # there may be no pieces
+        for piece in pieces:
+            n_tokens = piece.stop - piece.start
+            arrays.append(self.sequences.get(piece.sequence, offset=piece.start, length=n_tokens))
+        return np.concatenate(arrays)
 
     def pieces_of(self, document: int) -> list[DocumentPiece]:
         """Return in which sequences the tokens of a document are stored, and where in each.

@@ -15,7 +15,7 @@ import pytest
 
 from helpers.building import make_corpora, make_packs, make_view
 from helpers.inspecting import current_dataset
-from helpers.sample_project import write_project
+from helpers.sample_project import jsonl, write_project
 from nanoset_core.errors import MissingError
 from nanoset_core.project.project import Project
 from nanoset_core.stages.datasets import Datasets, dataset_of
@@ -121,6 +121,32 @@ def test_a_piece_of_a_document_has_the_tokens_that_the_corpus_has(dataset):
         tokens = dataset.sequences[piece.sequence][piece.start : piece.stop]
 
         assert np.array_equal(tokens, expected[piece.first : stop])
+
+
+def test_the_tokens_of_a_document_are_those_that_the_corpus_has(dataset):
+    for document, number in enumerate(corpus_numbers(dataset)):
+        expected = document_tokens(dataset.corpus, number)
+        n_tokens = sum(piece.stop - piece.start for piece in dataset.pieces_of(document))
+
+        tokens = dataset.tokens_of(document)
+
+        assert tokens.dtype == expected.dtype
+        # Packs with `long: truncate` contain only the start of a long document.
+        assert np.array_equal(tokens, expected[:n_tokens])
+
+
+def test_an_empty_document_has_no_tokens(tmp_path, tokenizer_file):
+    project = Project.open(write_project(tmp_path / "project", tokenizer_file))
+    (tmp_path / "project/raw/new").mkdir()
+    (tmp_path / "project/raw/new/a.jsonl").write_bytes(jsonl([{"text": ""}, {"text": "full"}]))
+    make_corpora(project, "new")
+    dataset = open_current(project, "new")
+
+    empty = dataset.tokens_of(0)
+    full = dataset.tokens_of(1)
+
+    assert empty.shape == (0,)
+    assert np.array_equal(full, dataset.sequences[0])
 
 
 def test_the_pieces_in_all_sequences_are_the_pieces_of_all_documents(dataset):
