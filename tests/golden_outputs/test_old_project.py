@@ -1,5 +1,6 @@
 """Projects that earlier commits built are up to date, valid, and keep their history in Dagster.
 
+A later commit may add stages. Their outputs, assets and jobs are left out of the comparisons.
 Handoffs of Megatron-LM are the exception: preflight.py was added to them, so they are rebuilt once.
 """
 
@@ -7,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
@@ -19,7 +20,6 @@ from golden_outputs.command import run
 from golden_outputs.old_project import COMMITS, defined, golden, printed, read, unpack
 
 from helpers.sample_project import tree
-from nanoset_assets.step_job import STEP_JOB
 
 # Their nanoset.yaml has the key `packed`, the former name of `pbin`.
 pytestmark = pytest.mark.filterwarnings("ignore::nanoset_core.errors.FormerNameWarning")
@@ -66,8 +66,8 @@ class State:
     """File → its digest."""
     times: dict[str, int]
     """File → its modification time in nanoseconds."""
-    runs: list[str]
-    """Ids of the runs in the history."""
+    job_by_run: dict[str, str]
+    """Id of each run in the history → its job."""
 
 
 def state_of(project: Path, instance: dg.DagsterInstance) -> State:
@@ -78,9 +78,9 @@ def state_of(project: Path, instance: dg.DagsterInstance) -> State:
     for path in data.rglob("*.*"):
         # Hidden files are not outputs: a build may write them again.
         if path.is_file() and not path.name.startswith("."):
-            times[path.as_posix()] = path.stat().st_mtime_ns
-    runs = sorted(run.run_id for run in instance.get_runs())
-    return State(files, times, runs)
+            times[path.relative_to(data).as_posix()] = path.stat().st_mtime_ns
+    job_by_run = {run.run_id: run.job_name for run in instance.get_runs()}
+    return State(files, times, job_by_run)
 
 
 @dataclass(frozen=True)
@@ -104,18 +104,31 @@ def without_rebuilt(value_by_file: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in value_by_file.items() if not IS_REBUILT(name)}
 
 
+def of_old_stages(after: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a mapping of files after a build without those of stages that had no files before."""
+    old_folders = {first_word(name) for name in before}
+    return {name: value for name, value in after.items() if first_word(name) in old_folders}
+
+
+def first_word(name: str) -> str:
+    """Return the kind of an output, such as `datasets` of `datasets/web` or of `datasets web`."""
+    return re.split("[ /]", name)[0]
+
+
 def test_a_build_changes_no_file_but_handoffs_of_megatron(built: Build) -> None:
     files_before = without_rebuilt(built.before.files)
+    files_after = without_rebuilt(built.after.files)
 
     assert files_before
-    assert without_rebuilt(built.after.files) == files_before
+    assert of_old_stages(files_after, files_before) == files_before
 
 
 def test_a_build_writes_no_file_again_but_handoffs_of_megatron(built: Build) -> None:
     times_before = without_rebuilt(built.before.times)
+    times_after = without_rebuilt(built.after.times)
 
     assert times_before
-    assert without_rebuilt(built.after.times) == times_before
+    assert of_old_stages(times_after, times_before) == times_before
 
 
 def handoff_files(state: State) -> set[str]:
@@ -140,13 +153,17 @@ def test_each_handoff_of_megatron_is_rebuilt_with_all_its_files(built: Build) ->
     }
 
 
-def test_each_handoff_of_megatron_is_rebuilt_by_one_run(built: Build) -> None:
+def test_each_handoff_of_megatron_is_rebuilt_by_one_run(
+    built: Build, expected: dict[str, Any]
+) -> None:
     # Each handoff has a link to its current version.
     handoffs = [name for name in handoff_files(built.before) if name.endswith("/current")]
 
-    n_new_runs = len(built.after.runs) - len(built.before.runs)
+    new_runs = built.after.job_by_run.keys() - built.before.job_by_run.keys()
+    jobs_of_new_runs = [built.after.job_by_run[run_id] for run_id in new_runs]
+    old_jobs = set(expected["defined"]["jobs"])
 
-    assert n_new_runs == len(handoffs)
+    assert len([job for job in jobs_of_new_runs if job in old_jobs]) == len(handoffs)
 
 
 @pytest.fixture(scope="module")
@@ -158,6 +175,7 @@ def printed_now(commit: str, project: Path, built: Build) -> dict[str, Any]:
 def test_commands_print_what_they_printed_before(
     printed_now: dict[str, Any], expected: dict[str, Any]
 ) -> None:
+    old_kinds = kinds_in(expected["printed"])
     for command, printed_before in expected["printed"].items():
         expected_json = without_handoffs(printed_before)
         present_json = without_handoffs(printed_now[command])
@@ -167,6 +185,7 @@ def test_commands_print_what_they_printed_before(
             # The order of its reports may change.
             expected_json = sorted(expected_json, key=itemgetter("output"))
             present_json = sorted(present_json, key=itemgetter("output"))
+        present_json = of_old_kinds(present_json, old_kinds)
         assert known_keys(present_json, expected_json) == expected_json, command
 
 
@@ -191,6 +210,40 @@ def known_keys(present: Any, expected: Any) -> Any:
     if isinstance(present, list) and isinstance(expected, list) and len(present) == len(expected):
         return [known_keys(*pair) for pair in zip(present, expected, strict=True)]
     return present
+
+
+def of_old_kinds(printed: Any, old_kinds: Set[str]) -> Any:
+    """Return printed JSON without the rows of outputs of other kinds, which later stages make."""
+    if isinstance(printed, dict):
+        return {key: of_old_kinds(value, old_kinds) for key, value in printed.items()}
+    if isinstance(printed, list):
+        rows = [row for row in printed if kind_of_row(row) in (None, *old_kinds)]
+        return [of_old_kinds(row, old_kinds) for row in rows]
+    return printed
+
+
+def kinds_in(printed: Any) -> set[str]:
+    """Return the kinds of all outputs that rows of printed JSON are about."""
+    kinds: set[str] = set()
+    if isinstance(printed, dict):
+        kind = kind_of_row(printed)
+        if kind is not None:
+            kinds.add(kind)
+        for value in printed.values():
+            kinds |= kinds_in(value)
+    elif isinstance(printed, list):
+        for row in printed:
+            kinds |= kinds_in(row)
+    return kinds
+
+
+def kind_of_row(row: Any) -> str | None:
+    """Return the kind of the output that a row of printed JSON is about; None if it names none."""
+    if not isinstance(row, dict):
+        return None
+    if "output" in row:
+        return first_word(row["output"])
+    return row.get("kind")
 
 
 def with_unused_samples(row: dict[str, Any]) -> dict[str, Any]:
@@ -242,17 +295,6 @@ def is_overview(name: str) -> bool:
     return name.endswith("overview")
 
 
-NEW_CHECKS = {
-    "handoff: verified",
-    "shuffle_plan: verified",
-    "tars: verified",
-    "overview: up_to_date",
-    "tokenized_shards: losses",
-    "handoff: trainer",
-}
-"""Checks that no earlier commit had: last part of the asset's key, and name of the check."""
-
-
 @pytest.fixture(scope="module")
 def definitions(instance: dg.DagsterInstance) -> dict[str, Any]:
     """The present names in Dagster."""
@@ -263,20 +305,15 @@ def test_checks_in_dagster_were_only_added(
     expected: dict[str, Any], definitions: dict[str, Any]
 ) -> None:
     checks_before = set(expected["defined"]["checks"])
-    new_checks = set(definitions["checks"]) - checks_before
 
-    assert {name.rpartition("/")[2] for name in new_checks} == NEW_CHECKS
-    assert definitions["checks"] == sorted(checks_before | new_checks)
+    assert checks_before <= set(definitions["checks"])
 
 
-def test_assets_in_dagster_are_the_same(
+def test_earlier_assets_in_dagster_are_the_same(
     expected: dict[str, Any], definitions: dict[str, Any]
 ) -> None:
     assets = definitions["assets"]
     expected_assets = dict(expected["defined"]["assets"])
-    for name in assets:
-        if is_overview(name):
-            expected_assets[name] = assets[name]
     for name, asset in expected_assets.items():
         if name.endswith("packed_dataset"):
             # Its partitions are a set of its own now, which holds only the corpora that are packed.
@@ -289,20 +326,17 @@ def test_assets_in_dagster_are_the_same(
                 "partitions_name": set_name,
             }
 
-    assert assets == expected_assets
+    earlier_assets = {name: assets.get(name) for name in expected_assets}
+    assert earlier_assets == expected_assets
 
 
-def test_jobs_sensors_and_schedules_in_dagster_are_the_same(
+def test_jobs_sensors_and_schedules_in_dagster_were_only_added(
     expected: dict[str, Any], definitions: dict[str, Any]
 ) -> None:
     names_before = expected["defined"]
-    step_jobs = [name for name in definitions["jobs"] if name.endswith(STEP_JOB)]
-    overview_sensors = [name for name in definitions["sensors"] if is_overview(name)]
 
-    assert definitions["jobs"] == sorted([*names_before["jobs"], *step_jobs])
-    assert definitions["sensors"] == sorted([*names_before["sensors"], *overview_sensors])
-    assert definitions["schedules"] == names_before["schedules"]
-    assert definitions.keys() == names_before.keys()
+    for part in ("jobs", "sensors", "schedules"):
+        assert set(names_before[part]) <= set(definitions[part]), part
 
 
 def test_the_history_holds_the_live_version_of_each_partition(
@@ -343,8 +377,8 @@ def digests(project: Path) -> set[str]:
 
 
 def test_every_run_belongs_to_a_job_that_exists(
-    expected: dict[str, Any], instance: dg.DagsterInstance
+    definitions: dict[str, Any], instance: dg.DagsterInstance
 ) -> None:
     job_names = {run.job_name for run in instance.get_runs()}
 
-    assert job_names <= set(expected["defined"]["jobs"])
+    assert job_names <= set(definitions["jobs"])

@@ -12,12 +12,11 @@ from nanoset_core.execution.progress import SILENT, Progress
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.gc import collect
+from nanoset_core.project.graph import Graph
 from nanoset_core.project.project import Project
 from nanoset_core.sampling.splits import SPLITS, SplitName
 from nanoset_core.stages.attributes.make import join_attributes
-from nanoset_core.stages.attributes.stage import ATTRIBUTES
 from nanoset_core.stages.columns.make import keep_columns
-from nanoset_core.stages.columns.stage import COLUMNS
 from nanoset_core.stages.dataset import stage as dataset
 from nanoset_core.stages.exports import make as exports
 from nanoset_core.stages.handoff import stage as handoff
@@ -64,24 +63,10 @@ def output_root(folder: Path, store: Store | None = None) -> OutputRoot:
 
 
 def run_stages(project: Project) -> None:
-    """Run every stage in the order that an orchestrator would choose."""
-    make_corpora(project)
-    for stage in (COLUMNS, ATTRIBUTES):
-        for key in stage.keys(project.config, corpus_names(project)):
-            stage.make(project, key)
-    for name in project.config.views:
-        make_view(project, name)
-    for name in project.config.packs:
-        make_packs(project, name)
-    for corpus in project.config.pbin:
-        make_pbin(project, corpus)
-    for name in project.config.exports:
-        make_export(project, name)
-    for name in project.config.nanosets:
-        make_nanoset(project, name)
-        make_handoff(project, name)
-    for name in project.config.webdatasets:
-        make_webdataset(project, name)
+    """Make every output of a project, each after those that it is made from."""
+    graph = Graph(project, known={}, corpora=corpus_names(project))
+    for node in graph.nodes():
+        node.stage.make(project, node.key)
 
 
 # Corpora
