@@ -138,9 +138,9 @@ class AssetShape:
 
 SHAPES: dict[Stage, AssetShape] = {
     INVENTORY: AssetShape(
-        "raw_jsonl",
-        "The files of a corpus in the raw folder, in document order, with size and content digest."
-        "\n\n"
+        asset="raw_jsonl",
+        description="The files of a corpus in the raw folder, in document order, with size and "
+        "content digest.\n\n"
         "The data version changes when a file is added, removed, renamed or edited.",
         check="Warns of files that are ignored, empty, incomplete, or smaller than before.",
         kinds=frozenset({"json", "file"}),
@@ -148,9 +148,9 @@ SHAPES: dict[Stage, AssetShape] = {
         make_page=inventory_page,
     ),
     TOKENIZED: AssetShape(
-        "tokenized_shards",
-        "The token ids of a corpus in shards, each with tables of its documents and of its "
-        "rejected lines.\n\n"
+        asset="tokenized_shards",
+        description="The token ids of a corpus in shards, each with tables of its documents and "
+        "of its rejected lines.\n\n"
         "When files change, only the shards of their text are rebuilt.",
         check="Every line is a document, skipped or rejected; rejects are within the limit; "
         "shards are complete.",
@@ -165,8 +165,8 @@ SHAPES: dict[Stage, AssetShape] = {
         metadata={"dagster/column_schema": DOCUMENT_COLUMNS},
     ),
     DATASET: AssetShape(
-        "indexed_dataset",
-        "A corpus as one Megatron indexed dataset, a pair of .bin and .idx files.\n\n"
+        asset="indexed_dataset",
+        description="A corpus as one Megatron indexed dataset, a pair of .bin and .idx files.\n\n"
         "Its bytes are those that Megatron's preprocess_data.py would write. Pass trainers the "
         "path without the file extension.",
         check="The .idx matches its .bin; all token ids are valid; sampled lines still give the "
@@ -175,54 +175,9 @@ SHAPES: dict[Stage, AssetShape] = {
         tag="indexed",
         make_page=dataset_page,
     ),
-    CONTAMINATION: AssetShape(
-        "contamination",
-        "Documents that contain texts of the evaluation files of {subject}, found by n-grams of "
-        "words.\n\n"
-        "Each partition is a corpus; matches.parquet lists files and lines. Only new shards are "
-        "searched.",
-        check="With `policy: block`, no document that contains an evaluation text is used in "
-        "training.",
-        kinds=frozenset({"numpy", "parquet"}),
-        tag="contamination",
-        make_page=contamination_page,
-        warning_check=WarningCheck(
-            "contaminated",
-            "Warns of documents that contain evaluation texts; blocks nothing.",
-        ),
-        uses_workers=True,
-        is_read_by_partition=True,
-    ),
-    VIEW: AssetShape(
-        "views",
-        "Datasets of selected documents of {subject}, without copies of their tokens.\n\n"
-        "Each partition is a view in nanoset.yaml: an index over the tokens of the corpus. Pass "
-        "trainers its path, as that of any dataset.",
-        check="The view contains exactly the documents that its rules select, each as many times "
-        "as they say.",
-        job="{subject}_views",
-        kinds=frozenset({"numpy", "file"}),
-        tag="views",
-        make_page=view_page,
-        is_read_by_partition=True,
-    ),
-    PACKS: AssetShape(
-        "packs",
-        "Documents of {subject}, packed without cuts into sequences of one length by "
-        "best-fit-decreasing.\n\n"
-        "Each partition is listed under `packs` in nanoset.yaml, or is needed by a nanoset or "
-        "webdataset with `packing`.",
-        check="The packs contain their dataset's tokens; quick ones are packed again, with the "
-        "same result.",
-        job="{subject}_packs",
-        kinds=frozenset({"numpy", "file", "parquet"}),
-        tag="packing",
-        make_page=packs_page,
-        is_read_by_partition=True,
-    ),
     COLUMNS: AssetShape(
-        "document_columns",
-        "Values in a corpus's raw text, such as scores, stored for each document.\n\n"
+        asset="document_columns",
+        description="Values in a corpus's raw text, such as scores, stored for each document.\n\n"
         "Views can select documents by them. Only corpora with `columns` are partitions. The raw "
         "text is read again, but not tokenized.",
         check="The table of every shard has one row for each document.",
@@ -232,27 +187,10 @@ SHAPES: dict[Stage, AssetShape] = {
         uses_workers=True,
         is_output_required=False,
     ),
-    HELD_OUT: AssetShape(
-        "held_out",
-        "Documents of valid and test of {subject} that train reads, too, themselves or as a "
-        "copy.\n\nCopies are other documents with the same tokens, and are only searched for with "
-        "the key `held_out`. Copies within train are counted as well. shared.parquet lists the "
-        "files and lines of held-out documents and those of train.",
-        check="With `held_out: block`, train contains no document of valid and test, and no copy "
-        "of one.",
-        kinds=frozenset({"numpy", "parquet"}),
-        tag="mapping",
-        make_page=held_out_page,
-        warning_check=WarningCheck(
-            "held_out_in_train",
-            "Warns of held-out documents that are also in train; blocks nothing.",
-        ),
-        uses_workers=True,
-    ),
     ATTRIBUTES: AssetShape(
-        "document_attributes",
-        "Columns of external tables, joined to a corpus's documents by id, so that views can "
-        "select by them.\n\n"
+        asset="document_attributes",
+        description="Columns of external tables, joined to a corpus's documents by id, so that "
+        "views can select by them.\n\n"
         "Only corpora under `attributes` are partitions. When text is appended, only new shards "
         "are joined.",
         check="Every document has its row's values; ids are missing or duplicate only as the "
@@ -268,9 +206,83 @@ SHAPES: dict[Stage, AssetShape] = {
         uses_workers=True,
         is_output_required=False,
     ),
+    CONTAMINATION: AssetShape(
+        asset="contamination",
+        description="Documents that contain texts of the evaluation files of {subject}, found by "
+        "n-grams of words.\n\n"
+        "Each partition is a corpus; matches.parquet lists files and lines. Only new shards are "
+        "searched.",
+        check="With `policy: block`, no document that contains an evaluation text is used in "
+        "training.",
+        kinds=frozenset({"numpy", "parquet"}),
+        tag="contamination",
+        make_page=contamination_page,
+        warning_check=WarningCheck(
+            "contaminated",
+            "Warns of documents that contain evaluation texts; blocks nothing.",
+        ),
+        uses_workers=True,
+        is_read_by_partition=True,
+    ),
+    VIEW: AssetShape(
+        asset="views",
+        description="Datasets of selected documents of {subject}, without copies of their "
+        "tokens.\n\n"
+        "Each partition is a view in nanoset.yaml: an index over the tokens of the corpus. Pass "
+        "trainers its path, as that of any dataset.",
+        check="The view contains exactly the documents that its rules select, each as many times "
+        "as they say.",
+        job="{subject}_views",
+        kinds=frozenset({"numpy", "file"}),
+        tag="views",
+        make_page=view_page,
+        is_read_by_partition=True,
+    ),
+    PACKS: AssetShape(
+        asset="packs",
+        description="Documents of {subject}, packed without cuts into sequences of one length by "
+        "best-fit-decreasing.\n\n"
+        "Each partition is listed under `packs` in nanoset.yaml, or is needed by a nanoset or "
+        "webdataset with `packing`.",
+        check="The packs contain their dataset's tokens; quick ones are packed again, with the "
+        "same result.",
+        job="{subject}_packs",
+        kinds=frozenset({"numpy", "file", "parquet"}),
+        tag="packing",
+        make_page=packs_page,
+        is_read_by_partition=True,
+    ),
+    EXPORT: AssetShape(
+        asset="export",
+        description="The dataset of a corpus or view in the format of another reader.\n\n"
+        "Tokens are shared with the dataset, not copied, if the disk or bucket allows it. Pass "
+        "trainers the folder of this version.",
+        check="The export has the same tokens as its dataset, and the same document boundaries.",
+        kinds=frozenset({"numpy", "file"}),
+        tag="exports",
+        make_page=export_page,
+    ),
+    HELD_OUT: AssetShape(
+        asset="held_out",
+        description="Documents of valid and test of {subject} that train reads, too, themselves "
+        "or as a copy.\n\n"
+        "Copies are other documents with the same tokens, and are only searched for with "
+        "the key `held_out`. Copies within train are counted as well. shared.parquet lists the "
+        "files and lines of held-out documents and those of train.",
+        check="With `held_out: block`, train contains no document of valid and test, and no copy "
+        "of one.",
+        kinds=frozenset({"numpy", "parquet"}),
+        tag="mapping",
+        make_page=held_out_page,
+        warning_check=WarningCheck(
+            "held_out_in_train",
+            "Warns of held-out documents that are also in train; blocks nothing.",
+        ),
+        uses_workers=True,
+    ),
     INDEX_MAPPINGS: AssetShape(
-        "index_mappings",
-        "The document, sample and shuffle index of each corpus of {subject}.\n\n"
+        asset="index_mappings",
+        description="The document, sample and shuffle index of each corpus of {subject}.\n\n"
         "The files have the names that the trainer looks for.",
         check="Every index file exists and matches the current .idx; a few samples of each can "
         "be read.",
@@ -279,8 +291,8 @@ SHAPES: dict[Stage, AssetShape] = {
         make_page=split_page,
     ),
     BLENDED: AssetShape(
-        "blend",
-        "The order of {subject}: which sample of which corpus is the k-th.\n\n"
+        asset="blend",
+        description="The order of {subject}: which sample of which corpus is the k-th.\n\n"
         "The files have the names that the trainer looks for.",
         check="The blend's files exist, belong to the index mappings, and refer to corpora and "
         "samples that exist.",
@@ -289,8 +301,8 @@ SHAPES: dict[Stage, AssetShape] = {
         make_page=split_page,
     ),
     TRAINER_FILES: AssetShape(
-        "handoff",
-        "The files and arguments with which a trainer is started on {subject}.",
+        asset="handoff",
+        description="The files and arguments with which a trainer is started on {subject}.",
         check="The trainer's files exist and have not been changed.",
         kinds=frozenset({"file"}),
         tag="mapping",
@@ -302,16 +314,17 @@ SHAPES: dict[Stage, AssetShape] = {
         ),
     ),
     SHUFFLE_PLAN: AssetShape(
-        "shuffle_plan",
-        "The plan of the tars of {subject}: which contexts they contain, and in which order.",
+        asset="shuffle_plan",
+        description="The plan of the tars of {subject}: which contexts they contain, and in which "
+        "order.",
         check="The plan has not been changed; the order is as even as chance makes it.",
         kinds=frozenset({"numpy"}),
         tag="shuffling",
         make_page=plan_page,
     ),
     SHUFFLED_TARS: AssetShape(
-        "tars",
-        "The tars of {subject}, divided evenly among the partitions.\n\n"
+        asset="tars",
+        description="The tars of {subject}, divided evenly among the partitions.\n\n"
         "Select a partition to see its tars; {subject}/manifest lists all of them.",
         check="Every tar of the group exists in its original size; the first contains the "
         "planned contexts.",
@@ -321,8 +334,8 @@ SHAPES: dict[Stage, AssetShape] = {
         uses_workers=True,
     ),
     WEBDATASET: AssetShape(
-        "manifest",
-        "The lists with which OpenLM, wids and DCLM find the tars of {subject}.\n\n"
+        asset="manifest",
+        description="The lists with which OpenLM, wids and DCLM find the tars of {subject}.\n\n"
         "These are manifest.jsonl, index.json and exp_data.json. They complete the webdataset. "
         "Pass trainers this folder.",
         check="Every tar exists and is listed; a sample of them contains the contexts of the plan.",
@@ -330,19 +343,10 @@ SHAPES: dict[Stage, AssetShape] = {
         tag="shuffling",
         make_page=webdataset_page,
     ),
-    EXPORT: AssetShape(
-        "export",
-        "The dataset of a corpus or view in the format of another reader.\n\n"
-        "Tokens are shared with the dataset, not copied, if the disk or bucket allows it. Pass "
-        "trainers the folder of this version.",
-        check="The export has the same tokens as its dataset, and the same document boundaries.",
-        kinds=frozenset({"numpy", "file"}),
-        tag="exports",
-        make_page=export_page,
-    ),
     PBIN: AssetShape(
-        "packed_dataset",
-        "A corpus as one .pbin file for Modalities, with the tokens of its indexed_dataset.\n\n"
+        asset="packed_dataset",
+        description="A corpus as one .pbin file for Modalities, with the tokens of its "
+        "indexed_dataset.\n\n"
         "Only corpora listed under `pbin` are partitions.",
         check="The index of the .pbin covers its tokens exactly; its documents and tokens are "
         "those of the dataset.",
@@ -352,9 +356,9 @@ SHAPES: dict[Stage, AssetShape] = {
         is_output_required=False,
     ),
     PBIN_DERIVED: AssetShape(
-        "packed",
-        "The view or packs {subject} as one .pbin file for Modalities, with the tokens of the "
-        "dataset.",
+        asset="packed",
+        description="The view or packs {subject} as one .pbin file for Modalities, with the "
+        "tokens of the dataset.",
         job="{subject}_packed",
         kinds=frozenset({"numpy", "file"}),
         tag="packed",

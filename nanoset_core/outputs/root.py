@@ -654,6 +654,9 @@ class OutputRoot:
     def current(self, stage: str, name: str) -> Manifest | None:
         """Return the version of an output that is in use; None if there is none, or a damaged one.
 
+        A version is damaged if one of its files is missing or has another size. Call this to read
+        the files, and `live` to describe or check an output that may be damaged.
+
         Args:
             stage: First folder of the output's path, such as `datasets`.
             name: The rest of it, such as `web`.
@@ -667,9 +670,9 @@ class OutputRoot:
         return version.manifest
 
     def live(self, stage: str, name: str) -> Manifest | None:
-        """Return the version of an output that is in use, whether its files are complete or not.
+        """Return the version of an output that is in use, even if its files are damaged.
 
-        (`current` returns None if a file is missing or has another size.)
+        Unlike this, `current` returns None if a file is missing or has another size.
 
         Args:
             stage: First folder of the output's path, such as `datasets`.

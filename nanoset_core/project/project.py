@@ -302,6 +302,7 @@ def holding(
 
     Args:
         function: Makes an output. Its first arguments are the project, and the name of the output.
+            It may be called several times, until all files that it reads exist on this machine.
 
     Returns:
         A function with the same arguments.

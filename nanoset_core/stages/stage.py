@@ -5,8 +5,8 @@ An *output* is a folder of files with a manifest. It is *current* if other stage
 Earlier versions of an output are kept next to the current one.
 
 Each stage is one object in `stages/<stage>/stage.py`: it names, makes, verifies and summarises its
-outputs. `stages/registry.py` lists the stages in order. Commands, checks, sensors and pages find
-them through `project.graph`, so none of these depends on a particular stage.
+outputs. `stages/registry.py` lists the stages in order. Commands, checks, sensors and pages loop
+over this list, so they include a new stage without being changed.
 
 All stages implement `Stage`. A stage also derives from one of these classes for each ability that
 only some stages have:
@@ -179,6 +179,17 @@ class Stage(ABC):
     """
     version: int
     """Version of the algorithm. Raise it if the same inputs give other bytes than before."""
+
+    def __init__(self) -> None:
+        """Check that the class of the stage says what each stage has to say.
+
+        Raises:
+            TypeError: The class lacks an attribute. Python raises the same for a missing method.
+        """
+        for attribute in ("layout", "kind", "version"):
+            if not hasattr(self, attribute):
+                name = type(self).__name__
+                raise TypeError(f"the class {name} of a stage has no attribute `{attribute}`")
 
     @abstractmethod
     def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
@@ -520,6 +531,7 @@ class InternalStage(Stage):
         self.named_by = named_by
         self.kind = named_by.kind
         self.version = named_by.version
+        super().__init__()
 
     def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
         return ()

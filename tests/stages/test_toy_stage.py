@@ -29,7 +29,7 @@ from nanoset_core.project.graph import stale_reasons
 from nanoset_core.project.project import Project
 from nanoset_core.project.status import StatusRow, project_status
 from nanoset_core.stages import registry as stages
-from nanoset_core.stages.stage import Key
+from nanoset_core.stages.stage import CorpusStage, Key
 
 SHAPE = AssetShape("document_counts", "Counts of a corpus.", check="They are those of the dataset.")
 """The entry of the stage, as in nanoset_assets/asset_table.py."""
@@ -114,6 +114,16 @@ def test_a_kind_of_outputs_and_an_asset_may_not_share_a_name(kind, asset, monkey
 
     with pytest.raises(ConfigError, match="a kind of outputs and an asset share a name"):
         check_asset_names()
+
+
+def test_a_stage_that_lacks_an_attribute_is_refused_when_it_is_created():
+    class WithoutLayout(CorpusStage):
+        version = 1
+        make = Counts.make
+        recipe = Counts.recipe
+
+    with pytest.raises(TypeError, match="WithoutLayout of a stage has no attribute `layout`"):
+        WithoutLayout()
 
 
 # Status and freshness
