@@ -98,7 +98,7 @@ class TokenizedStage(CorpusStage, OutsideFiles, Planned, Estimated):
             return "a shard is missing or damaged"
         except NanosetError as error:
             return one_line(error)
-        return _one_line_with_limit(error_if_too_much)  # None without an error
+        return _one_line_with_remedy(error_if_too_much)  # None without an error
 
     def refusal(
         self, project: Project, key: Key, recipe: Recipe, reading: ReadingBudget
@@ -121,7 +121,7 @@ class TokenizedStage(CorpusStage, OutsideFiles, Planned, Estimated):
         if losses is None:  # not all of the text was tokenized, so they are not known
             return None
         error_if_too_much = error_of_losses(project, key.subject, losses)
-        return _one_line_with_limit(error_if_too_much)
+        return _one_line_with_remedy(error_if_too_much)
 
     def disk_bytes(self, project: Project, key: Key, text_of: Callable[[str], TextEstimate]) -> int:
         """Estimate how many bytes of tokens a build would add to the disk.
@@ -180,14 +180,21 @@ class TokenizedStage(CorpusStage, OutsideFiles, Planned, Estimated):
         return map(str, manifest.facts[SHARDS])
 
 
-def _one_line_with_limit(error: InputError | None) -> str | None:
-    """Return an error about lost text in one line with the allowed limit, or None for no error.
+def _one_line_with_remedy(error: InputError | None) -> str | None:
+    """Return an error about lost text in one line, with the allowed limit and what to do.
 
-    too many lines are no documents: …; expected … (at most 1.00% rejected, …)
+        a file cannot be read to its end (1 file …): /raw/web/a.jsonl.gz; expected whole files (…);
+        remedy: fetch or write it again, or accept what could be read of it: …
+
+    Args:
+        error: The error, or None.
+
+    Returns:
+        The line; None if there is no error.
     """
     if error is None:
         return None
-    return f"{one_line(error)}; expected {error.expected}"
+    return f"{one_line(error)}; expected {error.expected}; remedy: {error.remedy}"
 
 
 def _unlisted_shard_bytes(outputs: OutputRoot, corpus: str, tokenized: Manifest | None) -> int:

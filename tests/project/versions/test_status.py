@@ -536,6 +536,7 @@ def test_a_corpus_fails_if_a_new_limit_allows_fewer_rejected_lines(with_rejects)
     assert row.state == "failing"
     assert "3 of 243 lines rejected, 1.23% (invalid_json 3)" in row.why[0]
     assert "documents.max_rejected_fraction" in row.why[0]
+    assert "remedy: repair the lines, or raise" in row.why[0]
 
 
 def test_rejected_lines_of_a_changed_file_are_counted_after_its_shards_were_made(with_rejects):
