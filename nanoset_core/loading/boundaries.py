@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.errors import ConfigError
-from nanoset_core.sampling.arguments import token_id
+from nanoset_core.sampling.arguments import boolean, token_id
 
 CU_SEQLENS = "cu_seqlens"
 """Entry of a sample: where its documents begin."""
@@ -268,7 +268,7 @@ def collate_varlen(
         cu_seqlens = _stored_cu_seqlens(samples)
     positions = by_document(cu_seqlens)[POSITIONS]
     loss_mask = _stacked(samples, LOSS_MASK)
-    if mask_ends:
+    if boolean("mask_ends", mask_ends):
         loss_mask[_is_end(tokens, positions, eod_token)] = 0
 
     joined_cu_seqlens = _joined_cu_seqlens(positions)

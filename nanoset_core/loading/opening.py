@@ -25,6 +25,7 @@ from nanoset_core.loading.nanoset import Nanoset
 from nanoset_core.loading.plan_file import read_split
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.root import OutputRoot, open_root
+from nanoset_core.sampling.arguments import boolean
 from nanoset_core.sampling.config import Blend, NanosetConfig
 from nanoset_core.sampling.planned import SplitPlan
 from nanoset_core.sampling.splits import SPLITS
@@ -242,7 +243,7 @@ def _masks_that_are_set(
 
     names: list[str] = []
     for mask, value in masks.items():
-        is_set = mask in masks_of_handoff if value is None else value
+        is_set = mask in masks_of_handoff if value is None else boolean(mask, value)
         if is_set:
             names.append(mask)
     return tuple(names)

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.errors import ConfigError
+from nanoset_core.sampling.arguments import plain_integer
 
 _NO_LIMIT = math.inf
 """Upper bound of arguments that may have any size."""
@@ -52,6 +53,7 @@ class _MicroBatchSampler:
             ConfigError: A number is out of range.
         """
         _check_range("total_samples", self.total_samples, 1)
+        _check_range("consumed_samples", self.consumed_samples, 0)
         _check_range("micro_batch_size", self.micro_batch_size, 1)
         _check_range("data_parallel_size", self.data_parallel_size, 1)
         _check_range("data_parallel_rank", self.data_parallel_rank, 0, self.data_parallel_size - 1)
@@ -267,7 +269,7 @@ class CyclicSampler(_MicroBatchSampler):
         _MicroBatchSampler.__post_init__(self)  # super() fails in dataclasses with slots
         step = self._step
         _check_range("total_samples", self.total_samples, step)  # a micro-batch of every rank
-        if self.consumed_samples < 0 or self.consumed_samples % self._epoch_samples % step:
+        if self.consumed_samples % self._epoch_samples % step:
             raise ConfigError(
                 "consumed samples are not whole micro-batches of all ranks",
                 where="consumed_samples",
@@ -513,7 +515,7 @@ def _randperm_of_numpy(count: int, seed: int) -> NDArray[np.int64]:
 
 
 def _check_range(name: str, value: int, low: int, high: float = _NO_LIMIT) -> None:
-    """Check that an argument of a sampler is between two bounds, both included.
+    """Check that an argument of a sampler is a whole number between two bounds, both included.
 
     For 8 ranks, for example, the number of a rank is 0 to 7.
 
@@ -522,8 +524,16 @@ def _check_range(name: str, value: int, low: int, high: float = _NO_LIMIT) -> No
         value: Its value.
         low: Smallest allowed value.
         high: Largest allowed value.
+
+    Raises:
+        ConfigError: The value is not a whole number, such as "0", or out of range.
     """
-    if low <= value <= high:
+    number = plain_integer(value)
+    if number is None:
+        raise ConfigError(
+            "a sampler's argument is not a whole number", where=name, found=repr(value)
+        )
+    if low <= number <= high:
         return
     expected = f"{low} or more" if high == _NO_LIMIT else f"{low} to {high}"
     raise ConfigError(

@@ -18,7 +18,7 @@ from nanoset_core.errors import ConfigError, StaleError
 from nanoset_core.formats.tars.samples import MANIFEST_NAME
 from nanoset_core.loading.boundaries import bounded_sample
 from nanoset_core.loading.shard_files import ManifestRow, iterate_counted, manifest_rows
-from nanoset_core.sampling.arguments import choice, token_id
+from nanoset_core.sampling.arguments import choice, plain_integer, token_id
 
 Uneven = Literal["raise", "drop", "repeat", "keep"]
 """What happens if ranks would have different numbers of samples; `ShardReader` explains it."""
@@ -109,11 +109,12 @@ class ShardReader:
         Only the manifest is read. The arguments and errors are those of the class.
         """
         choice("uneven", uneven, get_args(Uneven))
-        if not 0 <= rank < world_size:
+        are_numbers = plain_integer(rank) is not None and plain_integer(world_size) is not None
+        if not are_numbers or not 0 <= rank < world_size:
             raise ConfigError(
                 "no such rank",
-                found=f"{rank} of {world_size}",
-                expected="0 <= rank < world_size",
+                found=f"{rank!r} of {world_size!r}",
+                expected="whole numbers, 0 <= rank < world_size",
                 remedy="give the rank within the data-parallel group, and its size",
             )
         self.folder = Path(folder)

@@ -57,6 +57,25 @@ def whole_number(name: str, value: Any, minimum: int, maximum: int) -> int:
     return number
 
 
+def boolean(name: str, value: Any) -> bool:
+    """Convert an argument that is on or off to a plain boolean, or refuse it.
+
+    Python takes any text for true, also "no" and "false".
+
+    Args:
+        name: Name of the argument, for the message.
+        value: What the user has given.
+
+    Raises:
+        ConfigError: The value is not a boolean.
+    """
+    if not isinstance(value, bool | np.bool_):
+        raise ConfigError(
+            "this argument is on or off", where=name, found=repr(value), expected="True or False"
+        )
+    return bool(value)
+
+
 def choice(name: str, value: Any, choices: Sequence[str]) -> None:
     """Check that an argument is one of several texts.
 

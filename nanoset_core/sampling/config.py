@@ -24,7 +24,7 @@ from nanoset_core.errors import ConfigError
 from nanoset_core.records.frozen import FrozenDict, freeze, set_while_made
 from nanoset_core.records.json_records import from_plain, to_plain
 from nanoset_core.records.stored_fields import stored
-from nanoset_core.sampling.arguments import token_id, whole_number
+from nanoset_core.sampling.arguments import boolean, token_id, whole_number
 from nanoset_core.sampling.presets import Preset, get_preset
 from nanoset_core.sampling.splits import SPLITS, Rows, SplitName, parse_split, sample_count
 
@@ -52,6 +52,15 @@ MASKS = (
     DOCUMENTS,
 )
 """Options that change what a sample contains, but no index file."""
+_SWITCHES = (
+    "add_extra_token",
+    "drop_last_partial_validation_sequence",
+    "shuffle_documents",
+    "compensated_sums",
+    "allow_ambiguous_pad_tokens",
+    *MASKS,
+)
+"""The options of `NanosetConfig` that are on or off."""
 END_MASKS = ("reset_position_ids", "reset_attention_mask", "eod_mask_loss")
 """The options among `MASKS` that need the id of the end-of-document token."""
 
@@ -173,6 +182,7 @@ class NanosetConfig:
         """
         # The class is frozen; `set_while_made` sets attributes nevertheless.
         set_while_made(self, self._whole_numbers())
+        set_while_made(self, self._booleans())
         self._check_surplus()
         set_while_made(self, self._plain_data())
 
@@ -185,6 +195,7 @@ class NanosetConfig:
         )
         if self.compensated_sums:
             rules.compensates("3.12")  # raises an error if it makes no difference for this trainer
+        _check_split_is_text(self.split)
         if self.blend_per_split is None:
             self.shares()  # raises an error if `split` is not the text of three shares
         self._check_end_token()
@@ -436,6 +447,17 @@ class NanosetConfig:
             numbers["pad_token"] = token_id("pad_token", self.pad_token)
         return numbers
 
+    def _booleans(self) -> dict[str, bool]:
+        """Convert the options that are on or off to plain booleans.
+
+        Returns:
+            Name of the option → value: {"add_extra_token": True, "eod_mask_loss": False, …}.
+
+        Raises:
+            ConfigError: An option is something else, such as the text "no".
+        """
+        return {name: boolean(name, getattr(self, name)) for name in _SWITCHES}
+
     def _check_surplus(self) -> None:
         """Check that `surplus`, how many more samples are built than needed, is possible.
 
@@ -497,6 +519,21 @@ class NanosetConfig:
                 where="data_path",
                 found="both" if has_data_path else "neither",
             )
+
+
+def _check_split_is_text(split: Any) -> None:
+    """Check that the shares of train, valid and test are a text, and not a list of numbers.
+
+    Raises:
+        ConfigError: They are not a text.
+    """
+    if not isinstance(split, str):
+        raise ConfigError(
+            "the shares of train, valid and test are a text",
+            where="split",
+            found=repr(split),
+            expected='a text, such as "98,1,1"',
+        )
 
 
 def check_masks(masks: Collection[str]) -> None:

@@ -225,6 +225,11 @@ def test_an_end_token_that_is_not_the_id_of_a_token_is_refused(bare_samples, eod
         collate_varlen(bare_samples, eod_token=eod_token)
 
 
+def test_whether_ends_are_left_out_of_the_loss_is_a_boolean(samples):
+    with pytest.raises(ConfigError, match="mask_ends: this argument is on or off"):
+        collate_varlen(samples, mask_ends="no")
+
+
 def test_ends_of_documents_within_a_sample_are_left_out_of_the_loss(samples):
     row = collate_varlen(samples, mask_ends=True)
 

@@ -404,6 +404,11 @@ def wrong(sampler_class, where, *arguments):
         wrong(ResumableSampler, "data_parallel_size", 5, 0, 0, 0),
         wrong(InterleavedSampler, "consumed_samples", 5, -1, 0, 1),
         wrong(InterleavedSampler, "data_parallel_rank", 5, 0, -1, 1),
+        # No whole numbers.
+        wrong(PretrainingSampler, "data_parallel_rank", 5, 0, 1, "0", 1),
+        wrong(PretrainingSampler, "consumed_samples", 5, "0", 1, 0, 1),
+        wrong(CyclicSampler, "consumed_samples", 5, 2.0, 1, 0, 1),
+        wrong(ResumableSampler, "total_samples", True, 0, 0, 1),
     ],
 )
 def test_an_argument_out_of_range_is_named(sampler_class, arguments, where):

@@ -163,7 +163,7 @@ def test_torch_takes_a_reader_for_an_iterable_dataset(folder, tmp_path):
     assert facts["two_workers_again"] == facts["two_workers"]
 
 
-@pytest.mark.parametrize(("rank", "world_size"), [(1, 1), (-1, 2), (0, 0)])
+@pytest.mark.parametrize(("rank", "world_size"), [(1, 1), (-1, 2), (0, 0), ("0", 1), (0, "1")])
 def test_a_rank_outside_its_group_is_refused(folder, rank, world_size):
     with pytest.raises(ConfigError, match="no such rank"):
         ShardReader(folder, rank=rank, world_size=world_size, uneven="keep")

@@ -31,3 +31,23 @@ def test_the_id_of_a_token_may_be_an_integer_of_numpy():
 
     assert type(config.eod_token) is int
     assert config.eod_token == 7
+
+
+# Options that are on or off, and shares
+
+
+@pytest.mark.parametrize("option", ["eod_mask_loss", "add_extra_token", "shuffle_documents"])
+@pytest.mark.parametrize("value", ["no", "false", 0, None])
+def test_an_option_that_is_on_or_off_takes_only_booleans(option, value):
+    with pytest.raises(ConfigError, match=f"{option}: this argument is on or off"):
+        config_with(**{option: value, "eod_token": 0})
+
+
+def test_an_option_that_is_on_or_off_may_be_a_boolean_of_numpy():
+    assert config_with(add_extra_token=np.False_).add_extra_token is False
+
+
+@pytest.mark.parametrize("split", [(98, 1, 1), [0.9, 0.1], 1, None])
+def test_shares_that_are_not_a_text_are_refused(split):
+    with pytest.raises(ConfigError, match='such as "98,1,1"'):
+        config_with(split=split)

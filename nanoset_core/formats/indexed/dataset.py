@@ -258,11 +258,14 @@ class MMapIndexedDataset:
         sequence = operator.index(index)
         n_sequences = len(self)
         if not -n_sequences <= sequence < n_sequences:
+            expected = "none: it is empty"
+            if n_sequences:
+                expected = f"0 to {n_sequences - 1}, or -{n_sequences} to -1 from the end"
             raise SampleIndexError(
                 "no such sequence",
                 where=self.prefix,
                 found=sequence,
-                expected=f"0 to {n_sequences - 1}" if n_sequences else "none: it is empty",
+                expected=expected,
             )
         sequence_length = int(self.sequence_lengths[sequence])
         count = sequence_length - offset if length is None else length

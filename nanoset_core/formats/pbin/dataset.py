@@ -427,11 +427,13 @@ def _checked_number(index: SupportsIndex, count: int, noun: str, path: Path) -> 
     """
     number = operator.index(index)
     if not -count <= number < count:
-        raise _no_such(noun, number, count, path)
+        raise _no_such(noun, number, count, path, counts_from_end=True)
     return number % count
 
 
-def _no_such(noun: str, found: object, count: int, path: Path) -> SampleIndexError:
+def _no_such(
+    noun: str, found: object, count: int, path: Path, *, counts_from_end: bool = False
+) -> SampleIndexError:
     """Return the error for a document or sample that does not exist.
 
     Args:
@@ -439,6 +441,11 @@ def _no_such(noun: str, found: object, count: int, path: Path) -> SampleIndexErr
         found: The requested number or numbers.
         count: How many there are.
         path: The file.
+        counts_from_end: Whether negative numbers are allowed, too.
     """
-    expected = f"0 to {count - 1}" if count else "none: it is empty"
+    expected = "none: it is empty"
+    if count:
+        expected = f"0 to {count - 1}"
+        if counts_from_end:
+            expected += f", or -{count} to -1 from the end"
     return SampleIndexError(f"no such {noun}", where=path, found=found, expected=expected)

@@ -121,7 +121,7 @@ def test_a_part_of_a_sequence_is_read(dataset, index, part, tokens):
 
 @pytest.mark.parametrize("index", [4, -5, 2**40])
 def test_an_index_outside_the_dataset_is_refused(dataset, index):
-    with pytest.raises(SampleIndexError, match="0 to 3"):
+    with pytest.raises(SampleIndexError, match="0 to 3, or -4 to -1 from the end"):
         dataset.get(index)
 
 
