@@ -64,11 +64,16 @@ def expand_value_groups(
         if mistakes:
             errors += mistakes
             continue
-        for value_view in _value_views(group.name, group.part):
+        value_views = _value_views(group.name, group.part)
+        clashes = list(_clashing_names(value_views, group.where))
+        if clashes:
+            errors += clashes
+            continue
+        for value_view in value_views:
             # Two groups may share a view, but another view must not have its name.
             existing_view = all_views.setdefault(value_view.name, value_view.view)
             if existing_view != value_view.view:
-                errors.append(_name_is_taken(value_view.name, group.where))
+                errors.append(_name_is_taken(value_view, group.where))
 
     expanded = {name: _with_expanded_mixtures(nanoset) for name, nanoset in nanosets.items()}
     return ExpandedNanosets(FrozenDict(expanded), FrozenDict(all_views), errors)
@@ -250,6 +255,8 @@ class _ValueView(NamedTuple):
 
     name: str
     """Such as "topics-news"."""
+    values: str
+    """The value in words: `'news'`; or `others` in backticks."""
     view: ViewSpec
     share: float | None
     """Its share of the group; None if the group is divided by tokens."""
@@ -279,13 +286,14 @@ def _value_views(group_name: str, group: MixPart) -> list[_ValueView]:
     shares = _share_by_value(group.values)  # a value that is listed twice counts once
     for value, share in shares.items():
         view = ViewSpec(of=group.of, where=f"{column} = {_literal(value)}")
-        value_views.append(_ValueView(_view_name(group_name, value), view, share))
+        value_views.append(_ValueView(_view_name(group_name, value), repr(value), view, share))
 
     if group.others:
         literals = ", ".join(_literal(value) for value in shares)
         condition = f"{column} not in ({literals}) or {column} is null"
         view = ViewSpec(of=group.of, where=condition)
-        value_views.append(_ValueView(_view_name(group_name, OTHERS), view, share=None))
+        name = _view_name(group_name, OTHERS)
+        value_views.append(_ValueView(name, f"`{OTHERS}`", view, share=None))
     return value_views
 
 
@@ -324,19 +332,42 @@ def _quoted(text: str, quote: str) -> str:
     return quote + text.replace(quote, quote * 2) + quote
 
 
-def _name_is_taken(view_name: str, where: str) -> ConfigError:
+def _clashing_names(value_views: Sequence[_ValueView], where: str) -> Iterator[ConfigError]:
+    """Yield an error for each name that the views of several values of a group would have.
+
+    For example, the group `topics` would name the views of both "sci/tech" and "sci tech"
+    `topics-sci-tech`.
+
+    Args:
+        value_views: The views of the group.
+        where: Key of the group in nanoset.yaml.
+    """
+    values_by_name: dict[str, list[str]] = {}
+    for value_view in value_views:
+        values_by_name.setdefault(value_view.name, []).append(value_view.values)
+    for name, values in values_by_name.items():
+        if len(values) > 1:
+            yield ConfigError(
+                "several values of the column give views of the same name",
+                where=where,
+                found=f"{name}, from each of {', '.join(values)}",
+                remedy="define views of these values yourself, and list them under `mix`",
+            )
+
+
+def _name_is_taken(value_view: _ValueView, where: str) -> ConfigError:
     """Return the error for a group of a mixture that needs a view whose name another view has.
 
     For the value "news", the group `topics` needs the view `topics-news`, a selection of documents.
     The user may have defined another view of this name.
 
     Args:
-        view_name: Name of the view.
+        value_view: The view that the group needs.
         where: Key of the group in nanoset.yaml.
     """
     return ConfigError(
         "a value of the column gives a view whose name is taken by another view",
         where=where,
-        found=view_name,
+        found=f"{value_view.name}, for {value_view.values}",
         remedy="rename the group or the other view, or define the views of these values yourself",
     )

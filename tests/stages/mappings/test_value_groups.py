@@ -124,7 +124,7 @@ def test_two_mixtures_may_divide_a_corpus_into_the_same_views(tmp_path):
         ("{others: true, mix: {code: {}}}", "no of and no by and no values"),
         ("{of: web, by: topic, values: [news], mix: {code: {}}}", "each say which parts"),
         ("{of: web, by: topic, values: {news: 1}, others: true}", "have no share"),
-        ("{of: web, by: topic, values: [a b, a-b]}", "name is taken by another view"),
+        ("{of: web, by: topic, values: [a b, a-b]}", "give views of the same name"),
     ],
 )
 def test_a_mistake_is_refused_with_its_key(load, part, message):
@@ -139,3 +139,17 @@ def test_a_view_of_that_name_with_other_documents_is_refused(load):
         load(
             "topics: {of: web, by: topic, values: [news]}", "{topics-news: {of: web, documents: 5}}"
         )
+
+
+def test_values_whose_views_would_have_the_same_name_are_reported_once(load):
+    with pytest.raises(ConfigError) as caught:
+        load("topics: {of: web, by: topic, values: [a/b, news, a b, a-b]}")
+
+    assert caught.value.found == "topics-a-b, from each of 'a/b', 'a b', 'a-b'"
+
+
+def test_a_value_may_not_have_the_name_of_all_others(load):
+    with pytest.raises(ConfigError) as caught:
+        load("topics: {of: web, by: topic, values: [news, others], others: true}")
+
+    assert caught.value.found == "topics-others, from each of 'others', `others`"
