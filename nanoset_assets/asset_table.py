@@ -268,7 +268,7 @@ SHAPES: dict[Stage, AssetShape] = {
         "or as a copy.\n\n"
         "Copies are other documents with the same tokens, and are only searched for with "
         "the key `held_out`. Copies within train are counted as well. shared.parquet lists the "
-        "files and lines of held-out documents and those of train.",
+        "files and lines of held-out documents and of all their copies in train.",
         check="With `held_out: block`, train contains no document of valid and test, and no copy "
         "of one.",
         kinds=frozenset({"numpy", "parquet"}),

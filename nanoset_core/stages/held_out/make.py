@@ -5,6 +5,7 @@ A document is held out if the splits valid or test read it. The result is a list
     split   file      line   train_file   train_line
     valid   a.jsonl     12   a.jsonl              12     train reads the same document
     test    b.jsonl      7   a.jsonl              93     train reads a copy of it
+    test    b.jsonl      7   c.jsonl               5     train reads another copy, too
 """
 
 from __future__ import annotations
@@ -26,22 +27,30 @@ from nanoset_core.stages.held_out.hashes import (
     hashes_recipe,
 )
 from nanoset_core.stages.held_out.search import (
+    FurtherCopies,
     HeldOutPairs,
     ReadCorpus,
     TrainCopies,
     count_train_copies,
     find_copies,
+    find_further_copies,
     find_shared,
     read_corpora,
 )
-from nanoset_core.stages.held_out.settings import ASSET, HASHES, SHARED, TRAIN_COPIES, VERSION
+from nanoset_core.stages.held_out.settings import (
+    ASSET,
+    FURTHER_COPIES,
+    HASHES,
+    MAX_LISTED,
+    SHARED,
+    TRAIN_COPIES,
+    VERSION,
+)
 from nanoset_core.stages.mappings.planning import NanosetContext
 from nanoset_core.stages.sharded import PLACE, make_of_documents, write_rows
 
-_MAX_LISTED = 10_000
-"""Documents that the file lists at most."""
 _MAX_SHOWN = 8
-"""Of these, so many are in the manifest, too."""
+"""Held-out documents of the list that are in the manifest, too."""
 _IRRELEVANT_OPTIONS = frozenset({"seed", "trainer_path", "tokenizer_identifiers"})
 """Options of a split that do not decide which documents it reads."""
 
@@ -126,18 +135,23 @@ def _compare(project: Project, nanoset: NanosetContext, recipe: Recipe) -> Manif
     shared = find_shared(corpora)
     copies = _Copies()
     if nanoset.spec.held_out is not None:  # the user asks for copies, too
-        copies = _find_all_copies(project, nanoset.name, corpora)
+        copies = _find_all_copies(project, nanoset.name, corpora, shared)
 
-    # List the first 10,000 of them, with the lines that they come from.
-    all_pairs = HeldOutPairs.concatenate([shared, copies.held_out])
-    rows = _list_pairs(project, corpora, all_pairs.first(_MAX_LISTED))
+    # List the first 10,000 of them, with the lines that they come from. Each held-out document is
+    # listed once, before further documents of train with the same text.
+    n_held_out_in_train = len(shared.documents) + len(copies.held_out.documents)
+    all_pairs = HeldOutPairs.concatenate([shared, copies.held_out, copies.further.pairs])
+    rows = _list_pairs(project, corpora, all_pairs.first(MAX_LISTED))
 
     facts: dict[str, Any] = {
         "held_out": sum(corpus.count_held_out() for corpus in corpora),
         "shared": len(shared.documents),
-        "first": rows[:_MAX_SHOWN],
+        "first": rows[: min(_MAX_SHOWN, n_held_out_in_train)],
         **copies.facts(),
     }
+    copies_were_searched = nanoset.spec.held_out is not None
+    if copies_were_searched and n_held_out_in_train > 0:
+        facts[FURTHER_COPIES] = copies.further.n_documents
 
     def write(folder: Path) -> Written:
         """Write the list to a folder, and return what the record has."""
@@ -152,7 +166,9 @@ class _Copies:
     """Documents with the same tokens as a document that train reads."""
 
     held_out: HeldOutPairs = field(default_factory=HeldOutPairs.none)
-    """Copies that valid or test read."""
+    """Copies that valid or test read, each with a document of train."""
+    further: FurtherCopies = field(default_factory=FurtherCopies.none)
+    """Further documents of train with the same tokens as held-out documents."""
     in_train: Sequence[TrainCopies] | None = None
     """Counts of copies that train reads itself, by corpus; None if copies were not searched."""
     hash_digests: Sequence[str] = ()
@@ -169,7 +185,9 @@ class _Copies:
         return facts
 
 
-def _find_all_copies(project: Project, nanoset_name: str, corpora: Sequence[ReadCorpus]) -> _Copies:
+def _find_all_copies(
+    project: Project, nanoset_name: str, corpora: Sequence[ReadCorpus], shared: HeldOutPairs
+) -> _Copies:
     """Find documents with the same text as a document that train reads, by hashes of their tokens.
 
     In valid and test, there should be none. In train itself, they are only counted.
@@ -178,6 +196,7 @@ def _find_all_copies(project: Project, nanoset_name: str, corpora: Sequence[Read
         project: The project.
         nanoset_name: Name of the training data, which is shown with the progress.
         corpora: The corpora (collections of documents) that train, valid and test read.
+        shared: The documents of valid and test that train reads itself.
     """
     # First write the hashes of all documents to files, several for each corpus. Each file is named
     # by a digest: [["3f9c…", "a07e…"], ["77cd…"]] for two corpora.
@@ -190,9 +209,16 @@ def _find_all_copies(project: Project, nanoset_name: str, corpora: Sequence[Read
         return each_shards_hashes(project.outputs, sharded, hash_digests[corpus_number])
 
     held_out_copies = find_copies(corpora, hashes_of)
-    train_copies = count_train_copies(corpora, hashes_of)
-    all_digests = list(chain.from_iterable(hash_digests))
-    return _Copies(held_out=held_out_copies, in_train=train_copies, hash_digests=all_digests)
+    listed = HeldOutPairs.concatenate([shared, held_out_copies])
+    further_copies = FurtherCopies.none()
+    if len(listed.documents):  # usually there are none, so the hashes need not be read again
+        further_copies = find_further_copies(corpora, hashes_of, listed, max_pairs=MAX_LISTED)
+    return _Copies(
+        held_out=held_out_copies,
+        further=further_copies,
+        in_train=count_train_copies(corpora, hashes_of),
+        hash_digests=list(chain.from_iterable(hash_digests)),
+    )
 
 
 def _hash_documents(project: Project, nanoset_name: str, corpus: ReadCorpus) -> list[str]:

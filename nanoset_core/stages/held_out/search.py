@@ -9,6 +9,7 @@ The documents of each corpus are marked with the splits that read them:
 
 Document 2 is shared: train and valid read it. Documents 3 and 5 are copies of 1 and 0: no document
 of theirs is shared, but their tokens, and so their hashes, are those of documents that train reads.
+If train had more documents with the hash B, these would be *further copies*.
 
 With the same hashes, `count_train_copies` counts copies within train: text that a run reads again
 although each document is read once.
@@ -227,6 +228,20 @@ class HeldOutPairs(NamedTuple):
         return HeldOutPairs(*[np.concatenate(arrays) for arrays in columns])
 
 
+class FurtherCopies(NamedTuple):
+    """Documents of train with the tokens of held-out documents, except one for each of these."""
+
+    pairs: HeldOutPairs
+    """The first of them, each with a held-out document of the same tokens."""
+    n_documents: int
+    """How many there are; may be more than there are pairs."""
+
+    @staticmethod
+    def none() -> FurtherCopies:
+        """Return the result if there are no such documents."""
+        return FurtherCopies(HeldOutPairs.none(), 0)
+
+
 def read_corpora(project: Project, nanoset: NanosetContext) -> list[ReadCorpus]:
     """Find out which documents train, valid and test read, to see whether two of them share any.
 
@@ -386,7 +401,8 @@ def find_copies(corpora: Sequence[ReadCorpus], hashes_of: HashesOfCorpus) -> Hel
     Returns:
         The pairs. A document that train reads itself is left out.
     """
-    held_out = _held_out_documents(corpora, hashes_of)  # documents 1, 2, 3 with hashes 9, 5, 9
+    # Documents 1, 2, 3 with the hashes 9, 5, 9.
+    held_out = _held_out_documents(corpora, hashes_of, with_shared=False)
     if not len(held_out.hashes):
         return HeldOutPairs.none()
 
@@ -403,6 +419,62 @@ def find_copies(corpora: Sequence[ReadCorpus], hashes_of: HashesOfCorpus) -> Hel
         train_documents=train_documents,
     )
     return pairs.where(train_documents >= 0)
+
+
+def find_further_copies(
+    corpora: Sequence[ReadCorpus],
+    hashes_of: HashesOfCorpus,
+    listed: HeldOutPairs,
+    max_pairs: int,
+) -> FurtherCopies:
+    """Find the other documents of train with the tokens of held-out documents.
+
+    `find_copies` returns one document of train for each held-out document. To remove all copies
+    from train, the others are needed as well. In this example, documents 6 and 8:
+
+        document of valid     1     2          document of train     5     6     7     8
+        hash                  9     4          hash                  9     9     3     9
+
+        listed: 1 and 5                        result: 1 and 6, 1 and 8
+
+    Args:
+        corpora: The corpora (collections of documents) that train, valid and test read.
+        hashes_of: Called with an index of `corpora`; yields the hashes of this corpus's documents,
+            shard by shard.
+        listed: The pairs that were found before. Documents of train in them are left out.
+        max_pairs: How many pairs to return at most.
+    """
+    # For each hash, the first held-out document: 2 for the hash 4, 1 for the hash 9.
+    held_out = _held_out_documents(corpora, hashes_of, with_shared=True)
+    unique_hashes, first_positions = np.unique(held_out.hashes, return_index=True)
+    if not len(unique_hashes):
+        return FurtherCopies.none()
+    held_out_by_hash = held_out.select(first_positions)  # one for each unique hash
+
+    parts = [HeldOutPairs.none()]
+    count = 0
+    for shard in _hashed_shards(corpora, hashes_of):  # some consecutive documents of a corpus
+        documents = shard.select(shard.is_in_train)
+        hash_indices = _indices_in_sorted(unique_hashes, documents.hashes)  # -1 if missing
+        is_of_corpus = listed.train_corpora == shard.corpus_number
+        is_listed = np.isin(documents.documents, listed.train_documents[is_of_corpus])
+        further = np.flatnonzero((hash_indices >= 0) & ~is_listed)
+
+        # Count all of them, but return only as many as are asked for.
+        n_pairs_left = max(max_pairs - count, 0)
+        count += len(further)
+        returned = further[:n_pairs_left]
+        held_out_documents = held_out_by_hash.select(hash_indices[returned])
+        train_documents = documents.select(returned)
+        parts.append(
+            HeldOutPairs(
+                corpora=held_out_documents.corpora,
+                documents=held_out_documents.documents,
+                train_corpora=train_documents.corpora,
+                train_documents=train_documents.documents,
+            )
+        )
+    return FurtherCopies(HeldOutPairs.concatenate(parts), count)
 
 
 class TrainCopies(NamedTuple):
@@ -616,18 +688,21 @@ def _train_documents(
 
 
 def _held_out_documents(
-    corpora: Sequence[ReadCorpus], hashes_of: HashesOfCorpus
+    corpora: Sequence[ReadCorpus], hashes_of: HashesOfCorpus, *, with_shared: bool
 ) -> _HashedDocuments:
-    """Return the documents that valid or test reads, and train does not, with their hashes.
+    """Return the documents that valid or test reads, with their hashes.
 
     Args:
-        corpora: The corpora (collections of documents) that the three read.
+        corpora: The corpora (collections of documents) that train, valid and test read.
         hashes_of: Yields the hashes of the documents of a corpus, some documents at a time.
+        with_shared: Whether to return those that train reads as well.
     """
     parts = []
     for shard in _hashed_shards(corpora, hashes_of):  # some consecutive documents of a corpus
-        is_only_held_out = shard.is_held_out & ~shard.is_in_train
-        parts.append(shard.select(is_only_held_out))
+        is_returned = shard.is_held_out
+        if not with_shared:
+            is_returned = shard.is_held_out & ~shard.is_in_train
+        parts.append(shard.select(is_returned))
     return _HashedDocuments.concatenate(parts)
 
 

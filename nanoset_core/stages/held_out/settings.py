@@ -18,6 +18,13 @@ VERSION = 1
 ASSET = "held_out"
 SHARED = "shared.parquet"
 """File that lists documents which are held out and in train."""
+MAX_LISTED = 10_000
+"""Rows that this file has at most."""
+FURTHER_COPIES = "further_copies"
+"""Fact: rows of this file, without MAX_LISTED, for further documents of train with the tokens of a
+held-out document: each held-out document has one row without them. Comparisons of older versions do
+not have the fact, nor these rows.
+"""
 HASHES_FOLDER = "token_hashes"
 """Folder of the hashes of documents, below the root; one version for each shard."""
 HASHES = "hashes"

@@ -10,7 +10,12 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from nanoset_core.outputs.manifest import Manifest
-from nanoset_core.stages.held_out.settings import SHARED, TRAIN_COPIES
+from nanoset_core.stages.held_out.settings import (
+    FURTHER_COPIES,
+    MAX_LISTED,
+    SHARED,
+    TRAIN_COPIES,
+)
 from nanoset_core.stages.stage import Summary, counted
 
 
@@ -135,6 +140,26 @@ def _warnings(manifest: Manifest) -> list[str]:
         return []
     example = f"{finding.where}: {finding.relation_to_train}"
     return [f"{finding.what}: {example}; see {manifest.url(SHARED)}"]
+
+
+def removal_text(facts: Mapping[str, Any], list_url: str) -> str:
+    """Say how to remove the documents that both train and valid or test read, as a remedy.
+
+    Args:
+        facts: What a comparison of the splits has found.
+        list_url: Address of the list of these documents, which may be incomplete.
+    """
+    text = (
+        f"exclude the ids in train_id of {list_url} from train, by a view, "
+        "or those in id from valid and test"
+    )
+    # Comparisons of older versions list only one document of train for each held-out document.
+    if facts["copies"] and FURTHER_COPIES not in facts:
+        return f"{text}; train_id names only one copy of each"
+    n_rows = facts["shared"] + facts["copies"] + facts.get(FURTHER_COPIES, 0)
+    if n_rows > MAX_LISTED:
+        return f"{text}; the list has only the first {MAX_LISTED:,} of {n_rows:,} rows"
+    return text
 
 
 class CopiedText(NamedTuple):

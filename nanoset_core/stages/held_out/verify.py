@@ -9,7 +9,7 @@ from __future__ import annotations
 from nanoset_core.project.project import Project
 from nanoset_core.stages.checking import check_files, check_freshness, current_manifest
 from nanoset_core.stages.held_out.settings import SHARED
-from nanoset_core.stages.held_out.show import HeldOutFinding, held_out_finding
+from nanoset_core.stages.held_out.show import HeldOutFinding, held_out_finding, removal_text
 from nanoset_core.stages.held_out.stage import HELD_OUT
 from nanoset_core.stages.report import BUILD, Report, Severity
 from nanoset_core.stages.stage import Key
@@ -43,13 +43,12 @@ def verify_held_out(project: Project, nanoset: str, *, deep: bool = False) -> Re
         if finding is not None:
             blocks_training = project.nanoset(nanoset).held_out == "block"
             severity: Severity = "error" if blocks_training else "warning"
-            _report_leak(report, finding, severity, list_url=manifest.url(SHARED))
+            remedy = removal_text(manifest.facts, manifest.url(SHARED))
+            _report_leak(report, finding, severity, remedy)
     return report
 
 
-def _report_leak(
-    report: Report, finding: HeldOutFinding, severity: Severity, list_url: object
-) -> None:
+def _report_leak(report: Report, finding: HeldOutFinding, severity: Severity, remedy: str) -> None:
     """Report that training reads held-out documents, with the first one as an example.
 
     The message is, for example:
@@ -61,7 +60,7 @@ def _report_leak(
         report: Gets the error or warning.
         finding: These texts.
         severity: Whether it is an error or a warning.
-        list_url: Address of the list of all such documents.
+        remedy: How to remove these documents.
     """
     report.add(
         finding.what,
@@ -69,6 +68,5 @@ def _report_leak(
         where=finding.where,
         found=finding.relation_to_train,
         expected="none of them",
-        remedy="leave these out of what train reads, by `exclude` or `split` of a view; "
-        f"{list_url} lists them",
+        remedy=remedy,
     )

@@ -14,17 +14,18 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from helpers.building import make_corpora, make_view
+from helpers.building import make_corpora, make_view, open_project
 from helpers.inspecting import current_output, node_at, read_dataset
 from helpers.sample_project import SPLITS, jsonl, sentences, write_corpus
 from nanoset_core.project.gc import collect
 from nanoset_core.project.project import Project
 from nanoset_core.project.verify import verify_project
-from nanoset_core.stages.held_out import hashes
+from nanoset_core.stages.held_out import hashes, make, show
 from nanoset_core.stages.held_out.hashes import MIN_TOKENS, ShardHashes, document_hashes
 from nanoset_core.stages.held_out.make import compare_held_out
 from nanoset_core.stages.held_out.search import count_train_copies, read_corpora
 from nanoset_core.stages.held_out.settings import SHARED
+from nanoset_core.stages.held_out.show import removal_text
 from nanoset_core.stages.held_out.stage import HELD_OUT
 from nanoset_core.stages.mappings.planning import NanosetContext
 
@@ -56,10 +57,12 @@ N_WEB = 90
 
 
 def write_raw(folder: Path) -> None:
-    """Write two corpora. Every fourth text of web is in more, which also has an empty document."""
+    """Write two corpora. Every fourth text of web is in more, every eighth one twice. More also has an
+    empty document.
+    """
     web = sentences("web", N_WEB)
     more = []
-    for number, row in enumerate(sentences("more", 40) + web[::4]):
+    for number, row in enumerate(sentences("more", 40) + web[::4] + web[::8]):
         more.append({"id": f"more-{number}", "text": row["text"]})
     more.append({"id": "empty", "text": ""})
 
@@ -179,13 +182,92 @@ def test_each_shared_document_is_listed_with_the_equal_one_in_train(project, nam
     manifest = compare_held_out(project, name)
     rows = pq.read_table(manifest.path(SHARED)).to_pylist()
 
-    assert len(rows) == len(expected.shared) + len(expected.copies)
+    held_out_documents = {(row["corpus"], row["document"]) for row in rows}
+    assert len(held_out_documents) == len(expected.shared) + len(expected.copies)
+    assert len(rows) == len(held_out_documents) + manifest.facts.get("further_copies", 0)
     for row in rows:
         assert raw_text(project, row, "") == raw_text(project, row, "train_")
         if row["id"] == row["train_id"]:
             # It is the same document, not a copy.
             assert row["corpus"] == row["train_corpus"]
             assert row["document"] == row["train_document"]
+
+
+@pytest.mark.parametrize("name", ["parts", "sides"])
+def test_all_documents_of_train_with_the_text_of_a_held_out_document_are_listed(project, name):
+    documents = documents_by_split(project, name)
+    held_out = documents["valid"] | documents["test"]
+    held_out_tokens = {document.tokens for document in held_out if len(document.tokens) > 2}
+    in_train = [document for document in documents["train"] if document.tokens in held_out_tokens]
+
+    manifest = compare_held_out(project, name)
+    rows = pq.read_table(manifest.path(SHARED)).to_pylist()
+
+    listed = [(row["train_corpus"], row["train_document"]) for row in rows]
+    assert len(set(listed)) == len(in_train)
+    assert manifest.facts["further_copies"] > 0
+
+
+def change_views(project: Project, **views: dict[str, Any]) -> Project:
+    """Change views of the project, and make them."""
+    file = project.config.file
+    settings = json.loads(file.read_text())
+    settings["views"] |= views
+    file.write_text(json.dumps(settings))
+    changed = Project.open(file)
+    for name in views:
+        make_view(changed, name)
+    return changed
+
+
+@pytest.mark.parametrize("side", ["train", "held out"])
+def test_after_excluding_the_listed_ids_nothing_is_found(project, side):
+    file = project.config.file
+    settings = json.loads(file.read_text())
+    blend = {"train": ["low", "some-more"], "valid": "high", "test": "test"}
+    settings["nanosets"]["sides"]["blend_per_split"] = blend
+    file.write_text(json.dumps(settings))
+    project = change_views(project, **{"some-more": {"of": "more"}})
+    manifest = compare_held_out(project, "sides")
+    rows = pq.read_table(manifest.path(SHARED)).to_pylist()
+
+    column = "train_id" if side == "train" else "id"
+    ids = sorted({row[column] for row in rows})
+    (file.parent / "leaked.txt").write_text("\n".join(ids))
+    views = settings["views"]
+    if side == "train":
+        changes = {"low": views["low"], "some-more": {"of": "more"}}
+    else:
+        changes = {"high": views["high"], "test": views["test"]}
+    for view in changes.values():
+        view["exclude"] = "leaked.txt"
+    changed = change_views(project, **changes)
+
+    facts = compare_held_out(changed, "sides").facts
+    assert facts["shared"] + facts["copies"] == 0
+
+
+def test_the_list_ends_after_its_largest_number_of_rows(project, monkeypatch):
+    complete = compare_held_out(project, "parts")
+    n_rows = pq.read_metadata(complete.path(SHARED)).num_rows
+    remedy = removal_text(complete.facts, "LIST")
+    monkeypatch.setattr(make, "MAX_LISTED", n_rows - 1)
+    monkeypatch.setattr(show, "MAX_LISTED", n_rows - 1)
+
+    rebuilding = open_project(project.config.file, rebuild=True)
+    shortened = compare_held_out(rebuilding, "parts")
+
+    assert pq.read_metadata(shortened.path(SHARED)).num_rows == n_rows - 1
+    assert shortened.facts["further_copies"] == complete.facts["further_copies"]
+    assert removal_text(shortened.facts, "LIST") == (
+        f"{remedy}; the list has only the first {n_rows - 1} of {n_rows} rows"
+    )
+
+
+def test_the_remedy_says_that_comparisons_of_older_versions_list_one_copy_of_each():
+    facts = {"held_out": 200, "shared": 0, "copies": 107}
+
+    assert removal_text(facts, "LIST").endswith("train_id names only one copy of each")
 
 
 def test_copies_are_searched_for_only_if_held_out_is_set(project):
