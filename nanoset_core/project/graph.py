@@ -98,6 +98,7 @@ class Graph:
         self.corpora = tuple(corpora)
         self._recipes = dict(known)
         self._reasons: dict[Node, Sequence[Reason]] = {}
+        self._failures: dict[Node, str] = {}
         self._current: dict[Node, CurrentVersion] = {}
         self._project_by_folder: dict[str, Project] = {}
         # Output that cannot be built, or waits for such an output → what fails: "corpus news".
@@ -126,13 +127,27 @@ class Graph:
         self._reasons[node] = [Reason(text)]
 
     def set_failures(self, failures: Mapping[Node, Exception]) -> None:
-        """Mark outputs as stale because making them failed.
+        """Remember which outputs the last build could not make. They are stale for this reason.
 
         Args:
             failures: Output → the error.
         """
         for node, error in failures.items():
             self.set_reason(node, one_line(error))
+            self._failures[node] = one_line(error)
+
+    def failure(self, nodes: Iterable[Node]) -> str | None:
+        """Return why a build could not make one of some outputs, or None.
+
+        Only failures of a build in this process are known.
+
+        Args:
+            nodes: The outputs.
+        """
+        for node in nodes:
+            if node in self._failures:
+                return self._failures[node]
+        return None
 
     def set_failing(self, nodes: Iterable[Node], label: str) -> None:
         """Say that some outputs cannot be built, so that what is made from them waits for them.

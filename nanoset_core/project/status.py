@@ -288,6 +288,8 @@ def status_row(
         reasons = _reasons_of_row(graph, nodes)
     if reasons:
         failure = _first_refusal(graph, nodes, planning)
+    if failure is None:
+        failure = graph.failure(nodes)
 
     # If it would fail, show only why, and warnings about settings, which may explain it.
     summary = _summary_of_row(graph, nodes)

@@ -27,7 +27,7 @@ from nanoset_assets.commands import show_report
 from nanoset_assets.definitions import build_definitions
 from nanoset_assets.names import Names
 from nanoset_assets.project_defs import ProjectDefs
-from nanoset_core.errors import ConfigError
+from nanoset_core.errors import ConfigError, InputError
 from nanoset_core.project import disk
 from nanoset_core.project.graph import Graph, graph_over
 from nanoset_core.project.project import Project
@@ -303,7 +303,7 @@ def test_a_build_prints_which_step_of_a_run_failed(make_project, instance):
 # Failures
 
 
-def test_the_report_gives_the_error_as_the_reason_of_a_missing_output(
+def test_the_report_shows_an_output_that_was_not_made_as_failing_with_the_error(
     make_project, instance, capsys
 ):
     project = Project.open(make_project())
@@ -314,7 +314,22 @@ def test_the_report_gives_the_error_as_the_reason_of_a_missing_output(
     report = build(project, instance, corpora=["odd"])
 
     printed = printed_report(project, report, capsys)
-    assert "missing: corpus odd: the corpus holds no text" in printed
+    assert "failing: corpus odd: the corpus holds no text" in printed
+
+
+def test_outputs_are_failing_of_which_only_the_build_shows_that_they_fail(
+    make_project, instance, capsys, monkeypatch
+):
+    project = Project.open(make_project())
+
+    def fail(*_arguments: object, **_options: object) -> None:
+        raise InputError("the moon is full")
+
+    monkeypatch.setattr("nanoset_core.stages.shards.tokenize.tokenize_corpus", fail)
+    report = build(project, instance, corpora=["web"])
+
+    printed = printed_report(project, report, capsys)
+    assert "failing: corpus web: the moon is full" in printed
 
 
 @dataclass(frozen=True)
@@ -361,10 +376,10 @@ def test_skipped_steps_are_not_printed(full_disk_build):
         assert "] raw_jsonl, tokenized_shards, indexed_dataset [" in line
 
 
-def test_the_report_gives_a_full_disk_as_the_reason_of_missing_outputs(full_disk_build, capsys):
+def test_the_report_gives_a_full_disk_as_the_reason_of_failing_outputs(full_disk_build, capsys):
     printed = printed_report(full_disk_build.project, full_disk_build.report, capsys)
 
-    assert "missing: corpus web: the disk is full" in printed
+    assert "failing: corpus web: the disk is full" in printed
     assert "corpus web: not built yet" not in printed
 
 

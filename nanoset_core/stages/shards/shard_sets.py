@@ -429,6 +429,23 @@ def error_of_losses(project: Project, corpus: str, lost: Losses) -> InputError |
     return policy.refusal(lost, folder)
 
 
+def no_text_error(project: Project, corpus: str, read: Losses) -> InputError:
+    """Return the error for a corpus of whose text no token was made.
+
+    Args:
+        project: Its raw folder has the folder of the corpus.
+        corpus: Name of the corpus.
+        read: The counts of what was read, and what was lost.
+    """
+    return InputError(
+        "the corpus holds no text",
+        where=project.config.corpus_folder(corpus),
+        found=read.facts.described(),
+        expected="at least one document with text",
+        remedy="add documents, or remove the folder",
+    )
+
+
 def repeats_warning(project: Project, tokenized: Manifest) -> str:
     """Return a warning if more documents of a corpus repeat others than allowed.
 

@@ -22,6 +22,7 @@ from nanoset_core.stages.shards.shard_sets import (
     error_of_losses,
     expected_losses,
     losing_shards,
+    no_text_error,
     recorded_losses,
     set_recipe,
 )
@@ -106,7 +107,8 @@ class TokenizedStage(CorpusStage, OutsideFiles, Planned, Estimated):
         """Return why a build of these tokens would certainly fail, or None if it may start.
 
         An earlier build may have tokenized all of the text, and then failed because too many lines
-        were no documents. The next one would fail, too, unless text or settings have changed.
+        were no documents, or all documents empty. The next one would fail, too, unless text or
+        settings have changed.
 
         Args:
             project: Its output root and limits for lost text are read.
@@ -120,8 +122,10 @@ class TokenizedStage(CorpusStage, OutsideFiles, Planned, Estimated):
         losses = expected_losses(project, key.subject, recipe)
         if losses is None:  # not all of the text was tokenized, so they are not known
             return None
-        error_if_too_much = error_of_losses(project, key.subject, losses)
-        return _one_line_with_remedy(error_if_too_much)
+        error = error_of_losses(project, key.subject, losses)
+        if error is None and losses.facts.tokens == 0:
+            error = no_text_error(project, key.subject, losses)
+        return _one_line_with_remedy(error)
 
     def disk_bytes(self, project: Project, key: Key, text_of: Callable[[str], TextEstimate]) -> int:
         """Estimate how many bytes of tokens a build would add to the disk.
@@ -181,7 +185,7 @@ class TokenizedStage(CorpusStage, OutsideFiles, Planned, Estimated):
 
 
 def _one_line_with_remedy(error: InputError | None) -> str | None:
-    """Return an error about lost text in one line, with the allowed limit and what to do.
+    """Return an error about lost text in one line, with what is expected and what to do.
 
         a file cannot be read to its end (1 file …): /raw/web/a.jsonl.gz; expected whole files (…);
         remedy: fetch or write it again, or accept what could be read of it: …

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from nanoset_core.errors import InputError, StorageError
+from nanoset_core.errors import StorageError
 from nanoset_core.outputs.manifest import Manifest, Written
 from nanoset_core.project.project import Project, holding
 from nanoset_core.records.json_records import to_plain
@@ -24,7 +24,12 @@ from nanoset_core.stages.shards.line_numbers import piece_lines_of_corpus
 from nanoset_core.stages.shards.losses import Losses, sum_losses
 from nanoset_core.stages.shards.make import SHARDS
 from nanoset_core.stages.shards.options import end_of_documents_notice, range_bytes, shard_settings
-from nanoset_core.stages.shards.shard_sets import BY_SHARD, reject_policy, set_recipe
+from nanoset_core.stages.shards.shard_sets import (
+    BY_SHARD,
+    no_text_error,
+    reject_policy,
+    set_recipe,
+)
 from nanoset_core.text.endings import is_compressed, is_table
 from nanoset_core.text.pieces import Inventory, SourceRange, cut_ranges
 from nanoset_core.tokenizers.files import define
@@ -132,13 +137,7 @@ def _check_text(project: Project, corpus: str, lost: Losses) -> None:
     folder = project.config.corpus_folder(corpus)
     reject_policy(project, corpus).check(lost, folder)
     if lost.facts.tokens == 0:
-        raise InputError(
-            "the corpus holds no text",
-            where=folder,
-            found=lost.facts.described(),
-            expected="at least one document with text",
-            remedy="add documents, or remove the folder",
-        )
+        raise no_text_error(project, corpus, lost)
 
 
 def _make_shards_without_erased(project: Project, corpus: str, inventory: Inventory) -> MadeShards:

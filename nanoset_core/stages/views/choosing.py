@@ -121,7 +121,7 @@ def choose(project: Project, corpus: str, names: Sequence[str], scratch: Path) -
     empty_columns_by_view: dict[str, dict[str, list[str]]] = {}
     for name in names:
         try:
-            schema = _checked_schema(project, dataset, name)
+            schema = checked_schema(project, dataset, name)
         except ColumnTypeError as error:
             raise naming_a_text(error, project, dataset) from None
         columns |= columns_used(project.config, name)  # such as {"quality"}
@@ -250,7 +250,7 @@ def check_rules(project: Project, dataset: Manifest, name: str) -> None:
     """
     # Both read and check more than is needed here, so their results are not used.
     rule_of(project, name)  # reads the rules and files of ids
-    _checked_schema(project, dataset, name)  # looks up the columns
+    checked_schema(project, dataset, name)  # looks up the columns
 
 
 def columns_used(config: ProjectConfig, name: str) -> frozenset[str]:
@@ -320,7 +320,7 @@ def _empty_columns_by_rule(spec: ViewSpec, schema: Any) -> dict[str, list[str]]:
     return empty_columns_by_rule
 
 
-def _checked_schema(project: Project, dataset: Manifest, name: str) -> Any:
+def checked_schema(project: Project, dataset: Manifest, name: str) -> Any:
     """Check that the corpus has all columns that the rules of a view name, of the right types.
 
         where: quality >= 3                      needs a column quality, of numbers

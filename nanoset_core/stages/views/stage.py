@@ -37,6 +37,8 @@ from nanoset_core.stages.stage import (
     Stage,
     Summary,
     counted,
+    current_version,
+    require,
 )
 from nanoset_core.stages.views.settings import (
     ID_LIST_KEYS,
@@ -185,18 +187,39 @@ class ViewStage(DerivedStage, Planned, Advising):
         Args:
             project: The project.
             key: Names the corpus and the view.
-            recipe: What decides its bytes; not needed here.
+            recipe: What decides its bytes, with the digests of its inputs.
             reading: How much may be read to find out; not needed here.
         """
-        from nanoset_core.stages.views.choosing import rule_of
+        from nanoset_core.stages.views.choosing import checked_schema, rule_of
 
+        name = self.layout.name_of(key)
         try:
             # Read the rules and the files that they name, but no outputs of the pipeline, which may
             # not exist yet.
-            rule_of(project, self.layout.name_of(key), inputs_exist=False)
+            rule_of(project, name, inputs_exist=False)
+
+            # If they exist, look up whether the rules fit the columns of the documents.
+            if self._inputs_are_current(project, key, recipe):
+                checked_schema(project, require(project, DATASET, Key(key.subject)), name)
         except NanosetError as error:
             return one_line(error)
         return None
+
+    def _inputs_are_current(self, project: Project, key: Key, recipe: Recipe) -> bool:
+        """Return whether all outputs exist that a build would make a view from.
+
+        Otherwise, the build makes them first, perhaps with columns that are missing now.
+
+        Args:
+            project: The project.
+            key: Names the corpus and the view.
+            recipe: What decides the bytes of the view, with the digests of these outputs.
+        """
+        for name, node in self.inputs(project.config, key).items():
+            manifest = current_version(project, node.stage, node.key).manifest
+            if manifest is None or manifest.digest != recipe.parents[name]:
+                return False
+        return True
 
     def settings_warnings(self, config: ProjectConfig, key: Key) -> Iterable[str]:
         return view_order_warnings(config.views, self.layout.name_of(key))

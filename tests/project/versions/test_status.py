@@ -539,6 +539,22 @@ def test_a_corpus_fails_if_a_new_limit_allows_fewer_rejected_lines(with_rejects)
     assert "remedy: repair the lines, or raise" in row.why[0]
 
 
+def test_a_corpus_whose_documents_are_all_empty_is_failing_after_they_were_tokenized(copy):
+    folder = copy()
+    (folder / "raw/empty").mkdir()
+    (folder / "raw/empty/a.jsonl").write_bytes(jsonl([{"text": "", "id": "1"}]))
+    assert outdated(folder)["corpus empty"] == "missing"
+
+    project = open_project(folder)
+    make_inventory(project, "empty")
+    with pytest.raises(NanosetError):
+        make_shards(project, "empty")
+
+    row = rows_by_label(folder)["corpus empty"]
+    assert row.state == "failing"
+    assert "the corpus holds no text" in row.why[0]
+
+
 def test_rejected_lines_of_a_changed_file_are_counted_after_its_shards_were_made(with_rejects):
     change_config(with_rejects, "max_rejected_fraction: 0.2", "max_rejected_fraction: 0.001")
     add_bad_lines(with_rejects, 1)

@@ -24,6 +24,7 @@ from helpers.sample_project import jsonl, write_corpus
 from helpers.views import texts_of
 from nanoset_core.errors import ConfigError, MissingError
 from nanoset_core.project.project import Project
+from nanoset_core.project.status import StatusRow, project_status
 from nanoset_core.stages.views.make import make_view
 from nanoset_core.stages.views.stage import VIEW
 from nanoset_core.stages.views.verify import verify_view
@@ -133,6 +134,37 @@ def test_a_condition_on_a_column_that_does_not_exist_is_refused(project_with_col
 
     with pytest.raises(ConfigError, match="no such column"):
         make_view(changed_project, "good")
+
+
+def status_of_good(project: Project) -> StatusRow:
+    """Return the row of the view `good` in `nanoset status`."""
+    [row] = [row for row in project_status(project) if row.part == "good"]
+    return row
+
+
+@pytest.mark.parametrize(
+    ("condition", "why"),
+    [
+        ("grade >= 3", "no such column (grade)"),
+        ("lang >= 3", "the condition cannot be computed: lang is a column of type string"),
+    ],
+)
+def test_a_view_whose_condition_does_not_fit_the_columns_is_failing(
+    project_with_columns, condition, why
+):
+    project = change_setting(project_with_columns, "quality >= 3", condition)
+
+    row = status_of_good(project)
+
+    assert row.state == "failing"
+    assert row.why[0].startswith(why)
+
+
+def test_a_view_is_missing_while_a_column_that_it_needs_has_to_be_built(project_with_columns):
+    project = change_setting(project_with_columns, "quality >= 3", "grade >= 3")
+    project = change_setting(project, '"columns": ["quality"', '"columns": ["grade", "quality"')
+
+    assert status_of_good(project).state == "missing"
 
 
 @pytest.fixture
