@@ -190,7 +190,13 @@ def _find_all_copies(
 ) -> _Copies:
     """Find documents with the same text as a document that train reads, by hashes of their tokens.
 
-    In valid and test, there should be none. In train itself, they are only counted.
+    Each document of valid and test is listed with at most one document of train:
+
+        shared            it is also a document of train itself
+        held-out copies   another document of train has the same text
+        further copies    all other documents of train with its text; for the listed ones only
+
+    Copies within train are only counted.
 
     Args:
         project: The project.
@@ -211,7 +217,7 @@ def _find_all_copies(
     held_out_copies = find_copies(corpora, hashes_of)
     listed = HeldOutPairs.concatenate([shared, held_out_copies])
     further_copies = FurtherCopies.none()
-    if len(listed.documents):  # usually there are none, so the hashes need not be read again
+    if len(listed.documents):  # if there are none, as usual, the hashes need not be read again
         further_copies = find_further_copies(corpora, hashes_of, listed, max_pairs=MAX_LISTED)
     return _Copies(
         held_out=held_out_copies,

@@ -308,13 +308,20 @@ class NanosetLookup:
     def _limit_options(self, split: SplitName) -> dict[str, Any]:
         """Return the settings that limit how often data is read, since index files depend on them.
 
-            max_epochs: 4      {"epochs": {"most": 4.0, …}}
-            no limit           {}
+            no limit                               {}
+            max_epochs: 4                          {"epochs": {"most": 4.0, …}}
+            the same, and one epoch may read       {"epochs": {…}, "epochs_of": "documents"}
+              a document several times
+            only limits in the key `mix`, which    {} or {"epochs_of": "documents"}
+              are stored with that key
+
+        Early versions of this program did not notice if one epoch reads a document several times.
+        The mark `epochs_of` gives such index files another digest, so that they are rebuilt.
 
         Args:
             split: `train`, `valid` or `test`.
         """
-        mixture = self.spec.mixture  # has limits of its own, which are stored with it
+        mixture = self.spec.mixture
         mixture_has_limits = mixture is not None and bool(mixture.epoch_limits())
         if self.spec.max_epochs is None and not mixture_has_limits:
             return {}
@@ -322,8 +329,6 @@ class NanosetLookup:
         options: dict[str, Any] = {}
         if self.spec.max_epochs is not None:
             options["epochs"] = self._epoch_option()
-        # Limits apply to documents, which may be repeated within one epoch. Early versions of this
-        # program did not notice that: with this mark, their index files are rebuilt.
         if self.may_repeat_documents(split):
             options["epochs_of"] = "documents"
         return options
@@ -369,16 +374,23 @@ class NanosetLookup:
     def _weights_repeat_datasets(self, split: SplitName) -> bool:
         """Return whether the trainer reads datasets with large weights several times in one epoch.
 
-        Suppose that web and code have 100 samples each, and the weights 0.9 and 0.1. For most
-        trainers, one epoch ends when web has been read once. But for nanotron's main branch, it has
-        as many samples as both together, 200, of which 180 are from web.
+        Trainers differ in when an epoch ends. Suppose that web and code have 100 samples each, and
+        the weights 0.9 and 0.1:
+
+            most trainers             when the first dataset is used up: it has 100 samples of web
+                                      and 11 of code
+            nanotron's main branch    after as many samples as web and code have together, 200: 180
+                                      of them are of web, which is read 1.8 times
 
         Args:
             split: `train`, `valid` or `test`.
         """
         has_weights = isinstance(self.spec.blend_of(split), Mapping)
         trainer = get_preset(self.spec.preset)
-        return has_weights and trainer.takes_samples(split) and not trainer.needs_samples(split)
+        # A user may say how many samples such a trainer reads, but need not: without a number, it
+        # reads as many as all datasets have together.
+        number_is_optional = trainer.takes_samples(split) and not trainer.needs_samples(split)
+        return has_weights and number_is_optional
 
     def may_share_documents(self, split: SplitName) -> bool:
         """Return whether a split may read a document several times in one epoch.

@@ -57,6 +57,8 @@ def expand_value_groups(
     Returns:
         The settings that were written out, all views, and the mistakes that were found.
     """
+    # Define the views of all groups, such as `topics`. A group with a mistake gets none: the errors
+    # are shown in place of the result.
     all_views = dict(views)
     errors: list[ConfigError] = []
     for group in _value_groups_of(nanosets, where):
@@ -75,6 +77,7 @@ def expand_value_groups(
             if existing_view != value_view.view:
                 errors.append(_name_is_taken(value_view, group.where))
 
+    # Name the views in the mixtures.
     expanded = {name: _with_expanded_mixtures(nanoset) for name, nanoset in nanosets.items()}
     return ExpandedNanosets(FrozenDict(expanded), FrozenDict(all_views), errors)
 
