@@ -175,10 +175,11 @@ def _asset_inputs(config: ProjectConfig) -> dict[str, set[tuple[Node, frozenset[
     outputs_by_name: dict[str, set[tuple[Node, frozenset[Node]]]] = defaultdict(set)
     for stage in stages():  # the steps of the pipeline
         for subject, keys in asset_outputs(stage, config).items():
-            if is_of_corpora(stage):
+            if is_of_corpora(stage):  # one asset for all corpora
                 outputs_by_name[f"asset {shape_of(stage).asset}"] = set()
                 continue
-            outputs = outputs_by_name[f"{stage.kind} {subject!r}"]  # such as "nanoset 'pretrain'"
+            # The subject is the mixture "pretrain", for example, and the keys are its splits.
+            outputs = outputs_by_name[f"{stage.kind} {subject!r}"]
             for key in keys:
                 node = Node(stage, key)
                 outputs.add((node, frozenset(node.inputs(config).values())))

@@ -120,10 +120,11 @@ def _removable_copies(access: FileAccess, busy_names: Collection[str]) -> list[L
         if _size_of(path) == stored.size:
             copies.append(LocalCopy(path, stored.size, is_in_bucket=True))
 
-    # Copies of objects that were deleted from the bucket.
+    # Copies of objects that were deleted from the bucket. Such a file belongs to a version of an
+    # output: "web" in datasets/web/3f9c…/web.bin.
     for path in _files_of_versions(access.folder):
         name = access.name(path)
-        output_name = name.split("/")[1]
+        _stage_folder, output_name, *_ = name.split("/")
         if name in stored_names or output_name in busy_names:
             continue
         size = _size_of(path)

@@ -281,17 +281,19 @@ def status_row(
         findings: What was found in the files of a text collection: notices, or why they cannot be
             read.
     """
-    # Why a build has work to do. If there is a reason, find out whether the build would fail.
-    failure = findings.failure
-    reasons: list[str] = []
-    if failure is None:
+    reasons: list[str] = []  # why a build has work to do
+    if findings.failure is None:
         reasons = _reasons_of_row(graph, nodes)
-    if reasons:
+
+    # The first of these reasons why a build fails that applies: the text cannot be read; an output
+    # that is not up to date cannot be made; it could not be made in the build that shows this row.
+    failure = findings.failure
+    if failure is None and reasons:
         failure = _first_refusal(graph, nodes, planning)
     if failure is None:
         failure = graph.failure(nodes)
 
-    # If it would fail, show only why, and warnings about settings, which may explain it.
+    # If a build fails, show only why, and warnings about settings, which may explain it.
     summary = _summary_of_row(graph, nodes)
     warnings = _settings_warnings(graph, nodes)
     if failure is None:
