@@ -27,7 +27,7 @@ def echo(
 
     Args:
         text: One line. Text of several lines has to be passed as `Multiline`.
-        err: Whether to print to standard error.
+        err: Whether this is a message, which goes to standard error unless `file` is another place.
         nl: Whether to end the line.
         fg: A colour, such as "yellow"; only used on a terminal.
         bold: Whether to use bold letters on a terminal.

@@ -421,4 +421,5 @@ class Lines(Display):
 
     def _print(self, text: str) -> None:
         """Print a line that begins with the time of day, such as "14:03:27 tokenizing web"."""
-        echo(f"{time.strftime('%H:%M:%S')} {text}", file=self._stream or sys.stderr)
+        line = f"{time.strftime('%H:%M:%S')} {text}"
+        echo(line, err=True, file=self._stream or sys.stderr)  # err: secrets are hidden

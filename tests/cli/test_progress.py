@@ -93,6 +93,15 @@ def test_without_a_terminal_the_end_of_a_wait_is_printed(capfd):
         assert "waiting for workers: found after 0 s" in capfd.readouterr().err
 
 
+def test_lines_of_progress_show_no_password(capfd):
+    with shown_progress() as shown:
+        shown.note("cannot read https://me:s3cret@host/web.jsonl")
+
+    printed = capfd.readouterr().err
+    assert "@host/web.jsonl" in printed
+    assert "s3cret" not in printed
+
+
 @pytest.mark.usefixtures("quick_lines")
 def test_without_a_terminal_a_wait_is_printed_in_place_of_the_work_that_it_delays(capfd):
     with shown_progress() as shown:
