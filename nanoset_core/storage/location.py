@@ -483,11 +483,14 @@ def remote_location(
     # own, and fsspec accesses all others.
     if is_in_bucket(url):
         storage = storage or StorageSpec()
-        if storage.endpoint_url:
-            check_endpoint(storage.endpoint_url, "storage.endpoint_url")
-        else:
-            for variable in ENDPOINT_VARIABLES:
-                check_endpoint(os.environ.get(variable, ""), variable)
+        endpoint_by_place = {"storage.endpoint_url": storage.endpoint_url}
+        for variable in ENDPOINT_VARIABLES:
+            endpoint_by_place[variable] = os.environ.get(variable)
+        # Only the first one counts. The others may be addresses of other services.
+        for place, endpoint in endpoint_by_place.items():
+            if endpoint:
+                check_endpoint(endpoint, place)
+                break
         return RemoteFolder(_bucket(host, storage, only_read=only_read), path)
     check_filesystem_url(url, where, only_read=only_read)
     return RemoteFolder(_filesystem(scheme.lower(), host, only_read=only_read), path)
