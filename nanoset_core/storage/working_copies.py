@@ -181,7 +181,8 @@ def downloaded(paths: Sequence[Location]) -> Iterator[list[Path]]:
         except NanosetError as error:
             named_error = error
             for path, copy in zip(paths, copies, strict=True):
-                named_error = named_error.with_places(str(copy.parent), str(path.parent))
+                # With a slash: the folder copies/1 is no part of copies/10.
+                named_error = named_error.with_places(f"{copy.parent}/", f"{path.parent}/")
             raise named_error from error
 
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from nanoset_core.errors import ConfigError
-from nanoset_core.storage.location import RemoteFolder, StorageSpec, remote_location
+from nanoset_core.errors import ConfigError, FormatError
+from nanoset_core.storage.location import RemoteFolder, StorageSpec, remote_location, store_of
 from nanoset_core.storage.places import (
     by_place,
     common_bucket,
@@ -17,6 +17,7 @@ from nanoset_core.storage.places import (
     path_seen_from,
     with_ending,
 )
+from nanoset_core.storage.working_copies import downloaded
 
 
 def at(path: str, bucket: str = "texts") -> RemoteFolder:
@@ -125,3 +126,22 @@ def test_the_endpoint_of_the_settings_replaces_that_of_the_environment(monkeypat
     storage = StorageSpec(endpoint_url="http://localhost:9000")
 
     assert remote_location("s3://bucket/raw", where="raw", storage=storage).path == "raw"
+
+
+def test_an_endpoint_of_the_environment_that_another_one_replaces_is_not_checked(monkeypatch):
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://localhost:9000")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://me:s3cret@127.0.0.1:9")  # of another service
+
+    assert remote_location("s3://bucket/raw", where="raw").path == "raw"
+
+
+def test_errors_about_copies_name_the_objects_also_of_many_folders():
+    files = [at(f"{letter}/web.bin", bucket="many") for letter in "abcdefghijk"]
+    for file in files:
+        store_of(file.parent).put(file.name, b"tokens")
+
+    with pytest.raises(FormatError) as caught, downloaded(files) as copies:
+        raise FormatError("damaged", where=copies[10], found=f"not as in {copies[1]}")
+
+    assert caught.value.where == str(files[10])
+    assert caught.value.found == f"not as in {files[1]}"
