@@ -280,14 +280,15 @@ def smallest_corpus(amounts: Mapping[str, TextAmount]) -> str | None:
     """Return the collection of texts with the fewest tokens, which decides the length of samples.
 
     Args:
-        amounts: Name of each collection → how much text it has.
+        amounts: Name of each collection → how much text it has. Those without tokens do not count.
 
     Returns:
-        Its name, or None if there are not several.
+        Its name, or None if there are not several, or nothing is known of their text.
     """
     if len(amounts) < 2:
         return None
-    return min(amounts, key=lambda name: amounts[name].tokens)
+    names = [name for name, amount in amounts.items() if amount.tokens]
+    return min(names, key=lambda name: amounts[name].tokens, default=None)
 
 
 def scarcest_corpus(amounts: Mapping[str, TextAmount], length: int) -> str | None:
