@@ -26,6 +26,8 @@ _MAX_KEYS_SHOWN = 10
 _ENCODER = json.JSONEncoder()
 _LEAST_ROUNDED = 1 << 63
 """Smaller integers, below and above zero, are read by orjson with all of their digits."""
+_TYPES_WITHOUT_FLOATS = frozenset({str, int, bool, type(None)})
+"""Types of JSON values that are no floats and contain none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,10 +215,13 @@ def parse_lines(lines: list[bytes], fields: Fields) -> ParsedLines | None:
     # A value that is missing is None, so no exception is possible here.
     kept_values: list[list[Any]] = []
     for key in fields.kept:
-        values = [
-            _with_all_digits(value_at(value, key), line, key)
-            for value, line in zip(objects, lines, strict=True)
-        ]
+        values = [value_at(value, key) for value in objects]
+        # Only floats, also within lists and objects, may have been integers with more digits.
+        if not set(map(type, values)) <= _TYPES_WITHOUT_FLOATS:
+            values = [
+                _with_all_digits(value, line, key)
+                for value, line in zip(values, lines, strict=True)
+            ]
         kept_values.append(values)
     return ParsedLines(documents_texts, ids, kept_values)
 
@@ -429,8 +434,13 @@ def _with_all_digits(value: Any, line: bytes, key: str) -> Any:
         line: The line.
         key: The key.
     """
-    # The first comparison is for speed: most values are texts.
-    if type(value) is str or not _has_large_float(value):
+    # The first two comparisons are for speed: most values are texts or small numbers.
+    value_type = type(value)
+    if value_type is str:
+        return value
+    if value_type is float and abs(value) < _LEAST_ROUNDED:
+        return value
+    if not _has_large_float(value):
         return value
     try:
         return value_at(json.loads(line), key)
