@@ -118,6 +118,11 @@ class AssetShape:
     """Whether other assets read single partitions of this one. If so, their dependencies name these
     partitions.
     """
+    is_repaired_by_rebuild: bool = True
+    """Whether an output is rebuilt if its last blocking check has failed. False if text or settings
+    have to be changed instead: a rebuild would take long, and the check would fail again. Damaged
+    files of such an output are noticed without the check, by their sizes.
+    """
     metadata: Mapping[str, Any] = field(default_factory=dict)
     """Metadata of the asset's definition."""
 
@@ -223,6 +228,7 @@ SHAPES: dict[Stage, AssetShape] = {
         ),
         uses_workers=True,
         is_read_by_partition=True,
+        is_repaired_by_rebuild=False,
     ),
     VIEW: AssetShape(
         asset="views",
@@ -279,6 +285,7 @@ SHAPES: dict[Stage, AssetShape] = {
             "Warns of held-out documents that are also in train; blocks nothing.",
         ),
         uses_workers=True,
+        is_repaired_by_rebuild=False,
     ),
     INDEX_MAPPINGS: AssetShape(
         asset="index_mappings",

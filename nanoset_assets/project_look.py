@@ -39,7 +39,7 @@ from nanoset_core.stages.stage import Node
 from nanoset_core.untrusted import visible
 
 _CHECK_FAILED = "its last check has failed"
-"""Why an output has to be rebuilt although it looks up to date."""
+"""Why nothing is made of an output although it looks up to date."""
 _MAX_EVENTS = 200
 """How many materialisations of an asset are read, the latest first, to find build times."""
 RowKey = tuple[str, str, str | None]
@@ -158,7 +158,8 @@ def _outputs_found_faulty(
 ) -> list[str]:
     """Return the labels of the outputs whose last check has found errors.
 
-    Such an output may look up to date, but its files are damaged, so that it has to be rebuilt.
+    Such an output may look up to date, but its files are damaged, so that it has to be rebuilt. Or
+    nothing may be made of it, for example since train contains held-out documents.
 
     Args:
         names: Knows the names of the project in Dagster.
@@ -189,7 +190,7 @@ def _tables(
 
     Tables without rows are left out:
 
-        not_up_to_date    outputs that have to be made, also those that are damaged, and why
+        not_up_to_date    outputs that have to be made or whose check has failed, and why
         corpora           the collections of documents, with their numbers of documents and tokens
         made_of_them      the outputs that are made of these, such as data mixtures
         read_by           assets of other teams that are made from outputs of this project
@@ -383,7 +384,7 @@ def _faulty_rows(labels: Iterable[str]) -> list[dict[str, Any]]:
     Args:
         labels: The labels of the outputs, such as "indexed_dataset [web]".
     """
-    return [{"output": label, "state": "damaged", "why": _CHECK_FAILED} for label in labels]
+    return [{"output": label, "state": "check failed", "why": _CHECK_FAILED} for label in labels]
 
 
 def _table_rows(

@@ -179,9 +179,12 @@ def _open_run(
 
     # Damaged files may look up to date, since their sizes and times are not always changed. If the
     # check has found such files, they must be written again: otherwise, the check fails each time.
+    shape = shape_of(stage)
     asset = project_defs.names.asset(asset_path(node))
     check = dg.AssetCheckKey(asset, CHECK)
-    if has_failed_last_check(context.instance, check, partition_of(node)):
+    if shape.is_repaired_by_rebuild and has_failed_last_check(
+        context.instance, check, partition_of(node)
+    ):
         context.log.info("The last check of this output has failed, so it is rebuilt.")
         rebuild = True
 
@@ -191,7 +194,7 @@ def _open_run(
         project=project_defs.open_in_run(context, rebuild=rebuild),
         stage=stage,
         key=node.key,
-        make_page=shape_of(stage).make_page,  # the function that makes it
+        make_page=shape.make_page,  # the function that makes it
         input_label=input_label,
     )
 

@@ -10,6 +10,7 @@ import dagster as dg
 import pytest
 
 from helpers.built_project import overwrite
+from helpers.inspecting import current_output
 from helpers.sample_platform import Platform
 from helpers.sample_project import FEWER, write_project
 from nanoset_assets.asset_names import asset_path, partition_of
@@ -307,3 +308,29 @@ def test_an_output_whose_check_was_interrupted_is_checked_and_not_rebuilt(built_
 
     assert set(report.made) == {"indexed_dataset [web]"}
     assert tokens_file.stat().st_ino == inode
+
+
+def test_a_comparison_of_splits_is_checked_again_and_not_repeated(built_platform):
+    built_platform.edit_settings("    seed: 7\n", "    seed: 7\n    held_out: warn\n")
+    built_platform.load()
+    build(Project.open(built_platform.config_file), built_platform.instance)
+    # The check fails because of text and settings, which a rebuild would not change.
+    asset = dg.AssetKey(["pretrain", "held_out"])
+    evaluation = dg.AssetCheckEvaluation(
+        asset_key=asset,
+        check_name=CHECK,
+        passed=False,
+        metadata={},
+        severity=dg.AssetCheckSeverity.ERROR,
+    )
+    built_platform.instance.report_runless_asset_event(evaluation)
+    list_file = current_output(
+        Project.open(built_platform.config_file), "nanosets/pretrain/held_out"
+    ).path("shared.parquet")
+    inode = list_file.stat().st_ino
+
+    report = build(Project.open(built_platform.config_file), built_platform.instance)
+
+    assert "pretrain/held_out" in report.made
+    assert not report.failed
+    assert list_file.stat().st_ino == inode

@@ -120,7 +120,7 @@ def test_a_damaged_output_is_listed_once_a_check_has_found_it(built_platform, ti
     assert line in check.description
     (row,) = rows_of(page, "not_up_to_date")
     assert row["output"] == "indexed_dataset [web]"
-    assert row["state"] == "damaged"
+    assert row["state"] == "check failed"
 
 
 def test_a_tick_names_the_corpora_that_are_being_built(built_platform, tick):
