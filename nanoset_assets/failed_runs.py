@@ -106,17 +106,26 @@ def _has_newer_input(
         step: The output, with the inputs that it is made from.
         failed: The run that has failed. The inputs that it made itself do not count.
     """
-    started_at = start_time(failed)
+    # A mixture may have hundreds of corpora, which are partitions of the same asset. This is called
+    # every few seconds, so look them up in one query.
+    partitions_by_asset: dict[tuple[str, ...], list[str]] = {}
     for input_node in step.needs:
+        partitions = partitions_by_asset.setdefault(asset_path(input_node), [])
         partition = partition_of(input_node)
-        partitions = None if partition is None else [partition]
+        if partition is not None:
+            partitions.append(partition)
+
+    started_at = start_time(failed)
+    for asset, partitions in partitions_by_asset.items():
         records_filter = dg.AssetRecordsFilter(
-            names.asset(asset_path(input_node)),
-            asset_partitions=partitions,
+            names.asset(asset),
+            asset_partitions=partitions or None,
             after_timestamp=started_at,
         )
-        newer_records = instance.fetch_materializations(records_filter, limit=1).records
-        if newer_records and newer_records[0].run_id != failed.dagster_run.run_id:
+        # The failed run itself has made each of them once at most.
+        limit = len(partitions) + 1
+        newer_records = instance.fetch_materializations(records_filter, limit=limit).records
+        if any(record.run_id != failed.dagster_run.run_id for record in newer_records):
             return True
     return False
 
