@@ -451,13 +451,18 @@ def find_further_copies(
         return FurtherCopies.none()
     held_out_by_hash = held_out.select(first_positions)  # one for each unique hash
 
+    # For each corpus, which of its documents are in a pair already. There may be millions of pairs,
+    # so do not search them for each shard.
+    is_listed_by_corpus = [np.zeros(len(corpus.marks), np.bool_) for corpus in corpora]
+    for number, is_listed in enumerate(is_listed_by_corpus):
+        is_listed[listed.train_documents[listed.train_corpora == number]] = True
+
     parts = [HeldOutPairs.none()]
     count = 0
     for shard in _hashed_shards(corpora, hashes_of):  # some consecutive documents of a corpus
         documents = shard.select(shard.is_in_train)
         hash_indices = _indices_in_sorted(unique_hashes, documents.hashes)  # -1 if missing
-        is_of_corpus = listed.train_corpora == shard.corpus_number
-        is_listed = np.isin(documents.documents, listed.train_documents[is_of_corpus])
+        is_listed = is_listed_by_corpus[shard.corpus_number][documents.documents]
         further = np.flatnonzero((hash_indices >= 0) & ~is_listed)
 
         # Count all of them, but return only as many as are asked for.
