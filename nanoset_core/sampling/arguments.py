@@ -28,8 +28,12 @@ def plain_integer(value: object) -> int | None:
     Returns:
         None for everything else, also for True, 3.0 and "3".
     """
-    is_integer = hasattr(value, "__index__") and not isinstance(value, bool)
-    return operator.index(value) if is_integer else None  # type: ignore[arg-type]
+    if isinstance(value, bool):
+        return None
+    try:
+        return operator.index(value)  # type: ignore[arg-type]
+    except TypeError:  # numpy raises it only here, for arrays with several numbers or with floats
+        return None
 
 
 def whole_number(name: str, value: Any, minimum: int, maximum: int) -> int:

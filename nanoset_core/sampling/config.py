@@ -24,7 +24,7 @@ from nanoset_core.errors import ConfigError
 from nanoset_core.records.frozen import FrozenDict, freeze, set_while_made
 from nanoset_core.records.json_records import from_plain, to_plain
 from nanoset_core.records.stored_fields import stored
-from nanoset_core.sampling.arguments import boolean, token_id, whole_number
+from nanoset_core.sampling.arguments import boolean, plain_integer, token_id, whole_number
 from nanoset_core.sampling.presets import Preset, get_preset
 from nanoset_core.sampling.splits import SPLITS, Rows, SplitName, parse_split, sample_count
 
@@ -52,6 +52,8 @@ MASKS = (
     DOCUMENTS,
 )
 """Options that change what a sample contains, but no index file."""
+_NO_TOKEN = -1
+"""Id that no token has."""
 _SWITCHES = (
     "add_extra_token",
     "drop_last_partial_validation_sequence",
@@ -444,7 +446,7 @@ class NanosetConfig:
         if self.eod_token is not None:
             numbers["eod_token"] = token_id("eod_token", self.eod_token)
         if self.pad_token is not None:
-            numbers["pad_token"] = token_id("pad_token", self.pad_token)
+            numbers["pad_token"] = _pad_token(self.pad_token)
         return numbers
 
     def _booleans(self) -> dict[str, bool]:
@@ -519,6 +521,20 @@ class NanosetConfig:
                 where="data_path",
                 found="both" if has_data_path else "neither",
             )
+
+
+def _pad_token(value: Any) -> int:
+    """Convert the id of the padding token to a plain integer, or refuse it.
+
+    -1 is allowed: it means the same as None, and SentencePiece gives it for a model without a
+    padding token.
+
+    Raises:
+        ConfigError: The value is not an integer, or tokens cannot have it.
+    """
+    if plain_integer(value) == _NO_TOKEN:
+        return _NO_TOKEN
+    return token_id("pad_token", value)
 
 
 def _check_split_is_text(split: Any) -> None:

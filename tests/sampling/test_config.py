@@ -20,7 +20,7 @@ def config_with(**options: Any) -> NanosetConfig:
 
 
 @pytest.mark.parametrize("option", ["eod_token", "pad_token"])
-@pytest.mark.parametrize("value", ["<|endoftext|>", "0", -1, 0.5, True, 2**31])
+@pytest.mark.parametrize("value", ["<|endoftext|>", "0", -2, 0.5, True, 2**31])
 def test_what_is_not_the_id_of_a_token_is_refused(option, value):
     with pytest.raises(ConfigError, match=f"{option}: not the id of a token"):
         config_with(**{option: value})
@@ -31,6 +31,23 @@ def test_the_id_of_a_token_may_be_an_integer_of_numpy():
 
     assert type(config.eod_token) is int
     assert config.eod_token == 7
+
+
+def test_only_the_padding_token_may_be_minus_one():
+    with pytest.raises(ConfigError, match="eod_token: not the id of a token"):
+        config_with(eod_token=-1)
+
+
+def test_no_padding_token_may_be_given_as_minus_one():
+    config = config_with(pad_token=np.int64(-1))
+
+    assert type(config.pad_token) is int
+    assert config.pad_token == -1
+
+
+def test_an_array_is_no_whole_number():
+    with pytest.raises(ConfigError, match="train_split_samples: not a whole number"):
+        config_with(train_split_samples=np.array([8, 8]))
 
 
 # Options that are on or off, and shares
