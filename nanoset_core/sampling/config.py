@@ -197,7 +197,9 @@ class NanosetConfig:
         )
         if self.compensated_sums:
             rules.compensates("3.12")  # raises an error if it makes no difference for this trainer
-        _check_split_is_text(self.split)
+        # Megatron-LM demands `split=None` with `blend_per_split`, which replaces it.
+        if self.blend_per_split is None or self.split is not None:
+            _check_split_is_text(self.split)
         if self.blend_per_split is None:
             self.shares()  # raises an error if `split` is not the text of three shares
         self._check_end_token()

@@ -68,3 +68,9 @@ def test_an_option_that_is_on_or_off_may_be_a_boolean_of_numpy():
 def test_shares_that_are_not_a_text_are_refused(split):
     with pytest.raises(ConfigError, match='such as "98,1,1"'):
         config_with(split=split)
+
+
+def test_shares_may_be_none_if_each_split_has_data_of_its_own():
+    config = NanosetConfig(sequence_length=8, blend_per_split=["/data/web", None, None], split=None)
+
+    assert config.split is None
