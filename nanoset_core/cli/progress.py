@@ -396,7 +396,7 @@ class Lines(Display):
             return
         was_printed = work.label in self._printed_waits
         if work.is_finished and was_printed:
-            self._printed_waits.remove(work.label)
+            self._printed_waits.discard(work.label)  # another thread may have removed it
             self._print(work.description)
         if not work.is_finished and not was_printed:
             self._printed_waits.add(work.label)

@@ -436,7 +436,7 @@ def _with_all_digits(value: Any, line: bytes, key: str) -> Any:
     """
     # The first two comparisons are for speed: most values are texts or small numbers.
     value_type = type(value)
-    if value_type is str:
+    if value_type in _TYPES_WITHOUT_FLOATS:
         return value
     if value_type is float and abs(value) < _LEAST_ROUNDED:
         return value
