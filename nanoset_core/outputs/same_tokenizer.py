@@ -63,13 +63,16 @@ def _recorded_tokenizer(path: Location) -> str | None:
         path: Where the record is, if it exists.
     """
     record = read_receipt(path)
-    if record is None or not _describes_files(record, path.parent):
+    if record is None:
         return None
     tokenizer = record.content.get(TOKENIZER)
     options = record.content.get("options")
     if tokenizer is None and isinstance(options, dict):
         tokenizer = options.get(TOKENIZER)
-    return tokenizer if isinstance(tokenizer, str) else None
+    # Look at the files only if necessary, since this takes a request for each file in a bucket.
+    if not isinstance(tokenizer, str) or not _describes_files(record, path.parent):
+        return None
+    return tokenizer
 
 
 def _describes_files(record: StoredReceipt, folder: Location) -> bool:

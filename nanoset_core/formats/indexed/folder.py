@@ -91,7 +91,7 @@ def merge_folder(
     """
     parts = _pairs(folder, output_prefix)
     _check_each_once(parts)
-    tokenizer = common_tokenizer(_possible_records(parts))
+    tokenizer = common_tokenizer(_records_of_parts(folder, parts))
     merge = _FolderMerge(output_prefix, parts, tokenizer, progress)
 
     # A complete output has a record next to it, which contains these facts.
@@ -315,17 +315,22 @@ def _files_merged_into(prefix: Location) -> list[Location]:
     return [source_location(source, prefix) for source in _record(prefix).get("sources", [])]
 
 
-def _possible_records(parts: Sequence[Location]) -> list[Location]:
-    """Return where the records of datasets are, which may not exist.
+def _records_of_parts(folder: Location, parts: Sequence[Location]) -> list[Location]:
+    """Return the records of datasets, as far as there are any.
 
     Args:
+        folder: The folder of the datasets. It is listed, which takes fewer requests to a bucket
+            than to look for each record.
         parts: Prefixes of the datasets. They were made by `nanoset tokenize`, by an earlier merge,
             or by another program, which writes no record.
     """
+    _, names = store_of(folder).level()
+    names_in_folder = set(names)
     records = []
     for part in parts:
-        records.append(part.with_name(f"{part.name}{PAIR_RECORD_ENDING}"))
-        records.append(part.with_name(record_name(part.name)))
+        for name in (f"{part.name}{PAIR_RECORD_ENDING}", record_name(part.name)):
+            if name in names_in_folder:
+                records.append(folder / name)
     return records
 
 

@@ -13,6 +13,7 @@ from helpers.sample_pairs import write_sequences
 from nanoset_core.errors import ConfigError, FormatError, MissingError
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.formats.indexed.folder import merge_folder, pairs_at
+from nanoset_core.outputs import same_tokenizer
 
 
 def tokens_of(prefix):
@@ -316,6 +317,21 @@ def test_a_dataset_without_a_record_is_merged_with_any_other(two_tokenizers):
     (two_tokenizers / "b.manifest.json").unlink()
 
     assert merge_folder(two_tokenizers, two_tokenizers / "all").documents == 4
+
+
+def test_records_that_do_not_exist_are_not_requested(folder, monkeypatch):
+    requested = []
+
+    def read_receipt(path):
+        """Note which record is requested, and say that there is none."""
+        requested.append(path.name)
+
+    monkeypatch.setattr(same_tokenizer, "read_receipt", read_receipt)
+    (folder / "b.manifest.json").write_text("{}")
+
+    merge_folder(folder, folder / "all")
+
+    assert requested == ["b.manifest.json"]
 
 
 def test_the_record_of_a_dataset_that_was_replaced_since_is_ignored(two_tokenizers):
