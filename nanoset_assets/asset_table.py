@@ -119,9 +119,11 @@ class AssetShape:
     partitions.
     """
     is_repaired_by_rebuild: bool = True
-    """Whether an output is rebuilt if its last blocking check has failed. False if text or settings
-    have to be changed instead: a rebuild would take long, and the check would fail again. Damaged
-    files of such an output are noticed without the check, by their sizes.
+    """Whether an output is rebuilt if its last blocking check has failed.
+
+    False if usually text or settings have to be changed instead, such as the limit for lost text: a
+    rebuild would take long, and the check would fail again. Damaged files of such an output are
+    noticed without the check, by their sizes.
     """
     metadata: Mapping[str, Any] = field(default_factory=dict)
     """Metadata of the asset's definition."""
@@ -167,6 +169,7 @@ SHAPES: dict[Stage, AssetShape] = {
             "Warns of lost and of duplicate text; blocks nothing.",
         ),
         uses_workers=True,
+        is_repaired_by_rebuild=False,  # a run rebuilds the damaged shards, without the others
         metadata={"dagster/column_schema": DOCUMENT_COLUMNS},
     ),
     DATASET: AssetShape(

@@ -310,27 +310,45 @@ def test_an_output_whose_check_was_interrupted_is_checked_and_not_rebuilt(built_
     assert tokens_file.stat().st_ino == inode
 
 
-def test_a_comparison_of_splits_is_checked_again_and_not_repeated(built_platform):
-    built_platform.edit_settings("    seed: 7\n", "    seed: 7\n    held_out: warn\n")
-    built_platform.load()
-    build(Project.open(built_platform.config_file), built_platform.instance)
-    # The check fails because of text and settings, which a rebuild would not change.
-    asset = dg.AssetKey(["pretrain", "held_out"])
+# Outputs whose check fails because of text or settings, which a rebuild does not change
+
+
+def report_failed_check(platform: Platform, asset: list[str], partition: str | None = None) -> None:
+    """Let Dagster's history say that the check of an output has found an error."""
     evaluation = dg.AssetCheckEvaluation(
-        asset_key=asset,
+        asset_key=dg.AssetKey(asset),
         check_name=CHECK,
         passed=False,
         metadata={},
         severity=dg.AssetCheckSeverity.ERROR,
+        partition=partition,
     )
-    built_platform.instance.report_runless_asset_event(evaluation)
-    list_file = current_output(
-        Project.open(built_platform.config_file), "nanosets/pretrain/held_out"
-    ).path("shared.parquet")
+    platform.instance.report_runless_asset_event(evaluation)
+
+
+def test_a_comparison_of_splits_is_checked_again_and_not_repeated(built_platform):
+    built_platform.edit_settings("    seed: 7\n", "    seed: 7\n    held_out: warn\n")
+    built_platform.load()
+    build(Project.open(built_platform.config_file), built_platform.instance)
+    report_failed_check(built_platform, ["pretrain", "held_out"])
+    project = Project.open(built_platform.config_file)
+    list_file = current_output(project, "nanosets/pretrain/held_out").path("shared.parquet")
     inode = list_file.stat().st_ino
 
-    report = build(Project.open(built_platform.config_file), built_platform.instance)
+    report = build(project, built_platform.instance)
 
     assert "pretrain/held_out" in report.made
     assert not report.failed
     assert list_file.stat().st_ino == inode
+
+
+def test_shards_are_checked_again_and_not_tokenized_again(built_platform):
+    report_failed_check(built_platform, ["tokenized_shards"], "web")
+    shards = sorted((built_platform.config.root_folder / "shards" / "web").glob("*/tokens.bin"))
+    inodes = [shard.stat().st_ino for shard in shards]
+
+    report = build(Project.open(built_platform.config_file), built_platform.instance)
+
+    assert "tokenized_shards [web]" in report.made
+    assert not report.failed
+    assert [shard.stat().st_ino for shard in shards] == inodes
