@@ -350,10 +350,10 @@ def _not_built_error(outputs: OutputRoot, place: str) -> MissingError:
     built_splits = _built_splits(outputs)
     if not built_splits:
         return MissingError(
-            "no nanoset was built in this folder",
+            f"there is no {place}: no nanoset was built in this folder",
             where=outputs.access.url(outputs.folder),
             expected=_ROOT,
-            remedy="pass that folder; if it is this one, run `nanoset build` first",
+            remedy="pass that folder, or correct the names; if both are right, run `nanoset build`",
         )
 
     # A nanoset with phases is built as several ones, such as `pretrain-phase-1`.
