@@ -151,8 +151,8 @@ def overview_sensor(project_defs: ProjectDefs, automation: Automation) -> dg.Sen
     key = project_defs.names.asset(OVERVIEW)
     options = project_defs.sensor_options(OVERVIEW)
     options["minimum_interval_seconds"] = max(SECONDS, options["minimum_interval_seconds"])
-    # Also if the settings switch automation off: the page and its check then remind the user of
-    # what has to be built.
+    # The sensor is on even if the settings switch automation off: the page and its check then
+    # remind the user of what has to be built.
     options["default_status"] = dg.DefaultSensorStatus.RUNNING
 
     @dg.sensor(

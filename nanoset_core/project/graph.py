@@ -150,18 +150,20 @@ class Graph:
         return None
 
     def set_failing(self, nodes: Iterable[Node], label: str) -> None:
-        """Say that some outputs cannot be built, so that what is made from them waits for them.
+        """Record that some outputs cannot be built, for `stale_reasons` of what is made from them.
 
-        For example, the text of `news` has changed, but one of its files is damaged:
+        For example, a new file of the corpus `news` is damaged. So its shards and its dataset
+        cannot be built, and the columns of its documents, which are made from the shards, have to
+        wait. Why the columns are out of date is then said in these words:
 
-            dataset of news     fails
-            columns of news     "dataset changed" becomes "waits for corpus news, which fails"
+            before this call    tokenized changed
+            after it            waits for corpus news, which fails
 
-        Call it before the reasons of what is made from these outputs are asked for.
+        Call it before `stale_reasons`, which remembers its results.
 
         Args:
-            nodes: The outputs that cannot be built.
-            label: What they are called together, such as "corpus news".
+            nodes: The outputs that cannot be built: the shards and the dataset of `news`.
+            label: What they are called together, for the reason: "corpus news".
         """
         for node in nodes:
             self._failing_label[node] = label
