@@ -105,12 +105,15 @@ class Nanoset(SplitSamples):
         indices: MemberIndices,
         cache_dir: str | os.PathLike[str] | None = None,
     ) -> None:
-        """Prepare to read the samples that index arrays describe.
+        """Prepare to read the training samples of one dataset.
+
+        Which tokens a sample has was computed before, and is stored in three index arrays: the
+        order of the documents, where each sample starts in them, and the order of the samples.
 
         Args:
             dataset: The dataset.
             member: The plan by which the index arrays were built.
-            config: Settings of the nanoset.
+            config: Settings, such as the length of a sample.
             indices: The index arrays.
             cache_dir: Folder of the index files, or None if they are only in memory.
 
@@ -118,12 +121,8 @@ class Nanoset(SplitSamples):
             ConfigError: An option needs the end-of-document token, and no token of the dataset's
                 type has its id.
         """
-        # Samples need not be searched for padding if none can contain the padding token. One may
-        # contain it if it is short, if the token is an id that documents also have, or if the token
-        # is -1 and the type of the stored tokens has negative numbers.
-        may_be_short = not config.add_extra_token or not config.drops_last_partial(member.split)
-        has_signs = dataset.dtype.kind != "u"
-        self.may_pad = may_be_short or config.pad_token is not None or has_signs
+        self.may_pad = _may_contain_padding(dataset, member, config)
+        """Whether a sample may contain the padding token. If not, none is searched for it."""
         super().__init__(
             config,
             member,
@@ -132,9 +131,11 @@ class Nanoset(SplitSamples):
             form=SampleForm(config, pads=self.may_pad),
             cache_dir=cache_dir,
         )
+        # Some options, such as `eod_mask_loss`, search samples for the token that ends documents.
+        # The type of the stored tokens must be able to have its id.
         if self._form.needs_ends:
-            # Documents end at this token, so the dataset must be able to contain it.
             token_id("eod_token", config.eod_token, dataset.dtype)
+
         self.dataset = dataset
         self.member = member
         self.document_index = indices.document_index
@@ -145,26 +146,31 @@ class Nanoset(SplitSamples):
         self._overlap = config.overlap  # tokens that a sample shares with the next one, 0 or 1
         self._sample_tokens = config.sample_tokens  # of a sample that is not short
         self._token_bytes = dataset.dtype.itemsize
+        self._prepare_lookups()
 
-        # Views of the arrays that return single entries as Python integers, which is faster when a
-        # single sample is read.
+    def _prepare_lookups(self) -> None:
+        """Make views of all arrays, from which single numbers are read faster than from the arrays.
+
+        The views read numbers as unsigned, so a number -1 of 32 bits appears as 4,294,967,295.
+        """
+        # For reading single samples: `view[7]` is a Python integer.
         self._shuffle_entries = _entries(self.shuffle_index)
         self._sample_entries = _entries(self.sample_index)
         self._document_entries = _entries(self.document_index)
-        self._length_entries = _entries(dataset.sequence_lengths)
-        self._pointer_entries = _entries(dataset.sequence_pointers)
-        self._bytes = dataset.stored_bytes
+        self._length_entries = _entries(self.dataset.sequence_lengths)
+        self._pointer_entries = _entries(self.dataset.sequence_pointers)
+        self._bytes = self.dataset.stored_bytes
 
-        # The sequence of each entry of the document index. It is unsigned: a negative entry of a
-        # damaged file is a large number, and does not count from the end.
+        # For reading many samples: the sequence of each entry of the document index. Only a damaged
+        # file has negative entries. Here they are too large, and do not count from the end.
         self._sequence_of_entry = _unsigned(self.document_index)
 
-        # If a sample ends in an empty sequence, NeMo writes -1 in place of a position in it. In the
-        # views, which have no signs, -1 appears as the largest number of their type.
+        # The trainer NeMo has a special case: if a sample ends in a sequence without tokens, its
+        # sample index has -1 in place of a position in this sequence.
         self._end_in_empty_sequence: int | None = None
-        if self._overlap and config.rules.empty_end:
+        if self._overlap and self.config.rules.empty_end:
             bits = 8 * self.sample_index.itemsize
-            self._end_in_empty_sequence = (1 << bits) - 1
+            self._end_in_empty_sequence = 2**bits - 1  # as the view shows -1
 
     def __getitem__(self, index: int | None) -> Sample:
         """Return a sample as the trainer's dictionary.
@@ -720,6 +726,28 @@ def open_members(
     if access is None:
         return [open_one(member) for member in members]
     return access.each(open_one, members)
+
+
+def _may_contain_padding(
+    dataset: MMapIndexedDataset, member: MemberPlan, config: NanosetConfig
+) -> bool:
+    """Return whether a sample may contain the padding token.
+
+    Padding fills up samples with too few tokens. Its id is usually -1, which no text contains. Then
+    only a short sample contains it, and in most cases there is none.
+
+    Args:
+        dataset: The dataset of the samples.
+        member: The plan of the samples, which says for which split they are.
+        config: Settings of the samples.
+    """
+    may_be_short = not config.add_extra_token or not config.drops_last_partial(member.split)
+    if may_be_short:
+        return True
+    if config.pad_token is not None:
+        return True  # texts may contain this token, too, for example if it also ends documents
+    # The padding token is -1. Stored tokens can only be -1 if their type has negative numbers.
+    return dataset.dtype.kind != "u"
 
 
 def _entries(array: NDArray[Any]) -> memoryview:

@@ -47,7 +47,11 @@ class _MicroBatchSampler:
     """Number of ranks."""
 
     def __post_init__(self) -> None:
-        """Check the fields.
+        """Check the fields; see `_check_numbers`."""
+        self._check_numbers()
+
+    def _check_numbers(self) -> None:
+        """Check that all numbers are possible: rank 0 to 7 of 8, for example.
 
         Raises:
             ConfigError: A number is out of range.
@@ -59,7 +63,7 @@ class _MicroBatchSampler:
         _check_range("data_parallel_rank", self.data_parallel_rank, 0, self.data_parallel_size - 1)
 
     @property
-    def _step(self) -> int:
+    def _samples_per_step(self) -> int:
         """Samples that all ranks together consume at once."""
         return self.micro_batch_size * self.data_parallel_size
 
@@ -78,7 +82,11 @@ class _RoundRobinSampler:
     """Number of ranks."""
 
     def __post_init__(self) -> None:
-        """Check the fields.
+        """Check the fields; see `_check_numbers`."""
+        self._check_numbers()
+
+    def _check_numbers(self) -> None:
+        """Check that all numbers are possible: rank 0 to 7 of 8, for example.
 
         Raises:
             ConfigError: A number is out of range.
@@ -165,7 +173,7 @@ class PretrainingSampler(_MicroBatchSampler):
             ConfigError: A number is out of range, or the global batch does not consist of whole
                 micro-batches.
         """
-        _MicroBatchSampler.__post_init__(self)  # super() fails in dataclasses with slots
+        self._check_numbers()
         if self.consumed_samples == self.total_samples:
             raise ConfigError(
                 "no samples are left, and the trainers' own samplers refuse that, too",
@@ -177,20 +185,20 @@ class PretrainingSampler(_MicroBatchSampler):
         _check_range("consumed_samples", self.consumed_samples, 0, self.total_samples - 1)
 
         global_batch = self.pad_to_global_batch
-        if global_batch is not None and (global_batch < 1 or global_batch % self._step):
+        if global_batch is not None and (global_batch < 1 or global_batch % self._samples_per_step):
             raise ConfigError(
                 "the global batch does not consist of whole micro-batches",
                 where="pad_to_global_batch",
                 found=global_batch,
-                expected=f"a multiple of {self._step}",
+                expected=f"a multiple of {self._samples_per_step}",
             )
 
     def __len__(self) -> int:
         """Return the number of lists that are still to come."""
         n_left = self.total_samples - self.consumed_samples + self._padding()
         if self.drop_last:
-            return n_left // self._step
-        return _divide_up(n_left, self._step)
+            return n_left // self._samples_per_step
+        return _divide_up(n_left, self._samples_per_step)
 
     def __iter__(self) -> Iterator[list[int | None]]:
         """Yield the samples of each micro-batch of this rank.
@@ -201,7 +209,7 @@ class PretrainingSampler(_MicroBatchSampler):
         Yields:
             Numbers of samples, which may be negative or None for padding.
         """
-        step = self._step  # samples that all ranks read in a step
+        step = self._samples_per_step  # samples that all ranks read in a step
         first_of_rank = self.data_parallel_rank * self.micro_batch_size  # of these, from 0
 
         # The micro-batches of complete steps.
@@ -260,21 +268,33 @@ class CyclicSampler(_MicroBatchSampler):
     """Added to the number of the epoch (NeMo); in Megatron-LM it is 0."""
 
     def __post_init__(self) -> None:
-        """Check the fields.
+        """Check that training can be resumed after this number of samples.
+
+        In each step, every rank (one of the processes that train together) reads a micro-batch. For
+        example, 2 ranks and micro-batches of 4 samples make steps of 8 samples. A dataset of 100
+        samples then has 12 steps: epochs of 96 samples. A run can only stop between two steps:
+
+            consumed    position              can be resumed
+            32          step 4 of epoch 0     yes
+            112         step 2 of epoch 1     yes
+            100         within a step         no
 
         Raises:
-            ConfigError: A number is out of range, or the consumed samples are not whole
-                micro-batches of all ranks.
+            ConfigError: A number is out of range, the dataset does not suffice for one step, or a
+                step has been consumed only in part.
         """
-        _MicroBatchSampler.__post_init__(self)  # super() fails in dataclasses with slots
-        step = self._step
-        _check_range("total_samples", self.total_samples, step)  # a micro-batch of every rank
-        if self.consumed_samples % self._epoch_samples % step:
+        self._check_numbers()
+        step_samples = self._samples_per_step
+        _check_range("total_samples", self.total_samples, low=step_samples)
+
+        # An epoch consists of whole steps, so it does not matter here which epoch this is.
+        consumed_of_step = self.consumed_samples % step_samples
+        if consumed_of_step != 0:
             raise ConfigError(
                 "consumed samples are not whole micro-batches of all ranks",
                 where="consumed_samples",
                 found=self.consumed_samples,
-                expected=f"a multiple of {step} in its epoch of {self._epoch_samples}",
+                expected=f"a multiple of {step_samples} in its epoch of {self._epoch_samples}",
             )
 
     def __len__(self) -> int:
@@ -327,7 +347,7 @@ class CyclicSampler(_MicroBatchSampler):
         """
         # In each step, each rank takes a micro-batch. The samples of an incomplete last step are
         # left out.
-        n_steps = self.total_samples // self._step  # divided by the samples of all ranks in a step
+        n_steps = self.total_samples // self._samples_per_step
         n_of_rank = n_steps * self.micro_batch_size  # 4
         order = randperm(n_of_rank, seed)  # 2 0 3 1
         first_of_rank = self.data_parallel_rank * n_of_rank  # 4 for rank 1
@@ -355,7 +375,7 @@ class CyclicSampler(_MicroBatchSampler):
     @property
     def _epoch_samples(self) -> int:
         """Samples of an epoch, without those that do not fill a micro-batch of every rank."""
-        return self.total_samples - self.total_samples % self._step
+        return self.total_samples - self.total_samples % self._samples_per_step
 
 
 @dataclass(frozen=True, slots=True)
@@ -421,7 +441,7 @@ class ResumableSampler(_RoundRobinSampler):
         Raises:
             ConfigError: A number is out of range.
         """
-        _RoundRobinSampler.__post_init__(self)  # super() fails in dataclasses with slots
+        self._check_numbers()
         _check_range("consumed_samples", self.consumed_samples, 0, self.total_samples)
 
     def __len__(self) -> int:

@@ -14,6 +14,9 @@ from itertools import cycle, islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
+import numpy as np
+from numpy.typing import NDArray
+
 from nanoset_core.errors import ConfigError, StaleError
 from nanoset_core.formats.tars.samples import MANIFEST_NAME
 from nanoset_core.loading.boundaries import bounded_sample
@@ -29,10 +32,12 @@ class _RankShard(NamedTuple):
 
     stem: str
     """Path of its tar below the manifest's folder, without `.tar`."""
-    samples: int
-    """Samples of the shard."""
-    taken: int
-    """How many of them the rank reads, from the first one on."""
+    samples_in_tar: int
+    """How many samples the tar has."""
+    samples_to_read: int
+    """How many of them the rank reads, from the first one on: all, or fewer if ranks must read
+    equally many samples.
+    """
 
 
 class _Position(NamedTuple):
@@ -104,75 +109,116 @@ class ShardReader:
         uneven: Uneven = "raise",
         eod_token: int | None = None,
     ) -> None:
-        """Prepare to read the contexts of one rank, from the first one on.
+        """Prepare to read the training samples of one rank, a process that trains.
 
-        Only the manifest is read. The arguments and errors are those of the class.
+        The samples are in tars, which a manifest lists. Tars are dealt to the ranks in turn: of six
+        tars and two ranks, rank 1 reads the tars 1, 3 and 5. No tar is opened yet.
+
+        Args:
+            folder: Folder of the tars and their manifest.
+            rank: Number of this rank, from 0.
+            world_size: Number of ranks.
+            uneven: What happens if ranks would get different numbers of samples: "raise" an error,
+                "drop" samples, "repeat" samples, or "keep" it so.
+            eod_token: Id of the token at the end of documents. If given, samples are dictionaries,
+                which also say where documents end; otherwise, arrays of tokens.
+
+        Raises:
+            MissingError: The manifest does not exist.
+            ConfigError: An argument is impossible, or ranks would get different numbers of samples
+                and `uneven` does not allow this.
         """
         choice("uneven", uneven, get_args(Uneven))
-        are_numbers = plain_integer(rank) is not None and plain_integer(world_size) is not None
-        if not are_numbers or not 0 <= rank < world_size:
-            raise ConfigError(
-                "no such rank",
-                found=f"{rank!r} of {world_size!r}",
-                expected="whole numbers, 0 <= rank < world_size",
-                remedy="give the rank within the data-parallel group, and its size",
-            )
+        _check_rank(rank, world_size)
         self.folder = Path(folder)
         self.rank = rank
         self.world_size = world_size
         self.eod_token = None if eod_token is None else token_id("eod_token", eod_token)
+
+        # Which tars this rank reads.
         manifest = self.folder / MANIFEST_NAME
         rows = manifest_rows(manifest)
         self._shards = _shards_of_rank(rows, _ShardDivision(rank, world_size, uneven), manifest)
-        self._manifest_digest = _manifest_digest(rows, uneven)
+
+        # The position, which can be saved and loaded. With other tars, or another `uneven`, it
+        # would mean another sample. So a digest of these is saved with it, and compared.
         self._position = _START
-        self._state_worker: _Worker | None = None
-        """The worker that has read up to the position; None if no one has."""
+        self._manifest_digest = _manifest_digest(rows, uneven)
+        self._position_worker: _Worker | None = None
+        """The worker process that has read up to the position; None if nothing has been read."""
+
+        # Without this, torch's DataLoader would ask for the length and for samples by number.
         _register_with_torch(type(self))
 
     @property
     def samples(self) -> int:
         """Number of samples of this rank, of all its workers together."""
-        return sum(shard.taken for shard in self._shards)
+        return sum(shard.samples_to_read for shard in self._shards)
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield the contexts from the current position on.
+        """Yield the training samples that this process still has to read.
+
+        The samples are in tars, called shards. A position says how far they have been read. For
+        example, training is resumed at shard 2, sample 30:
+
+            shard 0, shard 1    were read completely, and are skipped
+            shard 2             is read from sample 30 on
+            shard 3, …          are read from their start
+
+        After the last shard, the position is the start again.
 
         Yields:
-            Arrays of shape (length,), or dictionaries if there is an `eod_token`.
+            Arrays of tokens, shape (length,), or dictionaries if there is an `eod_token`.
 
         Raises:
-            StaleError: The loaded state was saved by another worker.
+            StaleError: Another worker process has read up to the position.
             ConfigError: The type of the tokens has no `eod_token`.
         """
-        # Which worker of a DataLoader this process is. Outside of a DataLoader, there is only one.
-        worker = _torch_worker() or _ONLY_WORKER
+        # A DataLoader may read with several worker processes. Each of them reads other shards, so a
+        # position can only be used by the worker that has read up to it.
+        worker = _current_worker()
         self._check_position_is_of(worker)
-        self._state_worker = worker
-
-        # Continue in the shard and at the sample of the position.
+        self._position_worker = worker
         shards = self._shards[worker.number :: worker.workers]
+
         first_shard, sample = self._position
         for number in range(first_shard, len(shards)):
             shard = shards[number]
-            contexts = iterate_counted(self.folder / f"{shard.stem}.tar", shard.samples, sample)
-
-            # A shard that is not read to its end is not checked to its end either.
-            if shard.taken < shard.samples:
-                contexts = islice(contexts, shard.taken - sample)
-            for context in contexts:
+            for tokens in self._tokens_of_shard(shard, sample):
                 # Move the position first: the state counts a sample as soon as it is yielded.
                 sample += 1
-                if sample < shard.taken:
+                if sample < shard.samples_to_read:
                     self._position = _Position(number, sample)
                 else:
                     self._position = _Position(number + 1, 0)
                 if self.eod_token is None:
-                    yield context
+                    yield tokens
                 else:
-                    yield bounded_sample(context, self.eod_token)
+                    yield bounded_sample(tokens, self.eod_token)
             sample = 0  # the next shard is read from its start
         self._position = _START
+
+    def _tokens_of_shard(self, shard: _RankShard, start: int) -> Iterator[NDArray[np.integer[Any]]]:
+        """Yield the samples of a tar that are still to be read.
+
+        Usually a tar is read to its end. Then it is an error if the tar has more or fewer samples
+        than the manifest says. But if ranks must read equally many samples, the last tar of a rank
+        may be read in part, such as 60 of its 100 samples. Then nobody looks at the others, and
+        they are not counted.
+
+        Args:
+            shard: The tar, and how many of its samples are read in total.
+            start: How many samples were read before.
+
+        Raises:
+            FormatError: The tar is read to its end, and has more or fewer samples.
+        """
+        path = self.folder / f"{shard.stem}.tar"
+        # `iterate_counted` compares the number of samples after it has yielded the last one.
+        samples = iterate_counted(path, shard.samples_in_tar, start)
+        if shard.samples_to_read < shard.samples_in_tar:
+            return islice(samples, shard.samples_to_read - start)
+        return samples
 
     def _check_position_is_of(self, worker: _Worker) -> None:
         """Check that a worker may continue at the current position, since it has read up to it.
@@ -183,8 +229,8 @@ class ShardReader:
             StaleError: Another worker has read up to the position.
         """
         is_started = self._position != _START
-        if is_started and self._state_worker not in (None, worker):
-            raise _foreign_state(found=str(self._state_worker), expected=str(worker))
+        if is_started and self._position_worker not in (None, worker):
+            raise _foreign_state(found=str(self._position_worker), expected=str(worker))
 
     def state_dict(self) -> dict[str, Any]:
         """Return how far this reader has read, for `load_state_dict`.
@@ -196,7 +242,7 @@ class ShardReader:
         # Which of the processes that read for this rank is this?
         worker = _torch_worker()  # a worker of a PyTorch DataLoader, or None
         if worker is None:
-            worker = self._state_worker  # the one that has read up to the position, or None
+            worker = self._position_worker  # the one that has read up to the position, or None
         if worker is None:
             worker = _ONLY_WORKER
         return {
@@ -232,7 +278,27 @@ class ShardReader:
         self._position = _Position(int(state["shard"]), int(state["sample"]))
         # A rank can have several workers, processes that read for it. Only the one that has read up
         # to the position may continue there, which is checked when it starts to read.
-        self._state_worker = _Worker(int(state["worker"]), int(state["workers"]))
+        self._position_worker = _Worker(int(state["worker"]), int(state["workers"]))
+
+
+def _check_rank(rank: int, world_size: int) -> None:
+    """Check that a process that trains exists: 0 to 7 are the possible ranks of 8 processes.
+
+    Args:
+        rank: Number of the process.
+        world_size: Number of processes.
+
+    Raises:
+        ConfigError: There is no such process, or an argument is not a whole number.
+    """
+    are_numbers = plain_integer(rank) is not None and plain_integer(world_size) is not None
+    if not are_numbers or not 0 <= rank < world_size:
+        raise ConfigError(
+            "no such rank",
+            found=f"{rank!r} of {world_size!r}",
+            expected="whole numbers, 0 <= rank < world_size",
+            remedy="give the rank within the data-parallel group, and its size",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,7 +341,7 @@ def _shards_of_rank(
     """
     world_size = division.world_size
     rank_rows = rows[division.rank :: world_size]
-    shards = [_RankShard(row.stem, row.samples, taken=row.samples) for row in rank_rows]
+    shards = [_RankShard(row.stem, row.samples, samples_to_read=row.samples) for row in rank_rows]
 
     # Distributed training waits for the slowest rank, so all must have as many samples.
     samples_of_rank = [0] * world_size
@@ -313,8 +379,8 @@ def _with_samples(shards: list[_RankShard], n_samples: int) -> list[_RankShard]:
     chosen: list[_RankShard] = []
     n_missing = n_samples
     for shard in cycle(shards):
-        chosen.append(shard._replace(taken=min(shard.samples, n_missing)))
-        n_missing -= shard.samples
+        chosen.append(shard._replace(samples_to_read=min(shard.samples_in_tar, n_missing)))
+        n_missing -= shard.samples_in_tar
         if n_missing <= 0:
             break
     return chosen
@@ -402,6 +468,14 @@ def _register_with_torch(reader: type) -> None:
     data = sys.modules.get("torch.utils.data")
     if data is not None and not issubclass(reader, data.IterableDataset):
         data.IterableDataset.register(reader)
+
+
+def _current_worker() -> _Worker:
+    """Return which worker of a DataLoader this process is; outside of one, it is worker 0 of 1."""
+    worker = _torch_worker()
+    if worker is None:
+        return _ONLY_WORKER
+    return worker
 
 
 def _torch_worker() -> _Worker | None:

@@ -182,27 +182,53 @@ class NanosetConfig:
         Raises:
             ConfigError: A setting is impossible, or the trainer does not have it.
         """
-        # The class is frozen; `set_while_made` sets attributes nevertheless.
+        # Convert and check each setting alone. (This class is frozen, but `set_while_made` can set
+        # its attributes here.)
         set_while_made(self, self._whole_numbers())
         set_while_made(self, self._booleans())
-        self._check_surplus()
-        set_while_made(self, self._plain_data())
+        self._check_surplus()  # a fraction
+        set_while_made(self, self._plain_data())  # dictionaries, lists and paths
 
-        # Has the trainer these options?
-        rules = get_preset(self.preset)
+        # Check settings that depend on each other, or on the trainer. They are converted now.
+        self._check_trainer_has_options()
+        self._check_split()
+        self._check_end_token()
+
+    def _check_trainer_has_options(self) -> None:
+        """Check that the trainer has the options that the user has set.
+
+        For example, Megatron-LM always shuffles documents, so `shuffle_documents=False` is an error
+        for it.
+
+        Raises:
+            ConfigError: The trainer is unknown, or does not have one of the options.
+        """
+        rules = get_preset(self.preset)  # of the trainer, such as "megatron"
         rules.check_options(
             add_extra_token=self.add_extra_token,
             shuffle_documents=self.shuffle_documents,
             surplus=self.surplus,
         )
+        # `compensated_sums` means that the trainer runs in Python 3.12 or newer, which adds up
+        # floats more exactly. Only some trainers add up floats so that it makes a difference.
         if self.compensated_sums:
-            rules.compensates("3.12")  # raises an error if it makes no difference for this trainer
-        # Megatron-LM demands `split=None` with `blend_per_split`, which replaces it.
-        if self.blend_per_split is None or self.split is not None:
-            _check_split_is_text(self.split)
-        if self.blend_per_split is None:
-            self.shares()  # raises an error if `split` is not the text of three shares
-        self._check_end_token()
+            rules.check_depends_on_python("3.12")
+
+    def _check_split(self) -> None:
+        """Check the setting `split`, the shares of train, valid and test, such as "969,30,1".
+
+        With `blend_per_split`, each split has datasets of its own, and `split` is not used. So it
+        may be anything that is a text, or None, which Megatron-LM demands in this case.
+
+        Raises:
+            ConfigError: It is not a text, or is used and does not consist of shares.
+        """
+        is_used = self.blend_per_split is None
+        if not is_used and self.split is None:
+            return
+        _check_split_is_text(self.split)
+        if is_used:
+            self.shares()  # raises an error if the text does not consist of shares
 
     def _check_end_token(self) -> None:
         """Check that the id of the end-of-document token is known, if an option needs it.
@@ -463,7 +489,9 @@ class NanosetConfig:
         return {name: boolean(name, getattr(self, name)) for name in _SWITCHES}
 
     def _check_surplus(self) -> None:
-        """Check that `surplus`, how many more samples are built than needed, is possible.
+        """Check that `surplus` is possible: the share of samples that are built but not needed.
+
+        For example, 0.005 builds 1,005 samples of a dataset of which 1,000 are needed.
 
         Raises:
             ConfigError: It is negative, infinite or not a number.
