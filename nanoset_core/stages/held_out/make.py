@@ -1,11 +1,12 @@
-"""Compare the held-out documents of a nanoset with those that it trains on.
+"""Compare the held-out documents of a nanoset with those that it trains on: which are leaked?
 
-A document is held out if the splits valid or test read it. The result is a list such as
+A document is held out if the split valid or test reads it, and leaked if train reads it as well, or
+a copy of it. The result is a list such as
 
     split   file      line   train_file   train_line
     valid   a.jsonl     12   a.jsonl              12     train reads the same document
     test    b.jsonl      7   a.jsonl              93     train reads a copy of it
-    test    b.jsonl      7   c.jsonl               5     train reads another copy, too
+    test    b.jsonl      7   c.jsonl               5     a further copy, which train reads, too
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ from nanoset_core.stages.mappings.planning import NanosetContext
 from nanoset_core.stages.sharded import PLACE, make_of_documents, write_rows
 
 _MAX_SHOWN = 8
-"""Held-out documents of the list that are in the manifest, too."""
+"""Leaked documents that are in the manifest, not only in the list."""
 _IRRELEVANT_OPTIONS = frozenset({"seed", "trainer_path", "tokenizer_identifiers"})
 """Options of a split that do not decide which documents it reads."""
 
@@ -118,10 +119,14 @@ def compare_held_out(project: Project, name: str) -> Manifest:
 
 
 def _compare(project: Project, nanoset: NanosetContext, recipe: Recipe) -> Manifest:
-    """Find the documents of valid and test that train reads as well, and store a list of them.
+    """Find the leaked documents: those of valid and test that train reads as well. Store a list.
 
-    For example, line 12 of a.jsonl is meant for validation, and train reads it, too ("shared"); or
-    train reads line 93 of b.jsonl, which has the same text (a "copy").
+    Each row of the list is a pair of a document of valid or test and a document of train:
+
+        pair                                     kind
+        a.jsonl, line 12    a.jsonl, line 12     shared: it is the same document
+        a.jsonl, line 30    b.jsonl, line 93     copied: the same text
+        a.jsonl, line 30    b.jsonl, line 95     further copy: the first document is listed above
 
     Args:
         project: The project.
@@ -129,29 +134,29 @@ def _compare(project: Project, nanoset: NanosetContext, recipe: Recipe) -> Manif
         recipe: What the result depends on, which is stored with it.
 
     Returns:
-        Manifest of the result, a record with counts.
+        Manifest of the result, a record with counts and the first leaked documents.
     """
     corpora = read_corpora(project, nanoset)  # with the splits that read each document
     shared = find_shared(corpora)
-    copies = _Copies()
-    if nanoset.spec.held_out is not None:  # the user asks for copies, too
+    if nanoset.spec.held_out is None:
+        copies = _Copies()  # the user does not ask for copies: search none
+    else:
         copies = _find_all_copies(project, nanoset.name, corpora, shared)
 
-    # List the first 10,000 of them, with the lines that they come from. Each held-out document is
-    # listed once, before further documents of train with the same text.
-    n_held_out_in_train = len(shared.documents) + len(copies.held_out.documents)
-    all_pairs = HeldOutPairs.concatenate([shared, copies.held_out, copies.further.pairs])
+    # List each leaked document once, and then the further copies: 10,000 rows at most.
+    leaked = HeldOutPairs.concatenate([shared, copies.copied])
+    all_pairs = leaked
+    if copies.further is not None:
+        all_pairs = HeldOutPairs.concatenate([leaked, copies.further.pairs])
     rows = _list_pairs(project, corpora, all_pairs.first(MAX_LISTED))
 
+    leaked_rows = rows[: len(leaked.documents)]
     facts: dict[str, Any] = {
         "held_out": sum(corpus.count_held_out() for corpus in corpora),
         "shared": len(shared.documents),
-        "first": rows[: min(_MAX_SHOWN, n_held_out_in_train)],
+        "first": leaked_rows[:_MAX_SHOWN],
         **copies.facts(),
     }
-    copies_were_searched = nanoset.spec.held_out is not None
-    if copies_were_searched and n_held_out_in_train > 0:
-        facts[FURTHER_COPIES] = copies.further.n_documents
 
     def write(folder: Path) -> Written:
         """Write the list to a folder, and return what the record has."""
@@ -163,12 +168,12 @@ def _compare(project: Project, nanoset: NanosetContext, recipe: Recipe) -> Manif
 
 @dataclass(frozen=True, slots=True)
 class _Copies:
-    """Documents with the same tokens as a document that train reads."""
+    """What a search for documents with the same tokens has found."""
 
-    held_out: HeldOutPairs = field(default_factory=HeldOutPairs.none)
-    """Copies that valid or test read, each with a document of train."""
-    further: FurtherCopies = field(default_factory=FurtherCopies.none)
-    """Further documents of train with the same tokens as held-out documents."""
+    copied: HeldOutPairs = field(default_factory=HeldOutPairs.none)
+    """Held-out documents of which train reads a copy, each with one copy."""
+    further: FurtherCopies | None = None
+    """All other copies in train; None if they were not searched, or no document is leaked."""
     in_train: Sequence[TrainCopies] | None = None
     """Counts of copies that train reads itself, by corpus; None if copies were not searched."""
     hash_digests: Sequence[str] = ()
@@ -177,32 +182,33 @@ class _Copies:
     def facts(self) -> dict[str, Any]:
         """Return what the manifest of the result records about copies."""
         facts: dict[str, Any] = {
-            "copies": len(self.held_out.documents),
+            "copies": len(self.copied.documents),
             HASHES: list(self.hash_digests),
         }
         if self.in_train is not None:
             facts[TRAIN_COPIES] = [counts._asdict() for counts in self.in_train]
+        if self.further is not None:
+            facts[FURTHER_COPIES] = self.further.n_documents
         return facts
 
 
 def _find_all_copies(
     project: Project, nanoset_name: str, corpora: Sequence[ReadCorpus], shared: HeldOutPairs
 ) -> _Copies:
-    """Find documents with the same text as a document that train reads, by hashes of their tokens.
+    """Find documents with the same text as others, by hashes of their tokens.
 
-    Each document of valid and test is listed with at most one document of train:
+    For example, valid reads a text that train reads three times, as the documents 5, 6 and 8:
 
-        shared            it is also a document of train itself
-        held-out copies   another document of train has the same text
-        further copies    all other documents of train with its text; for the listed ones only
-
-    Copies within train are only counted.
+        copied            the document of valid, with document 5
+        further copies    the documents 6 and 8
+        in train          2 copies within train (6 and 8 are copies of 5), which are only counted
 
     Args:
         project: The project.
         nanoset_name: Name of the training data, which is shown with the progress.
         corpora: The corpora (collections of documents) that train, valid and test read.
-        shared: The documents of valid and test that train reads itself.
+        shared: The documents of valid and test that train reads, too. They are not copied, but
+            there may be further copies of them.
     """
     # First write the hashes of all documents to files, several for each corpus. Each file is named
     # by a digest: [["3f9c…", "a07e…"], ["77cd…"]] for two corpora.
@@ -214,14 +220,14 @@ def _find_all_copies(
         sharded = corpora[corpus_number].sharded
         return each_shards_hashes(project.outputs, sharded, hash_digests[corpus_number])
 
-    held_out_copies = find_copies(corpora, hashes_of)
-    listed = HeldOutPairs.concatenate([shared, held_out_copies])
-    further_copies = FurtherCopies.none()
-    if len(listed.documents):  # if there are none, as usual, the hashes need not be read again
-        further_copies = find_further_copies(corpora, hashes_of, listed, max_pairs=MAX_LISTED)
+    copied = find_copies(corpora, hashes_of)
+    leaked = HeldOutPairs.concatenate([shared, copied])
+    further = None
+    if len(leaked.documents):  # if there are none, as usual, the hashes need not be read again
+        further = find_further_copies(corpora, hashes_of, leaked, max_pairs=MAX_LISTED)
     return _Copies(
-        held_out=held_out_copies,
-        further=further_copies,
+        copied=copied,
+        further=further,
         in_train=count_train_copies(corpora, hashes_of),
         hash_digests=list(chain.from_iterable(hash_digests)),
     )

@@ -1,4 +1,4 @@
-"""Find documents that are held out and that train reads, too, themselves or as a copy.
+"""Find leaked documents, which are held out although train reads them or a copy of them.
 
 The documents of each corpus are marked with the splits that read them:
 
@@ -7,9 +7,9 @@ The documents of each corpus are marked with the splits that read them:
                               valid
     hash          A      B      C      B      D      A
 
-Document 2 is shared: train and valid read it. Documents 3 and 5 are copies of 1 and 0: no document
-of theirs is shared, but their tokens, and so their hashes, are those of documents that train reads.
-If train had more documents with the hash B, these would be *further copies*.
+Document 2 is shared: train and valid read it. Documents 3 and 5 are copied: train does not read
+them, but 1 and 0, which have the same tokens and so the same hashes. If train had more documents
+with the hash B, these would be *further copies*.
 
 With the same hashes, `count_train_copies` counts copies within train: text that a run reads again
 although each document is read once.
@@ -229,17 +229,12 @@ class HeldOutPairs(NamedTuple):
 
 
 class FurtherCopies(NamedTuple):
-    """Documents of train with the tokens of held-out documents, except one for each of these."""
+    """Copies in train of leaked documents, except those that were found with them."""
 
     pairs: HeldOutPairs
     """The first of them, each with a held-out document of the same tokens."""
     n_documents: int
     """How many there are; may be more than there are pairs."""
-
-    @staticmethod
-    def none() -> FurtherCopies:
-        """Return the result if there are no such documents."""
-        return FurtherCopies(HeldOutPairs.none(), 0)
 
 
 def read_corpora(project: Project, nanoset: NanosetContext) -> list[ReadCorpus]:
@@ -385,11 +380,12 @@ def find_shared(corpora: Sequence[ReadCorpus]) -> HeldOutPairs:
 def find_copies(corpora: Sequence[ReadCorpus], hashes_of: HashesOfCorpus) -> HeldOutPairs:
     """Find documents of valid and test of which train reads a copy, with the same tokens.
 
-    Tokens are compared by a hash. Of these documents, 1 and 3 are returned, each in a pair with
-    document 7, the first one with the same hash:
+    Tokens are compared by a hash, such as A. For example:
 
         document of valid     1     2     3          document of train     6     7     8
-        hash                  9     5     9          hash                  4     9     9
+        hash                  B     A     B          hash                  C     B     B
+
+    The result is the pairs 1 and 7, 3 and 7. (7 is the first document of train with the hash B.)
 
     Memory grows by 24 bytes for each document of valid and test, and does not depend on train.
 
@@ -401,17 +397,18 @@ def find_copies(corpora: Sequence[ReadCorpus], hashes_of: HashesOfCorpus) -> Hel
     Returns:
         The pairs. A document that train reads itself is left out.
     """
-    # Documents 1, 2, 3 with the hashes 9, 5, 9.
-    held_out = _held_out_documents(corpora, hashes_of, with_shared=False)
+    # Documents 1, 2, 3 with the hashes B, A, B.
+    held_out = _held_out_documents(corpora, hashes_of, include_shared=False)
     if not len(held_out.hashes):
         return HeldOutPairs.none()
 
-    # Look up each hash in train once: document 7 has the hash 9, and none has the hash 5.
-    unique_hashes, hash_indices = np.unique(held_out.hashes, return_inverse=True)  # [5, 9]
-    train = _first_train_documents(corpora, hashes_of, unique_hashes)  # documents [-1, 7]
+    # Look up each hash in train once. No document has the hash A, and document 7 has the hash B.
+    # hash_indices says at which index of unique_hashes the hash of each document is.
+    unique_hashes, hash_indices = np.unique(held_out.hashes, return_inverse=True)  # A B; 1 0 1
+    train = _first_train_documents(corpora, hashes_of, unique_hashes)  # documents -1 7
 
     # Give each document the result for its hash.
-    train_documents = train.documents[hash_indices]  # [7, -1, 7]
+    train_documents = train.documents[hash_indices]  # 7 -1 7
     pairs = HeldOutPairs(
         corpora=held_out.corpora,
         documents=held_out.documents,
@@ -424,7 +421,7 @@ def find_copies(corpora: Sequence[ReadCorpus], hashes_of: HashesOfCorpus) -> Hel
 def find_further_copies(
     corpora: Sequence[ReadCorpus],
     hashes_of: HashesOfCorpus,
-    listed: HeldOutPairs,
+    leaked: HeldOutPairs,
     max_pairs: int,
 ) -> FurtherCopies:
     """Find the other documents of train with the tokens of held-out documents.
@@ -433,53 +430,87 @@ def find_further_copies(
     from train, the others are needed as well. In this example, documents 6 and 8:
 
         document of valid     1     2          document of train     5     6     7     8
-        hash                  9     4          hash                  9     9     3     9
+        hash                  B     A          hash                  B     B     C     B
 
-        listed: 1 and 5                        result: 1 and 6, 1 and 8
+        found before: 1 and 5                  result: 1 and 6, 1 and 8
+
+    If several held-out documents have the same tokens, a copy is paired with the first of them.
 
     Args:
         corpora: The corpora (collections of documents) that train, valid and test read.
         hashes_of: Called with an index of `corpora`; yields the hashes of this corpus's documents,
             shard by shard.
-        listed: The pairs that were found before. Documents of train in them are left out.
+        leaked: The pairs that were found before. Documents of train in them are left out.
         max_pairs: How many pairs to return at most.
     """
-    # For each hash, the first held-out document: 2 for the hash 4, 1 for the hash 9.
-    held_out = _held_out_documents(corpora, hashes_of, with_shared=True)
-    unique_hashes, first_positions = np.unique(held_out.hashes, return_index=True)
-    if not len(unique_hashes):
-        return FurtherCopies.none()
-    held_out_by_hash = held_out.select(first_positions)  # one for each unique hash
+    held_out = _held_out_documents(corpora, hashes_of, include_shared=True)
+    if not len(held_out.hashes):
+        return FurtherCopies(HeldOutPairs.none(), 0)
+    unique_hashes, first_positions = np.unique(held_out.hashes, return_index=True)  # A, B
 
-    # For each corpus, which of its documents are in a pair already. There may be millions of pairs,
-    # so do not search them for each shard.
-    is_listed_by_corpus = [np.zeros(len(corpus.marks), np.bool_) for corpus in corpora]
-    for number, is_listed in enumerate(is_listed_by_corpus):
-        is_listed[listed.train_documents[listed.train_corpora == number]] = True
-
-    parts = [HeldOutPairs.none()]
-    count = 0
+    # Find documents of train with one of these hashes: 6 and 8. Count all of them, but keep only as
+    # many as are asked for.
+    was_found_by_corpus = [
+        _train_documents_in(leaked, number, len(corpus.marks))
+        for number, corpus in enumerate(corpora)
+    ]
+    kept_parts = []
+    n_further = 0
     for shard in _hashed_shards(corpora, hashes_of):  # some consecutive documents of a corpus
-        documents = shard.select(shard.is_in_train)
-        hash_indices = _indices_in_sorted(unique_hashes, documents.hashes)  # -1 if missing
-        is_listed = is_listed_by_corpus[shard.corpus_number][documents.documents]
-        further = np.flatnonzero((hash_indices >= 0) & ~is_listed)
+        was_found = was_found_by_corpus[shard.corpus_number]  # True for document 5
+        further = _further_documents(shard, unique_hashes, was_found)
+        n_still_needed = max(max_pairs - n_further, 0)
+        kept_parts.append(further.first(n_still_needed))
+        n_further += len(further.documents)
 
-        # Count all of them, but return only as many as are asked for.
-        n_pairs_left = max(max_pairs - count, 0)
-        count += len(further)
-        returned = further[:n_pairs_left]
-        held_out_documents = held_out_by_hash.select(hash_indices[returned])
-        train_documents = documents.select(returned)
-        parts.append(
-            HeldOutPairs(
-                corpora=held_out_documents.corpora,
-                documents=held_out_documents.documents,
-                train_corpora=train_documents.corpora,
-                train_documents=train_documents.documents,
-            )
-        )
-    return FurtherCopies(HeldOutPairs.concatenate(parts), count)
+    # Pair each of them with the first held-out document of the same hash: 1 and 1.
+    train = _HashedDocuments.concatenate(kept_parts)
+    held_out_by_hash = held_out.select(first_positions)  # 2 for A, 1 for B
+    partners = held_out_by_hash.select(np.searchsorted(unique_hashes, train.hashes))
+    pairs = HeldOutPairs(
+        corpora=partners.corpora,
+        documents=partners.documents,
+        train_corpora=train.corpora,
+        train_documents=train.documents,
+    )
+    return FurtherCopies(pairs, n_further)
+
+
+def _train_documents_in(
+    pairs: HeldOutPairs, corpus_number: int, n_documents: int
+) -> NDArray[np.bool_]:
+    """Return which documents of a corpus are in some pairs, on the side of train.
+
+    There may be millions of pairs. So this is computed once, and not searched for each document.
+
+    Args:
+        pairs: Pairs of a held-out document and a document of train, from several corpora.
+        corpus_number: Number of the corpus.
+        n_documents: Number of its documents.
+
+    Returns:
+        True for document 5, if a pair has document 5 of this corpus; shape (n_documents,).
+    """
+    is_in_pair = np.zeros(n_documents, np.bool_)
+    is_of_corpus = pairs.train_corpora == corpus_number  # (n_pairs,)
+    is_in_pair[pairs.train_documents[is_of_corpus]] = True
+    return is_in_pair
+
+
+def _further_documents(
+    shard: _HashedShard, held_out_hashes: NDArray[np.uint64], was_found: NDArray[np.bool_]
+) -> _HashedDocuments:
+    """Return the documents of train with the tokens of a held-out document, except known ones.
+
+    Args:
+        shard: Consecutive documents of a corpus, with their hashes.
+        held_out_hashes: The hashes of held-out documents: distinct, ascending, at least one.
+        was_found: For each document of the corpus, whether it was found before.
+    """
+    train = shard.select(shard.is_in_train)
+    has_held_out_hash = _indices_in_sorted(held_out_hashes, train.hashes) >= 0
+    is_new = ~was_found[train.documents]
+    return train.select(np.flatnonzero(has_held_out_hash & is_new))
 
 
 class TrainCopies(NamedTuple):
@@ -602,6 +633,18 @@ class _HashedDocuments(NamedTuple):
             hashes=self.hashes[indices],
         )
 
+    def first(self, count: int) -> _HashedDocuments:
+        """Return the first documents.
+
+        Args:
+            count: How many at most.
+        """
+        return _HashedDocuments(
+            corpora=self.corpora[:count],
+            documents=self.documents[:count],
+            hashes=self.hashes[:count],
+        )
+
     @staticmethod
     def concatenate(parts: Iterable[_HashedDocuments]) -> _HashedDocuments:
         """Join several lists of documents into one.
@@ -651,8 +694,9 @@ def _hashed_shards(
 ) -> Iterator[_HashedShard]:
     """Yield the documents of all corpora with their hashes, and with the splits that read them.
 
-    A corpus, which is a collection of documents, is stored in shards, each with many documents.
-    They are yielded one by one, so that memory has to hold only one of them.
+    A corpus, which is a collection of documents, is stored in shards. Each shard has consecutive
+    documents, such as the documents 0 to 999,999. Shards are yielded one by one, so that only one
+    of them has to be in memory.
 
     Args:
         corpora: The corpora.
@@ -693,19 +737,21 @@ def _train_documents(
 
 
 def _held_out_documents(
-    corpora: Sequence[ReadCorpus], hashes_of: HashesOfCorpus, *, with_shared: bool
+    corpora: Sequence[ReadCorpus], hashes_of: HashesOfCorpus, *, include_shared: bool
 ) -> _HashedDocuments:
-    """Return the documents that valid or test reads, with their hashes.
+    """Return the documents that valid or test reads (held-out documents), with their hashes.
 
     Args:
         corpora: The corpora (collections of documents) that train, valid and test read.
         hashes_of: Yields the hashes of the documents of a corpus, some documents at a time.
-        with_shared: Whether to return those that train reads as well.
+        include_shared: True returns all held-out documents. False leaves out those that train
+            reads, too, since it need not be found out whether they are leaked.
     """
     parts = []
     for shard in _hashed_shards(corpora, hashes_of):  # some consecutive documents of a corpus
-        is_returned = shard.is_held_out
-        if not with_shared:
+        if include_shared:
+            is_returned = shard.is_held_out
+        else:
             is_returned = shard.is_held_out & ~shard.is_in_train
         parts.append(shard.select(is_returned))
     return _HashedDocuments.concatenate(parts)

@@ -17,13 +17,15 @@ from nanoset_core.stages.views.settings import base_of, chain_of
 VERSION = 1
 ASSET = "held_out"
 SHARED = "shared.parquet"
-"""File that lists documents which are held out and in train."""
+"""File that lists the leaked documents: those of valid or test that train reads, too."""
 MAX_LISTED = 10_000
 """Rows that this file has at most."""
 FURTHER_COPIES = "further_copies"
-"""Fact: rows of this file, without MAX_LISTED, for further documents of train with the tokens of a
-held-out document: each held-out document has one row without them. Comparisons of older versions do
-not have the fact, nor these rows.
+"""Fact: number of further copies, also of those that MAX_LISTED leaves out of the file.
+
+Each leaked document has a row in the file, with one document of train. Each further copy, another
+document of train with the same tokens, has a row of its own. Comparisons of older versions have
+neither these rows nor the fact. It is also missing if no document is leaked.
 """
 HASHES_FOLDER = "token_hashes"
 """Folder of the hashes of documents, below the root; one version for each shard."""

@@ -1,7 +1,7 @@
-"""What people are shown of held-out documents that train reads: how many, and the first of them.
+"""What people are shown of leaked documents: how many there are, and the first one.
 
-For example: "5 of 200 documents that are held out are in train: web/a.jsonl:12 (valid): train reads
-it".
+A leaked document is held out for valid or test, and train reads it or a copy of it. For example: "5
+of 200 documents that are held out are in train: web/a.jsonl:12 (valid): train reads it".
 """
 
 from __future__ import annotations
@@ -20,38 +20,39 @@ from nanoset_core.stages.stage import Summary, counted
 
 
 class HeldOutFinding(NamedTuple):
-    """Held-out documents that train reads, in words."""
+    """Leaked documents in words: how many there are, and the first one as an example."""
 
-    what: str
-    """How many there are."""
-    where: str
-    """File, line, split and id of the first one."""
-    relation_to_train: str
-    """What train reads of the first one, as a clause: the document itself, or a copy of it."""
+    how_many: str
+    """Such as "5 of 200 documents that are held out are in train, 2 of them as a copy"."""
+    example_line: str
+    """Where the example comes from, such as "web/a.jsonl:12 (valid)"."""
+    example_in_train: str
+    """What train reads of the example, such as "train reads it"; otherwise, a copy of it."""
 
 
 def held_out_finding(facts: Mapping[str, Any]) -> HeldOutFinding | None:
-    """Describe the held-out documents that training reads, for messages.
+    """Describe the leaked documents, for messages: those of valid and test that train reads.
 
     For example:
 
-        what                 5 of 200 documents that are held out are in train, 2 of them as a copy
-        where                web/a.jsonl:12 (valid)
-        relation_to_train    train reads it
+        how_many            5 of 200 documents that are held out are in train, 2 of them as a copy
+        example_line        web/a.jsonl:12 (valid)
+        example_in_train    train reads it
 
     Args:
         facts: What a comparison of the splits has found. Its `first` lists the first documents.
 
     Returns:
-        The description, with the first document as an example; None if there are no such documents.
+        The description, with the first document as an example; None if no document is leaked.
     """
-    if not facts["first"]:
+    leaked_documents = facts["first"]
+    if not leaked_documents:
         return None
-    example = facts["first"][0]
+    example = leaked_documents[0]
     return HeldOutFinding(
-        what=_how_many(facts),
-        where=_where_held_out(example),
-        relation_to_train=_relation_to_train(example),
+        how_many=_how_many(facts),
+        example_line=_where_held_out(example),
+        example_in_train=_relation_to_train(example),
     )
 
 
@@ -138,24 +139,39 @@ def _warnings(manifest: Manifest) -> list[str]:
     finding = held_out_finding(manifest.facts)
     if finding is None:
         return []
-    example = f"{finding.where}: {finding.relation_to_train}"
-    return [f"{finding.what}: {example}; see {manifest.url(SHARED)}"]
+    example = f"{finding.example_line}: {finding.example_in_train}"
+    return [f"{finding.how_many}: {example}; see {manifest.url(SHARED)}"]
 
 
 def removal_text(facts: Mapping[str, Any], list_url: str) -> str:
-    """Say how to remove the documents that both train and valid or test read, as a remedy.
+    """Say how to remove leaked documents, as the remedy that a report shows.
+
+    Leaked documents are those of valid or test that train reads, too, or a copy of them. They are
+    in a table, which has a row for each pair of a document of valid or test and one of train:
+
+        id      train_id
+        d12     d12         train reads the same document ("shared")
+        d30     d93         train reads another one with the same text ("copies")
+        d30     d95         and a second one ("further_copies")
+
+    It is enough to remove the ids of one column. The text says this, and warns if the table is not
+    complete.
 
     Args:
-        facts: What a comparison of the splits has found.
-        list_url: Address of the list of these documents, which may be incomplete.
+        facts: How many rows of each kind there are: `{"shared": 1, "copies": 1, "further_copies":
+            1, …}`.
+        list_url: Address of the table.
     """
     text = (
         f"exclude the ids in train_id of {list_url} from train, by a view, "
         "or those in id from valid and test"
     )
-    # Comparisons of older versions list only one document of train for each held-out document.
-    if facts["copies"] and FURTHER_COPIES not in facts:
+    # Tables of older versions of this package have no rows for second copies, such as d95.
+    has_further_copies = FURTHER_COPIES in facts
+    if facts["copies"] and not has_further_copies:
         return f"{text}; train_id names only one copy of each"
+
+    # The table is cut after 10,000 rows.
     n_rows = facts["shared"] + facts["copies"] + facts.get(FURTHER_COPIES, 0)
     if n_rows > MAX_LISTED:
         return f"{text}; the list has only the first {MAX_LISTED:,} of {n_rows:,} rows"

@@ -34,7 +34,8 @@ def verify_held_out(project: Project, nanoset: str, *, deep: bool = False) -> Re
     report = Report(HELD_OUT.report_name(key))
     with report.catching(remedy=BUILD):  # errors that are raised go into the report
         manifest = current_manifest(project, HELD_OUT, key)
-        # Numbers of documents: meant for valid or test, of these read by train, and copies of them.
+        # Numbers of documents: all that valid or test reads; those of them that train reads, too;
+        # and those of which train reads a copy.
         report.copy_facts(manifest, ["held_out", "shared", "copies"])
         check_files(report, manifest, deep=deep)
         check_freshness(report, project, HELD_OUT, key, manifest)
@@ -49,24 +50,26 @@ def verify_held_out(project: Project, nanoset: str, *, deep: bool = False) -> Re
 
 
 def _report_leak(report: Report, finding: HeldOutFinding, severity: Severity, remedy: str) -> None:
-    """Report that training reads held-out documents, with the first one as an example.
+    """Report that train reads documents of valid or test, with the first one as an example.
 
-    The message is, for example:
+    For example, the report has this error:
 
         5 of 200 documents that are held out are in train
-        where: web/a.jsonl:12 (valid), found: train reads it, expected: none of them
+        where       web/a.jsonl:12 (valid)
+        found       train reads it
+        expected    none of them
 
     Args:
         report: Gets the error or warning.
-        finding: These texts.
+        finding: The first three of these texts. The last two are about the example.
         severity: Whether it is an error or a warning.
         remedy: How to remove these documents.
     """
     report.add(
-        finding.what,
+        finding.how_many,
         severity=severity,
-        where=finding.where,
-        found=finding.relation_to_train,
+        where=finding.example_line,
+        found=finding.example_in_train,
         expected="none of them",
         remedy=remedy,
     )
