@@ -305,9 +305,16 @@ def _choose_values(
 def _choose_data(corpora: Sequence[FoundCorpus], amounts: Mapping[str, TextAmount]) -> _NanosetData:
     """Choose what a training reads for train, valid and test, and how long its samples are.
 
-    If all text collections (corpora) are for training, each is divided into the three splits, such
-    as by "98,1,1". If some are for validation, as names like web_valid say, each split reads its
-    own corpora.
+    All samples have the same number of tokens, and each collection of texts (corpus) that is read
+    must have at least one. So the smallest corpus limits the length. A tiny corpus would make all
+    samples too short, so it is left out. For example:
+
+        web          train    500,000 tokens
+        web_valid    valid        700 tokens    has no sample of 1,024: the length is 512
+        notes        train        100 tokens    tiny: left out
+
+    If all corpora are for training, each is divided into the three splits, such as by "98,1,1". If
+    some are for validation, as names like web_valid say, each split reads its own corpora.
 
     Args:
         corpora: The corpora, with the split that each is for.
@@ -322,37 +329,63 @@ def _choose_data(corpora: Sequence[FoundCorpus], amounts: Mapping[str, TextAmoun
         else:
             evaluation_amounts[corpus.name] = amount
 
-    # A tiny corpus would make all samples too short, so it is left out. If there is nothing but
-    # tiny corpora for training, samples have to be short.
-    tiny_corpora = _tiny_corpora(amounts)
-    tiny_training_corpora = [name for name in training_amounts if name in tiny_corpora]
-    if len(tiny_training_corpora) == len(training_amounts):
-        tiny_training_corpora = []
+    # Choose the length so that each corpus has a sample, without regard to tiny ones.
+    left_out = _tiny_training_corpora(training_amounts)
+    read_amounts = _without(training_amounts, left_out)
+    read_amounts |= _without(evaluation_amounts, _tiny_corpora(evaluation_amounts))
+    max_length = longest_length(list(read_amounts.values()))
 
-    # All other corpora must have a sample. Tiny ones for evaluation are left out later.
-    amounts_that_matter = _without(training_amounts, tiny_training_corpora)
-    amounts_that_matter |= _without(evaluation_amounts, tiny_corpora)
-    max_length = longest_length(list(amounts_that_matter.values()))
+    if not evaluation_amounts:
+        # Train, valid and test divide each corpus. Shorter samples may make room for valid.
+        length, shares = choose_length_and_split(list(read_amounts.values()), max_length)
+        return _shared_data(read_amounts, left_out, shares, length)
 
-    if evaluation_amounts:
-        smallest = smallest_corpus(amounts_that_matter)
-        return _data_per_split(corpora, amounts, tiny_training_corpora, max_length, smallest)
-    length, shares = choose_length_and_split(list(amounts_that_matter.values()), max_length)
-    return _shared_data(amounts_that_matter, tiny_training_corpora, shares, length)
+    left_out += _too_small_for_evaluation(corpora, amounts, max_length)
+    smallest = smallest_corpus(read_amounts)  # named by the comment on the length
+    return _data_per_split(corpora, amounts, left_out, max_length, smallest)
+
+
+def _tiny_training_corpora(training_amounts: Mapping[str, TextAmount]) -> list[str]:
+    """Return the text collections for training that are left out because they are tiny.
+
+        web: 500,000 tokens, notes: 100 tokens    ["notes"]
+        notes: 100 tokens, poems: 50 tokens       []: without them, there would be nothing to read
+
+    Args:
+        training_amounts: Name of each collection for training → how much text it has.
+    """
+    tiny_corpora = _tiny_corpora(training_amounts)
+    if len(tiny_corpora) == len(training_amounts):
+        return []  # all are tiny, so samples have to be short
+    return tiny_corpora
 
 
 def _tiny_corpora(amounts: Mapping[str, TextAmount]) -> list[str]:
-    """Return the text collections (corpora) that might not have a sample of 256 tokens.
+    """Return the text collections that might not have a single sample of 256 tokens (MIN_LENGTH).
 
     Args:
-        amounts: Name of each corpus → how much text it has. If nothing is known of its text, the
-            corpus does not count as tiny.
+        amounts: Name of each collection → how much text it has. If no text was found in it, its
+            size is not known, and it does not count as tiny.
     """
     names = []
     for name, amount in amounts.items():
-        if amount.tokens and amount.least_tokens <= MIN_LENGTH:
+        is_size_known = amount.tokens > 0
+        if is_size_known and not _surely_has_sample(amount, MIN_LENGTH):
             names.append(name)
     return names
+
+
+def _surely_has_sample(amount: TextAmount, length: int) -> bool:
+    """Return whether a text collection has a sample, even if the estimate of its size is wrong.
+
+    A sample of 4 tokens takes 5 of the text: of a, b, c, d, e, the trainer reads a, b, c, d, and
+    learns to predict b, c, d, e. So there must be more tokens than the sample is long.
+
+    Args:
+        amount: How much text the collection has.
+        length: Tokens of a sample.
+    """
+    return amount.least_tokens > length
 
 
 def _without(amounts: Mapping[str, TextAmount], names: Collection[str]) -> dict[str, TextAmount]:
@@ -427,6 +460,9 @@ def _shared_data(
     tokens_by_split: dict[SplitName, float] = {}
     for split_name, share in zip(SPLITS, parse_split(split), strict=True):
         tokens_by_split[split_name] = share * all_tokens
+
+    # Comments name the corpus that limits a value. The length is limited by the one with the fewest
+    # tokens; the split by the one with the fewest samples or documents to divide.
     keys = {
         "blend": _explained_blend(training, left_out),
         "split": explained_split(split, scarcest_corpus(training, length)),
@@ -475,35 +511,32 @@ def _left_out_reason(names: Sequence[str]) -> str:
 def _data_per_split(
     corpora: Sequence[FoundCorpus],
     amounts: Mapping[str, TextAmount],
-    tiny_training_corpora: Sequence[str],
+    left_out: Sequence[str],
     length: int,
     smallest: str | None,
 ) -> _NanosetData:
-    """Return what a training reads if validation or test have their own texts, as `nanoset init`.
+    """Return what a training reads if some text collections (corpora) are only for valid or test.
 
-    A corpus is a collection of texts. For example, with the corpora web, code and web_valid:
+    For example, with web and code for train, and web_valid for valid, `nanoset init` writes:
 
+        # By the names of files and folders: 3 files of web for train, … There is nothing for test.
         blend_per_split:
-          train: {web: 0.8, code: 0.2}      # By the names of files and folders: 3 files of web
-          valid: web_valid                  # for train, … There is nothing for test.
+          train: {web: 0.8, code: 0.2}
+          valid: web_valid
 
     Args:
-        corpora: The corpora, each for one split (train, valid or test).
-        amounts: Name of each corpus → how much text it has. Corpora for valid and test that might
-            not have a single sample are left out.
-        tiny_training_corpora: Names of corpora for train that are left out, too.
+        corpora: The corpora, each for one split: train, valid or test.
+        amounts: Name of each corpus → how much text it has.
+        left_out: Names of corpora that are not read, since they might not have a single sample.
         length: Tokens of a sample.
-        smallest: Name of the corpus that decides the length, if there are several.
+        smallest: Name of the corpus with the fewest tokens, which the comment on the length will
+            name; or None. It is passed on.
 
     Returns:
-        This setting; and the number of tokens of each split, by which the length of the training is
-        chosen.
+        The setting `blend_per_split` with its comment; and the number of tokens of each split, by
+        which the length of the training is chosen.
     """
-    too_small = [
-        *tiny_training_corpora,
-        *_too_small_for_evaluation(corpora, amounts, length),
-    ]
-    amounts_by_split = _amounts_by_split(corpora, amounts, too_small)
+    amounts_by_split = _amounts_by_split(corpora, amounts, left_out)
 
     # Evaluations during the training read valid. They matter more than the test at the end, so if
     # there is only text for test, use it for both.
@@ -521,7 +554,7 @@ def _data_per_split(
         else:
             empty_splits.append(split)
 
-    reasons = _reasons_for_splits(corpora, too_small, is_test_shared, empty_splits)
+    reasons = _reasons_for_splits(corpora, left_out, is_test_shared, empty_splits)
     explained_blends = ExplainedValue(blend_by_split, " ".join(reasons))
     return _NanosetData({"blend_per_split": explained_blends}, tokens_by_split, length, smallest)
 
@@ -529,13 +562,12 @@ def _data_per_split(
 def _too_small_for_evaluation(
     corpora: Iterable[FoundCorpus], amounts: Mapping[str, TextAmount], length: int
 ) -> list[str]:
-    """Return the texts for validation and test that may be too small for a single sample.
+    """Return the text collections for valid and test that might not have a single sample.
 
-    For example, if a sample has 512 tokens, a file `valid.jsonl` with 300 tokens is too small. It
-    is left out.
+    For example, if a sample has 512 tokens, a file `valid.jsonl` with 300 tokens is too small.
 
     Args:
-        corpora: All collections of texts. Those for training are left out of the result.
+        corpora: All collections. Those for train are never part of the result.
         amounts: Name of each collection → how much text it has, by an estimate.
         length: Tokens of a sample.
 
@@ -544,8 +576,8 @@ def _too_small_for_evaluation(
     """
     too_small: list[str] = []
     for corpus in corpora:
-        has_sample = amounts[corpus.name].least_tokens > length
-        if corpus.split != "train" and not has_sample:
+        is_for_evaluation = corpus.split != "train"
+        if is_for_evaluation and not _surely_has_sample(amounts[corpus.name], length):
             too_small.append(corpus.name)
     return too_small
 
@@ -576,7 +608,7 @@ def _amounts_by_split(
 
 def _reasons_for_splits(
     corpora: Iterable[FoundCorpus],
-    too_small: Sequence[str],
+    left_out: Sequence[str],
     is_test_shared: bool,
     empty_splits: Sequence[SplitName],
 ) -> Iterator[str]:
@@ -587,7 +619,7 @@ def _reasons_for_splits(
 
     Args:
         corpora: The collections of texts (corpora), each for one split.
-        too_small: Names of those that are left out.
+        left_out: Names of those that are too small to be read.
         is_test_shared: Whether valid reads the texts for test.
         empty_splits: The splits that read nothing.
 
@@ -599,8 +631,8 @@ def _reasons_for_splits(
         n_files = format_count(len(corpus.contents.texts), "file")
         counts.append(f"{n_files} of {corpus.folder} for {corpus.split}")
     yield f"By the names of files and folders: {', '.join(counts)}."
-    if too_small:
-        yield _left_out_reason(too_small)
+    if left_out:
+        yield _left_out_reason(left_out)
     if is_test_shared:
         yield "There are no files for valid: those for test are read for it, too."
     if empty_splits:

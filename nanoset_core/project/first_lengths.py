@@ -66,9 +66,11 @@ class TextAmount:
     """How much text a corpus has, estimated from its first MiB."""
 
     documents: float
+    """Estimated number of its documents."""
     tokens: float
+    """Estimated number of its tokens; 0 if no text was found."""
     least_tokens: float
-    """Lower bound of its tokens, from the first MiB alone, even if the estimate is wrong."""
+    """How many tokens it certainly has: those of the first MiB, counted with caution."""
 
 
 class LengthAndSplit(NamedTuple):

@@ -80,15 +80,18 @@ class Graph:
     ) -> None:
         """Describe the outputs of a project, and what they are made from.
 
-        A corpus is a collection of texts. Its first output is its inventory, a list of its files,
-        from which all others are made. So if the inventories are known, it follows what all outputs
-        should be.
+        An output has a recipe: the settings that decide its bytes, and a hash of each output that
+        it is made from. The first output of each corpus (collection of texts) is its inventory, a
+        list of its files. All others are made from inventories, directly or through others:
+
+            inventory of web  →  shards of web  →  dataset of web  →  index of a training
+
+        So only the recipes of inventories have to be given. The graph derives those of all others.
 
         Args:
             project: Its nanoset.yaml requests the outputs, and its output folder has those that
                 were built.
-            known: Output → its recipe, which is everything that decides its bytes, of outputs that
-                are not made from others: the inventories. `set_recipe` adds more.
+            known: Inventory → its recipe. `set_recipe` adds more.
             corpora: Names of the corpora of the raw folder; by default those with a known
                 inventory.
         """
@@ -96,13 +99,20 @@ class Graph:
             corpora = [node.key.subject for node in known if node.stage is INVENTORY]
         self.project = project
         self.corpora = tuple(corpora)
+        # Output → what it should be made from. Derived recipes are added when they are needed.
         self._recipes = dict(known)
-        self._reasons: dict[Node, Sequence[Reason]] = {}
-        self._failures: dict[Node, str] = {}
-        self._current: dict[Node, CurrentVersion] = {}
+
+        # What was found out so far about the outputs that exist; `forget` removes entries.
+        self._current: dict[Node, CurrentVersion] = {}  # output → its current version
+        self._reasons: dict[Node, Sequence[Reason]] = {}  # output → why it has to be rebuilt
+        # Folder, such as datasets → the project with a list of the files in it; see `project_of`.
         self._project_by_folder: dict[str, Project] = {}
-        # Output that cannot be built, or waits for such an output → what fails: "corpus news".
-        self._failing_label: dict[Node, str] = {}
+
+        # Output → the error with which a build in this process has failed to make it.
+        self._build_errors: dict[Node, str] = {}
+        # Output that cannot be built, or has to wait for such an output → the row of
+        # `nanoset status` that shows the failure, such as "corpus news".
+        self._failing_rows: dict[Node, str] = {}
 
     def set_recipe(self, node: Node, recipe: Recipe) -> None:
         """Say what an output should be made from, so that the graph need not derive it.
@@ -134,7 +144,7 @@ class Graph:
         """
         for node, error in failures.items():
             self.set_reason(node, one_line(error))
-            self._failures[node] = one_line(error)
+            self._build_errors[node] = one_line(error)
 
     def failure(self, nodes: Iterable[Node]) -> str | None:
         """Return why a build could not make one of some outputs, or None.
@@ -145,8 +155,8 @@ class Graph:
             nodes: The outputs.
         """
         for node in nodes:
-            if node in self._failures:
-                return self._failures[node]
+            if node in self._build_errors:
+                return self._build_errors[node]
         return None
 
     def set_failing(self, nodes: Iterable[Node], label: str) -> None:
@@ -163,10 +173,10 @@ class Graph:
 
         Args:
             nodes: The outputs that cannot be built: the shards and the dataset of `news`.
-            label: What they are called together, for the reason: "corpus news".
+            label: The row of `nanoset status` that shows them: "corpus news".
         """
         for node in nodes:
-            self._failing_label[node] = label
+            self._failing_rows[node] = label
 
     def nodes(self) -> list[Node]:
         """Return every output, each after those that it is made from."""
@@ -354,6 +364,9 @@ class Graph:
             files changed since it was built
             seed: 7 → 8                          (a setting was changed)
             a shard is missing or damaged        (a piece of tokenized text)
+            waits for corpus news, which fails   (instead of all other reasons: until this is
+                                                 solved, a build cannot make the output)
+            web is not up to date                (the raw files of web were not listed yet)
 
         Args:
             node: The output.
@@ -371,31 +384,47 @@ class Graph:
             return self._reasons_of_unknown_inputs(node)
 
         reasons = reasons_to_build(self.project_of(node), node, recipe, self.current(node))
-        failing_label = self._failing_input(node, reasons)
-        if failing_label is not None:
-            reasons = [Reason(f"waits for {failing_label}, which fails")]
-            self._failing_label[node] = failing_label
+        failing_row = self._failing_row_of_inputs(node, reasons)
+        if failing_row is not None:
+            reasons = [Reason(f"waits for {failing_row}, which fails")]
+            self._failing_rows[node] = failing_row  # what is made from it has to wait, too
         self._reasons[node] = reasons
         return reasons
 
-    def _failing_input(self, node: Node, reasons: Iterable[Reason]) -> str | None:
+    def _failing_row_of_inputs(self, node: Node, reasons: Iterable[Reason]) -> str | None:
         """Return what an output has to wait for, because it fails: "corpus news"; None if nothing.
 
         Args:
             node: The output.
-            reasons: Why it is out of date. Only inputs that have changed are considered.
+            reasons: Why it is out of date. It waits only for inputs that have changed.
         """
-        if not self._failing_label:
+        if not self._failing_rows:
+            # Nothing fails, so nothing has to wait. Do not look at the inputs, since that may read
+            # files.
             return None
+
         inputs = self.inputs(node)
         for reason in reasons:
             if reason.input is None or reason.input not in inputs:
                 continue  # such as a changed setting
-            changed_input = inputs[reason.input]
-            self.stale_reasons(changed_input)  # finds out whether it waits itself
-            if changed_input in self._failing_label:
-                return self._failing_label[changed_input]
+            failing_row = self._failing_row(inputs[reason.input])
+            if failing_row is not None:
+                return failing_row
         return None
+
+    def _failing_row(self, node: Node) -> str | None:
+        """Return the failing row of `nanoset status` that shows an output, or that it waits for.
+
+        Args:
+            node: The output.
+
+        Returns:
+            Such as "corpus news"; None if a build can make the output, as far as is known.
+        """
+        # Whether the output waits for another one is found out together with why it is out of date.
+        # `stale_reasons` adds an entry to `_failing_rows` if it does.
+        self.stale_reasons(node)
+        return self._failing_rows.get(node)
 
     def changes(self, node: Node) -> Sequence[Reason]:
         """Return what has changed since an output was made, such as "seed: 7 → 8".

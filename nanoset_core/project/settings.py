@@ -117,20 +117,27 @@ class ProjectConfig(WrittenConfig):
         return False
 
     def may_train_on(self, corpus: str) -> bool:
-        """Return whether a model may be trained on a corpus: unless it is for evaluation alone.
+        """Return whether a model may be trained on a collection of texts (corpus).
 
-            train reads web                         yes
+        It may not if these settings use the corpus for validation or tests alone:
+
+            blend: {web: 1.0}                       yes
             blend_per_split: {valid: web, …}        no, if train reads something else
-            nothing reads web                       yes: a trainer may read its dataset as it is
+            web is not mentioned                    yes: a trainer may read its dataset as it is
 
         Args:
             corpus: Name of the corpus, such as web.
         """
-        names = self._datasets_of(corpus)
-        is_in_nanoset = any(
-            not names.isdisjoint(nanoset.corpora) for nanoset in self.nanosets.values()
-        )
-        return self.trains_on(corpus) or not is_in_nanoset
+        if self.trains_on(corpus):
+            return True
+
+        # A nanoset is the data of a training: datasets for train, valid and test. If any nanoset
+        # has the text of the corpus, that is for valid or test, since train does not read it.
+        names_in_nanosets: set[str] = set()
+        for nanoset in self.nanosets.values():
+            names_in_nanosets.update(nanoset.corpora)
+        datasets_with_its_text = self._datasets_of(corpus)  # the corpus, and selections from it
+        return datasets_with_its_text.isdisjoint(names_in_nanosets)
 
     def _datasets_of(self, corpus: str) -> set[str]:
         """Return all datasets with text of a corpus: its own, and those that are made from it.

@@ -161,8 +161,9 @@ def _rows_of_requests(project: Project, corpora: Sequence[str]) -> Iterator[Stat
     graph = Graph(project, known={}, corpora=corpora)
     survey = CorpusSurvey(graph)
 
-    # A row also says whether a build would fail. For that, tables may have to be read. The budget
-    # limits how many bytes are read for all rows together, so that this stays quick.
+    # A row also says whether a build would fail, such as because a selection requests more
+    # documents than there are. To find out, files with the lengths of documents (.idx) may have to
+    # be read. The budget limits how many bytes are read for all rows together.
     planning_budget = ReadingBudget(PLANNED_BYTES)
     for nodes in graph.rows():  # the outputs that are shown in one row
         findings = CorpusFindings()  # nothing, if the row is not that of a text collection
@@ -171,6 +172,7 @@ def _rows_of_requests(project: Project, corpora: Sequence[str]) -> Iterator[Stat
             findings = survey.look_at(corpus)
         row = status_row(graph, nodes, planning_budget, findings)
         if row.state == "failing":
+            # Later rows of what is made from these outputs will say that they wait for this one.
             graph.set_failing(nodes, row.label)
         yield row
 
@@ -178,9 +180,16 @@ def _rows_of_requests(project: Project, corpora: Sequence[str]) -> Iterator[Stat
 def graph_status(graph: Graph, unread_entries: Mapping[str, str]) -> Iterator[StatusRow]:
     """Yield the rows of `nanoset status` at the end of a build, without reading raw files again.
 
+    For example, news has a damaged file, and web-and-news selects documents of both collections:
+
+        corpus   web             up to date
+        corpus   news            failing       a.jsonl is not UTF-8
+        view     web-and-news    stale         waits for corpus news, which fails
+
     Args:
-        graph: The outputs of the project, with what each should be made from, as the build has
-            found it.
+        graph: The outputs of the project. The build has listed the raw files, so the graph knows
+            what each output should be made from. Rows that fail are recorded in it
+            (`set_failing`), so that later rows can say that they wait for them.
         unread_entries: What the folder of raw text contains in addition to text collections, and
             why it is not read, such as {"notes.txt": "a file, not a folder"}.
 
@@ -189,8 +198,9 @@ def graph_status(graph: Graph, unread_entries: Mapping[str, str]) -> Iterator[St
     """
     yield from _rows_of_unread_folders(unread_entries)
 
-    # A row also says whether the next build would fail. For that, tables may have to be read. The
-    # budget limits how many bytes are read for all rows together, so that this stays quick.
+    # A row also says whether the next build would fail, such as because a selection requests more
+    # documents than there are. To find out, files with the lengths of documents (.idx) may have to
+    # be read. The budget limits how many bytes are read for all rows together.
     planning_budget = ReadingBudget(PLANNED_BYTES)
     for nodes in graph.rows():  # the outputs that are shown in one row
         notices = _notices_after_build(graph, _corpus_of(nodes))
@@ -281,34 +291,29 @@ def status_row(
         findings: What was found in the files of a text collection: notices, or why they cannot be
             read.
     """
-    reasons: list[str] = []  # why a build has work to do
+    # Why a build has something to do. If the files cannot be read, this is not known.
+    stale_reasons: list[str] = []
     if findings.failure is None:
-        reasons = _reasons_of_row(graph, nodes)
-
-    # The first of these reasons why a build fails that applies: the text cannot be read; an output
-    # that is not up to date cannot be made; it could not be made in the build that shows this row.
-    failure = findings.failure
-    if failure is None and reasons:
-        failure = _first_refusal(graph, nodes, planning)
-    if failure is None:
-        failure = graph.failure(nodes)
+        stale_reasons = _reasons_of_row(graph, nodes)
+    failure = _failure_of_row(graph, nodes, stale_reasons, planning, findings)
 
     # If a build fails, show only why, and warnings about settings, which may explain it.
     summary = _summary_of_row(graph, nodes)
     warnings = _settings_warnings(graph, nodes)
     if failure is None:
+        shown_reasons = stale_reasons
         warnings += summary.warnings
     else:
-        reasons = [failure]
+        shown_reasons = [failure]
 
-    name = nodes[0].row
-    last_version = graph.current(nodes[-1])
+    row_name = nodes[0].row  # the same for all outputs of the row
+    last_version = graph.current(nodes[-1])  # of the last output, which is made from the others
     return StatusRow(
-        kind=name.kind,
-        name=name.subject,
-        part=name.part,
-        state=_state(failure, reasons, exists=last_version.exists),
-        why=tuple(reasons),
+        kind=row_name.kind,
+        name=row_name.subject,
+        part=row_name.part,
+        state=_state(failure, stale_reasons, exists=last_version.exists),
+        why=tuple(shown_reasons),
         figures=summary.figures,
         made_at=last_version.made_at,
         rejects=tuple(summary.rejects),
@@ -316,6 +321,38 @@ def status_row(
         details=summary.details,
         notices=findings.notices,
     )
+
+
+def _failure_of_row(
+    graph: Graph,
+    nodes: Sequence[Node],
+    stale_reasons: Sequence[str],
+    planning: ReadingBudget,
+    findings: CorpusFindings,
+) -> str | None:
+    """Return why a build of some outputs would fail, or None if no reason is known.
+
+    There may be several reasons. The first of these is returned:
+
+        the text cannot be read                "a.jsonl is not UTF-8"
+        settings and data do not fit           a view requests 1,000 documents, and there are 800
+        a build has just failed to make them   the error of this build
+
+    Args:
+        graph: The project's outputs. It knows the errors of the build that has just ended, if any.
+        nodes: The outputs, in the order in which they are made.
+        stale_reasons: Why they are not up to date. If they are, no build has to make them, so it
+            does not matter whether settings and data fit.
+        planning: How many bytes may still be read to find out whether settings and data fit.
+        findings: What was found in the files of a text collection.
+    """
+    if findings.failure is not None:
+        return findings.failure
+    if stale_reasons:
+        refusal = _first_refusal(graph, nodes, planning)
+        if refusal is not None:
+            return refusal
+    return graph.failure(nodes)
 
 
 def _state(failure: str | None, reasons: Sequence[str], *, exists: bool) -> State:

@@ -144,10 +144,14 @@ class TrainerSpec:
         return int(minor)
 
     def version_warning(self) -> str | None:
-        """Return a warning if the version is newer than all that are known; otherwise None.
+        """Return a warning if megatron_core is newer than all known versions; otherwise None.
 
-        Its tokenizers may have other identifiers than those of the newest known version, which are
-        used in their place. A checkout of the main branch also prints such a version.
+        The names of index files depend on the version. Suppose that 0.19 is the newest known one,
+        and that the user writes "0.20". Then index files are named as for 0.19. If 0.20 looks for
+        other names, it will not find them.
+
+        A user of the main branch may have written "0.20", too, since Megatron-LM prints a number
+        there, too. So the warning says to write `main`, which is known.
         """
         is_known = self.minor <= _NEWEST or self.megatron_core == MAIN
         if is_known:

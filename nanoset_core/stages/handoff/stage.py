@@ -47,10 +47,11 @@ from nanoset_core.stages.stage import (
 from nanoset_core.storage.access import FileAccess
 
 VERSION = 2
-VERSION_WITH_PREFLIGHT = 3
-"""Version of handoffs for Megatron-LM, which contain preflight.py."""
-VERSION_WITH_DATA_STAGE = 4
-"""Version of handoffs for nanotron's main branch, whose data is in a data stage.
+"""Version of the files of most trainers."""
+VERSION_FOR_MEGATRON = 3
+"""Version of the files of Megatron-LM: the first one with preflight.py."""
+VERSION_FOR_NANOTRON_MAIN = 4
+"""Version of the files of nanotron's main branch: the first one with a data stage.
 
 Earlier versions had a section `data`, which this branch refuses.
 """
@@ -156,21 +157,23 @@ TRAINER_FILES = HandoffStage()
 
 
 def _version(preset: Preset) -> int:
-    """Return the version of the files that a trainer gets.
+    """Return the version of the files with which a trainer is started, its handoff.
 
-    It is part of the digest of a handoff, so a new version lets builds write the files again. Each
-    trainer has another version, so that only the handoffs that change are written again.
+    When what is written for a trainer changes, the number is raised, and the next build writes the
+    files again. Files of other trainers keep their number, so that they are not written again.
 
     Args:
         preset: The rules of the trainer.
     """
-    # A script checks whether the trainer will find its index files (preflight.py).
-    has_script = preset.hashes_tokenizer
-    if has_script:
-        return VERSION_WITH_PREFLIGHT
+    # Only Megatron-LM has names of index files that depend on the tokenizer.
+    is_megatron = preset.hashes_tokenizer
+    if is_megatron:
+        return VERSION_FOR_MEGATRON
+
+    # Only nanotron's main branch cuts datasets into windows of equal length.
     is_nanotron_main = preset.windows
     if is_nanotron_main:
-        return VERSION_WITH_DATA_STAGE
+        return VERSION_FOR_NANOTRON_MAIN
     return VERSION
 
 

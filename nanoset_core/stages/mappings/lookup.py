@@ -306,30 +306,33 @@ class NanosetLookup:
         return {**mixture.to_json(), "mix_samples": self.spec.samples.get("train")}
 
     def _limit_options(self, split: SplitName) -> dict[str, Any]:
-        """Return the settings that limit how often data is read, since index files depend on them.
+        """Return the settings that limit how often a split may read data.
 
-            no limit                               {}
-            max_epochs: 4                          {"epochs": {"most": 4.0, …}}
-            the same, and one epoch may read       {"epochs": {…}, "epochs_of": "documents"}
-              a document several times
-            only limits in the key `mix`, which    {} or {"epochs_of": "documents"}
-              are stored with that key
+        A limit may change what an index file says: which samples are read, in which order. So these
+        settings are stored with the file, and if they change, it is built again:
 
-        Early versions of this program did not notice if one epoch reads a document several times.
-        The mark `epochs_of` gives such index files another digest, so that they are rebuilt.
+            no limit                                {}
+            max_epochs: 4                           {"epochs": {"most": 4.0, …}}
+            max_epochs: 4, and some documents       {"epochs": {…}, "epochs_of": "documents"}
+              are in two datasets of the split
+            mix: {web: {epochs: 4}, …}              {}: `_mixture_options` returns the limit
+            the same, and some documents            {"epochs_of": "documents"}
+              are in two datasets
+
+        "epochs_of" says that the limits apply to documents, and not only to datasets. Files of
+        early versions of this program, which limited datasets alone, lack it, and are rebuilt.
 
         Args:
             split: `train`, `valid` or `test`.
         """
+        options: dict[str, Any] = {}
+        has_limits = self.spec.max_epochs is not None
+        if has_limits:
+            options["epochs"] = self._epoch_option()
+
         mixture = self.spec.mixture
         mixture_has_limits = mixture is not None and bool(mixture.epoch_limits())
-        if self.spec.max_epochs is None and not mixture_has_limits:
-            return {}
-
-        options: dict[str, Any] = {}
-        if self.spec.max_epochs is not None:
-            options["epochs"] = self._epoch_option()
-        if self.may_repeat_documents(split):
+        if (has_limits or mixture_has_limits) and self.may_repeat_documents(split):
             options["epochs_of"] = "documents"
         return options
 
@@ -380,17 +383,16 @@ class NanosetLookup:
             most trainers             when the first dataset is used up: it has 100 samples of web
                                       and 11 of code
             nanotron's main branch    after as many samples as web and code have together, 200: 180
-                                      of them are of web, which is read 1.8 times
+              (`shuffles_blend`)      of them are of web, which is read 1.8 times
 
         Args:
             split: `train`, `valid` or `test`.
         """
-        has_weights = isinstance(self.spec.blend_of(split), Mapping)
         trainer = get_preset(self.spec.preset)
-        # A user may say how many samples such a trainer reads, but need not: without a number, it
-        # reads as many as all datasets have together.
-        number_is_optional = trainer.takes_samples(split) and not trainer.needs_samples(split)
-        return has_weights and number_is_optional
+        if not trainer.takes_samples(split):
+            return False  # the trainer reads each sample of this split once
+        has_weights = isinstance(self.spec.blend_of(split), Mapping)
+        return has_weights and trainer.shuffles_blend
 
     def may_share_documents(self, split: SplitName) -> bool:
         """Return whether a split may read a document several times in one epoch.

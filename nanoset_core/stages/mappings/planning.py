@@ -294,7 +294,7 @@ class NanosetContext(NanosetLookup):
         if limit_by_prefix:
             limited = self._limit_epochs(split, written_config, limit_by_prefix)
         else:
-            limited = LimitedConfig(self._with_samples_of(split, written_config), exceeded=())
+            limited = LimitedConfig(self._with_samples_of_split(split, written_config), exceeded=())
         if split == "train":
             self._check_mixture(limited.config)
         return limited
@@ -335,15 +335,16 @@ class NanosetContext(NanosetLookup):
     def _limit_epochs(
         self, split: SplitName, config: NanosetConfig, limit_by_prefix: Mapping[str, float]
     ) -> LimitedConfig:
-        """Return settings of a split that read no dataset more often than it may be read.
+        """Apply limits on how often datasets may be read to the settings of a split.
 
-        Suppose that web has 100 samples and may be read twice, and that 600 samples are requested,
-        half of them from web. So web would be read three times. nanoset.yaml says what to do then:
+        Suppose that web has 100 samples and may be read twice. 600 samples are requested, half of
+        them from web, which would be read three times. The user chooses what to do about it, by the
+        key `on_exhaustion` of nanoset.yaml:
 
-            on_exhaustion: raise           an error
-                           repeat          web is read three times, which is only reported
-                           stop            about 400 samples are requested, of which 200 are of web
-                           redistribute    web gets the weight 1/3, so that it is 200 of 600 samples
+            raise           an error is raised
+            repeat          web is read three times: the result only reports this
+            stop            about 400 samples are requested, of which 200 are of web
+            redistribute    web gets the weight 1/3, so that it is 200 of 600 samples
 
         Args:
             split: `train`, `valid` or `test`.
@@ -351,24 +352,30 @@ class NanosetContext(NanosetLookup):
             limit_by_prefix: Path of a dataset → how often it may be read.
 
         Returns:
-            The settings, which request samples of this split alone; and the exceeded limits.
-        """
-        config_to_limit = self._with_samples_that_count(split, config)
-        limited = self._apply_limits(config_to_limit, limit_by_prefix)
-        config_of_split = self._with_samples_of(split, limited.config)
+            The settings, which request samples of this split alone; and the limits that those of
+            nanoset.yaml exceed.
 
-        if split == "train" and config.samples(split) is None:
-            # Without a number, train reads one epoch. Even that may be too often for a document,
-            # for example if train reads both web and a selection of its documents.
+        Raises:
+            InputError: A limit is exceeded, and `on_exhaustion` is `raise`. Or the limits leave too
+                few samples.
+        """
+        config_to_limit = self._with_samples_to_limit(split, config)
+        limited = self._apply_limits(config_to_limit, limit_by_prefix)
+        config_of_split = self._with_samples_of_split(split, limited.config)
+
+        reads_one_epoch = split == "train" and config.samples(split) is None
+        if reads_one_epoch:
+            # There is no requested number of samples, to which limits would apply. But one epoch may
+            # still be too much, for example for a document that is in two datasets.
             return self._limit_one_epoch(config_of_split, limit_by_prefix)
         return LimitedConfig(config_of_split, limited.exceeded)
 
-    def _with_samples_that_count(self, split: SplitName, config: NanosetConfig) -> NanosetConfig:
-        """Return settings that request the samples which count when limits are applied to a split.
+    def _with_samples_to_limit(self, split: SplitName, config: NanosetConfig) -> NanosetConfig:
+        """Return settings that request the samples to which the limits of a split are applied.
 
-        Usually, these are those of the split. But if limits change the weights of datasets
-        (`on_exhaustion: redistribute`), and all splits share these weights, the samples of all
-        splits count.
+        Usually, these are the samples of the split. But if limits change the weights of datasets
+        (`on_exhaustion: redistribute`), and all splits share these weights, the limits are applied
+        to the samples of all splits together.
 
         Args:
             split: `train`, `valid` or `test`.
@@ -395,7 +402,7 @@ class NanosetContext(NanosetLookup):
             config, limit_by_prefix, self.spec.on_exhaustion, self.reader, self.shared_documents
         )
 
-    def _with_samples_of(self, split: SplitName, config: NanosetConfig) -> NanosetConfig:
+    def _with_samples_of_split(self, split: SplitName, config: NanosetConfig) -> NanosetConfig:
         """Return settings that request samples of one split only.
 
         If the user requests no number of samples, it depends on the datasets of the split:
@@ -443,45 +450,47 @@ class NanosetContext(NanosetLookup):
     def _limit_one_epoch(
         self, config: NanosetConfig, limit_by_prefix: Mapping[str, float]
     ) -> LimitedConfig:
-        """Return settings of train with which one epoch reads no document too often.
+        """Apply limits on how often documents may be read to one epoch of train.
 
-        For most trainers, each dataset is read once in one epoch. That may already be too often for
-        a document. If train reads the corpus `web` and the view `best-web`, a selection of its
-        documents, it reads those twice. And some trainers read datasets with large weights several
-        times. Suppose that an epoch has 1,000 samples. With `max_epochs: 1`, it depends on
-        `on_exhaustion`:
+        In one epoch, most trainers read each dataset once. Still, a document may be read twice:
 
-            raise           an error
-            repeat          no number of samples, as before; only reported
-            stop            a smaller number of samples, such as 700
-            redistribute    other weights of the datasets
+            - Train reads the corpus `web` and the view `best-web`, a selection of its documents.
+            - Some trainers read a dataset with a large weight several times.
 
-        If no document is read twice, nothing changes.
+        Suppose that an epoch has 1,000 samples, and that `max_epochs: 1` forbids to read a document
+        twice. `on_exhaustion` says what to do about it:
+
+            raise           an error is raised
+            repeat          the settings stay as they are: the result only reports this
+            stop            a smaller number of samples is requested, such as 700
+            redistribute    the datasets get other weights
 
         Args:
-            config: The settings of train, without a number of samples: they mean one epoch.
+            config: The settings of train for one epoch: without a number of samples, or with that
+                of an epoch.
             limit_by_prefix: Path of a dataset, without ending → how often it may be read.
 
         Returns:
-            The settings, with a number of samples only if one epoch would exceed a limit; and which
-            limits it exceeds.
+            The settings, unchanged if one epoch exceeds no limit; and the limits that it exceeds.
+
+        Raises:
+            InputError: A limit is exceeded, and `on_exhaustion` is `raise`. Or the limits leave too
+                few samples.
         """
-        no_change = LimitedConfig(config, exceeded=())
-        # Some trainers take no number of samples.
-        if not config.rules.takes_samples("train") or not self.may_repeat_documents("train"):
-            return no_change
+        unchanged = LimitedConfig(config, exceeded=())
+        if not self.may_repeat_documents("train"):
+            return unchanged
 
         # Limits apply to a number of samples. So count those of one epoch, and limit them.
         plan = plan_split(config, "train", self.reader, exact=self.exact)
         if plan is None or not plan.samples:
-            return no_change
+            return unchanged
         epoch_config = config.with_samples({"train": plan.samples})
         limited = self._apply_limits(epoch_config, limit_by_prefix)
         if not limited.exceeded:
-            return no_change
+            return unchanged
 
-        # The policy "repeat" only reports what is read too often. So return the given settings,
-        # which have no number of samples.
+        # "repeat" changes nothing. Do not return `limited.config`, which has a number of samples.
         if self.spec.on_exhaustion == "repeat":
             return LimitedConfig(config, limited.exceeded)
         return limited
