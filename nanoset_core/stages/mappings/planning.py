@@ -365,8 +365,8 @@ class NanosetContext(NanosetLookup):
 
         reads_one_epoch = split == "train" and config.samples(split) is None
         if reads_one_epoch:
-            # There is no requested number of samples, to which limits would apply. But one epoch may
-            # still be too much, for example for a document that is in two datasets.
+            # There is no requested number of samples, to which limits would apply. But one epoch
+            # may still be too much, for example for a document that is in two datasets.
             return self._limit_one_epoch(config_of_split, limit_by_prefix)
         return LimitedConfig(config_of_split, limited.exceeded)
 
