@@ -194,7 +194,7 @@ class Losses:
     def damaged_text(self) -> str:
         """Describe how many rejected lines look damaged, why, and in which files.
 
-            3 rejected lines that may be damaged (invalid_json 3): a.jsonl 2, b.jsonl 1
+            3 rejected lines that may be damaged (invalid_json 3): 2 in a.jsonl, 1 in b.jsonl
 
         Returns:
             A clause for a message; empty if no line looks damaged.
@@ -236,7 +236,7 @@ class Losses:
         """Return a clause that says how many documents of which tables have runs of zero bytes.
 
         Returns:
-            Such as "3 documents with runs of zero bytes: a.parquet 3"; "" if there are none.
+            Such as "3 documents with runs of zero bytes: 3 in a.parquet"; "" if there are none.
         """
         documents_by_file = self.facts.zeroed
         if not documents_by_file:
@@ -251,13 +251,13 @@ class Losses:
         short, the rest of the file is zero bytes, so part of the text may be missing.
 
         Returns:
-            Such as "1 gzip file with zero bytes at the end, …: a.jsonl.gz 512 bytes"; "" if there
-            are none.
+            Such as "1 gzip file with zero bytes at the end, …: 512 bytes in a.jsonl.gz"; ""
+            if there are none.
         """
         bytes_by_file = self.facts.padding
         if not bytes_by_file:
             return ""
-        files = [f"{path} {size:,} bytes" for path, size in bytes_by_file.items()]
+        files = [f"{size:,} bytes in {path}" for path, size in bytes_by_file.items()]
         count = format_count(len(bytes_by_file), "gzip file")
         names = abbreviated(files, _MAX_FILES_NAMED)
         return f"{count} with zero bytes at the end, as of a download that was cut short: {names}"
@@ -265,7 +265,7 @@ class Losses:
     def ids_text(self) -> str:
         r"""Describe how many documents have an id that could not be kept, or only in another form.
 
-            "3 documents with ids that cannot be kept, so that no list names them: a.jsonl 3"
+            "3 documents with ids that cannot be kept, so that no list names them: 3 in a.jsonl"
 
         An id should be text, such as "doc-1". One that is a list or a very long text is not kept.
         In one that is not UTF-8, each wrong byte is kept as four characters, such as \xff.
@@ -408,6 +408,6 @@ def _may_be_damage(reason: str) -> bool:
 
 
 def _files_with_counts(count_by_file: Mapping[str, int]) -> str:
-    """Name some files, each with its count."""
-    files = [f"{path} {count:,}" for path, count in count_by_file.items()]
+    """Name some files, each with its count: "2 in a.jsonl, 1 in b.jsonl"."""
+    files = [f"{count:,} in {path}" for path, count in count_by_file.items()]
     return abbreviated(files, _MAX_FILES_NAMED)

@@ -13,7 +13,7 @@ from nanoset_core.stages.stage import Summary
 def tokenized_summary(project: Project, tokenized: Manifest) -> Summary:
     """Return what `nanoset status` shows of a tokenized corpus: what was lost or is repeated.
 
-        warning    3 rejected lines that may be damaged (invalid_json 3): a.jsonl 3
+        warning    3 rejected lines that may be damaged (invalid_json 3): 3 in a.jsonl
         warning    12.0% of the documents repeat others, more than …
         detail     unreadable: 1 file
         rejects    shards/web/3f9c…/rejects.jsonl, a list of the rejected lines

@@ -86,7 +86,7 @@ def test_the_only_finding_in_a_healthy_project_is_its_line_that_is_no_json(healt
     assert finding.severity == "warning"
     assert finding.what == "lines were rejected that may be damaged"
     # The blank line after it is rejected, too, but is not damaged.
-    assert "(invalid_json 1): part-0/web-0.jsonl 1" in finding.found
+    assert "(invalid_json 1): 1 in part-0/web-0.jsonl" in finding.found
 
 
 def test_the_report_of_a_corpus_has_its_figures(healthy_reports):

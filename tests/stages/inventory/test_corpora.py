@@ -502,8 +502,8 @@ def test_status_and_verify_warn_of_zero_bytes_at_the_end_of_a_gzip_file(copy):
     report = verify_at(project, "tokenized/web")
 
     warning = (
-        "1 gzip file with zero bytes at the end, as of a download that was cut short: 3.jsonl.gz "
-        "512 bytes"
+        "1 gzip file with zero bytes at the end, as of a download that was cut short: "
+        "512 bytes in 3.jsonl.gz"
     )
     assert row.state == "up to date"
     assert row.warnings == (warning,)

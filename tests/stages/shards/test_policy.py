@@ -260,7 +260,7 @@ def test_only_lines_that_may_be_damaged_are_reported_as_damaged(tmp_path):
     losses = make_losses(tmp_path, [*LINES_WITHOUT_TEXT, *DAMAGED_LINES, CUT_FILE], faults=1)
 
     assert losses.damaged_text() == (
-        "2 rejected lines that may be damaged (invalid_json 1, invalid_utf8 1): a 1, b 1"
+        "2 rejected lines that may be damaged (invalid_json 1, invalid_utf8 1): 1 in a, 1 in b"
     )
 
 
@@ -375,7 +375,7 @@ def test_tables_with_runs_of_zero_bytes_are_reported():
     facts = first_shard + second_shard
 
     assert through_json(facts) == facts
-    assert Losses(facts).texts() == ["4 documents with runs of zero bytes: a.arrow 3, b.parquet 1"]
+    assert Losses(facts).texts() == ["4 documents with runs of zero bytes: 3 in a.arrow, 1 in b.parquet"]
 
 
 def test_ids_that_are_not_text_are_reported():
@@ -386,9 +386,9 @@ def test_ids_that_are_not_text_are_reported():
 
     assert through_json(facts) == facts
     assert Losses(facts).texts() == [
-        "2 documents with ids that cannot be kept, so that no list names them: a.parquet 1, "
-        "c.jsonl 1; "
-        r"2 documents with ids of bytes that are not UTF-8, which are kept as \xNN: b.parquet 2"
+        "2 documents with ids that cannot be kept, so that no list names them: 1 in a.parquet, "
+        "1 in c.jsonl; "
+        r"2 documents with ids of bytes that are not UTF-8, which are kept as \xNN: 2 in b.parquet"
     ]
 
 
@@ -407,5 +407,5 @@ def test_zero_bytes_at_the_end_of_a_gzip_file_are_reported(tmp_path, tokenizer_f
         assert "27 documents" in outcome.output
         assert (
             "1 gzip file with zero bytes at the end, as of a download that was cut short: "
-            f"a.jsonl.gz {len(member)} bytes" in outcome.output
+            f"{len(member)} bytes in a.jsonl.gz" in outcome.output
         )

@@ -288,7 +288,7 @@ def test_inputs_that_are_not_read_and_zero_bytes_are_reported_each_time(tmp_path
 
     assert "already exists" in second
     for printed in [first, second]:
-        assert "40 documents with runs of zero bytes: a.parquet 40" in printed
+        assert "40 documents with runs of zero bytes: 40 in a.parquet" in printed
         assert f"notice: {folder}: 1 file is not read: 1 .jsonl.bz2 (b.jsonl.bz2)" in printed
         assert f"notice: {folder}: 1 file is empty: c.jsonl" in printed
         assert printed.count("notice") == 2
