@@ -349,7 +349,7 @@ def _lines(stream: TextIO) -> Iterator[Progress]:
     try:
         yield lines.progress
     finally:
-        lines.ended.set()
+        lines.is_command_done.set()
         ticker.join()
 
 
@@ -363,16 +363,18 @@ class Lines(Display):
     """
 
     def __init__(self, stream: TextIO | None = None) -> None:
-        """Create an idle printer.
+        """Prepare to print the progress of a command. Nothing is running yet, so print nothing.
 
         Args:
             stream: Where to print; default: standard error.
         """
         self.progress = Progress(self)
-        """What is printed."""
-        self.ended = threading.Event()
+        """Which work is running. The command reports to this object, and its lines are printed."""
+        self.is_command_done = threading.Event()
+        """Set when the command ends, so that the thread which runs `repeat` ends, too."""
         self._stream = stream
-        self._printed_waits: set[str] = set()  # labels of waits whose begin was printed
+        self._printed_waits: set[str] = set()
+        """What the command waits for, if a line has said so: {"waiting for workers"}."""
 
     def note(self, text: str) -> None:
         """Print a notice."""
@@ -403,11 +405,12 @@ class Lines(Display):
             self._print(work.description)
 
     def repeat(self) -> None:
-        """Print every 30 seconds how much of the work is done, until another thread sets `ended`.
+        """Print every 30 seconds how much of the work is done, until the command ends.
 
         14:03:27 tokenizing web: 50%, 85.2 MB/s, 12,000 documents, 600,000 tokens, 2 min left
         """
-        while not self.ended.wait(LINE_SECONDS):  # True if the event `ended` was set meanwhile
+        # `wait` returns False after 30 seconds, and True as soon as the command has ended.
+        while not self.is_command_done.wait(LINE_SECONDS):
             state = self.progress.state()
             # Waiting for something, such as a cluster, is also reported as work. The other work
             # stands still meanwhile, and its figures would only hide why.

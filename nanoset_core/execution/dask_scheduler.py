@@ -81,39 +81,49 @@ class DaskScheduler:
         require_distributed(self.where)
         waiting = progress.wait(f"for the Dask scheduler {self.name}", wait_seconds)
         waiting.start()
+        started_at = time.monotonic()
         while True:
-            # A program that accepts the connection but does not answer takes the time of a whole
-            # attempt. Do not try for longer than the settings say.
-            remaining_seconds = max(wait_seconds - waiting.waited_seconds, _MIN_CONNECT_SECONDS)
+            # An attempt may take up to 8 seconds (CONNECT_SECONDS), if a program accepts the
+            # connection but does not answer. Do not try for longer than the settings say, but for
+            # 2 seconds (_MIN_CONNECT_SECONDS) at least.
+            remaining_seconds = wait_seconds - (time.monotonic() - started_at)
+            attempt_seconds = min(CONNECT_SECONDS, max(remaining_seconds, _MIN_CONNECT_SECONDS))
             try:
-                client = self._try_to_connect(min(CONNECT_SECONDS, remaining_seconds))
+                client = self._try_to_connect(attempt_seconds)
             except (OSError, ValueError, TypeError, RuntimeError) as error:
-                waited_seconds = waiting.waited_seconds  # until the wait ends
+                tried_seconds = time.monotonic() - started_at
                 # Try again if the scheduler may still have to start, but not if, for example, the
                 # address is malformed.
                 if _may_pass(error) and waiting.has_time_left():
                     time.sleep(_PAUSE_SECONDS)
                     continue
-                # An attempt takes some time, even if the settings say not to wait.
-                limit_seconds = max(wait_seconds, waited_seconds)
+                # One attempt may take longer than the limit, for example 2 seconds if the settings
+                # say not to wait. The error must not say "within 0 s" then.
+                limit_seconds = max(wait_seconds, tried_seconds)
                 raise self._unreachable(error, limit_seconds) from error
             waiting.end()
             stack.callback(client.close)
             return client
 
     def _try_to_connect(self, seconds: float) -> DaskClient:
-        """Connect to the scheduler without waiting until it is started.
+        """Try once to connect to the scheduler. If it does not run yet, the caller tries again.
 
         Args:
-            seconds: How long to wait for its answer.
+            seconds: How long a scheduler has time to answer. If nothing listens at the address,
+                this fails at once.
 
         Raises:
             OSError: No scheduler answers at the address, or its file does not exist.
         """
-        address = self._read_address()
-        # In another thread: this one may run an event loop already, as notebooks do.
+        address = self._read_address()  # such as tcp://scheduler:8786
+
+        # First check that a scheduler answers, with a connection that is closed again. Dask's
+        # client would wait for ever for a program that accepts connections but is no scheduler.
+        # Do it in another thread: this one may run an event loop already, as notebooks do.
         with ThreadPoolExecutor(1) as thread:
-            thread.submit(asyncio.run, _greet(address, seconds)).result()
+            thread.submit(asyncio.run, _check_scheduler_answers(address, seconds)).result()
+
+        # Connect again, to stay connected.
         return open_client(address)
 
     def _read_address(self) -> str:
@@ -206,7 +216,7 @@ def _may_pass(error: Exception) -> bool:
     return isinstance(error, OSError)
 
 
-async def _greet(address: str, seconds: float) -> None:
+async def _check_scheduler_answers(address: str, seconds: float) -> None:
     """Check that a Dask scheduler answers at an address, by connecting and disconnecting.
 
     Args:

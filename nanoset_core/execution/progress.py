@@ -307,8 +307,8 @@ class RunningWork:
         self._amount_by_part: dict[str, Amount] = {}
         """Unfinished part → how much of it is done."""
         # Speed is measured from the first report on: what was done before it took no time.
-        self._started_at: float | None = None
-        self._done_at_start = 0
+        self._first_report_at: float | None = None
+        self._done_at_first_report = 0
 
     def advance(self, units: int, documents: int = 0, tokens: int = 0) -> None:
         """Report that more is done.
@@ -363,9 +363,9 @@ class RunningWork:
     def report(self) -> None:
         """Show how much is done."""
         self.done = sum(self._amount_by_part.values(), self._finished)
-        if self._started_at is None:
-            self._started_at = time.monotonic()
-            self._done_at_start = self.done.units
+        if self._first_report_at is None:
+            self._first_report_at = time.monotonic()
+            self._done_at_first_report = self.done.units
         self._progress.update(self)
 
     @property
@@ -381,12 +381,12 @@ class RunningWork:
     @property
     def seconds(self) -> float:
         """Seconds since the first report."""
-        return 0.0 if self._started_at is None else time.monotonic() - self._started_at
+        return 0.0 if self._first_report_at is None else time.monotonic() - self._first_report_at
 
     @property
     def seconds_left(self) -> int | None:
         """Seconds that the rest is expected to take; None if nothing was done yet, or all is."""
-        units_done = self.done.units - self._done_at_start
+        units_done = self.done.units - self._done_at_first_report
         units_left = self.total - self.done.units
         if units_done <= 0 or units_left <= 0:
             return None
@@ -396,7 +396,7 @@ class RunningWork:
     def figures(self) -> str:
         """How fast the work is, and how much is done: `85.2 MB/s, 12,000 documents, …`."""
         if self.unit == "bytes":
-            megabytes = (self.done.units - self._done_at_start) / 1e6
+            megabytes = (self.done.units - self._done_at_first_report) / 1e6
             speed = megabytes / max(self.seconds, 1e-3)
             figures = [f"{speed:,.1f} MB/s"]
         else:
@@ -421,6 +421,9 @@ class Wait(RunningWork):
 
     The caller looks again and again whether the thing is available. As long as it is not, the
     caller calls `has_time_left`.
+
+    It is shown like other work: a wait of 60 seconds is work of 60 units, and 12 are done after 12
+    seconds.
     """
 
     def __init__(self, progress: Progress, name: str, limit: float) -> None:
@@ -433,8 +436,10 @@ class Wait(RunningWork):
         """
         super().__init__(progress, WAITING, name, _whole_seconds(limit), "seconds")
         self._limit = limit
-        self._since: float | None = None
-        """When waiting began, by the monotonic clock; None while nothing is waited for."""
+        self._wait_started_at: float | None = None
+        """When waiting began, by the monotonic clock; None while nothing is waited for. (It is
+        shown later, so this differs from the time of the first report.)
+        """
         self._is_shown = False
         """Whether the user has seen that this is waited for."""
         self._ending = ""
@@ -446,12 +451,12 @@ class Wait(RunningWork):
         A caller that first tries for some seconds, and then calls `has_time_left`, counts these
         seconds, too.
         """
-        self._since = time.monotonic()
+        self._wait_started_at = time.monotonic()
 
     @property
     def waited_seconds(self) -> float:
         """How long this was waited for so far; 0 while nothing is waited for."""
-        return 0.0 if self._since is None else time.monotonic() - self._since
+        return 0.0 if self._wait_started_at is None else time.monotonic() - self._wait_started_at
 
     def has_time_left(self) -> bool:
         """Return whether to wait any longer, after showing how long was waited so far.
@@ -466,7 +471,7 @@ class Wait(RunningWork):
         Returns:
             True until the limit is reached. With a limit of 0, always False.
         """
-        if self._since is None:
+        if self._wait_started_at is None:
             self.start()
         if self.waited_seconds >= self._limit:
             self._end("given up")
@@ -491,20 +496,23 @@ class Wait(RunningWork):
         self.total = _whole_seconds(limit)
 
     def _end(self, outcome: str) -> None:
-        """Show that waiting has ended, if the user has seen that it began.
+        """Show that waiting has ended, if the user has seen that it began. Prepare to wait again.
 
         Args:
             outcome: Why it has ended: "found" or "given up".
         """
         if self._is_shown:
+            # Displays take work as finished if all its units are done. So report all seconds of
+            # the limit, such as 60 of 60, although the thing may have been found after 12.
             self._ending = f"{outcome} after {format_age(self.waited_seconds)}"
             self._show(self.total)
+
         self._is_shown = False
-        self._since = None
-        self._started_at = None
+        self._wait_started_at = None
+        self._first_report_at = None
 
     def _show(self, seconds: int) -> None:
-        """Show how many seconds were waited so far."""
+        """Show how many seconds are over; as many as the limit mean that waiting has ended."""
         self._is_shown = True
         self._finished = Amount(seconds)
         self.report()

@@ -69,17 +69,19 @@ class RayCluster:
         self._check_process()
         waiting = progress.wait(f"for the Ray cluster {self.name}", wait_seconds)
         waiting.start()
+        started_at = time.monotonic()
         while True:
             try:
                 client = self._try_to_connect()
             except OSError as error:
-                waited_seconds = waiting.waited_seconds  # until the wait ends
+                tried_seconds = time.monotonic() - started_at
                 # Nothing answers: try again, since the cluster may still have to start.
                 if waiting.has_time_left():
                     time.sleep(_PAUSE_SECONDS)
                     continue
-                # An attempt takes some time, even if the settings say not to wait.
-                limit_seconds = max(wait_seconds, waited_seconds)
+                # One attempt may take longer than the limit, for example 8 seconds if the settings
+                # say not to wait. The error must not say "within 0 s" then.
+                limit_seconds = max(wait_seconds, tried_seconds)
                 raise self._unreachable(error, limit_seconds) from error
             except (RuntimeError, ValueError, ImportError) as error:
                 raise self._refused(error) from error

@@ -446,7 +446,8 @@ def find_further_copies(
     held_out = _held_out_documents(corpora, hashes_of, include_shared=True)
     if not len(held_out.hashes):
         return FurtherCopies(HeldOutPairs.none(), 0)
-    unique_hashes, first_positions = np.unique(held_out.hashes, return_index=True)  # A, B
+    # The hashes A and B, and at which index of `held_out` each of them is first: 1 and 0.
+    unique_hashes, first_positions = np.unique(held_out.hashes, return_index=True)
 
     # Find documents of train with one of these hashes: 6 and 8. Count all of them, but keep only as
     # many as are asked for.

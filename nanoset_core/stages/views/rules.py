@@ -65,15 +65,16 @@ class DocumentValues:
         self,
         first_document: int,
         scanned: ScannedRows,
-        listed: Mapping[Ids, NDArray[np.int64]] | None = None,
+        numbers_by_ids: Mapping[Ids, NDArray[np.int64]] | None = None,
     ) -> None:
         """Describe some documents that were read from a table, with the values of their columns.
 
         Args:
             first_document: Number in the corpus of the table's first document.
             scanned: What a query has read: rows of the table, and their values.
-            listed: Set of ids, which a view includes or excludes → numbers in the corpus of all
-                documents of the table that have one of them, ascending.
+            numbers_by_ids: Set of ids, which a view includes or excludes → numbers in the corpus of
+                all documents of the table that have one of them, ascending. For example, the ids
+                {"d12", "d30"} → [40, 97].
         """
         self.numbers: NDArray[np.int64] = first_document + scanned.rows
         """Numbers in the corpus, ascending, shape (n_documents,)."""
@@ -81,7 +82,7 @@ class DocumentValues:
         """Name of each column → its values, an Arrow array of shape (n_documents,)."""
         self.condition_masks = scanned.condition_masks
         """Condition → the documents that it is true of, shape (n_documents,)."""
-        self.listed = listed or {}
+        self.numbers_by_ids = numbers_by_ids or {}
         """Set of ids → numbers in the corpus of documents that have one of them, ascending."""
         self._hashes: dict[str, NDArray[np.uint64]] = {}
 
@@ -220,15 +221,23 @@ class Listed:
     def mask(self, documents: DocumentValues) -> NDArray[np.bool_]:
         """For each document, return whether it is kept, by its id.
 
+        A document has an id, such as "d12", and a number, which is its position in the corpus. Ids
+        were looked up before, so only numbers are compared:
+
+            numbers of the documents                      95     96     97
+            numbers of those with listed ids              40, 97
+            kept by `include`                             no     no     yes
+
         Args:
-            documents: The documents, and which of them have a listed id.
+            documents: The documents, and the numbers of those that have a listed id.
 
         Returns:
             bool, shape (n_documents,).
         """
         is_listed = np.zeros(len(documents.numbers), np.bool_)
         for ids in self.id_sets:
-            is_listed |= _is_among(documents.numbers, documents.listed[ids])
+            listed_numbers = documents.numbers_by_ids[ids]
+            is_listed |= _is_among(documents.numbers, listed_numbers)
         if self.keep:  # `include`
             return is_listed
         return ~is_listed  # `exclude`

@@ -423,13 +423,14 @@ class _TableReading:
         # The query below leaves out documents that no view has. So count all documents first.
         self.leading_filters.add_totals(shard.n_documents, shard.n_tokens)
 
-        # A view may include or exclude documents that a file lists by their ids. Find these.
-        listed = {ids: _find_listed(ids, shard) for ids in self.id_sets}
+        # A view may include or exclude documents that a file lists by their ids. Find the numbers
+        # of these documents in the corpus.
+        numbers_by_ids = {ids: _find_listed(ids, shard) for ids in self.id_sets}
 
         # Read some ten thousand documents at a time.
         n_done = 0  # rows of the table
         for scanned in self.scan.batches(shard.relation):
-            self._filter(DocumentValues(shard.first, scanned, listed))
+            self._filter(DocumentValues(shard.first, scanned, numbers_by_ids))
 
             last_row = int(scanned.rows[-1])  # such as 9,999: then 10,000 rows are done
             self.progress(last_row + 1 - n_done)
