@@ -98,11 +98,11 @@ class AssetRun:
         self._warn_of_settings()
         self.project_defs.started(self.node)  # counts it: "3 of 71"
         # Make the output. The result is what Dagster's web page shows of it.
-        page = self._make_page()
+        page = self._make_output()
         if isinstance(page, dg.MaterializeResult):
             yield page  # it is complete already
         elif self.manifest is not None:
-            # `_make_page` has stored the manifest, the list of the output's files.
+            # `_make_output` has stored the manifest, the list of the output's files.
             yield result(self.project, self.manifest, self.seconds, metadata=page)
         # Otherwise nothing was made, because the settings do not request it.
 
@@ -119,20 +119,22 @@ class AssetRun:
             for warning in settings_warnings(self.stage, config, self.key):
                 self.warn(warning)
 
-    def _make_page(self) -> Mapping[str, Any] | dg.MaterializeResult[Any]:
-        """Make the output, and return what Dagster's web page of the asset shows with it.
+    def _make_output(self) -> Mapping[str, Any] | dg.MaterializeResult[Any]:
+        """Make the output, and return what Dagster's web page shows of it, such as its size.
+
+        If this fails, the error is also appended to the list `project_defs.failures`. The command
+        `nanoset build` reads the list: it prints the errors of all outputs, but Dagster would only
+        report that a run has failed.
 
         Raises:
-            dg.Failure: The output could not be made, for a reason that the user can correct.
-            Dagster's
-                web page shows the text of this error.
-            Exception: It could not be made for another reason.
+            dg.Failure: The output could not be made, for a reason that the user can correct: the
+                text says how. Dagster's web page shows the text.
+            Exception: The output could not be made for another reason, such as a fault of nanoset.
         """
+        make_output_and_page = self.make_page  # each kind of output has a function for this
         try:
-            return self.make_page(self)
+            return make_output_and_page(self)
         except Exception as error:
-            # The command `nanoset build` executes runs in its own process. Dagster only tells it
-            # that a step has failed, so it reads the error from this list.
             self.project_defs.failures.append((self.node, error))
             if isinstance(error, NanosetError):
                 raise failure(self._with_remedy_for_input(error)) from error

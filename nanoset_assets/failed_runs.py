@@ -34,6 +34,8 @@ cannot be loaded.
 """
 RETRY_SECONDS = 600
 """How long Dagster may take to retry a killed run; it usually takes moments."""
+_WILL_BE_RETRIED = "its run was killed, and will be started again"
+"""Why no run is requested for an output whose last run Dagster is about to retry."""
 
 
 def reason_not_requested(instance: dg.DagsterInstance, names: Names, step: Step) -> str | None:
@@ -42,15 +44,16 @@ def reason_not_requested(instance: dg.DagsterInstance, names: Names, step: Step)
     A sensor looks at the project every few seconds. If the last run for an output has failed, the
     output is still missing. Another run would only fail again, unless something has changed since.
     This shows in the digest of the output, a hash of all that it is made from (texts, settings, …).
-    Each run has a tag with the digest that its output was to have. For example, now it is 81aa…:
+    Each run has a tag with the digest that its output was to have. Suppose that the output should
+    now have the digest 81aa…. The first line that applies decides:
 
-        last run for the output                          may another one be requested?
-        there is none, or it has succeeded               yes
-        failed before Dagster's server was started       yes: the restart may help
-        failed; an input was made since by another run   yes, with the same exception as below
-        failed; has 3f9c…, so something has changed      yes, unless Dagster itself is about to
-                                                         repeat the last run
-        failed; has 81aa…                                `reason_not_repeated` decides
+        last run for the output                           may another one be requested?
+        there is none, or it has succeeded                yes
+        failed before Dagster's server was started        yes: the restart may help
+        was killed; Dagster is about to start it again    no
+        failed; another run has made an input since       yes: the input was perhaps the problem
+        failed; has 3f9c…, so something has changed       yes
+        failed; has 81aa…, so nothing has changed         `reason_not_repeated` decides
 
     Args:
         instance: The instance of Dagster, which has the earlier runs.
@@ -68,23 +71,26 @@ def reason_not_requested(instance: dg.DagsterInstance, names: Names, step: Step)
     if end_time(last) < PROCESS_STARTED_AT:
         return None  # it failed before this process began
 
-    # Perhaps an input was missing or out of date, so that the run failed. Then the digest does not
-    # show that the input was made since: it is computed from what the input should be.
-    is_about_to_be_retried = _is_about_to_be_retried(last)
-    if not is_about_to_be_retried and _has_newer_input(instance, names, step, last):
+    if _is_about_to_be_retried(last):
+        # If a person has started the run, it has no tag with a digest. Add the present one, with
+        # which later calls compare.
+        _ensure_digests_tag(instance, names, last, current_digest=step.digest)
+        return _WILL_BE_RETRIED
+
+    # Perhaps an input was missing or out of date, so that the run failed. The digest does not
+    # change when the input is made: it is computed from what the input should be.
+    if _has_newer_input(instance, names, step, last):
         return None
 
-    # Was the last run to make the same as another run would make now? A run that makes several
-    # outputs has all of their digests in its tag: "3f9c… 55d0…". If it has no tag (a person has
-    # started it), the present digest becomes its tag now, for later calls.
-    digests = _read_or_add_digests_tag(instance, names, last, current_digest=step.digest)
-    has_changed = step.digest not in digests.split()
-    if has_changed and not is_about_to_be_retried:
+    # The tag of a run that makes several outputs has the digests of all: "3f9c… 55d0…".
+    digests_tag = _ensure_digests_tag(instance, names, last, current_digest=step.digest)
+    has_changed = step.digest not in digests_tag.split()
+    if has_changed:
         return None
 
-    # Look up all runs that were to make the same, which have the same tag. There is a limit to how
-    # often a run is repeated.
-    attempts_filter = dg.RunsFilter(tags={names.tag(WANTED_TAG): digests})
+    # Nothing has changed. Some runs may be repeated all the same, but not forever. So look up all
+    # runs that were to make the same: these have the same tag.
+    attempts_filter = dg.RunsFilter(tags={names.tag(WANTED_TAG): digests_tag})
     attempts = instance.get_run_records(attempts_filter)
     return reason_not_repeated(instance, last, attempts)
 
@@ -92,13 +98,15 @@ def reason_not_requested(instance: dg.DagsterInstance, names: Names, step: Step)
 def _has_newer_input(
     instance: dg.DagsterInstance, names: Names, step: Step, failed: dg.RunRecord
 ) -> bool:
-    """Return whether an input of an output was made after a run for the output has started.
+    """Return whether an output that could not be made has an input that was made since.
 
-    For example, a person starts a run of the split `train` of a data mixture, which also makes the
-    files for the trainer:
+    For example, the split `train` of a data mixture is made from the dataset `web`:
 
-        12:00    the run of `train` fails: these files need `valid`, which is out of date
-        12:01    another run makes `valid`      (now the files can be made)
+        12:00    a run that should make `train` fails, since `web` is out of date
+        12:01    another run makes `web`. From now on, the result is True: `train` can be made.
+
+    Inputs that were made while the failed run was under way count as well: it may have looked at
+    them before that.
 
     Args:
         instance: The instance of Dagster, which records when each output was made.
@@ -106,8 +114,9 @@ def _has_newer_input(
         step: The output, with the inputs that it is made from.
         failed: The run that has failed. The inputs that it made itself do not count.
     """
-    # A mixture may have hundreds of corpora, which are partitions of the same asset. This is called
-    # every few seconds, so look them up in one query.
+    # Dagster shows the inputs as partitions of assets, such as the partition `web` of the asset of
+    # all datasets. There may be hundreds, and this is called every few seconds. So look up all
+    # partitions of an asset in one query.
     partitions_by_asset: dict[tuple[str, ...], list[str]] = {}
     for input_node in step.needs:
         partitions = partitions_by_asset.setdefault(asset_path(input_node), [])
@@ -115,25 +124,45 @@ def _has_newer_input(
         if partition is not None:
             partitions.append(partition)
 
-    started_at = start_time(failed)
     for asset, partitions in partitions_by_asset.items():
-        records_filter = dg.AssetRecordsFilter(
-            names.asset(asset),
-            asset_partitions=partitions or None,
-            after_timestamp=started_at,
-        )
-        # The failed run itself has made each of them once at most.
-        limit = len(partitions) + 1
-        newer_records = instance.fetch_materializations(records_filter, limit=limit).records
-        if any(record.run_id != failed.dagster_run.run_id for record in newer_records):
+        asset_key = names.asset(asset)
+        if _was_made_by_another_run(instance, asset_key, partitions, failed):
             return True
     return False
 
 
-def _read_or_add_digests_tag(
+def _was_made_by_another_run(
+    instance: dg.DagsterInstance,
+    asset: dg.AssetKey,
+    partitions: Sequence[str],
+    failed: dg.RunRecord,
+) -> bool:
+    """Return whether another run has made an asset, or parts of it, since a failed run started.
+
+    Args:
+        instance: The instance of Dagster, which records each time that an asset is made.
+        asset: Key of the asset, such as `indexed_dataset`.
+        partitions: The parts of the asset that count, such as ["web", "books"]. Empty if the asset
+            is not divided into partitions.
+        failed: The run that has failed.
+    """
+    # Dagster returns the latest records first. The failed run has made each partition at most once.
+    # So if there are more records than partitions, one of them is of another run. Of an asset
+    # without partitions, the latest record is enough: it says which run has made the asset.
+    max_records = len(partitions) + 1
+    records_filter = dg.AssetRecordsFilter(
+        asset,
+        asset_partitions=partitions or None,
+        after_timestamp=start_time(failed),
+    )
+    records = instance.fetch_materializations(records_filter, limit=max_records).records
+    return any(record.run_id != failed.dagster_run.run_id for record in records)
+
+
+def _ensure_digests_tag(
     instance: dg.DagsterInstance, names: Names, record: dg.RunRecord, current_digest: str
 ) -> str:
-    """Return for which versions of its outputs a run was started, from a tag of the run.
+    """Return the tag of a run that says which versions of its outputs it was to make.
 
     A version is known by its digest, a hash of what it is made from. The sensor that requests a run
     stores the digests in the tag, such as "3f9c… 81aa…" for two outputs.
@@ -146,12 +175,15 @@ def _read_or_add_digests_tag(
         names: The names of the project, for the name of the tag.
         record: The run, which has ended.
         current_digest: The digest of the present version.
+
+    Returns:
+        The value of the tag, which the run has in any case afterwards.
     """
-    tag = names.tag(WANTED_TAG)
-    digests = record.dagster_run.tags.get(tag)
-    if digests is not None:
-        return digests
-    instance.add_run_tags(record.dagster_run.run_id, {tag: current_digest})
+    run = record.dagster_run
+    tag_name = names.tag(WANTED_TAG)
+    if tag_name in run.tags:
+        return run.tags[tag_name]
+    instance.add_run_tags(run.run_id, {tag_name: current_digest})
     return current_digest
 
 
@@ -180,7 +212,7 @@ def reason_not_repeated(
     """
     run = last.dagster_run
     if _is_about_to_be_retried(last):
-        return "its run was killed, and will be started again"
+        return _WILL_BE_RETRIED
     if end_time(last) < PROCESS_STARTED_AT:
         return None  # after a restart of Dagster's server, everything is tried again
     if _would_fail_again(instance, run):

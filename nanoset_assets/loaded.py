@@ -79,12 +79,16 @@ def reload_notes(loaded: ProjectConfig, now: ProjectConfig) -> list[str]:
     """Return notes for the user if Dagster has to load the settings again after an edit.
 
     Most edits, such as that of a weight, need no reload: every run reads the settings file itself.
-    But assets and their dependencies are only made when Dagster loads the file. For example:
+    But Dagster's assets, and the arrows that it draws between them, are only made when it loads the
+    file. Two examples, with a nanoset (a data mixture for training) named `pretrain`:
 
-        a nanoset was added     "nanoset.yaml has another nanoset 'pretrain' than is loaded: choose
-                                Reload on the page Deployment, Code locations"
-        a corpus was added to   "builds use the new inputs of nanoset 'pretrain'; only the arrows of
-        its blend               the asset graph are old: choose Reload …"
+        pretrain gets a split    "nanoset.yaml has another nanoset 'pretrain' than is loaded: choose
+                                 Reload on the page Deployment, Code locations"
+        pretrain gets a corpus   "builds use the new inputs of nanoset 'pretrain'; only the arrows
+                                 of the asset graph are old: choose Reload …"
+
+    The first edit needs a reload, since Dagster has no partition for the new split. After the
+    second one, runs are right without it.
 
     Args:
         loaded: The settings that Dagster has loaded.
@@ -93,13 +97,16 @@ def reload_notes(loaded: ProjectConfig, now: ProjectConfig) -> list[str]:
     Returns:
         The notes; empty if no reload is needed.
     """
-    # Compare the parts of the settings that definitions are made from, such as each nanoset.
-    changed_parts = _changed_keys(_definition_inputs(loaded), _definition_inputs(now))
+    # Compare what Dagster reads only when it loads the settings: options, and which assets exist.
+    changed_parts = _changed_keys(_parts_read_at_load(loaded), _parts_read_at_load(now))
+
+    # Compare also what the assets are made from. Leave out those that are in the first list.
     parts_with_other_inputs = [
         name
-        for name in _changed_keys(_asset_inputs(loaded), _asset_inputs(now))
+        for name in _changed_keys(_outputs_by_name(loaded), _outputs_by_name(now))
         if name not in changed_parts
     ]
+
     notes: list[str] = []
     if changed_parts:
         names = ", ".join(changed_parts)
@@ -130,57 +137,73 @@ def _changed_keys(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[s
     return changed
 
 
-def _definition_inputs(config: ProjectConfig) -> dict[str, Any]:
-    """Return the settings that Dagster's definitions are made from: assets, sensors and so on.
+def _parts_read_at_load(config: ProjectConfig) -> dict[str, Any]:
+    """Return the parts of the settings that Dagster reads only when it loads them.
 
-    If one of them changes, Dagster has to load its definitions again. What the assets are made from
-    is left out: if only this changes, Dagster shows old arrows between them, but runs are right.
+    If one of them changes, Dagster has to load the settings again. For example:
+
+        {
+            "dagster": the options of Dagster's assets and jobs,
+            "automation": the options of its sensors,
+            "raw or root": ("raw", "outputs"),     (the folders of the texts and of the outputs)
+            "nanoset 'pretrain'": {the split train, the split valid},
+            …
+        }
+
+    Each data mixture, such as `pretrain`, has the outputs that are requested for it, since Dagster
+    has an asset or a partition for each. What these outputs are made from is not included.
 
     Args:
         config: All settings.
 
     Returns:
-        Name for messages → value: {"automation": …, "nanoset 'pretrain'": …, "view 'long'": …, …}
+        Name of the part in messages → a value that differs if the part has changed.
     """
-    outputs_by_name: dict[str, set[Node]] = {}
-    for name, outputs in _asset_inputs(config).items():
-        outputs_by_name[name] = {node for node, _inputs in outputs}
-
-    # A change of this setting needs no reload, since the sensor reads it each time. So replace it
-    # by a value that is always the same.
-    automation = replace(config.automation, settle_seconds=0)
-    return {
-        "automation": automation,
+    parts: dict[str, Any] = {
+        # The sensor reads `settle_seconds` each time. So give it the same value in any case.
+        "automation": replace(config.automation, settle_seconds=0),
         "dagster": config.dagster,
         "raw or root": (config.raw, config.root),
-        **outputs_by_name,
     }
+    for name, inputs_by_output in _outputs_by_name(config).items():
+        parts[name] = set(inputs_by_output)
+    return parts
 
 
-def _asset_inputs(config: ProjectConfig) -> dict[str, set[tuple[Node, frozenset[Node]]]]:
-    """Return what each data mixture and the like is made from, according to the settings.
+def _outputs_by_name(config: ProjectConfig) -> dict[str, dict[Node, frozenset[Node]]]:
+    """Return the outputs that the settings request, and what each of them is made from.
 
-    Dagster draws this as arrows between assets when it loads the settings. For example:
+    They are grouped by what they are made for, such as a data mixture. For example, for a mixture
+    `pretrain` of the text collections (corpora) `web` and `books`:
 
-        {"nanoset 'pretrain'": {(the split train, made from the datasets web and books), …}}
+        {
+            "nanoset 'pretrain'": {
+                the split train: {the dataset of web, the dataset of books},
+                the split valid: {the dataset of web},
+            },
+            "asset indexed_dataset": {},
+        }
+
+    The last entry is an asset for all corpora, such as that of all datasets. Its outputs are left
+    out: corpora can be added without loading the settings again.
 
     Args:
         config: The settings.
 
     Returns:
-        Name for messages → its outputs, each with those that it is made from. Assets for all text
-        collections (corpora), such as "asset raw_jsonl", have an empty set: Dagster loads nothing
-        again when a corpus is added to them.
+        Name in messages → output → the outputs that it is made from.
     """
-    outputs_by_name: dict[str, set[tuple[Node, frozenset[Node]]]] = defaultdict(set)
-    for stage in stages():  # the steps of the pipeline
+    outputs_by_name: dict[str, dict[Node, frozenset[Node]]] = defaultdict(dict)
+    for stage in stages():  # the steps of the pipeline, such as writing the splits
+        # `subject` is what outputs are made for, such as "pretrain"; `keys` say which, such as its
+        # split "train".
         for subject, keys in asset_outputs(stage, config).items():
-            if is_of_corpora(stage):  # one asset for all corpora
-                outputs_by_name[f"asset {shape_of(stage).asset}"] = set()
+            if is_of_corpora(stage):
+                asset_name = shape_of(stage).asset  # such as "indexed_dataset"
+                outputs_by_name[f"asset {asset_name}"] = {}
                 continue
-            # The subject is the mixture "pretrain", for example, and the keys are its splits.
-            outputs = outputs_by_name[f"{stage.kind} {subject!r}"]
+            inputs_by_output = outputs_by_name[f"{stage.kind} {subject!r}"]
             for key in keys:
-                node = Node(stage, key)
-                outputs.add((node, frozenset(node.inputs(config).values())))
+                output = Node(stage, key)
+                inputs_by_output[output] = frozenset(output.inputs(config).values())
     return dict(outputs_by_name)

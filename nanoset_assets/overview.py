@@ -23,7 +23,7 @@ from nanoset_assets.partition_sets import register
 from nanoset_assets.project_defs import Automation, ProjectDefs, tick_result
 from nanoset_assets.project_look import (
     OverviewContent,
-    condition_note,
+    automation_note,
     overview_content,
     readers_of,
 )
@@ -297,7 +297,7 @@ def _quick_digest(
 
     assets = _assets_and_dependents(project_defs.names, project, list(text.corpora), repository)
     runs = latest_runs(instance, assets)
-    note = condition_note(project_defs, automation, instance, repository)
+    note = automation_note(project_defs, automation, instance, repository)
     purges = interrupted_purges(project.outputs)
     # A run that only checks an asset is none of the runs above.
     checks = [dg.AssetCheckKey(asset, CHECK_OF_FILES) for asset in assets]

@@ -90,15 +90,18 @@ def overview_content(
     """Compare all outputs of a project with its settings, and arrange the result for Dagster's UI.
 
     It becomes one page for the whole project, which answers: how much text is there, what is out of
-    date and why, and who reads the outputs? For example:
+    date and why, and who reads the outputs? The page has these entries, in this order. Those
+    without content are left out, except the first one and the numbers:
 
         summary           "**1,200 tokens** in 30 documents of 2 corpora; 8.00 MB of outputs."
+        not_loaded        "nanoset.yaml has another nanoset 'pretrain' than is loaded: …"
         not_finished      "the purge of 2026-11-29 was interrupted, …"
+        automation        "The sensor `builder` builds everything downstream of new text."
         not_up_to_date    a table: pretrain/train is stale, since files changed since it was built
         corpora           a table: documents, tokens, size and build time of each corpus
         made_of_them      a table: the same of data mixtures and other outputs
         read_by           a table of other teams' assets that read the outputs
-        tokens            1200     (plotted over time)
+        tokens, …         numbers that Dagster plots over time: 1200, …
 
     Args:
         project_defs: The names and settings of the project when Dagster loaded it.
@@ -115,20 +118,21 @@ def overview_content(
         NanosetError: The outputs or the raw text cannot be read.
     """
     # The rows of the command `nanoset status`. A row is one output, or several that belong
-    # together; or a folder that is not read.
+    # together. Folders of raw text that are ignored, since they contain no text, also have a row.
     rows = list(project_status(project))
     corpora = [row.name for row in rows if row.kind == "corpus"]
-    nodes = list(requested_nodes(project.config, corpora))  # all outputs
+    outputs = list(requested_nodes(project.config, corpora))
+
+    # Find what is out of date, damaged or unfinished.
+    faulty = _outputs_found_faulty(project_defs.names, instance, outputs)
     stale = [_stale_line(row) for row in rows if _is_stale(row)]
-    faulty = _outputs_found_faulty(project_defs.names, instance, nodes)
     stale += [f"{label}: {_CHECK_FAILED}" for label in faulty]
     config_warnings = reload_notes(project_defs.config, project.config)
     purge_warnings = [str(purge) for purge in interrupted_purges(project.outputs)]
-    note = condition_note(project_defs, automation, instance, repository)
+    note = automation_note(project_defs, automation, instance, repository)
 
-    # In the order in which Dagster shows it: a summary, what the user has to do, tables, and
-    # numbers that Dagster plots over time.
-    totals = _totals(project, rows)
+    # Arrange it for the page: a summary, what the user has to do, tables, and numbers.
+    totals = _totals(project, rows)  # tokens, documents, size_bytes, …
     metadata: dict[str, Any] = {"summary": markdown(*_summary_sentences(totals, len(corpora)))}
     if config_warnings:
         metadata["not_loaded"] = markdown(*config_warnings)
@@ -136,7 +140,8 @@ def overview_content(
         metadata["not_finished"] = markdown(*purge_warnings)
     if note is not None:
         metadata["automation"] = markdown(note)
-    metadata |= _tables(project_defs.names, nodes, instance, repository, rows, faulty)
+    # The tables not_up_to_date, corpora, made_of_them and read_by.
+    metadata |= _tables(project_defs.names, outputs, instance, repository, rows, faulty)
     metadata |= totals
     metadata["outputs_not_up_to_date"] = len(stale)
     return OverviewContent(metadata, stale, [*config_warnings, *purge_warnings])
@@ -248,7 +253,7 @@ def _reasons(row: StatusRow) -> str:
     return "; ".join(row.why)
 
 
-def condition_note(
+def automation_note(
     project_defs: ProjectDefs,
     automation: Automation,
     instance: dg.DagsterInstance,

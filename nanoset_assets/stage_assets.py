@@ -25,6 +25,7 @@ from nanoset_assets.asset_names import asset_path, input_label, is_asset, label_
 from nanoset_assets.asset_run import AssetRun
 from nanoset_assets.asset_table import WORKERS_POOL, AssetShape, shape_of
 from nanoset_assets.dagster_compat import has_failed_last_check
+from nanoset_assets.names import Names
 from nanoset_assets.partition_sets import partition_set_of
 from nanoset_assets.project_defs import ProjectDefs
 from nanoset_assets.tags import CHECK
@@ -166,37 +167,61 @@ def _open_run(
     *,
     rebuild: bool,
 ) -> AssetRun:
-    """Open the project, and return an object with which a run of an asset makes its output.
+    """Prepare a run of a Dagster asset: find out which output it has to make, and how.
+
+    Dagster has started the run for an asset, and perhaps for a partition of it: for example, for
+    the partition `train` of the index files of the data mixture `pretrain`. Nothing is made yet.
+
+    An output that is up to date is normally not made again. It is if the user wants that, or if the
+    last check of its files has found damage.
 
     Args:
-        context: Dagster's context of the run.
-        stage: The step of the pipeline that the asset belongs to.
+        context: Dagster's context of the run, with its partition and its log.
+        stage: The step of the pipeline that the asset belongs to, such as writing index files.
         project_defs: The names and settings of the project in Dagster.
         subject: What the asset is made for, such as the mixture "pretrain"; or ALL_CORPORA.
-        rebuild: Whether the output is made again even if it is up to date.
-    """
-    node = Node(stage, key_of(context, stage, subject))  # the output that the run makes
+        rebuild: Whether the user wants the output to be made again even if it is up to date.
 
-    # Damaged files may look up to date, since their sizes and times are not always changed. If the
-    # check has found such files, they must be written again: otherwise, the check fails each time.
-    shape = shape_of(stage)
-    asset = project_defs.names.asset(asset_path(node))
-    check = dg.AssetCheckKey(asset, CHECK)
-    if shape.is_repaired_by_rebuild and has_failed_last_check(
-        context.instance, check, partition_of(node)
-    ):
+    Returns:
+        An object that makes the output when its method `results` is called.
+    """
+    output = Node(stage, key_of(context, stage, subject))
+    if _is_repaired_by_run(context.instance, project_defs.names, output):
         context.log.info("The last check of this output has failed, so it is rebuilt.")
         rebuild = True
 
+    project = project_defs.open_in_run(context, rebuild=rebuild)  # reads its present settings
     return AssetRun(
         context=context,
         project_defs=project_defs,
-        project=project_defs.open_in_run(context, rebuild=rebuild),
+        project=project,
         stage=stage,
-        key=node.key,
-        make_page=shape.make_page,  # the function that makes it
-        input_label=input_label,
+        key=output.key,
+        make_page=shape_of(stage).make_page,  # the function that makes the output
+        input_label=input_label,  # a function that describes inputs in messages
     )
+
+
+def _is_repaired_by_run(instance: dg.DagsterInstance, names: Names, output: Node) -> bool:
+    """Return whether a run has to make an output again, since the last check of it has failed.
+
+    After each run, a check reads the files of the output. Damaged files may have the right sizes
+    and times, so that the output looks up to date. Then it must be made again all the same:
+    otherwise, the check would fail each time.
+
+    Args:
+        instance: Dagster's instance, which has the results of checks.
+        names: The names of the project in Dagster.
+        output: The output.
+
+    Returns:
+        Always False for outputs whose check usually fails for another reason than damage, such as
+        texts or settings that have to be changed.
+    """
+    if not shape_of(output.stage).is_repaired_by_rebuild:
+        return False
+    check = dg.AssetCheckKey(names.asset(asset_path(output)), CHECK)
+    return has_failed_last_check(instance, check, partition_of(output))
 
 
 def _appearance(stage: Stage, project_defs: ProjectDefs, subject: str) -> dict[str, Any]:
