@@ -72,11 +72,11 @@ class TaskWorker(ABC):
 def run_on_worker(
     worker: TaskWorker, check: CompatibilityCheck, work: Callable[[Task], Result], task: Task
 ) -> Result:
-    """Run a task on this worker of a cluster, and return its result to the machine that asked.
+    """Run a task on this worker of a cluster, for the machine that has handed out the task.
 
-    Progress and warnings of the task appear on that machine, and an error names this worker. So
-    does an error of this worker's system, such as a full disk, which has no place of its own: the
-    machine that asked would take it for one of its own disk.
+    The user watches only that machine. So progress and warnings are sent to it, and every error
+    says on which worker it happened: without this, the user would think that the disk of the other
+    machine is full, for example.
 
     Args:
         worker: This worker.
@@ -85,12 +85,14 @@ def run_on_worker(
         work: The function that is called with the task.
         task: The task.
 
+    Returns:
+        The result of the function.
+
     Raises:
         NanosetError: The machines differ, the task failed, or this machine has no more disk space
             or memory.
         Exception: The task raised this error, which is not one of nanoset or of the system.
     """
-    # During the task, send its progress and warnings to the process that handed it out.
     with (
         _one_task_at_a_time,
         progress_reported_to(worker.send),
@@ -98,32 +100,57 @@ def run_on_worker(
     ):
         try:
             check.check()
-            # Copy files that the task needs, such as the tokenizer, to this machine.
-            with explained(worker.folder, expected=ROOM):
-                copy_by_path = check.download(worker.folder)
-
-            # Let the task read the copies, and write temporary files to the worker's folder.
-            with (
-                _explained_by_output_store(check.store, worker.folder),
-                working_at(WorkerFolder(worker.folder, files=copy_by_path)),
-            ):
-                return work(task)
+            return _run_with_copies(worker.folder, check, work, task)
         except NanosetError as error:
             raise worker.with_place(error) from error
 
 
-def _explained_by_output_store(
-    store: Store, worker_folder: Path
-) -> contextlib.AbstractContextManager[None]:
-    """Return a context in which errors such as a full disk say which folder of the worker is full.
+def _run_with_copies(
+    worker_folder: Path, check: CompatibilityCheck, work: Callable[[Task], Result], task: Task
+) -> Result:
+    """Copy the files that a task needs to this machine, such as the tokenizer, and run the task.
 
-    The system does not say it. But a task writes to one of two folders:
-
-        outputs in a shared folder    to this folder itself
-        outputs in a bucket           to the worker's folder, from which files are uploaded
+    Python reports a full disk only as OSError "No space left on device". Such an error is replaced
+    by one that also names the folder, and says what to do.
 
     Args:
-        store: The store of the outputs.
+        worker_folder: The worker's folder, for the copies and for temporary files.
+        check: Knows the files, and the store (a folder or bucket) from which they are copied.
+        work: The function that is called with the task.
+        task: The task.
+
+    Raises:
+        NanosetError: A file cannot be copied, the task failed, or this machine has no more disk
+            space or memory.
+        Exception: The task raised another error.
+    """
+    with explained(worker_folder, expected=ROOM):
+        copy_by_path = check.download(worker_folder)
+
+    with (
+        _full_disk_explained(check.store, worker_folder),
+        working_at(WorkerFolder(worker_folder, files=copy_by_path)),
+    ):
+        return work(task)
+
+
+def _full_disk_explained(
+    store: Store, worker_folder: Path
+) -> contextlib.AbstractContextManager[None]:
+    """Return a context in which a task is run, so that errors say which folder has a full disk.
+
+    The operating system reports a full disk without naming a folder. Which one it is depends on
+    where the outputs are:
+
+        in a folder that all machines share    this folder: the task writes its output there
+        in a bucket                            the worker's folder: the output is written there
+                                               first, and uploaded
+
+    For the worker's folder, the error also names the setting (ROOM) by which the user can choose
+    one with more room.
+
+    Args:
+        store: The store of the outputs: a folder or a bucket.
         worker_folder: The worker's folder for temporary files.
     """
     if isinstance(store, LocalStore):

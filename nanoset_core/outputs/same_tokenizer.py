@@ -5,7 +5,8 @@ The token files themselves do not say which tokenizer made them, but the records
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from nanoset_core.errors import FormatError
 from nanoset_core.outputs.receipts import StoredReceipt, read_receipt
@@ -57,25 +58,52 @@ def common_tokenizer(records: Sequence[Location]) -> str | None:
 
 
 def _recorded_tokenizer(path: Location) -> str | None:
-    """Return the fingerprint of the tokenizer that a record names, or None if it names none.
+    """Return the fingerprint of the tokenizer that made some files, as their record says.
+
+    A record is a small file that commands of nanoset write next to their outputs. It lists the
+    output's files with their sizes, and says what they were made from.
 
     Args:
-        path: Where the record is, if it exists.
+        path: Where the record is, if it exists: `out/web_text_document.manifest.json`, for example.
+
+    Returns:
+        The fingerprint; or None if there is no record, if it names no tokenizer, or if another
+        program has replaced the files since.
     """
     record = read_receipt(path)
     if record is None:
         return None
-    tokenizer = record.content.get(TOKENIZER)
-    options = record.content.get("options")
-    if tokenizer is None and isinstance(options, dict):
-        tokenizer = options.get(TOKENIZER)
-    # Look at the files only if necessary, since this takes a request for each file in a bucket.
-    if not isinstance(tokenizer, str) or not _describes_files(record, path.parent):
+    tokenizer = _tokenizer_in(record.content)
+    if tokenizer is None:
+        return None
+
+    # Compare the sizes last: in a bucket, this takes a request for each file.
+    if not _have_recorded_sizes(record, path.parent):
         return None
     return tokenizer
 
 
-def _describes_files(record: StoredReceipt, folder: Location) -> bool:
+def _tokenizer_in(content: Mapping[str, Any]) -> str | None:
+    """Return the fingerprint of the tokenizer that a record names, or None.
+
+    Where it is depends on the command that wrote the record:
+
+        tokenized text      {"options": {"tokenizer": "9a3f…", …}, …}
+        joined files        {"tokenizer": "9a3f…", …}, the tokenizer of all of them
+
+    Args:
+        content: The content of the record. Somebody may have edited it.
+    """
+    tokenizer = content.get(TOKENIZER)
+    options = content.get("options")
+    if tokenizer is None and isinstance(options, dict):
+        tokenizer = options.get(TOKENIZER)
+    if not isinstance(tokenizer, str):
+        return None
+    return tokenizer
+
+
+def _have_recorded_sizes(record: StoredReceipt, folder: Location) -> bool:
     """Return whether files still have the sizes in their record.
 
     If they do not, another program has replaced them, and the record says nothing about them. A
@@ -84,6 +112,9 @@ def _describes_files(record: StoredReceipt, folder: Location) -> bool:
     Args:
         record: The record.
         folder: The folder of the record and the files.
+
+    Returns:
+        False also if the record lists no files, or a file without a size.
     """
     if record.files is None:
         return False

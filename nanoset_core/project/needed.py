@@ -252,7 +252,7 @@ def _lister_by_folder() -> dict[str, str]:
     lister_by_folder: dict[str, str] = {}
     for stage in stages():  # a stage is the code that makes one kind of output
         if isinstance(stage, InternalStage):  # it makes such pieces
-            listing_stage = stage.named_by
+            listing_stage = stage.listed_by
             lister_by_folder[stage.layout.folder] = listing_stage.layout.folder
     return lister_by_folder
 

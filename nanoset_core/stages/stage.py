@@ -13,7 +13,7 @@ only some stages have:
 
 - `CorpusStage`: every corpus has an output.
 - `PerCorpus`: some corpora have an output.
-- `InternalStage`: its versions are never current; manifests of another stage list their digests.
+- `InternalStage`: its outputs are pieces of the outputs of another stage, such as shards.
 - `Planned`: it can refuse an output before anything is built.
 - `Advising`: it warns of settings that are allowed but rarely intended.
 - `Estimated`: its outputs are so large that their size is estimated before a build.
@@ -514,24 +514,26 @@ class Resumable(Stage):
 
 
 class InternalStage(Stage):
-    """A stage whose versions are never current: manifests of another stage list their digests.
+    """A stage for the pieces that the outputs of another stage consist of, such as shards.
 
-    For example, a table of columns belongs to one shard, and the columns of a corpus list its
-    tables.
+    For example, the tokens of a corpus are thousands of shards. The stage that tokenizes makes the
+    shards, and the manifest of its output lists their digests. A piece belongs to an output only
+    because it is listed there: no version of a piece is current, and no setting requests one.
     """
 
-    def __init__(self, layout: Layout, named_by: Stage) -> None:
-        """Name the versions.
+    def __init__(self, layout: Layout, listed_by: Stage) -> None:
+        """Describe the pieces: where they are stored, and which stage makes and lists them.
 
         Args:
-            layout: Where the versions are stored.
-            named_by: The stage whose manifests list them.
+            layout: Where the pieces are stored.
+            listed_by: The stage that makes the pieces, and lists them in its manifests.
         """
         self.layout = layout
-        self.named_by = named_by
-        self.kind = named_by.kind
-        self.version = named_by.version
-        super().__init__()
+        self.listed_by = listed_by
+        # Pieces are shown and made as a part of the output that lists them.
+        self.kind = listed_by.kind
+        self.version = listed_by.version
+        super().__init__()  # checks that the attributes of every stage are set
 
     def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
         return ()

@@ -24,10 +24,12 @@ MOST_ID_CHARACTERS = 4096
 """Longer ids are not kept, since a writer has 65,536 of them in memory at once."""
 _MAX_KEYS_SHOWN = 10
 _ENCODER = json.JSONEncoder()
-_LEAST_ROUNDED = 1 << 63
-"""Smaller integers, below and above zero, are read by orjson with all of their digits."""
-_TYPES_WITHOUT_FLOATS = frozenset({str, int, bool, type(None)})
-"""Types of JSON values that are no floats and contain none."""
+_MIN_ROUNDED_INTEGER = 1 << 63
+"""orjson may read integers of this size or more, also below zero, as floats with fewer digits."""
+_EXACT_TYPES = frozenset({str, int, bool, type(None)})
+"""Types of values that orjson has not rounded. A float may be a rounded integer, and lists and
+objects may contain such floats.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,41 +191,58 @@ def parse_lines(lines: list[bytes], fields: Fields) -> ParsedLines | None:
         The documents; or None if at least one line is not an ordinary document, so that each line
         has to be parsed by `parse_line`.
     """
-    # If a line is unusual, one of these calls raises an exception. For example, `_required_values`
-    # does so if an object lacks the key. `parse_line` will find out what is wrong.
     try:
         objects = [orjson.loads(line) for line in lines]
-        documents_texts = _required_values(objects, fields.text)
-        # A document may need strings at further keys, such as "question" and "answer". Check that
-        # they are there; they are not returned.
-        required_texts = [_required_values(objects, key) for key in fields.required]
-        identities = _optional_values(objects, fields.id)
-    except (orjson.JSONDecodeError, KeyError, TypeError, NotADocumentError):
+    except orjson.JSONDecodeError:
         return None
-    for texts in [documents_texts, *required_texts]:
-        if not set(map(type, texts)) <= {str}:  # a text is a number, for example
+
+    # Look up the texts and ids. A document may need texts at several keys, such as "question" and
+    # "answer". An exception means that a line is no object, or lacks one of the texts.
+    try:
+        texts_by_key = {key: _required_values(objects, key) for key in fields.texts}
+        identities = _optional_values(objects, fields.id)
+    except (KeyError, TypeError, NotADocumentError):
+        return None
+    for texts in texts_by_key.values():
+        types_of_texts = set(map(type, texts))
+        if types_of_texts - {str}:  # for example, {int}: a text is a number
             return None
 
-    # Nearly all ids are strings of ASCII, which are kept unchanged.
-    ids: list[str | None] = identities
-    if not all(map(_is_usual_id, identities)):
-        ids = [
-            id_text(identity, line, fields.id)
-            for identity, line in zip(identities, lines, strict=True)
-        ]
+    # Only the texts at one key are returned. Ids and kept values may be missing: they are None.
+    return ParsedLines(
+        texts=texts_by_key[fields.text],
+        ids=_ids_as_text(identities, lines, fields.id),
+        kept=[_kept_values(objects, lines, key) for key in fields.kept],
+    )
 
-    # A value that is missing is None, so no exception is possible here.
-    kept_values: list[list[Any]] = []
-    for key in fields.kept:
-        values = [value_at(value, key) for value in objects]
-        # Only floats, also within lists and objects, may have been integers with more digits.
-        if not set(map(type, values)) <= _TYPES_WITHOUT_FLOATS:
-            values = [
-                _with_all_digits(value, line, key)
-                for value, line in zip(values, lines, strict=True)
-            ]
-        kept_values.append(values)
-    return ParsedLines(documents_texts, ids, kept_values)
+
+def _ids_as_text(identities: list[Any], lines: list[bytes], key: str) -> list[str | None]:
+    """Return the ids of several documents as text: ["a7", 7, None] becomes ["a7", "7", None].
+
+    Args:
+        identities: The value at the key in each line, as orjson reads it.
+        lines: The lines.
+        key: Key of the ids.
+    """
+    # Nearly all ids are strings of ASCII, which are kept unchanged.
+    if all(map(_is_usual_id, identities)):
+        return identities
+    return [id_text(identity, line, key) for identity, line in zip(identities, lines, strict=True)]
+
+
+def _kept_values(objects: list[Any], lines: list[bytes], key: str) -> list[Any]:
+    """Return the value at a key of each object, or None if it has none, with all digits.
+
+    Args:
+        objects: The lines, as orjson reads them. It rounds very large integers.
+        lines: The same lines, as text, which has all of their digits.
+        key: The key.
+    """
+    values = [value_at(value, key) for value in objects]
+    types_of_values = set(map(type, values))
+    if types_of_values <= _EXACT_TYPES:
+        return values  # no value was rounded
+    return [_restore_digits(value, line, key) for value, line in zip(values, lines, strict=True)]
 
 
 def _required_values(objects: list[Any], key: str) -> list[Any]:
@@ -289,7 +308,7 @@ def parse_line(line: bytes, fields: Fields) -> ParsedLine:
     # The id and the values may be very large integers, which orjson reads as floats with fewer
     # digits. The line has all of their digits, so pass it on, too.
     identity = id_text(value_at(value, fields.id), line=line, key=fields.id)
-    kept_values = [_with_all_digits(value_at(value, key), line, key) for key in fields.kept]
+    kept_values = [_restore_digits(value_at(value, key), line, key) for key in fields.kept]
     return ParsedLine(text, identity, kept_values)
 
 
@@ -402,7 +421,7 @@ def id_text(identity: Any, line: bytes = b"", key: str = "") -> str | None:
         written as text.
     """
     if line:
-        identity = _with_all_digits(identity, line, key)
+        identity = _restore_digits(identity, line, key)
     if identity is None:
         return None
     try:
@@ -416,38 +435,42 @@ def id_text(identity: Any, line: bytes = b"", key: str = "") -> str | None:
     return text if len(text) <= MOST_ID_CHARACTERS else None
 
 
-def _with_all_digits(value: Any, line: bytes, key: str) -> Any:
-    """Return a value of a line whose large integers have all of their digits.
+def _restore_digits(value: Any, line: bytes, key: str) -> Any:
+    """Return a value that orjson has read from a line, but with large integers unrounded.
 
-    orjson reads integers of more than 64 bits as floats. Two hashes could become one number:
+    orjson reads integers of more than 64 bits as floats, so that two ids could become the same
+    number. Python's json reads all of their digits, but is much slower. So this reads the line
+    again with Python's json if the value may have been rounded:
 
-        in the line                value                      result
-        12345678901234567890123    1.2345678901234568e+22     12345678901234567890123
-        1e22                       1e22                       1e22
-        [12345678901234567890]     [12345678901234567890]     the same: it has 64 bits
-
-    Python's json keeps all digits, but is much slower. So the line is only read again if the value
-    may contain such an integer.
+        in the line                value, as orjson reads it    result
+        12345678901234567890123    1.2345678901234568e+22       12345678901234567890123
+        1e22                       1e22                         1e22: it is a float in the line, too
+        12345678901234567890       12345678901234567890         the same: it has 64 bits
 
     Args:
-        value: The value at the key, as orjson reads it.
+        value: The value at the key, as orjson reads it. It may be a list or an object.
         line: The line.
         key: The key.
+
+    Returns:
+        The value. If Python's json cannot read the line, since values are nested too deeply: None
+        for a number; a list or an object is returned with rounded numbers.
     """
     # The first two comparisons are for speed: most values are texts or small numbers.
     value_type = type(value)
-    if value_type in _TYPES_WITHOUT_FLOATS:
+    if value_type in _EXACT_TYPES:
         return value
-    if value_type is float and abs(value) < _LEAST_ROUNDED:
+    if value_type is float and abs(value) < _MIN_ROUNDED_INTEGER:
         return value
     if not _has_large_float(value):
         return value
     try:
         return value_at(json.loads(line), key)
     except RecursionError:
-        # Python's json refuses some 1,000 levels of nesting, wherever they are in the line. A wrong
-        # number could be equal to that of another document, so prefer none.
-        return None if type(value) is float else value
+        # Lists or objects are nested in more than about 1,000 levels, somewhere in the line.
+        if value_type is float:
+            return None  # a rounded id could be equal to that of another document
+        return value
 
 
 def _has_large_float(value: Any) -> bool:
@@ -461,7 +484,7 @@ def _has_large_float(value: Any) -> bool:
         item = pending.pop()
         item_type = type(item)
         if item_type is float:
-            if abs(item) >= _LEAST_ROUNDED:
+            if abs(item) >= _MIN_ROUNDED_INTEGER:
                 return True
         elif item_type is list:
             pending.extend(item)

@@ -145,7 +145,7 @@ def preprocess(
         except NoDocumentsError:
             if not may_be_empty:
                 raise
-            _check_no_old_pair(call, list(prefix_by_key.values()))
+            _check_no_earlier_output(call, list(prefix_by_key.values()))
             pairs = []
         shutil.rmtree(folder, ignore_errors=True)
     return pairs
@@ -259,22 +259,32 @@ def _check_options(options: PreprocessOptions) -> None:
 def _check_names(output_prefix: Location, options: PreprocessOptions) -> None:
     """Check that files can be named after the keys, and that their names are not too long.
 
-    For the prefix `web` and the key `text`, the longest name is web_text_document.manifest.json.
+    The user gives a prefix, and the keys under which a line of JSON has its texts. The longest name
+    of a file contains both, and may have 191 bytes (_MAX_NAME_BYTES). For the prefix `web` and the
+    key `text`:
+
+        longest name         web_text_document.manifest.json
+        without the key      web__document.manifest.json, which has 27 bytes
+        left for the key     191 - 27 = 164 bytes
 
     Args:
-        output_prefix: The start of the names of all outputs.
+        output_prefix: The start of the names of all outputs, such as out/web.
         options: The settings, with the keys of the texts.
 
     Raises:
         ConfigError: A key cannot be part of a file name, or the names would be too long.
     """
-    name_without_key = f"{pair_name(options.preset, output_prefix.name, '')}{PAIR_RECORD_ENDING}"
+    pair_name_without_key = pair_name(options.preset, output_prefix.name, key="")
+    name_without_key = f"{pair_name_without_key}{PAIR_RECORD_ENDING}"
     name_bytes = len(name_without_key.encode())
     bytes_for_key = _MAX_NAME_BYTES - name_bytes
     longest_key_bytes = max(len(key.encode(errors="replace")) for key in options.keys)
 
-    # The prefix is at fault if it does not even leave the 64 bytes that keys may have elsewhere.
-    if longest_key_bytes > bytes_for_key and bytes_for_key < MOST_KEY_BYTES:
+    # If a name is too long, is it because of the prefix or the key? Keys of up to 64 bytes
+    # (MOST_KEY_BYTES) are always allowed. If there is no room for these, shorten the prefix.
+    is_name_too_long = longest_key_bytes > bytes_for_key
+    is_prefix_too_long = bytes_for_key < MOST_KEY_BYTES
+    if is_name_too_long and is_prefix_too_long:
         raise ConfigError(
             "the names of the files would be too long",
             where="--output-prefix",
@@ -283,7 +293,7 @@ def _check_names(output_prefix: Location, options: PreprocessOptions) -> None:
             remedy="choose a shorter prefix",
         )
 
-    # Refuse keys that are too long themselves, or cannot be part of a file name.
+    # Otherwise, the key is too long. This also refuses keys that contain a slash, for example.
     for key in options.keys:
         check_text_key(key, "--json-keys", most_bytes=bytes_for_key)
 
@@ -401,13 +411,13 @@ class _Call:
     framing: Framing
 
     @property
-    def rejects(self) -> Location:
+    def rejects_path(self) -> Location:
         """File of the rejected lines; all pairs share one, since their lines are the same."""
         return _with_ending(self.output_prefix, REJECTS_ENDING)
 
     def rejects_if_any(self, facts: ShardFacts) -> Location | None:
         """Return the file of the rejected lines, or None if no line was rejected."""
-        return self.rejects if facts.reasons else None
+        return self.rejects_path if facts.reasons else None
 
     def delivery(self, key: str, prefix: Location) -> Delivery:
         """Return which files this call writes for the texts of one key.
@@ -428,7 +438,7 @@ class _Call:
         # All keys have the same rejected lines, so these are written only once: with the last key.
         optional_files: list[str] = []
         if key == self.options.keys[-1]:
-            optional_files.append(self.rejects.name)
+            optional_files.append(self.rejects_path.name)
 
         pair = _PairFiles.of(prefix)
         return Delivery(
@@ -545,20 +555,23 @@ class _Call:
         )
 
 
-def _check_no_old_pair(call: _Call, prefixes: Sequence[Location]) -> None:
-    """Check that an input without documents has no pair, as if it had documents.
+def _check_no_earlier_output(call: _Call, prefixes: Sequence[Location]) -> None:
+    """Check that files of tokens do not exist, when the input was found to have no documents.
 
-    An earlier call has made one if the input had documents then.
+    Suppose that the input had documents when it was tokenized earlier, and that these were deleted
+    since. The files with their tokens still exist, and a training would use them. This is an error:
+    nothing is deleted without asking.
 
     Args:
-        call: The call.
-        prefixes: For each key of the texts, the path of its .bin and .idx without these endings.
+        call: The present call, which has found no documents.
+        prefixes: Paths of the files that it would have written, without the endings .bin and .idx,
+            such as out/web_text_document. Each key of the texts in a line has one.
 
     Raises:
-        InputError: There is a pair.
+        InputError: At least one of the files exists.
     """
     for prefix in prefixes:
-        if _exists_in_part(call, prefix):
+        if _has_any_file(call, prefix):
             raise InputError(
                 "the input holds no documents any more, but its pair still exists",
                 where=call.inputs.place,
@@ -589,7 +602,7 @@ def _find_pair(call: _Call, key: str, prefix: Location) -> Preprocessed | None:
         ConfigError: A file of this name was made from something else, and may not be overwritten.
     """
     # If none of the files exists, return early: the comparison below may read all inputs.
-    if not _exists_in_part(call, prefix):
+    if not _has_any_file(call, prefix):
         return None
 
     # A record next to the files says what they were made from. Find it if that is the same.
@@ -615,15 +628,22 @@ def _find_pair(call: _Call, key: str, prefix: Location) -> Preprocessed | None:
     )
 
 
-def _exists_in_part(call: _Call, prefix: Location) -> bool:
-    """Return whether any file exists that the call would write for a pair.
+def _has_any_file(call: _Call, prefix: Location) -> bool:
+    """Return whether any of the files exists that a call writes for the texts of one key.
+
+    For the prefix out/web_text_document, these are:
+
+        out/web_text_document.bin              the tokens
+        out/web_text_document.idx              where each document starts
+        out/web_text_document.manifest.json    the record: what the two were made from
+        out/web_rejects.jsonl                  rejected lines
 
     Args:
-        call: The call.
-        prefix: Path of the pair's .bin and .idx, without their endings.
+        call: The call. It knows the path of the rejected lines.
+        prefix: Path of the .bin and .idx, without their endings.
     """
-    store = store_of(call.output_prefix.parent)
-    possible_files = [*_PairFiles.of(prefix), call.rejects]
+    store = store_of(call.output_prefix.parent)  # the folder, on this machine or in a bucket
+    possible_files = [*_PairFiles.of(prefix), call.rejects_path]
     return any(store.stat(path.name) is not None for path in possible_files)
 
 
@@ -646,7 +666,7 @@ def _permitted_losses(call: _Call, key: str, record: Mapping[str, Any]) -> Losse
         counts = record["facts"]
         losses = Losses(
             facts=ShardFacts(**counts),
-            shards=[RejectsOfCall(counts, list_path=call.rejects, scratch=call.root.folder)],
+            shards=[RejectsOfCall(counts, list_path=call.rejects_path, scratch=call.root.folder)],
             sizes=stored_sizes(call.ranges.pieces()),  # bytes of each input file
         )
         error_if_too_much = RejectPolicy(call.options, key).refusal(losses, call.inputs.folder)
@@ -696,7 +716,7 @@ def _make_pair(call: _Call, key: str, prefix: Location) -> Preprocessed:
             draft.more = {"tokens_by_file": tokens_of_files}
         _write_pair(shards, draft.folder / prefix.name, call.options, call.root)
         if counts.reasons:  # why lines were rejected; empty if none was
-            _write_rejects(shards, draft.folder / call.rejects.name)
+            _write_rejects(shards, draft.folder / call.rejects_path.name)
 
     return Preprocessed(
         prefix=prefix,

@@ -96,8 +96,11 @@ class ChosenView:
 def choose(project: Project, corpus: str, names: Sequence[str], scratch: Path) -> list[ChosenView]:
     """Choose the documents of some views of a corpus, while its tables are read only once.
 
-    A view is a dataset with some documents of a corpus. They are chosen by rules in nanoset.yaml,
-    such as `where: quality >= 3`, for which the column `quality` of all documents is read.
+    A view is a dataset with some documents of a corpus. They are chosen by rules in nanoset.yaml.
+    For example, two views of the corpus `web`:
+
+        good       {of: web, where: "quality >= 3"}              reads the column `quality`
+        allowed    {of: web, exclude: lists/takedown.txt}        reads a list of ids
 
     Args:
         project: The project.
@@ -114,33 +117,61 @@ def choose(project: Project, corpus: str, names: Sequence[str], scratch: Path) -
         ConfigError: A condition does not fit the columns.
         InputError: A file of ids is not text.
     """
+    # Translate the settings of each view into a rule, and read the lists of ids. Views that are
+    # chosen from the same view share its lists by the cache, so that each is read once.
     dataset = require(project, DATASET, Key(corpus))
-    cache: dict[str, _ViewSteps] = {}  # so that lists of ids are read once, if views share them
+    cache: dict[str, _ViewSteps] = {}
     view_rules = [rule_of(project, name, steps_by_view=cache) for name in names]
+
+    # Check that the corpus has the columns that the rules need.
+    schemas = [_schema_for_view(project, dataset, name) for name in names]
     columns: set[str] = set()
-    empty_columns_by_view: dict[str, dict[str, list[str]]] = {}
     for name in names:
-        try:
-            schema = checked_schema(project, dataset, name)
-        except ColumnTypeError as error:
-            raise naming_a_text(error, project, dataset) from None
         columns |= columns_used(project.config, name)  # such as {"quality"}
-        empty_columns_by_view[name] = _empty_columns_by_rule(project.config.views[name], schema)
 
     # Apply the rules of all views while the columns of the documents are read once.
     work = project.progress.work(STAGE, corpus, int(dataset.facts["documents"]))
-    shards = document_shards(project, corpus, dataset, columns)
+    document_tables = document_shards(project, corpus, dataset, columns)
     rules = [view_rule.rule for view_rule in view_rules]
-    selections = select(shards, rules, scratch, work.advance)
+    selections = select(document_tables, rules, scratch, work.advance)
 
+    # Collect what users are told about the choice, such as ids in a list that no document has.
     places = _places_of_large_documents(project, dataset, selections)
     chosen_views = []
-    for name, view_rule, selection in zip(names, view_rules, selections, strict=True):
+    for name, view_rule, schema, selection in zip(
+        names, view_rules, schemas, selections, strict=True
+    ):
         n_missing_ids = {key: ids.missing for key, ids in view_rule.ids_by_key.items()}
-        facts = choice_facts(selection, n_missing_ids, places, empty_columns_by_view[name])
+        empty_columns = _empty_columns_by_rule(project.config.views[name], schema)
+        facts = choice_facts(selection, n_missing_ids, places, empty_columns)
         first_missing_ids = _first_missing_ids(view_rule)
         chosen_views.append(ChosenView(name, selection, facts, first_missing_ids))
     return chosen_views
+
+
+def _schema_for_view(project: Project, dataset: Manifest, name: str) -> Any:
+    """Return the columns of a corpus after checking that they fit the rules of a view.
+
+    This is `checked_schema` with one better error. For `where: quality >= 3`, a user may not know
+    why the column `quality` has texts instead of numbers. So the error names a document with a
+    text, such as "n/a".
+
+    Args:
+        project: The project.
+        dataset: The dataset of the corpus from which the view is chosen.
+        name: The view.
+
+    Returns:
+        pyarrow.Schema of the documents.
+
+    Raises:
+        ConfigError: The corpus lacks a column, or a column has values of another type.
+        MissingError: The tables with the columns have not been made.
+    """
+    try:
+        return checked_schema(project, dataset, name)
+    except ColumnTypeError as error:
+        raise naming_a_text(error, project, dataset) from None
 
 
 def _first_missing_ids(view_rule: ViewRule) -> dict[str, str]:
