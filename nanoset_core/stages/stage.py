@@ -518,7 +518,8 @@ class InternalStage(Stage):
 
     For example, the tokens of a corpus are thousands of shards. The stage that tokenizes makes the
     shards, and the manifest of its output lists their digests. A piece belongs to an output only
-    because it is listed there: no version of a piece is current, and no setting requests one.
+    because it is listed there. So no setting requests a piece, and none is marked as the current
+    version.
     """
 
     def __init__(self, layout: Layout, listed_by: Stage) -> None:

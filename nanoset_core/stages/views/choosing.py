@@ -99,8 +99,8 @@ def choose(project: Project, corpus: str, names: Sequence[str], scratch: Path) -
     A view is a dataset with some documents of a corpus. They are chosen by rules in nanoset.yaml.
     For example, two views of the corpus `web`:
 
-        good       {of: web, where: "quality >= 3"}              reads the column `quality`
-        allowed    {of: web, exclude: lists/takedown.txt}        reads a list of ids
+        good       {of: web, where: "quality >= 3"}          reads the column `quality`
+        allowed    {of: web, exclude: lists/takedown.txt}    reads a list of ids
 
     Args:
         project: The project.
@@ -135,7 +135,8 @@ def choose(project: Project, corpus: str, names: Sequence[str], scratch: Path) -
     rules = [view_rule.rule for view_rule in view_rules]
     selections = select(document_tables, rules, scratch, work.advance)
 
-    # Collect what users are told about the choice, such as ids in a list that no document has.
+    # Collect facts for warnings and tables: how many ids of a list no document has, which columns
+    # are empty, and which documents are too long for the rest of a limit such as 1,000 tokens.
     places = _places_of_large_documents(project, dataset, selections)
     chosen_views = []
     for name, view_rule, schema, selection in zip(
