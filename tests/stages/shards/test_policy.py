@@ -375,7 +375,9 @@ def test_tables_with_runs_of_zero_bytes_are_reported():
     facts = first_shard + second_shard
 
     assert through_json(facts) == facts
-    assert Losses(facts).texts() == ["4 documents with runs of zero bytes: 3 in a.arrow, 1 in b.parquet"]
+    assert Losses(facts).texts() == [
+        "4 documents with runs of zero bytes: 3 in a.arrow, 1 in b.parquet"
+    ]
 
 
 def test_ids_that_are_not_text_are_reported():
