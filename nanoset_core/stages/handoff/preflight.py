@@ -164,27 +164,31 @@ def main() -> int:
 
 
 def report(run: argparse.Namespace, changes: list[str], identifiers: Any) -> int:
-    """Print which indexes Megatron-LM will find, and return the exit code.
+    """Print whether Megatron-LM will find all indexes of a run, and return the exit code.
+
+    Megatron-LM names an index by a hash of options such as --seed. If the run has another seed than
+    the one that an index was built with, Megatron-LM looks for another name. It finds no such file,
+    and builds a new index.
+
+        a file of an index is missing                    1
+        an option differs, such as the seed              1, and prints "seed: 8" for nanoset.yaml
+        all indexes exist, and have the right names      0
 
     Args:
         run: The options of the run.
-        changes: Lines of nanoset.yaml that have to change because of other options.
+        changes: Lines of nanoset.yaml that have to change because of options of the run, except for
+            its tokenizer. With them, indexes will be rebuilt even if their names stay the same.
         identifiers: The identifiers of the run's tokenizer.
     """
-    # Without the files themselves, the options do not matter.
     cache = run.data_cache_path
     missing_files = [name for name in all_files() if not os.path.isfile(os.path.join(cache, name))]
     if missing_files:
         report_missing(os.path.join(cache, missing_files[0]), len(missing_files))
         return 1
 
-    # Look at the tokenizer alone first, to know whether it is one of the reasons.
-    if renamed_indexes(cache, {"tokenizer": identifiers}):
-        changes.append(yaml_line("tokenizer_identifiers", identifiers, "trainer"))
-        changes.append(
-            "# or keep trainer, and correct it: a checkout of Megatron-LM's main branch needs "
-            "megatron_core: main"
-        )
+    all_changes = [*changes, *tokenizer_changes(cache, identifiers)]
+
+    # The values of the run from which Megatron-LM computes the names.
     fields = {
         "tokenizer": identifiers,
         "sequence_length": run.seq_length,
@@ -192,12 +196,36 @@ def report(run: argparse.Namespace, changes: list[str], identifiers: Any) -> int
         "split": run.split,
     }
     renamed = renamed_indexes(cache, fields)
-    if renamed or changes:
-        report_rebuilt(len(renamed), changes)
+    if renamed or all_changes:
+        report_rebuilt(len(renamed), all_changes)
         return 1
 
     say(f"Megatron-LM will find all {len(INDEXES)} indexes in {cache}.")
     return 0
+
+
+def tokenizer_changes(cache: str, identifiers: Any) -> list[str]:
+    """Return what to change in nanoset.yaml if the indexes were built for another tokenizer.
+
+    nanoset.yaml describes the tokenizer by the section `trainer`: the version of Megatron-LM and
+    its options. There are two ways to correct this: to replace the section by the identifiers that
+    Megatron-LM computes for the run, or to correct the section.
+
+    Args:
+        cache: Folder of the index files.
+        identifiers: The identifiers of the run's tokenizer.
+
+    Returns:
+        Lines of nanoset.yaml; none if the tokenizer is the same.
+    """
+    has_same_tokenizer = not renamed_indexes(cache, {"tokenizer": identifiers})
+    if has_same_tokenizer:
+        return []
+    return [
+        yaml_line("tokenizer_identifiers", identifiers, "trainer"),
+        "# or keep trainer, and correct it: a checkout of Megatron-LM's main branch needs "
+        "megatron_core: main",
+    ]
 
 
 def all_files() -> list[str]:
@@ -478,6 +506,8 @@ def tokenizer_identifiers(run: argparse.Namespace) -> Any:
 
 def renamed_indexes(cache: str, fields: dict[str, Any]) -> list[str]:
     """Return the indexes to which Megatron-LM would give another name for this run.
+
+    It would not find them, and build indexes with these names.
 
     Args:
         cache: Folder of the index files.
