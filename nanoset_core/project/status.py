@@ -180,16 +180,16 @@ def _rows_of_requests(project: Project, corpora: Sequence[str]) -> Iterator[Stat
 def graph_status(graph: Graph, unread_entries: Mapping[str, str]) -> Iterator[StatusRow]:
     """Yield the rows of `nanoset status` at the end of a build, without reading raw files again.
 
-    For example, news has a damaged file, and web-and-news selects documents of both collections:
+    For example, the text collection `news` has a damaged file, and the nanoset `pretrain` (data for
+    a training) is made from web and news:
 
-        corpus   web             up to date
-        corpus   news            failing       a.jsonl is not UTF-8
-        view     web-and-news    stale         waits for corpus news, which fails
+        corpus     web              up to date
+        corpus     news             failing       a.jsonl is not UTF-8
+        nanoset    pretrain train   stale         waits for corpus news, which fails
 
     Args:
         graph: The outputs of the project. The build has listed the raw files, so the graph knows
-            what each output should be made from. Rows that fail are recorded in it
-            (`set_failing`), so that later rows can say that they wait for them.
+            what each output should be made from. Rows that fail are recorded in it.
         unread_entries: What the folder of raw text contains in addition to text collections, and
             why it is not read, such as {"notes.txt": "a file, not a folder"}.
 
@@ -206,6 +206,7 @@ def graph_status(graph: Graph, unread_entries: Mapping[str, str]) -> Iterator[St
         notices = _notices_after_build(graph, _corpus_of(nodes))
         row = status_row(graph, nodes, planning_budget, CorpusFindings(notices=notices))
         if row.state == "failing":
+            # Later rows of what is made from these outputs will say that they wait for this one.
             graph.set_failing(nodes, row.label)
         yield row
 

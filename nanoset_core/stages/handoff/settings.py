@@ -150,8 +150,8 @@ class TrainerSpec:
         and that the user writes "0.20". Then index files are named as for 0.19. If 0.20 looks for
         other names, it will not find them.
 
-        A user of the main branch may have written "0.20", too, since Megatron-LM prints a number
-        there, too. So the warning says to write `main`, which is known.
+        A checkout of the main branch also prints a number such as 0.20, which its user may have
+        written. The warning says to write `main` in this case, since main is known.
         """
         is_known = self.minor <= _NEWEST or self.megatron_core == MAIN
         if is_known:
