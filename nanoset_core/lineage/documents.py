@@ -160,6 +160,10 @@ class Lineage:
     A corpus contains all documents, and a view selects some of them; both number their documents
     from 0. Packs, in which documents are joined to samples of one length, have no numbers of their
     own: their documents have the numbers of the dataset that was packed.
+
+    This is for commands that answer questions about a few documents, such as `nanoset explain`. It
+    needs no project, only the outputs, and opens only the shards that it needs, so that others may
+    be damaged. Stages use `Sharded` in `nanoset_core/stages/sharded.py`, which checks all shards.
     """
 
     def __init__(self, dataset: Dataset) -> None:

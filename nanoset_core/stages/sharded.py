@@ -27,7 +27,14 @@ from nanoset_core.stages.shards.shard_sets import each_shard, some_shards
 
 
 class Sharded(NamedTuple):
-    """The dataset of a corpus, and which of its documents are in each shard."""
+    """The dataset of a corpus, and which of its documents are in each shard.
+
+    Stages use this to make an output for each shard, and to look up the file and line of documents.
+    All shards are checked first, so that an output is never made from a damaged corpus.
+
+    `Lineage` in `nanoset_core/lineage/documents.py` is for commands that answer questions about a
+    few documents, such as `nanoset explain`. It opens only the shards of these documents.
+    """
 
     dataset: Manifest
     """Manifest of the dataset."""

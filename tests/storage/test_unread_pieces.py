@@ -13,7 +13,14 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from helpers.building import make_corpora, make_inventory, make_nanoset, make_shards
+from helpers.building import (
+    make_columns,
+    make_corpora,
+    make_inventory,
+    make_nanoset,
+    make_shards,
+    make_view,
+)
 from helpers.inspecting import (
     current_dataset,
     current_output,
@@ -27,7 +34,7 @@ from helpers.inspecting import (
 from helpers.large_texts import LARGE, PIECE_BYTES, large_text, write_project_of_large_text
 from helpers.sample_project import jsonl, sentences
 from nanoset_assets.ui.previews import first_rejects
-from nanoset_core.errors import InputError, MissingError
+from nanoset_core.errors import ConfigError, InputError, MissingError
 from nanoset_core.project.project import Project
 from nanoset_core.project.purge_plan import DocumentInShard, plan_purge
 from nanoset_core.project.verify import verify_project
@@ -165,6 +172,39 @@ def test_a_purge_names_the_same_documents_as_in_a_local_build(local, remote):
     ids = [place.id for place in places_of_documents(local)[::23]]
 
     assert documents_to_erase(remote, ids) == documents_to_erase(local, ids)
+
+
+def with_view(config: Path, view: str) -> Project:
+    """Add the settings of a view to the settings of a project, and open it."""
+    config.write_text(f"{config.read_text()}views: {{{view}}}\n")
+    return Project.open(config)
+
+
+def test_a_view_names_the_line_of_a_document_that_does_not_fit(local, remote):
+    project = with_view(remote.config.file, "best: {of: web, top: {by: tokens, tokens: 300}}")
+
+    view = make_view(project, "best")
+
+    [gap] = view.facts["budget_gaps"]
+    [long_document] = [place for place in places_of_documents(local) if place.id == "long"]
+    assert gap["place"] == f"web/{LARGE}:{long_document.line}, id 'long'"
+
+
+def test_a_text_among_numbers_is_named_with_the_number_of_its_line(unread):
+    settings = unread.read_text()
+    unread.write_text(settings.replace("documents: {", "documents: {columns: [quality], "))
+    project = with_view(unread, "good: {of: web, where: quality >= 3}")
+    rows = [{"text": "word", "quality": 4} for _ in range(1000)]
+    rows.append({"text": "word", "quality": "n/a"})
+    folder = raw_folder_of(project, "web")
+    folder.store.put(f"{folder.path}/{LARGE}", jsonl(rows))
+    make_corpora(project, "web")
+    make_columns(project, "web")
+
+    with pytest.raises(ConfigError) as caught:
+        make_view(project, "good")
+
+    assert f"'n/a' in web/{LARGE}:1001" in caught.value.found
 
 
 class ReportedFinding(NamedTuple):

@@ -23,8 +23,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from nanoset_core.document_tables.conditions import ColumnTypeError, parse_condition
 from nanoset_core.document_tables.relation import value_type
 from nanoset_core.errors import ConfigError, remedy_for_name
@@ -64,9 +62,8 @@ from nanoset_core.stages.views.settings import (
 from nanoset_core.stages.views.tables import (
     DOCUMENT_COLUMNS,
     document_shards,
-    document_values,
     joined_schema,
-    origin_text,
+    origin_texts,
 )
 from nanoset_core.stages.views.text_values import naming_a_text
 
@@ -207,31 +204,7 @@ def _places_of_large_documents(
     large_documents: set[int] = set()
     for selection in selections:
         large_documents.update(gap.document for gap in selection.gaps)
-    return _places_of(project, dataset, large_documents)
-
-
-def _places_of(project: Project, dataset: Manifest, documents: Collection[int]) -> dict[int, str]:
-    """Look up from which line of which file some documents come, to name them in warnings.
-
-    Args:
-        project: The project.
-        dataset: The dataset of the corpus.
-        documents: Numbers of documents in the corpus, such as {8}.
-
-    Returns:
-        Number of the document → its origin, such as `{8: "web/part-0.jsonl:17, id 'x1'"}`.
-    """
-    if not documents:
-        return {}
-
-    # Go through the tables of all documents of the corpus, some at a time, and pick out these.
-    origins: dict[int, str] = {}
-    for values in document_values(project, dataset.name, dataset, ["file", "line", "id"]):
-        is_requested = np.isin(values.numbers, sorted(documents))
-        for row in np.flatnonzero(is_requested).tolist():
-            number = int(values.numbers[row])
-            origins[number] = origin_text(dataset.name, values, row)
-    return origins
+    return origin_texts(project, dataset, large_documents)
 
 
 def plan_view(project: Project, name: str) -> ChosenView:

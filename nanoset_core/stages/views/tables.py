@@ -24,6 +24,7 @@ from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.stages.attributes.column_sources import columns_of
 from nanoset_core.stages.dataset.origin import shards_of
+from nanoset_core.stages.sharded import Sharded
 from nanoset_core.stages.shards.document_rows import DocumentRows, document_schema
 from nanoset_core.stages.shards.make import DOCUMENTS, SHARDS
 from nanoset_core.stages.shards.shard_sets import some_shards
@@ -101,21 +102,33 @@ def document_values(
             yield DocumentValues(tables.first, scanned)
 
 
-def origin_text(corpus: str, values: DocumentValues, row: int) -> str:
-    """Return where a document comes from in words: `web/part-0.jsonl:17, id 'x1'`.
-
-    A document may have no id.
+def origin_texts(project: Project, dataset: Manifest, documents: Collection[int]) -> dict[int, str]:
+    """Look up from which line of which file some documents of a corpus come, to name them to users.
 
     Args:
-        corpus: The corpus.
-        values: Some documents of it, with the columns `file`, `line` and `id`.
-        row: Which of them.
+        project: The project.
+        dataset: The dataset of the corpus.
+        documents: Numbers of the documents in the corpus, such as {8}.
+
+    Returns:
+        Number of the document → its file, line, and id if it has one, such as
+        `{8: "web/part-0.jsonl:17, id 'x1'"}`.
+
+    Raises:
+        MissingError: The shards of the corpus, or their tables, were deleted.
+        FormatError: A table is damaged.
     """
-    file = values.columns["file"][row].as_py()
-    line = values.columns["line"][row].as_py()
-    document_id = values.columns["id"][row].as_py()
-    origin = f"{corpus}/{file}:{line}"
-    return origin if document_id is None else f"{origin}, id {document_id!r}"
+    if not documents:
+        return {}  # without reading a table
+
+    texts: dict[int, str] = {}
+    sharded = Sharded.of(project, dataset)
+    for place in sharded.places(project, sorted(documents)):
+        text = f"{dataset.name}/{place['file']}:{place['line']}"
+        if place["id"] is not None:
+            text += f", id {place['id']!r}"
+        texts[place["document"]] = text
+    return texts
 
 
 def document_shards(

@@ -11,7 +11,7 @@ from nanoset_core.document_tables.conditions import ColumnTypeError
 from nanoset_core.errors import ConfigError
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
-from nanoset_core.stages.views.tables import DOCUMENT_COLUMNS, document_values, origin_text
+from nanoset_core.stages.views.tables import DOCUMENT_COLUMNS, document_values, origin_texts
 
 _MAX_DOCUMENTS = 4_000_000
 """Documents of a corpus up to which a text is searched for: this takes some seconds."""
@@ -64,12 +64,13 @@ def _first_text(project: Project, dataset: Manifest, column: str) -> str | None:
     """
     import pyarrow.compute as pc
 
-    columns = ["file", "line", "id", column]
-    for values in document_values(project, dataset.name, dataset, columns):
+    for values in document_values(project, dataset.name, dataset, [column]):
         texts = values.columns[column]  # (n_documents,)
         is_number = pc.match_substring_regex(texts, _NUMBER)  # null for documents without a value
         row = pc.index(is_number, False).as_py()  # -1 if all are numbers
         if row >= 0:
             text = texts[row].as_py()[:_MAX_CHARACTERS]
-            return f"{text!r} in {origin_text(dataset.name, values, row)}"
+            document = int(values.numbers[row])
+            origin = origin_texts(project, dataset, [document])[document]
+            return f"{text!r} in {origin}"
     return None
