@@ -32,7 +32,7 @@ from campaigns.runner import Child, Kind, Outcome, Skipped, Trial, drop_rights, 
 from campaigns.uses import USES, Use, commands, make_world
 from helpers.child_processes import members, wait_until
 from nanoset_core.cli import main
-from nanoset_core.stages.shards import preprocess_ranges
+from nanoset_core.stages.shards import standalone_ranges
 
 HEAD = ("command", "fault")
 """First columns of the table."""
@@ -227,7 +227,7 @@ class Attempt:
             os.chdir(self.folder)
             cache = str(self.folder / "cache")
             os.environ |= {"XDG_CACHE_HOME": cache, "COLUMNS": "200", "TMPDIR": cache}
-            preprocess_ranges.MIN_RANGE_BYTES = _SMALL_RANGE_BYTES
+            standalone_ranges.MIN_RANGE_BYTES = _SMALL_RANGE_BYTES
             prepare()
             main(words)
 

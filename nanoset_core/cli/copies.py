@@ -15,7 +15,7 @@ from nanoset_core.cli.terminal import Row, print_rows
 from nanoset_core.records.text import format_count
 
 if TYPE_CHECKING:
-    from nanoset_core.lineage.copies import Copy
+    from nanoset_core.lineage.duplicates import Copy
     from nanoset_core.project.project import Project
 
 MAX_SHOWN = 50
@@ -48,7 +48,7 @@ def print_copies(
         fate: What does not happen to the copies unless they are named, such as "not erased".
         ignored_ids: Ids of copies that need not be listed.
     """
-    from nanoset_core.lineage.copies import find_copies
+    from nanoset_core.lineage.duplicates import find_copies
 
     copies, reason_by_corpus = find_copies(project, ids, corpora, ignored_ids=ignored_ids)
     if copies:

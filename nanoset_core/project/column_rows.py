@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from nanoset_core.project.column_statistics import ColumnStatistics, CorpusColumns, NumberStatistics
 from nanoset_core.records.text import format_number
-from nanoset_core.sampling.frequent import FrequentValue
-from nanoset_core.sampling.histogram import Bin
+from nanoset_core.statistics.frequent import FrequentValue
+from nanoset_core.statistics.histogram import Bin
 
 _BAR_CHARACTERS = 20
 _VALUE_CHARACTERS = 60

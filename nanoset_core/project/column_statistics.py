@@ -24,11 +24,6 @@ from nanoset_core.document_tables.scan import TOKENS_COLUMN, DocumentScan
 from nanoset_core.errors import ConfigError, one_of, remedy_for_name
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
-from nanoset_core.sampling.distinct import DistinctCounter
-from nanoset_core.sampling.frequent import FrequentValue, FrequentValues
-from nanoset_core.sampling.hashing import hash_texts, mix
-from nanoset_core.sampling.histogram import Bin, WeighedValues, histogram
-from nanoset_core.sampling.ranks import keys_at_ranks, order_keys, values_of_keys
 from nanoset_core.stages.attributes.column_sources import built_columns
 from nanoset_core.stages.attributes.stage import ATTRIBUTES
 from nanoset_core.stages.shards.stage import TOKENIZED
@@ -38,6 +33,11 @@ from nanoset_core.stages.views.ranked_column import NAN, NULL, RankedColumn
 from nanoset_core.stages.views.scratch import ScratchArray
 from nanoset_core.stages.views.settings import base_of
 from nanoset_core.stages.views.tables import DOCUMENT_COLUMNS, tokenized_shards
+from nanoset_core.statistics.distinct import DistinctCounter
+from nanoset_core.statistics.frequent import FrequentValue, FrequentValues
+from nanoset_core.statistics.hashing import hash_texts, mix
+from nanoset_core.statistics.histogram import Bin, WeighedValues, histogram
+from nanoset_core.statistics.ranks import keys_at_ranks, order_keys, values_of_keys
 
 ACTIVITY = "columns"
 """What the progress calls the reading of the tables."""

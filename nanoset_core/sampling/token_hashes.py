@@ -3,8 +3,8 @@
 It is the only hash for this purpose: `shards` counts repeated documents with it, `nanoset verify`
 estimates how many documents of a dataset repeat others, and `held_out` stores it for each document,
 so it must never change. The tokens are hashed as the bytes that they have in a .bin, by the hash of
-byte strings in `hashing.py`, whose docstring states how often different documents get equal
-hashes. For example, with tokens of 4 bytes, a document of three tokens is two words:
+byte strings in `statistics/hashing.py`, whose docstring states how often different documents get
+equal hashes. For example, with tokens of 4 bytes, a document of three tokens is two words:
 
     tokens        5, 6, 7
     words         5 + 6 * 2**32,  7
@@ -15,7 +15,7 @@ place in the dataset, on other documents, or on the chunks in which the tokens a
 with tokens of different types, such as uint16 and int32, cannot be compared by hashes.
 
 Equal hashes are taken for equal documents, except where documents are about to be erased:
-`lineage/copies.py` then also compares the sha256 of the tokens.
+`lineage/duplicates.py` then also compares the sha256 of the tokens.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.formats.indexed.layout import Tokens
-from nanoset_core.sampling.hashing import WORD_BYTES, finish_hashes, sum_words
+from nanoset_core.statistics.hashing import WORD_BYTES, finish_hashes, sum_words
 
 
 def hash_sequences(tokens: Tokens, lengths: NDArray[np.integer]) -> NDArray[np.uint64]:

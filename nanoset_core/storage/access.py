@@ -20,10 +20,10 @@ from typing import TypeVar
 
 from nanoset_core.errors import NanosetError
 from nanoset_core.storage.atomic import UNFINISHED, write_atomic
-from nanoset_core.storage.copies import make_room, note_use, set_time
 from nanoset_core.storage.listing import Entry, Snapshot, disk_entries
 from nanoset_core.storage.local import LocalStore
 from nanoset_core.storage.mapped_files import BLOCK_BYTES, BlockFile, MappedFile
+from nanoset_core.storage.mirror_room import make_room, note_use, set_time
 from nanoset_core.storage.os_errors import explained
 from nanoset_core.storage.regular_files import map_regular, read_regular
 from nanoset_core.storage.s3_requests import CONNECTIONS

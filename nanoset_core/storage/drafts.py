@@ -23,7 +23,7 @@ from nanoset_core.storage.atomic import (
 from nanoset_core.storage.location import Location, store_of
 from nanoset_core.storage.os_errors import explained, writing_to
 from nanoset_core.storage.store import THREADS
-from nanoset_core.storage.working_copies import scratch_root, temporary_folder, work_folder
+from nanoset_core.storage.temporary_copies import scratch_root, temporary_folder, work_folder
 
 
 @contextmanager

@@ -13,6 +13,7 @@ LAYERS = (
     ("text",),
     ("document_tables",),
     ("tokenizers",),
+    ("statistics",),
     ("sampling",),
     ("loading",),
     ("stages", "project"),

@@ -1,4 +1,4 @@
-"""The hash of `nanoset_core/sampling/hashing.py`, computed as its docstring defines it."""
+"""The hash of `nanoset_core/statistics/hashing.py`, computed as its docstring defines it."""
 
 from __future__ import annotations
 

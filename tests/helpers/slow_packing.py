@@ -10,8 +10,8 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from helpers.slow_hashing import slow_mix
-from nanoset_core.sampling.hashing import STEP
 from nanoset_core.sampling.packing.pieces import FilledPacks
+from nanoset_core.statistics.hashing import STEP
 
 TWO_64 = 2**64
 

@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 from nanoset_core.document_tables.conditions import parse_condition
 from nanoset_core.document_tables.relation import DocumentRelation, TableSource, value_type
 from nanoset_core.document_tables.scan import DocumentScan
-from nanoset_core.sampling.hashing import hash_bytes, salted
 from nanoset_core.stages.views.ids import Ids
 from nanoset_core.stages.views.rules import (
     Budget,
@@ -30,6 +29,7 @@ from nanoset_core.stages.views.rules import (
     Where,
     Without,
 )
+from nanoset_core.statistics.hashing import hash_bytes, salted
 
 ROWS = 1000
 """Documents of a table, unless a test asks for more."""

@@ -17,7 +17,7 @@ from nanoset_core.storage.places import (
     path_seen_from,
     with_ending,
 )
-from nanoset_core.storage.working_copies import downloaded
+from nanoset_core.storage.temporary_copies import downloaded
 
 
 def at(path: str, bucket: str = "texts") -> RemoteFolder:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
         CorpusColumns,
         NumberStatistics,
     )
-    from nanoset_core.sampling.histogram import Bin
+    from nanoset_core.statistics.histogram import Bin
 
 
 @click.command("columns", short_help="Show the values of a corpus's columns.")

@@ -45,7 +45,7 @@ def command(prefix: Location, tokenizer: TokenizerPath | None, sequences: int) -
     PREFIX is the path of the .bin and .idx of a dataset, without the ending. If it is a folder, the
     command shows every dataset in the folder.
     """
-    from nanoset_core.formats.indexed.folder import pairs_at
+    from nanoset_core.formats.indexed.pairs import pairs_at
 
     for pair in pairs_at(prefix):
         for line in describe_dataset(pair, tokenizer, sequences):

@@ -36,7 +36,7 @@ def command(folder: Location, output_prefix: Location, overwrite: bool) -> None:
     The pairs are joined in the order of their names, as by Megatron-LM's merge_datasets. If
     OUTPUT_PREFIX is in the same folder and exists from an earlier call, it is not joined again.
     """
-    from nanoset_core.formats.indexed.folder import merge_folder
+    from nanoset_core.stages.dataset.standalone import merge_folder
 
     with shown_progress() as progress:
         merged = merge_folder(folder, output_prefix, overwrite=overwrite, progress=progress)

@@ -353,7 +353,7 @@ def repair(file: Location, output: Location | None, overwrite: bool) -> None:
     wrong index, which is corrected, too.
     """
     from nanoset_core.outputs.deliver import replaced_file
-    from nanoset_core.storage.working_copies import downloaded
+    from nanoset_core.storage.temporary_copies import downloaded
 
     rewrite = partial(_rewrite, shown_name=str(file))
     if output is not None:
@@ -460,7 +460,7 @@ def _write_raw_index(
 def describe(files: tuple[Location, ...]) -> None:
     """Print the documents, tokens and layout of FILES, and whether their index is correct."""
     from nanoset_core.formats.pbin.layout import load_index, open_pbin
-    from nanoset_core.storage.working_copies import path_and_access
+    from nanoset_core.storage.temporary_copies import path_and_access
 
     for path in files:
         with path_and_access(path) as (local_path, access):
@@ -626,7 +626,7 @@ def _make_file(
         those in its record.
     """
     from nanoset_core.outputs.deliver import make_once
-    from nanoset_core.storage.working_copies import downloaded
+    from nanoset_core.storage.temporary_copies import downloaded
 
     def download_and_work(target: Path) -> Facts:
         """Download the files, and write the output to a path."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from nanoset_core.execution.progress import TaskReport
     from nanoset_core.stages.shards.framing import SpecialTokens
     from nanoset_core.stages.shards.inputs import InputFiles
-    from nanoset_core.stages.shards.preprocess_options import Preprocessed, PreprocessOptions
+    from nanoset_core.stages.shards.standalone_options import Preprocessed, PreprocessOptions
     from nanoset_core.storage.location import Location
     from nanoset_core.tokenizers.encoders import Encoder
     from nanoset_core.tokenizers.end_token import EndToken
@@ -94,8 +94,8 @@ def command(
     from nanoset_core.execution.progress import progress_reported_to
     from nanoset_core.stages.shards.inputs import by_file, resolve_inputs
     from nanoset_core.stages.shards.make import engine_choice
-    from nanoset_core.stages.shards.preprocess import is_rejects_of_call
-    from nanoset_core.stages.shards.preprocess_options import PreprocessOptions
+    from nanoset_core.stages.shards.standalone import is_rejects_of_call
+    from nanoset_core.stages.shards.standalone_options import PreprocessOptions
 
     if tokenizer is None:
         raise click.UsageError("Missing option '--tokenizer' (or '--vocab-file', of a vocab.json).")
@@ -150,7 +150,7 @@ def _worker_count(input_files: InputFiles, settings: PreprocessOptions) -> int:
         settings: Its `workers` is the number that the user requested; 0 for all processors.
     """
     from nanoset_core.execution.resources import available_processors
-    from nanoset_core.stages.shards.preprocess_ranges import MIN_RANGE_BYTES
+    from nanoset_core.stages.shards.standalone_ranges import MIN_RANGE_BYTES
 
     input_bytes = sum(file.size for file in input_files.files)
     max_ranges = 1 + input_bytes // MIN_RANGE_BYTES
@@ -189,7 +189,7 @@ def _tokenize_all(
         InputError: There are no documents in any file.
     """
     from nanoset_core.execution.processes import forked_workers
-    from nanoset_core.stages.shards.preprocess import preprocess
+    from nanoset_core.stages.shards.standalone import preprocess
 
     # If each file gets a dataset, an empty one must not stop the others.
     may_be_empty = len(jobs) > 1

@@ -160,7 +160,7 @@ def _verify_pairs(
         eod: The token that must end every document; None to leave out this check.
         deep: Whether to read every byte, and not only samples of large files.
     """
-    from nanoset_core.formats.indexed.folder import pairs_at
+    from nanoset_core.formats.indexed.pairs import pairs_at
     from nanoset_core.stages.dataset.verify_pair import verify_prefix
 
     for pair in pairs_at(prefix):

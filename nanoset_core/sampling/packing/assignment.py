@@ -29,10 +29,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.formats.indexed.layout import positions_in
-from nanoset_core.sampling.hashing import STEP, U64, mix
 from nanoset_core.sampling.packing.pieces import FilledPacks, PieceArrays
 from nanoset_core.sampling.packing.plan import PackPlan, PieceRule
 from nanoset_core.sampling.packing.queues import FullPieceQueue, RemainderQueue, sort_pairs
+from nanoset_core.statistics.hashing import STEP, U64, mix
 
 _CHUNK_DOCUMENTS = 1 << 20
 """Documents that are looked at together."""

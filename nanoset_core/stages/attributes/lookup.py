@@ -20,10 +20,10 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_core.sampling import hashing
 from nanoset_core.stages.attributes.column_files import ColumnWriter, StoredColumn
 from nanoset_core.stages.attributes.id_index import IdIndex, build_index
 from nanoset_core.stages.attributes.mapped_files import CHUNK_ROWS, map_array
+from nanoset_core.statistics import hashing
 
 _ID_COLUMN = "id"
 _ROW_HASHES = "row_hashes"

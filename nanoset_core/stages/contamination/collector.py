@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.formats.indexed.layout import positions_in
-from nanoset_core.sampling.hashing import STEP, mix
 from nanoset_core.stages.contamination.ngrams import MIN_LETTERS, NgramIndex
 from nanoset_core.stages.contamination.texts import EvaluationText
 from nanoset_core.stages.contamination.words import DocumentWords, WordVocabulary, running_sums
+from nanoset_core.statistics.hashing import STEP, mix
 from nanoset_core.tokenizers.engines.engine import EncodingError, Engine
 
 _BATCH_TEXTS = 1 << 10

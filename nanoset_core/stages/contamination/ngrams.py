@@ -29,9 +29,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.formats.indexed.layout import positions_in
-from nanoset_core.sampling.hashing import U64
 from nanoset_core.stages.contamination.array_files import load_array, save_arrays
 from nanoset_core.stages.contamination.words import DocumentWords, running_sums
+from nanoset_core.statistics.hashing import U64
 
 MAX_OCCURRENCES = 64
 """An n-gram that occurs more often in evaluation texts is a phrase that proves nothing, such as

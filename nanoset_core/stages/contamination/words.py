@@ -39,8 +39,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.formats.indexed.layout import positions_in
-from nanoset_core.sampling.hashing import STEP, mix
 from nanoset_core.stages.contamination.array_files import load_array, save_arrays
+from nanoset_core.statistics.hashing import STEP, mix
 
 _FACTOR = 0xD6E8FEB86659FD93
 """An odd number whose bits look random."""

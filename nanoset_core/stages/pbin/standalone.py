@@ -30,7 +30,7 @@ from nanoset_core.stages.pbin.conversion import (
 from nanoset_core.stages.shards.inputs import InputFiles, resolve_inputs
 from nanoset_core.storage.atomic import write_atomic
 from nanoset_core.storage.location import Location, location, on_this_machine
-from nanoset_core.storage.working_copies import downloaded, work_folder
+from nanoset_core.storage.temporary_copies import downloaded, work_folder
 from nanoset_core.text.rejects import RejectOptions
 from nanoset_core.tokenizers.end_token import end_token
 from nanoset_core.tokenizers.engines import EngineName
@@ -38,7 +38,7 @@ from nanoset_core.tokenizers.files import TokenizerPath, tokenizer_files, tokeni
 from nanoset_core.tokenizers.tokenizer import token_id, tokenizer_facts
 
 if TYPE_CHECKING:
-    from nanoset_core.stages.shards.preprocess_options import Preprocessed
+    from nanoset_core.stages.shards.standalone_options import Preprocessed
 
 _COMMAND = "pack write"
 """Name of the command in records. It is the former name, so that existing files are recognised."""
@@ -450,8 +450,8 @@ class _PbinCall:
             inputs: The text files.
         """
         # Imported for text only: these take a third of the time in which a small pair is converted.
-        from nanoset_core.stages.shards.preprocess import preprocess
-        from nanoset_core.stages.shards.preprocess_options import PreprocessOptions
+        from nanoset_core.stages.shards.standalone import preprocess
+        from nanoset_core.stages.shards.standalone_options import PreprocessOptions
 
         options = self.options
         if options.tokenizer is None:

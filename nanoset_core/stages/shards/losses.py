@@ -22,7 +22,7 @@ from nanoset_core.stages.shards.line_numbers import LineNumbers, piece_lines_of_
 from nanoset_core.stages.shards.make import REJECTS
 from nanoset_core.stages.shards.reject_list import read_rejects
 from nanoset_core.storage.location import Location
-from nanoset_core.storage.working_copies import copies_in
+from nanoset_core.storage.temporary_copies import copies_in
 from nanoset_core.text.notices import abbreviated
 from nanoset_core.text.pieces import Piece
 from nanoset_core.text.rejects import Reject, is_fault

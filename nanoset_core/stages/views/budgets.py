@@ -23,9 +23,9 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_core.sampling.hashing import below, salted
-from nanoset_core.sampling.ranks import KeyedAmounts, first_excess
 from nanoset_core.stages.views.rules import Budget, Repeat
+from nanoset_core.statistics.hashing import below, salted
+from nanoset_core.statistics.ranks import KeyedAmounts, first_excess
 
 CHUNK_DOCUMENTS = 1 << 20
 """Documents that are processed together."""

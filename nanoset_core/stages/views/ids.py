@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from nanoset_core.errors import InputError
-from nanoset_core.sampling.hashing import hash_texts
+from nanoset_core.statistics.hashing import hash_texts
 from nanoset_core.storage.location import RawFolder
 from nanoset_core.text.columns import column_at, locate
 from nanoset_core.text.content_kinds import HEAD_BYTES, describe_content

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_core.sampling.ranks import order_keys
 from nanoset_core.stages.views.scratch import ScratchArray
+from nanoset_core.statistics.ranks import order_keys
 
 NULL = 1
 """Fault of a document that has no value."""

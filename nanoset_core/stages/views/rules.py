@@ -27,8 +27,8 @@ from numpy.typing import NDArray
 from nanoset_core.document_tables.conditions import Condition
 from nanoset_core.document_tables.relation import DocumentRelation
 from nanoset_core.document_tables.scan import LOCATION_COLUMNS, TOKENS_COLUMN, ScannedRows
-from nanoset_core.sampling.hashing import below, hash_texts, salted
 from nanoset_core.stages.views.ids import Ids
+from nanoset_core.statistics.hashing import below, hash_texts, salted
 
 
 class ShardDocuments(Protocol):

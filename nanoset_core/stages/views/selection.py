@@ -38,7 +38,6 @@ from numpy.typing import NDArray
 
 from nanoset_core.document_tables.conditions import Condition
 from nanoset_core.document_tables.scan import ID_COLUMN, TOKENS_COLUMN, DocumentScan
-from nanoset_core.sampling.hashing import salted
 from nanoset_core.stages.views.budgets import (
     CHUNK_DOCUMENTS,
     BudgetGap,
@@ -65,6 +64,7 @@ from nanoset_core.stages.views.rules import (
 )
 from nanoset_core.stages.views.scratch import ScratchArray
 from nanoset_core.stages.views.top import TopResult, apply_top
+from nanoset_core.statistics.hashing import salted
 
 _MAX_ALTERNATIVES = 8
 """Conditions by which a scan leaves out documents that meet none of them."""

@@ -30,8 +30,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_core.sampling.histogram import Bin, WeighedValues, histogram
-from nanoset_core.sampling.ranks import KeyedAmounts, first_excess, values_of_keys
 from nanoset_core.stages.views.budgets import (
     BudgetGap,
     Candidates,
@@ -40,6 +38,8 @@ from nanoset_core.stages.views.budgets import (
 )
 from nanoset_core.stages.views.ranked_column import NAN, NULL, RankedColumn
 from nanoset_core.stages.views.rules import Budget, Top
+from nanoset_core.statistics.histogram import Bin, WeighedValues, histogram
+from nanoset_core.statistics.ranks import KeyedAmounts, first_excess, values_of_keys
 
 
 class ValueCounts(NamedTuple):

@@ -14,12 +14,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from nanoset_core.errors import NanosetError
-from nanoset_core.sampling import hashing
 from nanoset_core.stages.attributes import id_index, lookup
 from nanoset_core.stages.attributes import tables as attribute_files
 from nanoset_core.stages.attributes.lookup import Lookup
 from nanoset_core.stages.attributes.schema import AttributeSchema
 from nanoset_core.stages.attributes.tables import AttributeTables
+from nanoset_core.statistics import hashing
 from nanoset_core.text.listing import stat_file
 from nanoset_core.text.values import MOST_BYTES
 

@@ -18,12 +18,12 @@ from helpers.inspecting import current_dataset
 from helpers.sample_project import jsonl, write_project
 from helpers.view_rules import TableShard
 from nanoset_assets.ui.views import view_metadata
-from nanoset_core.sampling.hashing import hash_texts, salted
 from nanoset_core.stages.views import make as views
 from nanoset_core.stages.views.facts import GAPS, gap_warnings
 from nanoset_core.stages.views.rules import Budget, Repeat, Rule
 from nanoset_core.stages.views.selection import select
 from nanoset_core.stages.views.stage import VIEW
+from nanoset_core.statistics.hashing import hash_texts, salted
 
 # Which document ends a budget
 

@@ -25,8 +25,8 @@ from nanoset_core import MMapIndexedDataset, iterate_shards
 from nanoset_core.errors import ConfigError, InputError, MissingError, StorageError
 from nanoset_core.records.text import format_bytes, format_count
 from nanoset_core.stages.shards.inputs import resolve_inputs
-from nanoset_core.stages.shards.preprocess import preprocess
-from nanoset_core.stages.shards.preprocess_options import PreprocessOptions
+from nanoset_core.stages.shards.standalone import preprocess
+from nanoset_core.stages.shards.standalone_options import PreprocessOptions
 from nanoset_core.stages.webdataset import lists as webdataset
 from nanoset_core.stages.webdataset.order import Choice, choice_seed
 from nanoset_core.stages.webdataset.standalone import shuffle as shuffle_module

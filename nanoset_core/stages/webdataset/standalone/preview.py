@@ -16,7 +16,7 @@ import numpy as np
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.formats.tars.tar_input import passed_over_text
 from nanoset_core.stages.shards.inputs import InputFiles, files_of
-from nanoset_core.stages.shards.preprocess_options import PreprocessOptions
+from nanoset_core.stages.shards.standalone_options import PreprocessOptions
 from nanoset_core.stages.webdataset.plan import ShufflePlan, plan_lengths
 from nanoset_core.stages.webdataset.sizing import EngineChoice, choose_engine
 from nanoset_core.stages.webdataset.standalone.inputs import ShuffleInput, ShuffleInputs
@@ -28,7 +28,7 @@ from nanoset_core.stages.webdataset.standalone.options import (
 from nanoset_core.stages.webdataset.standalone.tokens import survey_sources
 from nanoset_core.stages.webdataset.tars import output_bytes
 from nanoset_core.storage.location import Location
-from nanoset_core.storage.working_copies import any_remote, temporary_folder
+from nanoset_core.storage.temporary_copies import any_remote, temporary_folder
 from nanoset_core.text.document_batch import DocumentBatch
 from nanoset_core.text.documents import read_documents
 from nanoset_core.text.endings import is_cuttable

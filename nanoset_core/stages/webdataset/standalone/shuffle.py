@@ -46,7 +46,7 @@ from nanoset_core.storage.atomic import alone_in, sweep_abandoned, write_atomic
 from nanoset_core.storage.drafts import folder_and_access, replacing, resumable_draft
 from nanoset_core.storage.location import Location, on_this_machine
 from nanoset_core.storage.os_errors import writing_to
-from nanoset_core.storage.working_copies import work_folder
+from nanoset_core.storage.temporary_copies import work_folder
 from nanoset_core.tokenizers.files import tokenizer_files
 from nanoset_core.tokenizers.tokenizer import tokenizer_facts
 

@@ -19,7 +19,7 @@ from nanoset_core.formats.tars.tar_input import (
     survey_tars,
 )
 from nanoset_core.stages.shards.inputs import files_of
-from nanoset_core.stages.shards.preprocess_options import Preprocessed
+from nanoset_core.stages.shards.standalone_options import Preprocessed
 from nanoset_core.stages.webdataset.sources import TokenSource
 from nanoset_core.stages.webdataset.standalone.inputs import ShuffleInputs
 from nanoset_core.stages.webdataset.standalone.options import ShuffleOptions, text_options
@@ -103,7 +103,7 @@ def _tokenize(
         The tokens of each source. If files are to be cut into samples separately, which the preset
         tokshuf does, also the number of tokens of each file.
     """
-    from nanoset_core.stages.shards.preprocess import preprocess  # not needed for other inputs
+    from nanoset_core.stages.shards.standalone import preprocess  # not needed for other inputs
 
     settings = text_options(options)
     sources: list[TokenSource] = []

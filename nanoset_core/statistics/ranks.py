@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_core.sampling.hashing import U64
+from nanoset_core.statistics.hashing import U64
 
 _DIGIT_BITS = 16
 _N_DIGIT_VALUES = 1 << _DIGIT_BITS

@@ -9,8 +9,8 @@ import pytest
 from helpers.building import make_corpora, make_held_out
 from helpers.command import invoke_nanoset
 from helpers.sample_project import jsonl, sentences, write_project
-from nanoset_core.lineage import copies
-from nanoset_core.lineage.copies import find_copies
+from nanoset_core.lineage import duplicates
+from nanoset_core.lineage.duplicates import find_copies
 from nanoset_core.project.project import Project
 
 VIEWS = "views:\n  kept: {of: web, exclude: drop.txt}\nnanosets:\n"
@@ -124,7 +124,7 @@ def test_a_copy_whose_id_is_to_be_ignored_is_not_reported(project):
 
 
 def test_a_corpus_with_too_many_documents_of_one_length_is_not_searched(project, monkeypatch):
-    monkeypatch.setattr(copies, "MAX_COMPARED", 0)
+    monkeypatch.setattr(duplicates, "MAX_COMPARED", 0)
 
     found_copies = find_copies(project, ["web-3"])
 
@@ -142,21 +142,21 @@ def test_with_stored_hashes_the_same_copies_are_named_without_reading_other_docu
     make_held_out(project, "pretrain")
 
     # Only true copies may be compared: the original with its copy, and with the one of books.
-    monkeypatch.setattr(copies, "MAX_COMPARED", 2)
+    monkeypatch.setattr(duplicates, "MAX_COMPARED", 2)
     places_with_hashes = [places(find_copies(project, ids)) for ids in requests]
 
     assert places_with_hashes == places_without_hashes
 
 
 def test_a_corpus_that_cannot_be_read_is_reported_with_the_reason(project, monkeypatch):
-    open_dataset = copies.open_dataset
+    open_dataset = duplicates.open_dataset
 
     def open_all_but_books(dataset, **options):
         if dataset.name == "books":
             raise OSError("a bad disk")
         return open_dataset(dataset, **options)
 
-    monkeypatch.setattr(copies, "open_dataset", open_all_but_books)
+    monkeypatch.setattr(duplicates, "open_dataset", open_all_but_books)
 
     found_copies = find_copies(project, ["web-3"])
 

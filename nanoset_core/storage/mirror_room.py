@@ -1,4 +1,4 @@
-"""Working copies of stored files in a local folder: when they were used, and how they make room.
+"""Make room in the mirror, a local folder with copies of stored files, by their last use.
 
 The time at which the inode of a copy was last changed (`st_ctime`) says when the copy was last
 used. The time of its bytes (`st_mtime`) is that of the stored file.

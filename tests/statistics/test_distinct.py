@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nanoset_core.sampling import distinct
-from nanoset_core.sampling.distinct import DistinctCounter
-from nanoset_core.sampling.hashing import mix
+from nanoset_core.statistics import distinct
+from nanoset_core.statistics.distinct import DistinctCounter
+from nanoset_core.statistics.hashing import mix
 
 
 def count(numbers: np.ndarray, chunk_size: int) -> DistinctCounter:

@@ -25,9 +25,9 @@ from helpers.tokenizing import (
 )
 from nanoset_core import MMapIndexedDatasetBuilder
 from nanoset_core.errors import ConfigError, InputError
-from nanoset_core.stages.shards import preprocess_ranges
+from nanoset_core.stages.shards import standalone_ranges
 from nanoset_core.stages.shards.inputs import InputFiles, resolve_inputs
-from nanoset_core.stages.shards.preprocess import preprocess
+from nanoset_core.stages.shards.standalone import preprocess
 
 
 @pytest.fixture
@@ -199,9 +199,9 @@ MAIN_THAT_REPORTS_POOLS = """
 import sys
 from nanoset_core.cli import main
 from nanoset_core.execution import processes
-from nanoset_core.stages.shards import preprocess_ranges
+from nanoset_core.stages.shards import standalone_ranges
 
-preprocess_ranges.MIN_RANGE_BYTES = 1500
+standalone_ranges.MIN_RANGE_BYTES = 1500
 run_in_pool = processes._Pool.run
 
 def report_and_run_in_pool(pool, *arguments):
@@ -246,7 +246,7 @@ def test_a_plain_file_of_any_name_is_cut_for_the_workers(
     raw, tmp_path, tokenizer_file, monkeypatch, expected_pair
 ):
     monkeypatch.setattr("nanoset_core.text.fingerprints.PIECE_BYTES", 1500)
-    monkeypatch.setattr(preprocess_ranges, "MIN_RANGE_BYTES", 1500)
+    monkeypatch.setattr(standalone_ranges, "MIN_RANGE_BYTES", 1500)
     bad_line = b"nonsense\n"
     lines = (raw / FILES[0]).read_bytes() + (raw / FILES[1]).read_bytes()
     corpus = tmp_path / "corpus.json"
@@ -271,7 +271,7 @@ def test_a_plain_file_of_any_name_is_cut_for_the_workers(
 def test_a_stopped_call_resumes_with_the_shards_that_it_finished(
     inputs, tmp_path, tokenizer_file, monkeypatch, expected_pair
 ):
-    monkeypatch.setattr(preprocess_ranges, "MIN_RANGE_BYTES", 2000)
+    monkeypatch.setattr(standalone_ranges, "MIN_RANGE_BYTES", 2000)
     options = make_options(tokenizer_file)
     scratch = tmp_path / "work"
 

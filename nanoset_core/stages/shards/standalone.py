@@ -32,20 +32,20 @@ from nanoset_core.stages.shards.inputs import InputFiles
 from nanoset_core.stages.shards.job import TokenizeJob
 from nanoset_core.stages.shards.losses import Losses, RejectsOfCall, stored_sizes, sum_losses
 from nanoset_core.stages.shards.make import DOCUMENTS, REJECTS, TOKENS, ShardSettings
-from nanoset_core.stages.shards.preprocess_options import (
+from nanoset_core.stages.shards.reject_policy import RejectPolicy
+from nanoset_core.stages.shards.standalone_options import (
     REJECTS_ENDING,
     Preprocessed,
     PreprocessOptions,
 )
-from nanoset_core.stages.shards.preprocess_ranges import InputRanges
-from nanoset_core.stages.shards.reject_policy import RejectPolicy
+from nanoset_core.stages.shards.standalone_ranges import InputRanges
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import write_atomic
 from nanoset_core.storage.drafts import writing_into
 from nanoset_core.storage.location import Location, store_of
 from nanoset_core.storage.os_errors import writing_to
 from nanoset_core.storage.places import real_path
-from nanoset_core.storage.working_copies import work_folder
+from nanoset_core.storage.temporary_copies import work_folder
 from nanoset_core.tokenizers.encoders import encoders_of
 from nanoset_core.tokenizers.files import as_source
 from nanoset_core.tokenizers.tokenizer import TokenizerFacts, token_id, tokenizer_facts

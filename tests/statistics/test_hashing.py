@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.slow_hashing import slow_hash, slow_mix
-from nanoset_core.sampling import hashing
-from nanoset_core.sampling.hashing import below, hash_bytes, hash_ranges, hash_texts, mix, salted
+from nanoset_core.statistics import hashing
+from nanoset_core.statistics.hashing import below, hash_bytes, hash_ranges, hash_texts, mix, salted
 
 byte_strings = st.lists(st.binary(max_size=40), max_size=20)
 numbers = st.integers(0, 2**64 - 1)

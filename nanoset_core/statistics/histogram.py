@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_core.sampling.hashing import U64
-from nanoset_core.sampling.ranks import order_keys, values_of_keys
+from nanoset_core.statistics.hashing import U64
+from nanoset_core.statistics.ranks import order_keys, values_of_keys
 
 MAX_BINS = 20
 _EXTREME_SHARE = 0.005

@@ -18,6 +18,7 @@ from nanoset_core.formats.indexed.builder import MergeInput, merge_inputs
 from nanoset_core.formats.indexed.composing import StoredPair, read_pairs, write_merged_idx
 from nanoset_core.formats.indexed.identity import first_repeated_dataset
 from nanoset_core.formats.indexed.layout import pair_files, read_idx
+from nanoset_core.formats.indexed.pairs import PAIR_ENDINGS
 from nanoset_core.outputs.deliver import Delivery
 from nanoset_core.outputs.drafts import Draft
 from nanoset_core.outputs.receipts import (
@@ -33,12 +34,10 @@ from nanoset_core.storage.identity import names_of_both
 from nanoset_core.storage.location import Location, store_of
 from nanoset_core.storage.places import common_bucket, path_in_place, real_path
 from nanoset_core.storage.store import Store, Stored
-from nanoset_core.storage.working_copies import downloaded
+from nanoset_core.storage.temporary_copies import downloaded
 
 COMMAND = "merge"
 """Name of the command, in the record next to an output."""
-_ENDINGS = (".bin", ".idx")
-"""Endings of the two files of a pair."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,71 +104,6 @@ def merge_folder(
     return Merged(output_prefix, parts_with_documents, facts["tokens"], made=record is None)
 
 
-def pairs_at(place: Location) -> list[Location]:
-    """Return the datasets that a path on a command line names.
-
-    A dataset is a pair of files, such as web_text_document.bin and web_text_document.idx, and is
-    named by its prefix, `web_text_document`. The path may be
-
-    - the prefix,
-    - one of the two files,
-    - a folder with pairs, or
-    - the beginning of the names of pairs: `web` also names web_text_document.
-
-    Args:
-        place: The path, or the address of an object in a bucket.
-
-    Returns:
-        The prefixes. If there is no pair, the path itself, so that opening it reports the error.
-
-    Raises:
-        MissingError: The path is the root of a disk or bucket, and no pair is in it.
-    """
-    prefix = place
-    if place.suffix in _ENDINGS:
-        prefix = place.with_name(place.stem)
-    names_in_same_folder = _stems(prefix.parent)
-    if prefix.name in names_in_same_folder:
-        return [prefix]
-
-    pairs_in_folder = [place / name for name in _stems(place)]
-    if pairs_in_folder:
-        return pairs_in_folder
-
-    beginning = f"{prefix.name}_"
-    longer_names = [name for name in names_in_same_folder if name.startswith(beginning)]
-    if longer_names:
-        return [prefix.with_name(name) for name in longer_names]
-
-    if _is_root(place):  # which has no name, so that it cannot be a prefix
-        raise MissingError(
-            "no dataset in this folder",
-            where=place,
-            remedy="name a prefix of .bin and .idx, or a folder that contains some",
-        )
-    return [prefix]
-
-
-def _is_root(place: Location) -> bool:
-    """Return whether a place is the root of a disk or bucket."""
-    # A root is its own parent. So is the current folder, ".".
-    return place == place.parent and str(place) != "."
-
-
-def _stems(folder: Location) -> list[str]:
-    """Return the names of the datasets in a folder, sorted: web for web.bin and web.idx.
-
-    A name is included even if one of the two files is missing. Hidden files are left out.
-    """
-    _, names = store_of(folder).level()
-    stems = set()
-    for name in names:
-        stem, dot, ending = name.rpartition(".")
-        if f"{dot}{ending}" in _ENDINGS and not name.startswith("."):
-            stems.add(stem)
-    return sorted(stems)
-
-
 def _pairs(folder: Location, output_prefix: Location) -> list[Location]:
     """Return the datasets of a folder that are to be merged, sorted by name.
 
@@ -205,7 +139,7 @@ def _endings_by_name(folder: Location) -> dict[str, set[str]]:
     """Return the name of each .bin or .idx in a folder → which of these endings exist."""
     endings_by_name: dict[str, set[str]] = {}
     for path in folder.iterdir():
-        if path.suffix in _ENDINGS and not path.name.startswith("."):
+        if path.suffix in PAIR_ENDINGS and not path.name.startswith("."):
             endings_by_name.setdefault(path.stem, set()).add(path.suffix)
     return endings_by_name
 
@@ -217,7 +151,7 @@ def _check_complete(prefix: Location, endings: set[str]) -> None:
         prefix: Path of the dataset without an ending.
         endings: Endings of the files that exist.
     """
-    if endings == set(_ENDINGS):
+    if endings == set(PAIR_ENDINGS):
         return
     present = ".bin" if ".bin" in endings else ".idx"
     missing = ".idx" if present == ".bin" else ".bin"

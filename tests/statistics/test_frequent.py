@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nanoset_core.sampling import frequent
-from nanoset_core.sampling.frequent import FrequentValues
-from nanoset_core.sampling.hashing import hash_texts
+from nanoset_core.statistics import frequent
+from nanoset_core.statistics.frequent import FrequentValues
+from nanoset_core.statistics.hashing import hash_texts
 
 TOKENS = 3
 """Tokens of each document."""

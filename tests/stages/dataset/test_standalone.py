@@ -12,8 +12,9 @@ from helpers.command import invoke_nanoset, output_of
 from helpers.sample_pairs import write_sequences
 from nanoset_core.errors import ConfigError, FormatError, MissingError
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
-from nanoset_core.formats.indexed.folder import merge_folder, pairs_at
+from nanoset_core.formats.indexed.pairs import pairs_at
 from nanoset_core.outputs import same_tokenizer
+from nanoset_core.stages.dataset.standalone import merge_folder
 
 
 def tokens_of(prefix):

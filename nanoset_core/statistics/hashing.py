@@ -1,9 +1,9 @@
 """A 64-bit hash of byte strings, computed for millions of them at once.
 
 Documents are split, chosen and repeated by the hash of their ids, and hashes of their tokens are
-stored (`token_hashes.py`), so the hash must never change. The bytes of a text are read as 64-bit
-words w[0], w[1], … in little-endian order. The last word is filled up with zeros, and an empty text
-is one word of zeros. The hash is
+stored (`sampling/token_hashes.py`), so the hash must never change. The bytes of a text are read as
+64-bit words w[0], w[1], … in little-endian order. The last word is filled up with zeros, and an
+empty text is one word of zeros. The hash is
 
     mix(mix(w[0] + STEP) + mix(w[1] + 2 * STEP) + … + length in bytes)
 

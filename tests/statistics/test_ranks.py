@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nanoset_core.sampling.ranks import (
+from nanoset_core.statistics.ranks import (
     Excess,
     KeyedAmounts,
     first_excess,

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nanoset_core.sampling.histogram import MAX_BINS, Bin, WeighedValues, histogram
+from nanoset_core.statistics.histogram import MAX_BINS, Bin, WeighedValues, histogram
 
 
 def histogram_of(values: Sequence[float], dtype: Any = np.float64) -> list[Bin]:

@@ -1,0 +1,74 @@
+"""Find the datasets, pairs of .bin and .idx, that a path on a command line names."""
+
+from __future__ import annotations
+
+from nanoset_core.errors import MissingError
+from nanoset_core.storage.location import Location, store_of
+
+PAIR_ENDINGS = (".bin", ".idx")
+"""Endings of the two files of a pair."""
+
+
+def pairs_at(place: Location) -> list[Location]:
+    """Return the datasets that a path on a command line names.
+
+    A dataset is a pair of files, such as web_text_document.bin and web_text_document.idx, and is
+    named by its prefix, `web_text_document`. The path may be
+
+    - the prefix,
+    - one of the two files,
+    - a folder with pairs, or
+    - the beginning of the names of pairs: `web` also names web_text_document.
+
+    Args:
+        place: The path, or the address of an object in a bucket.
+
+    Returns:
+        The prefixes. If there is no pair, the path itself, so that opening it reports the error.
+
+    Raises:
+        MissingError: The path is the root of a disk or bucket, and no pair is in it.
+    """
+    prefix = place
+    if place.suffix in PAIR_ENDINGS:
+        prefix = place.with_name(place.stem)
+    names_in_same_folder = _stems(prefix.parent)
+    if prefix.name in names_in_same_folder:
+        return [prefix]
+
+    pairs_in_folder = [place / name for name in _stems(place)]
+    if pairs_in_folder:
+        return pairs_in_folder
+
+    beginning = f"{prefix.name}_"
+    longer_names = [name for name in names_in_same_folder if name.startswith(beginning)]
+    if longer_names:
+        return [prefix.with_name(name) for name in longer_names]
+
+    if _is_root(place):  # which has no name, so that it cannot be a prefix
+        raise MissingError(
+            "no dataset in this folder",
+            where=place,
+            remedy="name a prefix of .bin and .idx, or a folder that contains some",
+        )
+    return [prefix]
+
+
+def _is_root(place: Location) -> bool:
+    """Return whether a place is the root of a disk or bucket."""
+    # A root is its own parent. So is the current folder, ".".
+    return place == place.parent and str(place) != "."
+
+
+def _stems(folder: Location) -> list[str]:
+    """Return the names of the datasets in a folder, sorted: web for web.bin and web.idx.
+
+    A name is included even if one of the two files is missing. Hidden files are left out.
+    """
+    _, names = store_of(folder).level()
+    stems = set()
+    for name in names:
+        stem, dot, ending = name.rpartition(".")
+        if f"{dot}{ending}" in PAIR_ENDINGS and not name.startswith("."):
+            stems.add(stem)
+    return sorted(stems)
