@@ -2,7 +2,7 @@
 
 A column of billions of numbers does not fit into memory, and floats are awkward to rank. So each
 value is stored as a *key*: an unsigned integer in the same order, from which the value can be
-computed again (see `sampling.ranks`). A second file says which documents cannot be ranked, since
+computed again (see `statistics.ranks`). A second file says which documents cannot be ranked, since
 they have no value or NaN: their *faults*. For example:
 
     values     0.5    null    2.0    NaN

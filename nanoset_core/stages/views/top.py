@@ -16,7 +16,7 @@ value, and those whose value is NaN, are never taken.
 
 The step chooses among candidates: the documents that the filters before it keep. There may be
 billions of them, so their values are mapped from scratch files, and are never sorted. Each value is
-stored as a *key*, an unsigned integer in the same order (see `sampling.ranks`).
+stored as a *key*, an unsigned integer in the same order (see `statistics.ranks`).
 """
 
 from __future__ import annotations
