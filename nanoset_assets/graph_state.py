@@ -223,7 +223,6 @@ def current_inventories(project: Project, corpora: Iterable[str]) -> dict[str, R
     versions = project.outputs.current_versions(INVENTORY.layout.folder, names)
     recipes: dict[str, Recipe] = {}
     for corpus, version in zip(names, versions, strict=True):
-        is_intact = version.problem is None
-        if version.manifest is not None and is_intact:
-            recipes[corpus] = from_plain(Recipe, version.manifest.recipe)
+        if version.whole_manifest is not None:
+            recipes[corpus] = from_plain(Recipe, version.whole_manifest.recipe)
     return recipes

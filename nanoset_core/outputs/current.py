@@ -14,7 +14,7 @@ from typing import Any
 
 from nanoset_core.outputs.manifest import Manifest, Recipe
 
-NOT_BUILT = "not built yet"
+_NOT_BUILT = "not built yet"
 """Problem of an output that has no current version."""
 _MAX_VALUE_CHARACTERS = 40
 """Values in messages are cut to this length."""
@@ -46,12 +46,22 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class CurrentVersion:
-    """The current version of an output, and what is wrong with it."""
+    """The current version of an output, and what is wrong with it.
+
+    There are four cases:
+
+        output                              manifest    damage
+        not built yet                       None        None
+        built, and whole                    …           None
+        a file is missing                   …           "web.bin is missing"
+        current.json or the manifest is     None        "3f9c…/manifest.json is missing"
+        missing or not valid
+    """
 
     manifest: Manifest | None
-    """Manifest of the current version, even if files of it are damaged; None if there is none."""
-    problem: str | None
-    """Why there is no version, or what is damaged; None if the version is whole."""
+    """Manifest of the current version; None if there is no version, or if it cannot be read."""
+    damage: str | None = None
+    """What is wrong with files of the version; None if they are whole, or there is no version."""
     error: Exception | None = field(default=None, compare=False)
     """Error that was raised while current.json or the manifest was read."""
 
@@ -61,9 +71,21 @@ class CurrentVersion:
         return None if self.manifest is None else self.manifest.written_ns / 1e9
 
     @property
-    def exists(self) -> bool:
-        """Whether a version was ever made current."""
-        return self.problem != NOT_BUILT
+    def is_built(self) -> bool:
+        """Whether there is a current version, even if it is damaged."""
+        return self.manifest is not None or self.damage is not None
+
+    @property
+    def whole_manifest(self) -> Manifest | None:
+        """Manifest of the current version; None if there is no version, or if it is damaged."""
+        return self.manifest if self.damage is None else None
+
+    @property
+    def problem(self) -> str | None:
+        """Why there is no whole version, for users: "not built yet" or "damaged: …"; or None."""
+        if not self.is_built:
+            return _NOT_BUILT
+        return None if self.damage is None else f"damaged: {self.damage}"
 
     def stale_reasons(self, expected: Recipe) -> list[Reason]:
         """Return why an output has to be built again; nothing if it is up to date.
@@ -79,7 +101,7 @@ class CurrentVersion:
             expected: The recipe that a build would use.
         """
         if self.manifest is None:
-            return [Reason(self.problem or NOT_BUILT)]
+            return [Reason(self.problem or _NOT_BUILT)]
         if self.manifest.digest != expected.digest:
             return differences(self.manifest.recipe, expected)
         if self.problem is not None:

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from nanoset_core.errors import FormatError, MissingError, StorageError
-from nanoset_core.outputs.current import NOT_BUILT, CurrentVersion
+from nanoset_core.outputs.current import CurrentVersion
 from nanoset_core.outputs.manifest import (
     MANIFEST,
     FileFact,
@@ -566,8 +566,7 @@ class OutputRoot:
         # requests if there are many. If a file is missing there, ask the bucket: perhaps it was
         # written after the listing was made.
         outputs_without_listing = replace(self, access=replace(self.access, snapshot=None))
-        is_damaged = version.exists and version.problem is not None
-        if is_damaged:
+        if version.damage is not None:
             return outputs_without_listing._look_up_current(stage, name)
 
         # The caller may use the manifest much later. Let it find its files without the listing,
@@ -604,8 +603,8 @@ class OutputRoot:
             version = self._read_current_version(stage, name)
         except FormatError as error:  # current.json or the manifest is damaged
             return _damaged_version(error)
-        if version.manifest is not None and version.problem is None:
-            self._remember_current(version.manifest)
+        if version.whole_manifest is not None:
+            self._remember_current(version.whole_manifest)
         return version
 
     def _read_current_version(self, stage: str, name: str) -> CurrentVersion:
@@ -624,10 +623,10 @@ class OutputRoot:
         folder = self.folder / stage / name
         digest = read_current(folder, self.access)
         if digest is None:
-            return CurrentVersion(None, NOT_BUILT)
+            return CurrentVersion(None)  # not built yet
         manifest = self.manifest_at(folder / digest)
         if manifest is None:
-            return CurrentVersion(None, f"damaged: {digest}/{MANIFEST} is missing")
+            return CurrentVersion(None, f"{digest}/{MANIFEST} is missing")
         _check_is_of_output(manifest, stage, name, digest)
         return _checked_version(manifest)
 
@@ -664,10 +663,7 @@ class OutputRoot:
         Raises:
             FormatError: current.json, or the manifest, is not valid.
         """
-        version = self._readable_version(stage, name)
-        if version.problem is not None:
-            return None
-        return version.manifest
+        return self._readable_version(stage, name).whole_manifest
 
     def live(self, stage: str, name: str) -> Manifest | None:
         """Return the version of an output that is in use, even if its files are damaged.
@@ -721,18 +717,16 @@ class OutputRoot:
             FormatError: current.json, or the manifest, is not valid.
         """
         version = self._readable_version(stage, name)
-        if version.manifest is not None and version.problem is None:
-            return version.manifest
+        if version.whole_manifest is not None:
+            return version.whole_manifest
 
         where = self.access.url(self.folder / stage / name)
-        if not version.exists:
+        if not version.is_built:
             message = f"the output {stage}/{name} has not been built"
             raise MissingError(message, where=where, remedy=remedy)
 
-        # The problem is such as "damaged: web.bin is missing", which the message says already.
         message = f"the output {stage}/{name} is damaged"
-        damage = (version.problem or "").removeprefix("damaged: ")
-        raise MissingError(message, where=where, found=damage, remedy=remedy)
+        raise MissingError(message, where=where, found=version.damage, remedy=remedy)
 
     def _remembered(self, folder: Path) -> Manifest | None:
         """Return the version that was found or made a few seconds ago; None if there is none.
@@ -1087,22 +1081,20 @@ def _checked_version(manifest: Manifest) -> CurrentVersion:
     Args:
         manifest: Manifest of the version: its recipe, facts and files.
     """
-    damage = manifest.damage()
-    problem = None if damage is None else f"damaged: {damage}"
-    return CurrentVersion(manifest, problem)
+    return CurrentVersion(manifest, manifest.damage())
 
 
 def _damaged_version(error: FormatError) -> CurrentVersion:
     """Describe an output whose version in use cannot be read, since a file about it is damaged.
 
     For example, somebody has edited `current.json`, which names the version in use. Then the
-    problem is "damaged: <path>/current.json: this does not name a version: …".
+    damage is "<path>/current.json: this does not name a version: …".
 
     Args:
         error: The error that was raised when the file was read.
     """
-    problem = f"damaged: {error.where}: {error.what}: {error.found}"
-    return CurrentVersion(None, problem, error)
+    damage = f"{error.where}: {error.what}: {error.found}"
+    return CurrentVersion(None, damage, error)
 
 
 def read_current(folder: Path, access: FileAccess) -> str | None:

@@ -99,7 +99,7 @@ def _previous_and_current(outputs: OutputRoot, stage_folder: str, name: str) -> 
     """
     current = outputs.current_version(stage_folder, name)
     if current.manifest is None:
-        found = current.problem if current.exists else repr(name)
+        found = current.problem if current.is_built else repr(name)
         raise _not_built_error(outputs, stage_folder, name, found)
     current_digest = current.manifest.digest
 

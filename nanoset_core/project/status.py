@@ -313,7 +313,7 @@ def status_row(
         kind=row_name.kind,
         name=row_name.subject,
         part=row_name.part,
-        state=_state(failure, stale_reasons, exists=last_version.exists),
+        state=_state(failure, stale_reasons, exists=last_version.is_built),
         why=tuple(shown_reasons),
         figures=summary.figures,
         made_at=last_version.made_at,

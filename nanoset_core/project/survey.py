@@ -104,7 +104,7 @@ class CorpusSurvey:
         stored_version = self._graph.current(node)
         try:
             contents = self._text_of(corpus)  # the files as they are now
-            stored_inventory = _intact_manifest(stored_version)  # None if missing or damaged
+            stored_inventory = stored_version.whole_manifest
             comparison = self._compare_files(corpus, contents, stored_inventory)
         except (NanosetError, OSError) as error:
             failure = one_line(error)
@@ -240,11 +240,6 @@ class CorpusSurvey:
         if not is_small_enough:
             return {}
         return {stat.path: fingerprint(folder, stat) for stat in files}
-
-
-def _intact_manifest(version: CurrentVersion) -> Manifest | None:
-    """Return the manifest of a current version; None if there is none, or it is damaged."""
-    return version.manifest if version.problem is None else None
 
 
 def _reason_to_list_again(stored_version: CurrentVersion, comparison: _Comparison) -> str:

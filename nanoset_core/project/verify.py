@@ -104,7 +104,7 @@ class Target:
 
     def _is_missing(self, node: Node) -> bool:
         """Return whether an output has not been built."""
-        return not current_version(self.project, node.stage, node.key).exists
+        return not current_version(self.project, node.stage, node.key).is_built
 
     def matches(self, pattern: str) -> bool:
         """Return whether a pattern selects these outputs, as in `nanoset verify --select 'pre*'`.

@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from nanoset_core.errors import StaleError
-from nanoset_core.outputs.current import NOT_BUILT, CurrentVersion, Reason, differences
+from nanoset_core.outputs.current import CurrentVersion, Reason, differences
 from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project
@@ -678,7 +678,7 @@ def current_version(project: Project, stage: Stage, key: Key) -> CurrentVersion:
     # as a whole has versions.
     is_part = isinstance(stage, InParts)
     if is_part:
-        return CurrentVersion(manifest=None, problem=NOT_BUILT)
+        return CurrentVersion(manifest=None)
     return project.outputs.current_version(stage.layout.folder, stage.layout.name_of(key))
 
 

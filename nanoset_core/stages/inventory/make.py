@@ -148,7 +148,7 @@ def quiet_period_of(project: Project, corpus: str) -> QuietPeriod | None:
     outputs = project.outputs
     inventory: Manifest | None = None  # before the first build
     try:
-        if outputs.current_version(STAGE, corpus).exists:
+        if outputs.current_version(STAGE, corpus).is_built:
             inventory = require_inventory(project, corpus)
         pieces_of_last_build = pieces_by_file(inventory)
     except NanosetError:

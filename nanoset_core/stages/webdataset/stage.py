@@ -239,10 +239,8 @@ def _is_current_plan(project: Project, name: str, digest: str) -> bool:
         name: Name of the dataset.
         digest: Digest of the plan, such as "3f2a…".
     """
-    plan = current_version(project, SHUFFLE_PLAN, Key(name))
-    if plan.manifest is None or plan.problem is not None:
-        return False  # there is none, or it is out of date
-    return plan.manifest.digest == digest
+    plan = current_version(project, SHUFFLE_PLAN, Key(name)).whole_manifest
+    return plan is not None and plan.digest == digest
 
 
 class WebdatasetStage(Resumable):
