@@ -17,7 +17,7 @@ from nanoset_core.errors import FormatError
 from nanoset_core.project.project import Project
 from nanoset_core.records.text import format_bytes, format_count
 from nanoset_core.stages.inventory.changes import what_changed
-from nanoset_core.stages.inventory.make import INVENTORY_FILE, publish_inventory, survey_corpus
+from nanoset_core.stages.inventory.make import load_inventory, publish_inventory, survey_corpus
 from nanoset_core.stages.inventory.notices import corpus_notices
 from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.stages.shards.losses import stored_sizes
@@ -72,7 +72,7 @@ def _current_inventory(project: Project, corpus: str) -> Inventory | None:
     """
     try:
         manifest = project.outputs.current(INVENTORY.layout.folder, corpus)
-        return None if manifest is None else manifest.load(INVENTORY_FILE, Inventory)
+        return None if manifest is None else load_inventory(manifest)
     except FormatError:
         return None
 

@@ -31,15 +31,12 @@ from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.dataset.dataset import Dataset
 from nanoset_core.stages.dataset.origin import shards_of
 from nanoset_core.stages.datasets import Datasets
-from nanoset_core.stages.inventory.make import INVENTORY_FILE
-from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.stages.shards.document_rows import DocumentRows
 from nanoset_core.stages.shards.line_numbers import LineNumbers
 from nanoset_core.stages.shards.make import DOCUMENTS, SHARDS
 from nanoset_core.stages.shards.shard_sets import BY_SHARD
 from nanoset_core.storage.regular_files import read_regular
 from nanoset_core.storage.store import in_parallel
-from nanoset_core.text.pieces import Inventory
 from nanoset_core.tokenizers.files import TokenizerPath
 
 _TABLES_AT_ONCE = 4
@@ -92,26 +89,6 @@ class InspectionContext:
         outputs = replace(root, access=replace(root.access, is_sampled=True))
         datasets = Datasets(outputs, is_sampled=True)
         return InspectionContext(outputs, config, tokenizer_file, datasets)
-
-    def inventory_of(self, dataset: Manifest) -> Inventory | None:
-        """Return the list of raw files (inventory) that a corpus was tokenized from, if it exists.
-
-        Args:
-            dataset: The record (manifest) of the corpus's dataset. There may be several versions of
-                the list, since files are added: the record has the digest of the one that was used.
-
-        Returns:
-            The list; None if it was deleted.
-
-        Raises:
-            FormatError: The list is damaged.
-        """
-        digest = dataset.recipe["parents"]["inventory"]
-        lists_of_corpus = self.outputs.folder / INVENTORY.layout.folder / dataset.name
-        manifest = self.outputs.manifest_at(lists_of_corpus / digest)
-        if manifest is None:
-            return None
-        return manifest.load(INVENTORY_FILE, Inventory)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from nanoset_core.errors import ConfigError, MissingError, remedy_for_name
+from nanoset_core.errors import ConfigError, FormatError, MissingError, remedy_for_name
 from nanoset_core.lineage.documents import DocumentOrigin, InspectionContext, Lineage
 from nanoset_core.lineage.positions import DocumentPlaces, Split
 from nanoset_core.lineage.webdataset import Tars
@@ -22,14 +22,16 @@ from nanoset_core.outputs.erasures import Erasure, erasure_of_id, erasure_of_lin
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.dataset.dataset import Dataset
+from nanoset_core.stages.inventory.make import inventory_of
 from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.stages.shards.make import REJECTS
 from nanoset_core.stages.shards.purged import id_digest
 from nanoset_core.stages.shards.reject_list import read_rejects
+from nanoset_core.stages.shards.shard_sets import ranges_of_shards
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.location import is_remote
 from nanoset_core.storage.places import real_path
-from nanoset_core.text.pieces import SourceRange, cut_ranges
+from nanoset_core.text.pieces import SourceRange
 from nanoset_core.text.rejects import Reject
 
 
@@ -419,8 +421,7 @@ def _shards_with(
 def _sources_of_shards(context: InspectionContext, lineage: Lineage) -> list[SourceRange] | None:
     """Return from which pieces of raw files each shard of a tokenized text collection was made.
 
-    The pieces are listed in an inventory. Each shard was made from consecutive pieces of about the
-    same total size, so which ones can be computed again.
+    The pieces are listed in an inventory, and each shard was made from consecutive pieces.
 
     Args:
         context: The opened outputs, and the settings of the project if they are known.
@@ -429,13 +430,13 @@ def _sources_of_shards(context: InspectionContext, lineage: Lineage) -> list[Sou
     Returns:
         The pieces of each shard; None if they are not known.
     """
-    inventory = context.inventory_of(lineage.dataset)
+    inventory = inventory_of(context.outputs, lineage.dataset)
     if inventory is None:
         return None  # it was deleted
-    range_bytes = lineage.tokenized.recipe["options"]["range_bytes"]  # the size
-    ranges = cut_ranges(inventory, range_bytes)
-    is_of_these_shards = len(ranges) == len(lineage.shards)
-    return ranges if is_of_these_shards else None
+    try:
+        return ranges_of_shards(inventory, lineage.tokenized)
+    except FormatError:
+        return None  # the shards were made from other files
 
 
 def _explain_absence(

@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass
 from itertools import chain
 from typing import Any, Literal
 
-from nanoset_core.errors import FormatError
 from nanoset_core.outputs.current import setting_differences
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.root import OutputRoot
@@ -24,7 +23,8 @@ from nanoset_core.stages.inventory.make import pieces_by_file
 from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.stages.shards.document_counts import DocumentCounts, counts_by_file
 from nanoset_core.stages.shards.make import DOCUMENTS, SHARDS
-from nanoset_core.text.pieces import Inventory, Piece, cut_ranges
+from nanoset_core.stages.shards.shard_sets import ranges_of_shards
+from nanoset_core.text.pieces import Inventory, Piece
 
 Change = Literal["added", "removed", "changed", "other settings"]
 
@@ -204,11 +204,8 @@ def _files_by_shard(
         range 1    a, and the first half of b     shard 3f9c…    ("a", "b")
         range 2    the second half of b, and c    shard 81aa…    ("b", "c")
 
-    It is not stored which files are in a range. But the same files are always cut in the same way.
-    So they are cut again here, by their sizes, as the build did.
-
     Args:
-        list_of_shards: Lists the digests of the shards, and the size of the ranges.
+        list_of_shards: Lists the digests of the shards.
         pieces_of_file: Path of each file → its pieces, which say how long the file is.
 
     Returns:
@@ -218,21 +215,11 @@ def _files_by_shard(
         FormatError: The shards were not made from these files.
     """
     all_pieces = tuple(chain.from_iterable(pieces_of_file.values()))
-    inventory = Inventory(list_of_shards.name, all_pieces)  # the form that `cut_ranges` needs
-    range_bytes = list_of_shards.recipe["options"]["range_bytes"]
-    ranges = cut_ranges(inventory, range_bytes)
-
-    shard_digests = list_of_shards.facts["shards"]
-    if len(ranges) != len(shard_digests):
-        raise FormatError(
-            "the shards of this version are not those of its inventory",
-            where=list_of_shards.url(),
-            found=f"{len(shard_digests):,} shards instead of {len(ranges):,}",
-            remedy="delete the folder, and build again",
-        )
+    inventory = Inventory(list_of_shards.name, all_pieces)
+    ranges = ranges_of_shards(inventory, list_of_shards)
 
     paths_by_shard: dict[str, tuple[str, ...]] = {}
-    for digest, text_range in zip(shard_digests, ranges, strict=True):
+    for digest, text_range in zip(list_of_shards.facts[SHARDS], ranges, strict=True):
         paths_by_shard[digest] = text_range.files
     return paths_by_shard
 

@@ -38,17 +38,17 @@ from nanoset_core.project.purge_plan import (
 )
 from nanoset_core.project.purge_receipt import PurgeReceipt
 from nanoset_core.stages.inventory.corpora import corpus_names
-from nanoset_core.stages.inventory.make import inventory_at
+from nanoset_core.stages.inventory.make import inventory_of
 from nanoset_core.stages.per_shard import make_per_shard
 from nanoset_core.stages.shards import purged
 from nanoset_core.stages.shards.make import BIN, SHARDS, shard_recipe
-from nanoset_core.stages.shards.shard_sets import each_shard, ranges_of, some_shards
+from nanoset_core.stages.shards.shard_sets import each_shard, ranges_of_shards, some_shards
 from nanoset_core.stages.shards.shortening import ShortenedShards, ShortenTask
 from nanoset_core.stages.shards.stage import TOKENIZED
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.leases import check_no_build, collecting
 from nanoset_core.storage.removals import remove_file, withdraw_output
-from nanoset_core.text.pieces import Inventory, SourceRange
+from nanoset_core.text.pieces import SourceRange
 
 _ALL_VERSIONS = 1_000_000_000
 """More old versions than there are, so that a collection keeps all of them."""
@@ -179,7 +179,7 @@ def _shorten_shards(project: Project, corpus: str, plan: PurgePlan) -> None:
     # Record first which documents are erased. All builds leave out recorded documents, so even if
     # the purge is interrupted, no build makes shards with them again.
     shards_to_shorten = _shards_to_shorten(plan, corpus, current.digests)
-    places = _places_in_text(current.ranges(), shards_to_shorten)
+    places = _places_in_text(current.text_ranges, shards_to_shorten)
     purged.add_record(outputs, corpus, places=places, ids=id_digests)
 
     # Make the new shards in parallel. If an interrupted purge has made some of them already, their
@@ -203,14 +203,13 @@ class _CurrentShards:
     corpus: str
     digests: Sequence[str]
     """Digests of the shards, in order."""
-    inventory: Inventory
-    """The files of raw text, which are cut into ranges. Range k became shard k."""
-    range_bytes: int
-    """Size of the ranges."""
+    text_ranges: Sequence[SourceRange]
+    """The range of the raw text that each shard was made from, with all documents."""
 
-    def ranges(self) -> list[SourceRange]:
-        """Return the ranges of the text, without documents that are recorded as erased."""
-        return ranges_of(self.project, self.inventory, self.range_bytes)
+    def ranges_without_erased(self) -> list[SourceRange]:
+        """Return the range of each shard, without documents that are recorded as erased."""
+        erased = purged.read_erased(self.project.outputs, self.corpus)
+        return purged.leave_out(self.text_ranges, erased)
 
 
 def _current_shards(project: Project, corpus: str) -> _CurrentShards | None:
@@ -222,23 +221,24 @@ def _current_shards(project: Project, corpus: str) -> _CurrentShards | None:
 
     Returns:
         The shards; None if the text has to be tokenized again without the documents.
+
+    Raises:
+        FormatError: The shards were not made from the recorded list of files.
     """
     outputs = project.outputs
     shard_list = outputs.current(TOKENIZED.layout.folder, corpus)
     if shard_list is None:
         return None  # there are no shards
-    recipe = shard_list.recipe  # what the shards were made from, and how
-    if recipe["version"] != TOKENIZED.version:
+    if shard_list.recipe["version"] != TOKENIZED.version:
         return None  # an earlier version of this program made them, perhaps in another format
-    text_files = inventory_at(outputs, corpus, recipe["parents"]["inventory"])
-    if text_files is None:
+    inventory = inventory_of(outputs, shard_list)
+    if inventory is None:
         return None  # the list of the text files that they were made from was deleted
     return _CurrentShards(
         project=project,
         corpus=corpus,
         digests=shard_list.facts[SHARDS],
-        inventory=text_files,
-        range_bytes=recipe["options"]["range_bytes"],
+        text_ranges=ranges_of_shards(inventory, shard_list),
     )
 
 
@@ -280,7 +280,7 @@ def _shorten_tasks(
     Returns:
         One task for each of these shards. They can run in parallel.
     """
-    ranges = current.ranges()  # the text of each shard, without the erased documents
+    ranges = current.ranges_without_erased()
     digests = [shard.digest for shard in shards_to_shorten]
     manifests = some_shards(current.project, current.corpus, digests)  # describe the shards
     tasks = []

@@ -30,16 +30,16 @@ from nanoset_core.stages.columns.tables import (
     publish,
 )
 from nanoset_core.stages.inventory.corpora import corpus_folder
-from nanoset_core.stages.inventory.make import inventory_at, with_object_marks
+from nanoset_core.stages.inventory.make import inventory_of, with_object_marks
 from nanoset_core.stages.shards.document_rows import DocumentRows
-from nanoset_core.stages.shards.shard_sets import current_shards
+from nanoset_core.stages.shards.shard_sets import current_shards, ranges_of_shards
 from nanoset_core.stages.shards.stage import TOKENIZED
 from nanoset_core.stages.stage import Key, require
 from nanoset_core.storage.location import RawFolder
 from nanoset_core.text.document_batch import DocumentBatch
 from nanoset_core.text.documents import read_documents
 from nanoset_core.text.endings import CsvValues
-from nanoset_core.text.pieces import Inventory, SourceRange, cut_ranges
+from nanoset_core.text.pieces import Inventory, SourceRange
 
 
 def columns_recipe(project: Project, corpus: str, tokenized_digest: str) -> Recipe:
@@ -124,20 +124,19 @@ class _ShardTexts:
             shard 0    a.jsonl, and the first 40 MB of b.jsonl
             shard 1    the rest of b.jsonl, and c.jsonl
 
-        The ranges follow from a list of the files that was stored then, and from the size of a
-        range. So they are computed again.
+        The ranges follow from a list of the files that was stored then.
 
         Args:
             project: The project.
             recipe: Names the values that are to be read, such as the language of documents.
-            tokenized: The record of the shards, with this size and a digest of the list.
+            tokenized: The record of the shards, with a digest of the list.
 
         Raises:
             MissingError: The list of files was deleted.
+            FormatError: The shards were not made from these files.
         """
         folder = corpus_folder(project, tokenized.name)
-        file_list = _inventory_of(project, tokenized)
-        ranges = cut_ranges(file_list, tokenized.recipe["options"]["range_bytes"])
+        ranges = ranges_of_shards(_inventory_of(project, tokenized), tokenized)
         return _ShardTexts(project, folder, ranges, _text_keys(recipe, tokenized))
 
     def fill_of(self, shard: int) -> Fill:
@@ -165,8 +164,7 @@ def _inventory_of(project: Project, tokenized: Manifest) -> Inventory:
     Raises:
         MissingError: The list was deleted.
     """
-    digest = tokenized.recipe["parents"]["inventory"]
-    inventory = inventory_at(project.outputs, tokenized.name, digest)
+    inventory = inventory_of(project.outputs, tokenized)
     if inventory is None:
         raise MissingError(
             "the inventory of a corpus's shards was deleted",

@@ -33,7 +33,7 @@ from nanoset_core.stages.dataset.token_ranges import QUICK_TOKENS, spread_rows
 from nanoset_core.stages.dataset.tokens import fetch_tokens, pieces_of_bin, readable_prefix
 from nanoset_core.stages.dataset.verify_pair import verify_pair
 from nanoset_core.stages.datasets import dataset_of
-from nanoset_core.stages.inventory.make import fingerprint_memory, inventory_at
+from nanoset_core.stages.inventory.make import fingerprint_memory, inventory_of
 from nanoset_core.stages.report import BUILD, FORCE_BUILD, Report, Run, Severity, run_here
 from nanoset_core.stages.shards.repeats import LIMIT_KEY
 from nanoset_core.stages.shards.stage import TOKENIZED
@@ -485,8 +485,7 @@ class _MismatchClassifier:
     @cached_property
     def _inventory(self) -> Inventory | None:
         """The inventory that the dataset was made from; None if it was deleted."""
-        digest = self._dataset.recipe["parents"]["inventory"]
-        return inventory_at(self._project.outputs, self._dataset.name, digest)
+        return inventory_of(self._project.outputs, self._dataset)
 
     @cached_property
     def _memory(self) -> FingerprintMemory:

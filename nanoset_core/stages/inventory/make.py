@@ -385,6 +385,24 @@ def inventory_at(outputs: OutputRoot, corpus: str, digest: str) -> Inventory | N
     return None if manifest is None else load_inventory(manifest)
 
 
+def inventory_of(outputs: OutputRoot, manifest: Manifest) -> Inventory | None:
+    """Return the list of files that an output of a corpus was made from, such as its shards.
+
+    The present list may be another one: each change of a file gives a new version.
+
+    Args:
+        outputs: The outputs of the project.
+        manifest: Manifest of the output. Its recipe has the digest of the list.
+
+    Returns:
+        The inventory, or None if this version was deleted.
+
+    Raises:
+        FormatError: The file of the inventory is damaged.
+    """
+    return inventory_at(outputs, manifest.name, manifest.recipe["parents"]["inventory"])
+
+
 def load_inventory(manifest: Manifest) -> Inventory:
     """Read the inventory that a manifest describes.
 

@@ -11,13 +11,15 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from nanoset_core.errors import FormatError
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.stages.shards.document_counts import counts_by_file
 from nanoset_core.stages.shards.line_numbers import LineNumbers
 from nanoset_core.stages.shards.losses import stored_sizes
 from nanoset_core.stages.shards.make import DOCUMENTS, REJECTS
 from nanoset_core.stages.shards.reject_list import read_rejects
-from nanoset_core.text.pieces import Inventory, SourceRange, cut_ranges
+from nanoset_core.stages.shards.shard_sets import ranges_of_shards
+from nanoset_core.text.pieces import Inventory, SourceRange
 
 MAX_ROWS_READ = 2_000_000
 """Rows of tables of documents and rejects that are read at most: some tenths of a second."""
@@ -92,9 +94,9 @@ def file_counts(
     Returns:
         Path → counts, in document order; None if it is not known which files a shard was made from.
     """
-    # Cut the files into ranges, as they were cut when the shards were made: range k became shard k.
-    ranges = cut_ranges(inventory, tokenized.recipe["options"]["range_bytes"])
-    if len(ranges) != len(shards):
+    try:
+        ranges = ranges_of_shards(inventory, tokenized)
+    except FormatError:
         return None
 
     counts_by_path: dict[str, FileCounts] = {}

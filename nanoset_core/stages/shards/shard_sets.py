@@ -11,12 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from nanoset_core.errors import InputError, MissingError
+from nanoset_core.errors import FormatError, InputError, MissingError
 from nanoset_core.outputs.erasures import missing_version
 from nanoset_core.outputs.manifest import Manifest, PackedManifests, Recipe, pack
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project
-from nanoset_core.stages.inventory.make import inventory_at
+from nanoset_core.stages.inventory.make import inventory_at, inventory_of
 from nanoset_core.stages.shards import purged
 from nanoset_core.stages.shards.facts import ShardFacts
 from nanoset_core.stages.shards.line_numbers import LineNumbers
@@ -187,29 +187,37 @@ def _whole_shard(outputs: OutputRoot, corpus: str, folder: Path) -> Manifest:
     return shard
 
 
-def ranges_of(project: Project, inventory: Inventory, range_bytes: int) -> list[SourceRange]:
-    """Divide the text of a corpus into ranges, each of which is tokenized by itself.
+def ranges_of_shards(inventory: Inventory, tokenized: Manifest) -> list[SourceRange]:
+    """Return the range of raw text that each shard of a corpus was made from.
 
-    For example, two files of 400 and 90 MiB may become these ranges of about 256 MiB:
+    For example, two files of 400 and 90 MiB may have become these shards of about 256 MiB:
 
-        range 0    a.jsonl, 0 to 256 MiB
-        range 1    a.jsonl, 256 to 400 MiB, and all of b.jsonl
+        shard 0    a.jsonl, 0 to 256 MiB
+        shard 1    a.jsonl, 256 to 400 MiB, and all of b.jsonl
 
-    Documents that a user has erased are left out of them.
+    The ranges are not stored. But the same files are always cut in the same way. So they are cut
+    again here, as they were cut when the shards were made.
 
     Args:
-        project: Its records of erased documents are read.
-        inventory: The files of the corpus.
-        range_bytes: About how many bytes of stored text are in a range.
+        inventory: The files that the shards were made from; see `inventory_of`.
+        tokenized: Manifest of the set of shards, with the size of the ranges.
 
     Returns:
-        The ranges, in document order.
+        The ranges, in the order of the shards. Documents that were erased are in them.
 
     Raises:
-        FormatError: A record of erased documents cannot be read.
+        FormatError: The shards were not made from these files.
     """
-    erased = purged.read_erased(project.outputs, inventory.corpus)
-    return purged.leave_out(cut_ranges(inventory, range_bytes), erased)
+    ranges = cut_ranges(inventory, tokenized.recipe["options"]["range_bytes"])
+    n_shards = len(tokenized.facts[SHARDS])
+    if len(ranges) != n_shards:
+        raise FormatError(
+            "the shards of this version are not those of its inventory",
+            where=tokenized.url(),
+            found=f"{n_shards:,} shards instead of {len(ranges):,}",
+            remedy="delete the folder, and build again",
+        )
+    return ranges
 
 
 def recorded_losses(
@@ -235,8 +243,7 @@ def recorded_losses(
 
     # The sizes of all files, to tell which share of the text was lost: {"a.jsonl": 1500000}. They
     # are in the list of files from which the corpus was tokenized, unless that was deleted.
-    inventory_digest = tokenized.recipe["parents"]["inventory"]
-    inventory = inventory_at(outputs, tokenized.name, inventory_digest)
+    inventory = inventory_of(outputs, tokenized)
     sizes = {} if inventory is None else stored_sizes(inventory.pieces)
 
     if shards is None:
@@ -333,7 +340,8 @@ def _shard_digests(project: Project, inventory: Inventory, range_bytes: int) -> 
     """
     corpus = inventory.corpus
     options = shard_options(project, corpus)
-    ranges = ranges_of(project, inventory, range_bytes)
+    erased = purged.read_erased(project.outputs, corpus)
+    ranges = purged.leave_out(cut_ranges(inventory, range_bytes), erased)
     return [shard_recipe(corpus, text_range, options).digest for text_range in ranges]
 
 
