@@ -7,10 +7,9 @@ changed, and has 120 documents in place of 100. `view_diff` compares two version
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
-from itertools import chain
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from nanoset_core.outputs.current import setting_differences
 from nanoset_core.outputs.manifest import Manifest
@@ -19,14 +18,15 @@ from nanoset_core.project.find_versions import find_versions
 from nanoset_core.project.outcomes import Outcome, find_outcomes
 from nanoset_core.project.project import Project
 from nanoset_core.stages.dataset.origin import shards_of
-from nanoset_core.stages.inventory.make import pieces_by_file
+from nanoset_core.stages.inventory.changes import FileChange, changed_files
+from nanoset_core.stages.inventory.make import load_inventory
 from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.stages.shards.document_counts import DocumentCounts, counts_by_file
 from nanoset_core.stages.shards.make import DOCUMENTS, SHARDS
 from nanoset_core.stages.shards.shard_sets import ranges_of_shards
 from nanoset_core.text.pieces import Inventory, Piece
 
-Change = Literal["added", "removed", "changed", "other settings"]
+Change: TypeAlias = FileChange | Literal["other settings"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,24 +178,22 @@ def _open_version(outputs: OutputRoot, dataset: Manifest) -> DatasetVersion:
         FormatError: The shards were not made from the files of the list.
     """
     # The list of the files, the inventory. Large files are divided into pieces.
-    inventory = outputs.version(
+    manifest = outputs.version(
         INVENTORY.layout.folder,
         dataset.name,
         dataset.recipe["parents"]["inventory"],  # a digest, since there may be several lists
         what_if_missing="the inventory of this version was deleted",
         remedy="compare versions of which `nanoset gc` has not removed the inputs",
     )
-    pieces_by_path = pieces_by_file(inventory)
+    inventory = load_inventory(manifest)
 
     # The text was tokenized in shards, each from some of the pieces.
     list_of_shards = shards_of(outputs, dataset)
-    paths_by_shard = _files_by_shard(list_of_shards, pieces_by_path)
-    return DatasetVersion(dataset, list_of_shards, pieces_by_path, paths_by_shard)
+    paths_by_shard = _files_by_shard(list_of_shards, inventory)
+    return DatasetVersion(dataset, list_of_shards, inventory.pieces_by_file, paths_by_shard)
 
 
-def _files_by_shard(
-    list_of_shards: Manifest, pieces_of_file: Mapping[str, Sequence[Piece]]
-) -> dict[str, tuple[str, ...]]:
+def _files_by_shard(list_of_shards: Manifest, inventory: Inventory) -> dict[str, tuple[str, ...]]:
     """Return which files of raw text each shard has tokens of.
 
     The text of all files is cut into ranges of about equal size, and each range is tokenized to a
@@ -206,7 +204,7 @@ def _files_by_shard(
 
     Args:
         list_of_shards: Lists the digests of the shards.
-        pieces_of_file: Path of each file → its pieces, which say how long the file is.
+        inventory: The files that the shards were made from.
 
     Returns:
         Digest of the shard → paths of its files, in the order of the text.
@@ -214,8 +212,6 @@ def _files_by_shard(
     Raises:
         FormatError: The shards were not made from these files.
     """
-    all_pieces = tuple(chain.from_iterable(pieces_of_file.values()))
-    inventory = Inventory(list_of_shards.name, all_pieces)
     ranges = ranges_of_shards(inventory, list_of_shards)
 
     paths_by_shard: dict[str, tuple[str, ...]] = {}
@@ -236,14 +232,22 @@ def _compare_files(old: DatasetVersion, new: DatasetVersion) -> list[FileDiff]:
         old: The old build, with the files that it was made from.
         new: The new build.
     """
-    paths = _files_to_compare(old, new)
+    # If the settings are the same, only changed files can have other documents. If they differ, all
+    # can.
+    changes = changed_files(old.files, new.files)
+    has_same_settings = old.dataset.recipe["options"] == new.dataset.recipe["options"]
+    if has_same_settings:
+        paths = list(changes)
+    else:
+        paths = list(dict.fromkeys([*old.files, *new.files]))
+
     counts_before = _count_documents(old, paths)
     counts_after = _count_documents(new, paths)
     diffs = []
     for path in paths:
         diff = FileDiff(
             path,
-            _change_of_file(path, old, new),
+            changes.get(path, "other settings"),
             before=counts_before.get(path, DocumentCounts()),
             after=counts_after.get(path, DocumentCounts()),
         )
@@ -252,45 +256,6 @@ def _compare_files(old: DatasetVersion, new: DatasetVersion) -> list[FileDiff]:
         if not is_unaffected:
             diffs.append(diff)
     return diffs
-
-
-def _files_to_compare(old: DatasetVersion, new: DatasetVersion) -> list[str]:
-    """Return which files of raw text may have other documents in the new build of a dataset.
-
-    If the settings are the same, only changed files can. If they differ, all can. Other files need
-    not be looked at, which saves time.
-
-    Args:
-        old: The old build, with its settings and the digests of its files.
-        new: The new build.
-    """
-    paths = list(dict.fromkeys([*old.files, *new.files]))
-    has_same_settings = old.dataset.recipe["options"] == new.dataset.recipe["options"]
-    if not has_same_settings:
-        return paths
-    return [path for path in paths if old.files.get(path) != new.files.get(path)]
-
-
-def _change_of_file(path: str, old: DatasetVersion, new: DatasetVersion) -> Change:
-    """Return what happened to a file of raw text between two builds of a dataset.
-
-        only the new build has it       added
-        only the old build has it       removed
-        its bytes differ                changed
-        its bytes are the same          other settings: these may have given other documents
-
-    Args:
-        path: Path of the file.
-        old: The old build, with the digests of its files.
-        new: The new build.
-    """
-    if path not in old.files:
-        return "added"
-    if path not in new.files:
-        return "removed"
-    if old.files[path] != new.files[path]:
-        return "changed"
-    return "other settings"
 
 
 def _count_documents(

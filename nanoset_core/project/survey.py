@@ -18,6 +18,7 @@ from nanoset_core.project.graph import Graph, inventory_node
 from nanoset_core.project.project import Project
 from nanoset_core.records.json_records import from_plain
 from nanoset_core.records.text import format_count
+from nanoset_core.stages.inventory.changes import changed_files
 from nanoset_core.stages.inventory.corpora import corpus_folder, list_contents
 from nanoset_core.stages.inventory.make import fingerprint_memory, inventory_recipe, pieces_by_file
 from nanoset_core.stages.inventory.notices import corpus_notices
@@ -36,10 +37,8 @@ more than this.
 """
 _MAX_NAMED_FILES = 2
 """How many file names the description of a change contains."""
-_ADDED = "added"
-_REMOVED = "removed"
-_CHANGED = "changed"
 _UNREAD = "copied or written again, which the next build reads to compare"
+"""What is said of files that may have changed, in place of "changed"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,19 +279,14 @@ def _describe_changes(
     Returns:
         The description; empty if nothing differs.
     """
-    paths_by_change: dict[str, list[str]] = {
-        _ADDED: [],
-        _REMOVED: [path for path in recorded if path not in present],
-        _CHANGED: [],
-        _UNREAD: [],  # "copied or written again, which the next build reads to compare"
-    }
-    for path, pieces in present.items():
-        if path not in recorded:
-            paths_by_change[_ADDED].append(path)
-        elif pieces is None and path in same_size:
+    # The description has the changes in this order.
+    paths_by_change: dict[str, list[str]] = {"added": [], "removed": [], "changed": [], _UNREAD: []}
+    for path, change in changed_files(recorded, present).items():
+        is_unread = path in same_size and present[path] is None
+        if is_unread:
             paths_by_change[_UNREAD].append(path)  # it may be unchanged
-        elif pieces != recorded[path]:
-            paths_by_change[_CHANGED].append(path)
+        else:
+            paths_by_change[change].append(path)
     clauses = [_describe_files(paths, change) for change, paths in paths_by_change.items() if paths]
     return "; ".join(clauses)
 

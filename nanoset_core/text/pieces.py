@@ -157,6 +157,19 @@ class Inventory(_PieceSequence, Record):
     one; relative paths.
     """
 
+    @property
+    def pieces_by_file(self) -> dict[str, list[Piece]]:
+        """The pieces of each file, by its path, in document order.
+
+        A large file is hashed in several pieces, each with a digest:
+
+            {"a.jsonl": [bytes 0 to 64 MiB, bytes 64 to 90 MiB], "b.jsonl": [all of it]}
+        """
+        pieces: dict[str, list[Piece]] = {}
+        for piece in self.pieces:
+            pieces.setdefault(piece.path, []).append(piece)
+        return pieces
+
     def check(self, value: dict[str, Any]) -> None:
         """Check the name of the corpus and all pieces, which come from a file.
 

@@ -1,12 +1,53 @@
-"""Describe how the files of a corpus differ from those of an earlier inventory.
+"""Find out how the files of a corpus differ from those of an earlier inventory.
 
 An inventory is the list of a corpus's files that a build has read, with digests of their content.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Literal, TypeAlias
+
 from nanoset_core.records.text import format_count
-from nanoset_core.text.pieces import Inventory
+from nanoset_core.text.pieces import Inventory, Piece
+
+FileChange: TypeAlias = Literal["added", "removed", "changed"]
+"""What happened to a file."""
+_FILE_CHANGES: tuple[FileChange, ...] = ("added", "removed", "changed")
+"""In the order in which descriptions name them."""
+
+
+def changed_files(
+    before: Mapping[str, Sequence[Piece]], after: Mapping[str, Sequence[Piece] | None]
+) -> dict[str, FileChange]:
+    """Return which files were added, removed or changed between two lists of a corpus's files.
+
+    The files are divided into pieces, which have digests. A file has changed if its pieces have:
+
+        before    a.jsonl: 77cd, 30f2    b.jsonl: a07e    d.jsonl: 81aa
+        after     a.jsonl: 77cd, 9e41    c.jsonl: b113    d.jsonl: 81aa
+        result    {"a.jsonl": "changed", "b.jsonl": "removed", "c.jsonl": "added"}
+
+    Args:
+        before: Path of each file at an earlier time → its pieces.
+        after: Path of each file at a later time → its pieces; None if they are not known. Then the
+            file counts as changed, unless it was added.
+
+    Returns:
+        Path → change, without files that are the same. The files of `before` are first, then those
+        that were added.
+    """
+    changes: dict[str, FileChange] = {}
+    for path, pieces in before.items():
+        if path not in after:
+            changes[path] = "removed"
+        elif after[path] != pieces:
+            changes[path] = "changed"
+    for path in after:
+        if path not in before:
+            changes[path] = "added"
+    return changes
 
 
 def what_changed(before: Inventory | None, after: Inventory) -> str:
@@ -22,35 +63,10 @@ def what_changed(before: Inventory | None, after: Inventory) -> str:
     """
     if before is None:
         return "the first inventory"
+    changes = changed_files(before.pieces_by_file, after.pieces_by_file)
+    counts = Counter(changes.values())
     texts = []
-    for change, count in _count_changes(before, after).items():
-        if count > 0:
-            texts.append(f"{format_count(count, 'file')} {change}")
+    for change in _FILE_CHANGES:
+        if counts[change] > 0:
+            texts.append(f"{format_count(counts[change], 'file')} {change}")
     return ", ".join(texts) or "nothing"
-
-
-def _count_changes(before: Inventory, after: Inventory) -> dict[str, int]:
-    """Count how many files of a corpus were added, removed and changed between two builds.
-
-    An inventory lists the files of a corpus, divided into pieces that have checksums. A file has
-    changed if one of its pieces is in only one of the inventories:
-
-        before    a.jsonl: pieces 77cd, 30f2      b.jsonl: piece a07e
-        after     a.jsonl: pieces 77cd, 9e41      c.jsonl: piece b113
-        result    {"added": 1, "removed": 1, "changed": 1}
-
-    Args:
-        before: The earlier inventory.
-        after: The later inventory.
-    """
-    old_files = set(before.files)
-    new_files = set(after.files)
-
-    # A file has changed if one of its pieces is in only one of the inventories.
-    different_pieces = {*before.pieces} ^ {*after.pieces}
-    different_files = {piece.path for piece in different_pieces}
-    return {
-        "added": len(new_files - old_files),
-        "removed": len(old_files - new_files),
-        "changed": len(old_files & new_files & different_files),
-    }

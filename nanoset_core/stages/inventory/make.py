@@ -418,10 +418,6 @@ def load_inventory(manifest: Manifest) -> Inventory:
 def pieces_by_file(manifest: Manifest | None) -> dict[str, list[Piece]]:
     """Read the list of a corpus's files, and return the pieces of each file.
 
-    A large file is hashed in several pieces, each with a digest:
-
-        {"a.jsonl": [bytes 0 to 64 MiB, bytes 64 to 90 MiB], "b.jsonl": [all of it]}
-
     Args:
         manifest: Manifest of the inventory, or None if there is no inventory.
 
@@ -431,8 +427,4 @@ def pieces_by_file(manifest: Manifest | None) -> dict[str, list[Piece]]:
     Raises:
         FormatError: The file of the inventory is damaged.
     """
-    pieces: dict[str, list[Piece]] = {}
-    if manifest is not None:
-        for piece in load_inventory(manifest).pieces:
-            pieces.setdefault(piece.path, []).append(piece)
-    return pieces
+    return {} if manifest is None else load_inventory(manifest).pieces_by_file

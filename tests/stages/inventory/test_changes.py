@@ -6,7 +6,7 @@ import pytest
 
 from helpers.sample_project import jsonl, sentences
 from nanoset_core.project.project import Project
-from nanoset_core.stages.inventory.changes import what_changed
+from nanoset_core.stages.inventory.changes import changed_files, what_changed
 from nanoset_core.stages.inventory.make import survey_corpus
 
 
@@ -37,3 +37,23 @@ def test_added_removed_and_changed_files_are_counted(project):
     changes = what_changed(before, survey_corpus(project, "web"))
 
     assert changes == "2 files added, 1 file removed, 1 file changed"
+
+
+def test_changed_files_are_named_in_the_order_of_both_lists(project):
+    pieces = survey_corpus(project, "web").pieces[:2]
+    before = {"a.jsonl": pieces[:1], "b.jsonl": pieces[:1], "d.jsonl": pieces[:1]}
+    after = {"a.jsonl": pieces[1:], "c.jsonl": pieces[1:], "d.jsonl": pieces[:1]}
+
+    changes = changed_files(before, after)
+
+    assert list(changes.items()) == [
+        ("a.jsonl", "changed"),
+        ("b.jsonl", "removed"),
+        ("c.jsonl", "added"),
+    ]
+
+
+def test_a_file_whose_pieces_are_not_known_counts_as_changed(project):
+    pieces = survey_corpus(project, "web").pieces[:1]
+
+    assert changed_files({"a.jsonl": pieces}, {"a.jsonl": None}) == {"a.jsonl": "changed"}
