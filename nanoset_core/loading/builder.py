@@ -48,7 +48,17 @@ class NanosetBuilder:
 
         Args:
             config: Datasets, sizes of the splits, and all other settings.
+
+        Raises:
+            ConfigError: It is something else, such as a dictionary of settings.
         """
+        if not isinstance(config, NanosetConfig):
+            raise ConfigError(
+                "the settings are not a NanosetConfig",
+                where="config",
+                found=f"an object of type {type(config).__name__}",
+                remedy="pass NanosetConfig(…), or NanosetConfig.from_json(…) for a dictionary",
+            )
         self.config = config
 
     def build(self) -> Splits:

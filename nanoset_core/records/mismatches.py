@@ -61,6 +61,8 @@ class MismatchError(ValueError):
 
     def __str__(self) -> str:
         first = self.mismatches[0]
+        if first.found is None:  # a key is missing, or is not known
+            return f"{first} (expected: {first.expected})"
         return f"{first} instead of {first.expected}"
 
     def below(self, part: str) -> list[Mismatch]:

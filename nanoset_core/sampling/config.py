@@ -20,11 +20,17 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from numbers import Real
 from typing import Any
 
-from nanoset_core.errors import ConfigError
+from nanoset_core.errors import ConfigError, one_of
 from nanoset_core.records.frozen import FrozenDict, freeze, set_while_made
 from nanoset_core.records.json_records import from_plain, to_plain
 from nanoset_core.records.stored_fields import stored
-from nanoset_core.sampling.arguments import boolean, plain_integer, token_id, whole_number
+from nanoset_core.sampling.arguments import (
+    boolean,
+    choice,
+    plain_integer,
+    token_id,
+    whole_number,
+)
 from nanoset_core.sampling.presets import Preset, get_preset
 from nanoset_core.sampling.splits import SPLITS, Rows, SplitName, parse_split, sample_count
 
@@ -198,7 +204,7 @@ class NanosetConfig:
         """Check that the trainer has the options that the user has set.
 
         For example, Megatron-LM always shuffles documents, so `shuffle_documents=False` is an error
-        for it.
+        for it. Samples of nanotron are tokens alone, so `eod_mask_loss` is an error for it.
 
         Raises:
             ConfigError: The trainer is unknown, or does not have one of the options.
@@ -212,7 +218,8 @@ class NanosetConfig:
         # `compensated_sums` means that the trainer runs in Python 3.12 or newer, which adds up
         # floats more exactly. Only some trainers add up floats so that it makes a difference.
         if self.compensated_sums:
-            rules.check_depends_on_python("3.12")
+            rules.check_depends_on_python("compensated_sums=True")
+        self._check_has_masks([mask for mask in MASKS if getattr(self, mask)])
 
     def _check_split(self) -> None:
         """Check the setting `split`, the shares of train, valid and test, such as "969,30,1".
@@ -317,7 +324,11 @@ class NanosetConfig:
 
         Args:
             split: The split of the data: `train`, `valid` or `test`.
+
+        Raises:
+            ConfigError: There is no such split.
         """
+        choice("split", split, SPLITS)
         if split == "train":
             return self.train_split_samples
         if split == "valid":
@@ -330,7 +341,12 @@ class NanosetConfig:
         Args:
             samples: Split of the data → its number of samples: {"train": 1000, "valid": 50}. A
                 split that is None or missing is read once.
+
+        Raises:
+            ConfigError: There is no such split, or a number is impossible.
         """
+        for split in samples:
+            choice("split", split, SPLITS)
         return replace(
             self,
             train_split_samples=samples.get("train"),
@@ -350,16 +366,12 @@ class NanosetConfig:
             eod_token: Id of the token at the end of documents; None leaves it as it is.
 
         Raises:
-            ConfigError: The trainer does not have such an option, or something that it needs is
-                missing: another option, or the id of the token.
+            ConfigError: There is no such option, the trainer does not have it, or something that it
+                needs is missing: another option, or the id of the token.
         """
-        if not self._can_have(masks):
-            raise ConfigError(
-                "samples of this trainer are tokens, without such masks",
-                where=", ".join(masks),
-                found=f"preset {self.preset}",
-                remedy="leave these options out, or use another preset",
-            )
+        for name in masks:
+            choice("masks", name, MASKS)
+        self._check_has_masks(masks)
         check_masks(masks)
 
         options: dict[str, Any] = {name: name in masks for name in MASKS}  # True or False for each
@@ -367,27 +379,43 @@ class NanosetConfig:
             options["eod_token"] = eod_token
         return replace(self, **options)
 
-    def _can_have(self, masks: Collection[str]) -> bool:
-        """Return whether samples of this trainer can have some masks.
+    def _check_has_masks(self, masks: Collection[str]) -> None:
+        """Check that samples of this trainer can have some masks.
 
         In most cases, samples are dictionaries with tokens, labels and masks, to which any mask can
-        be added. Some trainers have samples of tokens alone, and compute masks themselves. So these
-        can only have the masks that the trainer knows.
+        be added, also one that the trainer itself does not have. Some trainers have samples of
+        tokens alone, and compute masks themselves. So these can only have the masks that the
+        trainer knows.
 
         Args:
             masks: Names of the options for masks, such as "reset_position_ids".
+
+        Raises:
+            ConfigError: The trainer does not know one of the masks, and its samples are tokens.
         """
         has_only_tokens = self.rules.sample_form in ("text", "input_ids")
         if not has_only_tokens:
-            return True
-        return set(masks) <= set(self.rules.masks)
+            return
+        unknown_masks = [mask for mask in masks if mask not in self.rules.masks]
+        if unknown_masks:
+            raise ConfigError(
+                "samples of this trainer are tokens, without such masks",
+                where=", ".join(unknown_masks),
+                found=f"preset {self.preset}",
+                expected=one_of(self.rules.masks, "none of the masks"),
+                remedy="leave these options out, or use another preset",
+            )
 
     def drops_last_partial(self, split: SplitName) -> bool:
         """Return whether a last sample with too few tokens is left out. Only `valid` may keep it.
 
         Args:
             split: The split of the data: `train`, `valid` or `test`.
+
+        Raises:
+            ConfigError: There is no such split.
         """
+        choice("split", split, SPLITS)
         return split != "valid" or self.drop_last_partial_validation_sequence
 
     def blend(self, split: SplitName) -> tuple[list[str], list[float] | None] | None:
@@ -406,7 +434,11 @@ class NanosetConfig:
 
         Returns:
             Paths and weights, as in the second column. None if the split has no data.
+
+        Raises:
+            ConfigError: There is no such split.
         """
+        choice("split", split, SPLITS)
         data = self.data_path
         if self.blend_per_split is not None:
             data = self.blend_per_split[SPLITS.index(split)]
@@ -463,7 +495,11 @@ class NanosetConfig:
         Raises:
             ConfigError: An option is not an integer, or out of range.
         """
-        ranges = {"sequence_length": (1, 2**31 - 2), "random_seed": (0, 2**32 - 1)}
+        ranges = {
+            "sequence_length": (1, 2**31 - 2),
+            "random_seed": (0, 2**32 - 1),
+            "consumed_samples": (0, 2**62),
+        }
         for split in SPLITS:
             if self.samples(split) is not None:
                 ranges[f"{split}_split_samples"] = (0, 2**62)
@@ -496,12 +532,12 @@ class NanosetConfig:
         Raises:
             ConfigError: It is negative, infinite or not a number.
         """
-        if not 0 <= self.surplus < math.inf:
+        if not _is_number(self.surplus) or not 0 <= self.surplus < math.inf:
             raise ConfigError(
                 "this share is impossible",
                 where="surplus",
-                found=self.surplus,
-                expected="0 or more",
+                found=repr(self.surplus),
+                expected="a number, 0 or more",
             )
 
     def _plain_data(self) -> dict[str, Any]:
@@ -516,8 +552,8 @@ class NanosetConfig:
             Name of each such setting → its copy.
 
         Raises:
-            ConfigError: `data_path` and `blend_per_split` are both given or both missing, or one of
-                them does not name datasets.
+            ConfigError: `data_path` and `blend_per_split` are both given or both missing, one of
+                them does not name datasets, or another setting has a wrong type.
         """
         self._check_one_kind_of_data()
         values: dict[str, Any] = {}
@@ -529,9 +565,12 @@ class NanosetConfig:
             values["blend_per_split"] = _plain_blends(self.blend_per_split)
 
         # All other settings of such types.
+        if self.path_to_cache is not None:
+            values["path_to_cache"] = _plain_path("path_to_cache", self.path_to_cache)
         values["trainer_paths"] = _plain_paths(self.trainer_paths)
-        values["orders"] = FrozenDict(self.orders)
-        values["tokenizer_identifiers"] = freeze(dict(self.tokenizer_identifiers))  # may be nested
+        values["orders"] = _plain_orders(self.orders)
+        identifiers = _plain_mapping("tokenizer_identifiers", self.tokenizer_identifiers)
+        values["tokenizer_identifiers"] = freeze(identifiers)  # may be nested
         return values
 
     def _check_one_kind_of_data(self) -> None:
@@ -603,9 +642,69 @@ def check_masks(masks: Collection[str]) -> None:
         )
 
 
-def _plain_paths(paths: Mapping[Any, Any]) -> FrozenDict[str, str]:
-    """Return prefix → path as a mapping of strings that cannot be changed."""
-    return FrozenDict({os.fspath(prefix): str(path) for prefix, path in paths.items()})
+def _plain_path(where: str, path: Any) -> str:
+    """Return a path as a string.
+
+    Args:
+        where: The setting, for the message.
+        path: The path as the user has given it, which may be of any type.
+
+    Raises:
+        ConfigError: It is not a path.
+    """
+    if not isinstance(path, str | os.PathLike):
+        raise ConfigError("not a path", where=where, found=repr(path), expected="a path")
+    return str(os.fspath(path))
+
+
+def _plain_mapping(where: str, mapping: Any) -> dict[Any, Any]:
+    """Return a setting that is a mapping as a dictionary.
+
+    Args:
+        where: The setting, for the message.
+        mapping: What the user has given, which may be of any type.
+
+    Raises:
+        ConfigError: It is not a mapping.
+    """
+    if not isinstance(mapping, Mapping):
+        raise ConfigError(
+            "not a dictionary",
+            where=where,
+            found=repr(mapping),
+            expected="a dictionary, which may be empty",
+        )
+    return dict(mapping)
+
+
+def _plain_paths(trainer_paths: Any) -> FrozenDict[str, str]:
+    """Return prefix → path as a mapping of strings that cannot be changed.
+
+    Raises:
+        ConfigError: It is not a mapping, or something in it is not a path.
+    """
+    paths: dict[str, str] = {}
+    for prefix, path in _plain_mapping("trainer_paths", trainer_paths).items():
+        plain_prefix = _plain_path("trainer_paths", prefix)
+        paths[plain_prefix] = _plain_path(f"trainer_paths, {plain_prefix}", path)
+    return FrozenDict(paths)
+
+
+def _plain_orders(orders: Any) -> FrozenDict[str, Order]:
+    """Return prefix → order as a mapping that cannot be changed.
+
+    Raises:
+        ConfigError: It is not a mapping, or something in it is not an `Order`.
+    """
+    for prefix, order in _plain_mapping("orders", orders).items():
+        if not isinstance(order, Order):
+            raise ConfigError(
+                "not the order of a dataset",
+                where=f"orders, {prefix}",
+                found=repr(order),
+                expected="an Order of nanoset_core.sampling.config",
+            )
+    return FrozenDict(orders)
 
 
 def _plain_blends(blend_per_split: Sequence[Blend | None]) -> tuple[PlainBlend | None, ...]:
@@ -693,8 +792,7 @@ def _plain_weight(where: str, weight: Any) -> float:
     Raises:
         ConfigError: It is not a number above 0.
     """
-    is_number = isinstance(weight, Real) and not isinstance(weight, bool)
-    if not is_number or not 0 < weight < math.inf:
+    if not _is_number(weight) or not 0 < weight < math.inf:
         raise ConfigError(
             "a weight must be a number above 0",
             where=where,
@@ -702,6 +800,11 @@ def _plain_weight(where: str, weight: Any) -> float:
             remedy="leave out a dataset that is not to be used",
         )
     return float(weight)
+
+
+def _is_number(value: object) -> bool:
+    """Return whether a value is a number, which True and False are not."""
+    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def _is_prefix(value: object) -> bool:

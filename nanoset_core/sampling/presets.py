@@ -264,7 +264,7 @@ class Preset:
         """
         if python is None:
             return False
-        self.check_depends_on_python(python)
+        self.check_depends_on_python(f"trainer_python={python!r}")
         version = re.fullmatch(r"3\.(\d{1,3})(\.\d+)?", python, re.ASCII)
         if version is None:
             raise ConfigError(
@@ -276,22 +276,21 @@ class Preset:
         minor = int(version[1])
         return minor >= _FIRST_COMPENSATED_MINOR
 
-    def check_depends_on_python(self, python: str) -> None:
+    def check_depends_on_python(self, option: str) -> None:
         """Check that the trainer's splits depend on its version of Python, so that one may be set.
 
         They do if the trainer adds up the shares of train, valid and test with Python's `sum`, see
         `compensates`.
 
         Args:
-            python: The version that is set, such as "3.12", for the message.
+            option: The option that sets one, for the message: "trainer_python='3.12'" in
+                nanoset.yaml, or "compensated_sums=True" in Python.
 
         Raises:
             ConfigError: The trainer adds them up in another way, so its splits do not depend on it.
         """
         if not self.sums_by_python:
-            raise self._unknown_option(
-                f"trainer_python={python!r}", "none: its splits are the same in every Python"
-            )
+            raise self._unknown_option(option, "none: its splits are the same in every Python")
 
     def _unknown_option(self, found: str, expected: str) -> ConfigError:
         """Return the error for an option that the trainer does not have."""

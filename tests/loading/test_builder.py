@@ -437,3 +437,8 @@ def test_an_end_token_that_the_dataset_cannot_contain_is_refused(tmp_path, prefi
 
     with pytest.raises(ConfigError, match="from 0 to 65535, since the tokens are uint16"):
         NanosetBuilder(config).build()
+
+
+def test_settings_must_be_a_nanoset_config():
+    with pytest.raises(ConfigError, match="not a NanosetConfig"):
+        NanosetBuilder({"data_path": "web", "sequence_length": 8})
