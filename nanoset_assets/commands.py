@@ -36,7 +36,7 @@ from nanoset_core.cli.progress import shown_progress
 from nanoset_core.cli.purge_warnings import print_interrupted_purges
 from nanoset_core.cli.terminal import print_json, print_rows
 from nanoset_core.loading.layout import HANDOFF
-from nanoset_core.outputs.root import Seen
+from nanoset_core.outputs.root import CURRENT, CURRENT_LINK, Seen
 from nanoset_core.project.disk import plan_line, room_warning
 from nanoset_core.project.graph import ANOTHER_IS_CURRENT, Graph, Step
 from nanoset_core.project.project import Project
@@ -734,10 +734,10 @@ def _pointer_name(config: ProjectConfig, manifest: Manifest) -> str:
     """
     is_in_bucket = config.root_place is not None
     if is_in_bucket:
-        return "current.json"
+        return CURRENT
     output_folder = manifest.folder.parent  # `manifest.folder` is that of the version
-    has_link = (output_folder / "current").is_symlink()
-    return "current" if has_link else "current.json"
+    has_link = (output_folder / CURRENT_LINK).is_symlink()
+    return CURRENT_LINK if has_link else CURRENT
 
 
 def _location_of_outputs(config: ProjectConfig) -> str:

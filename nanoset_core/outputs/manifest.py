@@ -173,6 +173,14 @@ class Manifest:
         return str(self.recipe["name"])
 
     @property
+    def location(self) -> str:
+        """Path below the root of the folder in which a build wrote it: datasets/web/91fe….
+
+        `folder` is another one if somebody has copied or renamed it.
+        """
+        return f"{self.stage}/{self.name}/{self.digest}"
+
+    @property
     def written_ns(self) -> int:
         """When the manifest was written, in nanoseconds since 1970.
 
@@ -507,8 +515,7 @@ class StoredManifest(Record):
         if fact is None or fact.sha256 is None:
             return False
         is_joined_from_pieces = fact.pieces is not None
-        is_range_of_other_file = fact.within is not None
-        return not is_joined_from_pieces and not is_range_of_other_file
+        return not is_joined_from_pieces and not fact.is_in_other_output
 
 
 def read_manifest(folder: Path, access: FileAccess | None = None) -> Manifest | None:

@@ -49,6 +49,7 @@ from nanoset_core.storage.atomic import (
 from nanoset_core.storage.local import LocalStore
 from nanoset_core.storage.location import StorageSpec, copies_folder, is_remote, remote_location
 from nanoset_core.storage.many_folders import call_for_folders
+from nanoset_core.storage.removals import remove_file
 from nanoset_core.storage.store import Store
 from nanoset_core.storage.uploads import publish_folder, write_small_file
 from nanoset_core.storage.worker_folders import for_a_task
@@ -56,6 +57,8 @@ from nanoset_core.storage.worker_folders import for_a_task
 R = TypeVar("R")
 CURRENT = "current.json"
 """File next to the versions of an output that names the current one."""
+CURRENT_LINK = "current"
+"""Symbolic link next to this file that leads to the current version. It is for other programs."""
 BUILD_AGAIN = "run `nanoset build`, which rebuilds it"
 """Remedy for a version that is missing."""
 HASHED_BYTES = 16 << 20
@@ -915,7 +918,7 @@ class OutputRoot:
             StorageError: A folder is in the place of the link.
         """
         output = manifest.folder.parent
-        link = output / "current"
+        link = output / CURRENT_LINK
         _check_no_folder_at(link)
 
         # This process remembers which version is in use. Forget that before the file is written: if
@@ -926,6 +929,18 @@ class OutputRoot:
             point_to(link, manifest.digest)
         self._remember_current(manifest)
         return manifest
+
+    def unset_current(self, output: Path) -> None:
+        """Remove the file and the link that lead to the version in use of an output.
+
+        The versions themselves stay. The output then counts as not built.
+
+        Args:
+            output: Folder of the output, such as `<root>/datasets/web`, which has a version in use.
+        """
+        self.forget(output)
+        remove_file(self.access, output / CURRENT)
+        (output / CURRENT_LINK).unlink(missing_ok=True)
 
 
 def _check_no_folder_at(link: Path) -> None:
@@ -966,8 +981,7 @@ def _check_is_of_output(manifest: Manifest, stage: str, name: str, digest: str) 
         FormatError: It belongs to another folder.
     """
     if (manifest.stage, manifest.name, manifest.digest) != (stage, name, digest):
-        found = f"that of {manifest.stage}/{manifest.name}/{manifest.digest}"
-        raise no_manifest(manifest.url(MANIFEST), found)
+        raise no_manifest(manifest.url(MANIFEST), found=f"that of {manifest.location}")
 
 
 def _earlier_than(version: Manifest, time_by_digest: Mapping[str, int]) -> dict[str, int]:

@@ -20,6 +20,7 @@ from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project
 from nanoset_core.stages.dataset.origin import has_same_origin
 from nanoset_core.stages.dataset.stage import DATASET
+from nanoset_core.stages.dataset.tokens import bin_name
 from nanoset_core.stages.shards.make import BIN, SHARDS
 from nanoset_core.stages.shards.shard_sets import each_shard
 from nanoset_core.stages.shards.shard_tokens import point_into
@@ -144,7 +145,7 @@ def _duplicates_of(project: Project, corpus: str) -> list[DuplicateTokens]:
     shard_files = list(each_shard(project, corpus, shard_list.facts[SHARDS], _ShardFile.of))
     ranges = _ranges_of_shards(outputs.access, dataset, shard_files)
     size_of_shards = sum(dataset_range.size for dataset_range in ranges)
-    size_of_dataset = dataset.files[_bin_name(dataset)].size
+    size_of_dataset = dataset.files[bin_name(dataset)].size
     if size_of_dataset != size_of_shards:
         return []
 
@@ -160,11 +161,6 @@ def _duplicates_of(project: Project, corpus: str) -> list[DuplicateTokens]:
             )
             duplicates.append(duplicate)
     return duplicates
-
-
-def _bin_name(dataset: Manifest) -> str:
-    """Return the name of a dataset's .bin."""
-    return f"{dataset.facts['prefix']}.bin"
 
 
 def _ranges_of_shards(
@@ -183,7 +179,7 @@ def _ranges_of_shards(
     Returns:
         For each shard, the range of bytes, with the size and sha256 that its tokens have.
     """
-    dataset_file = access.name(dataset.folder / _bin_name(dataset))  # its path
+    dataset_file = access.name(dataset.folder / bin_name(dataset))  # its path
     ranges = []
     begin = 0
     for file in shard_files:

@@ -12,14 +12,12 @@ from pathlib import Path
 
 from nanoset_core.errors import FormatError, StorageError
 from nanoset_core.outputs.manifest import is_digest
-from nanoset_core.outputs.root import CURRENT, read_current
+from nanoset_core.outputs.root import CURRENT, CURRENT_LINK, read_current
 from nanoset_core.stages.registry import stages
 from nanoset_core.stages.stage import SharesFiles, is_of_corpora
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.listing import Entry
 
-_CURRENT_LINK = "current"
-"""Name of the symbolic link to the current version, which is for users, next to the versions."""
 _MAX_NAME_DEPTH = 4
 """How many levels of folders below that of a stage are searched for versions."""
 
@@ -119,7 +117,7 @@ def _outputs_below(
 
     if name.count("/") >= _MAX_NAME_DEPTH:
         return  # no output has a longer name
-    excluded_names = {_CURRENT_LINK, excluded_folder}
+    excluded_names = {CURRENT_LINK, excluded_folder}
     if output is not None:
         excluded_names |= output.versions
     for entry in entries:

@@ -115,7 +115,7 @@ def _reason_of_other_place(
     """
     if manifest is not None:
         path = f"{output.stage_folder}/{output.name}/{folder.name}"
-        written_path = _place_of(manifest)  # where the build wrote it
+        written_path = manifest.location  # where the build wrote it
         if path != written_path:
             return f"its manifest is that of {written_path}"
     if _is_linked(listing, folder):
@@ -170,11 +170,6 @@ def _unfinished_files(listing: FileAccess, output: StoredOutput, folder: Path) -
     # Other outputs get the name of the folder when they are complete. Only in a bucket, where no
     # folder can be renamed, they are uploaded file by file: look at the names of the files.
     return uploaded_files(stage.layout, listing, folder)
-
-
-def _place_of(manifest: Manifest) -> str:
-    """Return the path below the output root where a manifest belongs, without its own name."""
-    return f"{manifest.stage}/{manifest.name}/{manifest.digest}"
 
 
 def _reason_to_leave_alone(entries: Mapping[str, Entry], our_files: Collection[str]) -> str | None:

@@ -21,6 +21,7 @@ from nanoset_core.outputs.manifest import MANIFEST, Manifest
 from nanoset_core.outputs.root import CURRENT, OutputRoot
 from nanoset_core.project.existing import StoredOutput, unreadable
 from nanoset_core.project.garbage import Policy
+from nanoset_core.project.sources import sources_of
 from nanoset_core.stages.registry import stage_of, stages
 from nanoset_core.stages.stage import InternalStage, Resumable, SharesFiles
 from nanoset_core.storage.access import FileAccess
@@ -217,27 +218,10 @@ def _needs_by_manifest(root: OutputRoot, manifest: Manifest) -> _VersionNeeds:
         shared_files.update(stage.shared_files(manifest))
 
     return _VersionNeeds(
-        versions=_versions_needed_by(root, manifest),  # what it was made from, and so on
+        versions=sources_of(root, manifest).digests,  # what it was made from
         unfinished=_unfinished_versions(manifest),  # what is being made from it
         shared_files=shared_files,
     )
-
-
-def _versions_needed_by(root: OutputRoot, manifest: Manifest) -> list[str]:
-    """Return the builds of other outputs that one build of an output needs, as digests.
-
-    Args:
-        root: The output folder of the project.
-        manifest: Describes the build, and names what it was made from, its parents.
-    """
-    digests = [str(digest) for digest in manifest.recipe["parents"].values()]
-
-    # A few outputs also refer to others in their files. One of them is a list of thousands of
-    # shards, the pieces in which text is tokenized.
-    stage = stage_of(manifest.stage, manifest.name)  # the code that makes outputs of its kind
-    if stage is not None:  # None: a kind that this version of nanoset does not have
-        digests += stage.references(root, manifest)
-    return digests
 
 
 def _lister_by_folder() -> dict[str, str]:

@@ -22,7 +22,7 @@ import numpy as np
 
 from nanoset_core.errors import StaleError, StorageError
 from nanoset_core.outputs.manifest import MANIFEST, Manifest
-from nanoset_core.outputs.root import CURRENT, OutputRoot
+from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.dropping import drop_duplicate_tokens
 from nanoset_core.project.existing import all_outputs
 from nanoset_core.project.gc import collect
@@ -47,7 +47,7 @@ from nanoset_core.stages.shards.shortening import ShortenedShards, ShortenTask
 from nanoset_core.stages.shards.stage import TOKENIZED
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.leases import check_no_build, collecting
-from nanoset_core.storage.removals import remove_file, withdraw_output
+from nanoset_core.storage.removals import withdraw_output
 from nanoset_core.text.pieces import SourceRange
 
 _ALL_VERSIONS = 1_000_000_000
@@ -497,7 +497,7 @@ def _erase(project: Project, plan: PurgePlan, shards_before_search: Collection[S
             raise _conflicts_error(access, conflicts)
 
         for version in plan.versions:
-            _erase_version(access, version)
+            _erase_version(project.outputs, version)
 
 
 def _paths_of_shards(shards: Iterable[ShardKey], corpora: Collection[str]) -> set[str]:
@@ -532,23 +532,22 @@ def _conflicts_error(access: FileAccess, conflicts: Collection[str]) -> StorageE
     )
 
 
-def _erase_version(access: FileAccess, version: TaintedVersion) -> None:
+def _erase_version(outputs: OutputRoot, version: TaintedVersion) -> None:
     """Delete one version (build) of an output, since it contains documents that are to be erased.
 
     Args:
-        access: Access to the output folder.
+        outputs: The outputs of the project.
         version: The version, such as datasets/web/3f9c….
     """
-    version_folder = access.folder / version.path
-    output_folder = version_folder.parent
+    version_folder = outputs.folder / version.path
     if version.is_current:
         # Nobody requests this output any more; otherwise a build would have replaced the version.
-        # Delete the file and the link that lead to the current version.
-        remove_file(access, output_folder / CURRENT)
-        (output_folder / "current").unlink(missing_ok=True)
+        outputs.unset_current(version_folder.parent)
 
     # First hide the version, so that no program finds half of it. On a disk, its folder is renamed,
     # and has to be deleted here. In a bucket, its files are deleted at once.
-    hidden_folders = withdraw_output(access, version_folder, MANIFEST, is_in_use=lambda: False)
+    hidden_folders = withdraw_output(
+        outputs.access, version_folder, MANIFEST, is_in_use=lambda: False
+    )
     for folder in hidden_folders or ():
         shutil.rmtree(folder)

@@ -16,9 +16,9 @@ from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.existing import StoredOutput, all_outputs
 from nanoset_core.project.project import Project
+from nanoset_core.project.sources import VersionSources, sources_of
 from nanoset_core.stages.dataset.stage import DATASET
 from nanoset_core.stages.inventory.corpora import corpus_names
-from nanoset_core.stages.registry import stage_of
 from nanoset_core.stages.shards.document_rows import DocumentRows
 from nanoset_core.stages.shards.line_numbers import LineNumbers
 from nanoset_core.stages.shards.make import DOCUMENTS, SHARDS
@@ -360,7 +360,7 @@ def _tainted_versions(project: Project, shards: Collection[ShardKey]) -> Iterato
         if manifest is None:
             continue  # the version was deleted in the meantime
         yield TaintedVersion(
-            path=version_path(manifest),
+            path=manifest.location,
             digest=digest,
             is_current=digest in current_digests,
             files=own_files(manifest),
@@ -418,15 +418,6 @@ def _datasets_of_unknown_shards(
     return digests
 
 
-class _Sources(NamedTuple):
-    """The other versions that a version was made from, by their digests."""
-
-    parents: frozenset[str] = frozenset()
-    """Those that its manifest names, such as the dataset for a selection of documents."""
-    references: frozenset[str] = frozenset()
-    """Those that only its stage can find, such as the list of the shards of a dataset."""
-
-
 class _ExaminedVersion(NamedTuple):
     """A version that may be made from tainted shards, or is one."""
 
@@ -434,7 +425,7 @@ class _ExaminedVersion(NamedTuple):
     """Its digest."""
     output: StoredOutput
     """The output that it is a version of."""
-    sources: _Sources
+    sources: VersionSources
     """What it was made from."""
 
     @property
@@ -502,8 +493,7 @@ def _made_from(
         next_versions: list[str] = []
         for digest, version in version_by_digest.items():
             is_new = digest not in reached
-            sources_of_version = version.sources.parents | version.sources.references
-            is_made_from_reached = not reached.isdisjoint(sources_of_version)
+            is_made_from_reached = not reached.isdisjoint(version.sources.digests)
             if is_new and is_made_from_reached:
                 next_versions.append(digest)
         if not next_versions:
@@ -512,7 +502,7 @@ def _made_from(
         reached.update(next_versions)
 
 
-def _read_sources(root: OutputRoot, folder: Path) -> _Sources:
+def _read_sources(root: OutputRoot, folder: Path) -> VersionSources:
     """Read what a version of an output was made from.
 
     Args:
@@ -525,22 +515,8 @@ def _read_sources(root: OutputRoot, folder: Path) -> _Sources:
     """
     manifest = root.manifest_at(folder)
     if manifest is None or manifest.stage == SHARDS:
-        return _Sources()
-    parents = frozenset(manifest.recipe["parents"].values())
-
-    stage = stage_of(manifest.stage, manifest.name)  # the code that makes outputs of its kind
-    if stage is None:  # a kind that this version of nanoset does not have
-        return _Sources(parents)
-    return _Sources(parents, frozenset(stage.references(root, manifest)))
-
-
-def version_path(manifest: Manifest) -> str:
-    """Return the folder of a version as a path below the output root, such as datasets/web/3f9c….
-
-    Args:
-        manifest: Manifest of the version.
-    """
-    return f"{manifest.stage}/{manifest.name}/{manifest.digest}"
+        return VersionSources()
+    return sources_of(root, manifest)
 
 
 def own_files(manifest: Manifest) -> dict[str, Any]:
@@ -560,6 +536,6 @@ def own_files(manifest: Manifest) -> dict[str, Any]:
     """
     files: dict[str, Any] = {}
     for name, fact in manifest.files.items():
-        if fact.within is None:
+        if not fact.is_in_other_output:
             files[name] = {"bytes": fact.size, "sha256": fact.sha256}
     return files

@@ -17,7 +17,7 @@ from nanoset_core.outputs.manifest import digest_of
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.existing import all_outputs
 from nanoset_core.project.project import Project
-from nanoset_core.project.purge_plan import PurgePlan, own_files, version_path
+from nanoset_core.project.purge_plan import PurgePlan, own_files
 from nanoset_core.records.json_records import dump, load
 from nanoset_core.stages.shards import purged
 from nanoset_core.storage.removals import remove_file
@@ -220,5 +220,5 @@ def _new_versions(
         for digest in sorted(new_digests):
             manifest = outputs.manifest_at(output.folder / digest)
             if manifest is not None:  # None: it was not completed
-                files_by_version[version_path(manifest)] = own_files(manifest)
+                files_by_version[manifest.location] = own_files(manifest)
     return files_by_version

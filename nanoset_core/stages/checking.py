@@ -234,7 +234,7 @@ def _sha256_of(access: FileAccess, path: Path, expected: FileFact) -> str:
         path: Path of the file, perhaps of another output.
         expected: What the manifest says about the file: its size, and its range if it has one.
     """
-    if expected.within is None:
+    if not expected.is_in_other_output:
         return access.sha256(path)
     stored_range = access.stored(path, expected.begin, expected.size)
     return access.store.sha256_of(stored_range)

@@ -765,7 +765,7 @@ def size_bytes(manifest: Manifest) -> int:
     Args:
         manifest: Manifest of the output, which lists its files with their sizes.
     """
-    return sum(fact.size for fact in manifest.files.values() if fact.within is None)
+    return sum(fact.size for fact in manifest.files.values() if not fact.is_in_other_output)
 
 
 def counted(manifest: Manifest, *names: str) -> dict[str, int]:

@@ -372,6 +372,16 @@ def test_a_folder_in_the_place_of_the_current_link_is_an_error(root, manifest):
     assert root.current("shards", "web") is None
 
 
+def test_an_output_whose_current_version_was_unset_has_only_its_versions(root, manifest):
+    root.make_current(manifest)
+    folder = manifest.folder.parent
+
+    root.unset_current(folder)
+
+    assert [path.name for path in folder.iterdir()] == [manifest.digest]
+    assert root.current("shards", "web") is None
+
+
 def test_a_damaged_pointer_is_replaced(root, manifest):
     pointer = manifest.folder.parent / CURRENT
     pointer.write_bytes(b"{")

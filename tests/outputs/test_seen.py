@@ -172,6 +172,14 @@ def test_a_version_that_the_caller_has_looked_for_is_not_looked_for_again(root, 
 # What must be looked up nevertheless
 
 
+def test_a_version_is_no_longer_current_as_soon_as_it_was_unset(root):
+    manifest = build(root)
+
+    root.unset_current(manifest.folder.parent)
+
+    assert root.current(STAGE, NAME) is None
+
+
 def test_a_version_that_the_caller_has_looked_for_long_ago_is_looked_for_again(
     root, store, monkeypatch
 ):

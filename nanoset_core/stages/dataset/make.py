@@ -153,8 +153,8 @@ def _merged_sha256(bin_path: Path, shards: Sequence[Manifest]) -> str:
     Raises:
         StorageError: The tokens of a shard have changed since they were written.
     """
-    are_all_separate_files = all(shard.files[BIN].within is None for shard in shards)
-    if are_all_separate_files:
+    is_any_in_dataset = any(shard.files[BIN].is_in_other_output for shard in shards)
+    if not is_any_in_dataset:
         return sha256_file(bin_path)
     pieces = [PieceDigest(_bin_sha256(shard), shard.files[BIN].size) for shard in shards]
     return _compare_pieces(bin_path, pieces)

@@ -168,7 +168,7 @@ def sample_files(
         format=export_format,
         cut=export_format.cut(traits),  # which tokens each file gets
         source=access,
-        bin=dataset.folder / f"{dataset.facts['prefix']}.bin",
+        bin=dataset.folder / bin_name(dataset),
         target=access.store.below(access.name(place)),  # the store, from this folder on
     )
 

@@ -16,7 +16,7 @@ from nanoset_core.formats.indexed.layout import idx_path, read_idx
 from nanoset_core.outputs.manifest import FileFact, Manifest, Recipe, Written
 from nanoset_core.project.project import Project, holding
 from nanoset_core.stages.dataset.stage import DATASET
-from nanoset_core.stages.dataset.tokens import copy_tokens
+from nanoset_core.stages.dataset.tokens import bin_name, copy_tokens
 from nanoset_core.stages.shards.framing import pair_name
 from nanoset_core.stages.stage import Key, require
 from nanoset_core.stages.views.choosing import ChosenView, check_rules, choose
@@ -195,17 +195,17 @@ class _ViewWriter:
             Name of the file → its size and checksum, which are those of the corpus's file.
         """
         outputs = self.project.outputs
-        bin_name = f"{self._prefix}.bin"
+        target_name = f"{self._prefix}.bin"
         if not outputs.access.has_links:  # a bucket
-            return copy_tokens(outputs, self.dataset, self.recipe, folder, bin_name)
+            return copy_tokens(outputs, self.dataset, self.recipe, folder, target_name)
 
-        corpus_bin_name = f"{self.dataset.facts['prefix']}.bin"
+        corpus_bin_name = bin_name(self.dataset)
         link(
             source=self.dataset.folder / corpus_bin_name,
-            target=folder / bin_name,
+            target=folder / target_name,
             final_folder=outputs.place(self.recipe),  # what `folder` is renamed to at the end
         )
-        return {bin_name: self.dataset.files[corpus_bin_name]}
+        return {target_name: self.dataset.files[corpus_bin_name]}
 
 
 def link(source: Path, target: Path, final_folder: Path) -> None:

@@ -25,6 +25,7 @@ from nanoset_core.project.project import Project
 from nanoset_core.stages.checking import check_file, check_freshness, current_manifest
 from nanoset_core.stages.dataset.differences import include_differences
 from nanoset_core.stages.dataset.token_ranges import spread_rows
+from nanoset_core.stages.dataset.tokens import bin_name
 from nanoset_core.stages.datasets import current_dataset, dataset_of
 from nanoset_core.stages.report import (
     BUILD,
@@ -694,7 +695,7 @@ def _open_source(project: Project, dataset: Manifest, *, deep: bool) -> TokenSou
         deep: Whether all tokens will be read.
     """
     access = dataset.access
-    has_copy = access.is_here(dataset.folder / f"{dataset.facts['prefix']}.bin")
+    has_copy = access.is_here(dataset.folder / bin_name(dataset))
     may_copy = deep and not access.is_space_limited
     return TokenSource.of_output(
         dataset_of(project.outputs, dataset), is_copied=has_copy or may_copy
