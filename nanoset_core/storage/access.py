@@ -410,9 +410,11 @@ class FileAccess:
 
         Raises:
             FileNotFoundError: The file does not exist.
+            StorageError: This user may not read it, or the disk fails.
         """
         if self.origin is None:
-            return read_regular(path)  # the folder has the file itself, and not a copy
+            with explained(path, only_reads=True):
+                return read_regular(path)  # the folder has the file itself, and not a copy
 
         name = self.name(path)
         listing = self.snapshot_with(name)

@@ -73,7 +73,9 @@ _MEMORY_ERRORS = (errno.ENOMEM, errno.EAGAIN)
 
 
 @contextmanager
-def explained(folder: Path, *, expected: str | None = None) -> Iterator[None]:
+def explained(
+    path: Path, *, expected: str | None = None, only_reads: bool = False
+) -> Iterator[None]:
     """Replace errors of the block such as "disk full" by errors that say what to do about them.
 
         OSError "No space left on device"       StorageError "the disk is full", and "make room"
@@ -83,9 +85,10 @@ def explained(folder: Path, *, expected: str | None = None) -> Iterator[None]:
         other RuntimeErrors                     unchanged
 
     Args:
-        folder: The folder that is written to. The error names it if the system does not say which
-            file was the problem.
+        path: The folder that is written to, or the file that is read. The error names it if the
+            system does not say which file was the problem.
         expected: What there should have been room for, for the message.
+        only_reads: Whether the block writes nothing, so that it may lack permissions to read only.
 
     Raises:
         StorageError: The disk is full or read-only, permissions are missing, and so on.
@@ -100,7 +103,7 @@ def explained(folder: Path, *, expected: str | None = None) -> Iterator[None]:
         number = _errno_of(error)  # such as 28 for a full disk; 0 if the error has none
         is_fault_of_machine = number in _EXPLANATIONS or number in _MEMORY_ERRORS
         if is_fault_of_machine:
-            explanation = explained_error(error, folder, expected=expected)
+            explanation = explained_error(error, path, expected=expected, only_reads=only_reads)
         if explanation is None:
             raise
         raise explanation from error
@@ -163,7 +166,7 @@ def _wrong_path_error(folder: Path, error: OSError) -> StorageError:
 
 
 def explained_error(
-    error: BaseException, where: object, *, expected: str | None = None
+    error: BaseException, where: object, *, expected: str | None = None, only_reads: bool = False
 ) -> NanosetError | None:
     """Return an error that explains one of the operating system, and says what to do about it.
 
@@ -174,6 +177,7 @@ def explained_error(
         error: The error that was raised.
         where: What the new error names if the system does not say which file was the problem.
         expected: What there should have been room for, for the message.
+        only_reads: Whether the error was raised while something was read.
 
     Returns:
         The new error; None if `error` is not one of the operating system.
@@ -185,9 +189,10 @@ def explained_error(
         return None
 
     explanation = _EXPLANATIONS.get(number, _OTHER)
-    # The system does not say whether permission to read or to write was denied: look at the file.
     path = error.filename
-    if number in _PERMISSION_ERRORS and path and _exists_unreadable(path):
+    # The system does not say whether permission to read or to write was denied: look at the file.
+    is_unreadable = only_reads or (path and _exists_unreadable(path))
+    if number in _PERMISSION_ERRORS and is_unreadable:
         explanation = _NOT_READABLE
     return StorageError(
         explanation.what,

@@ -16,6 +16,7 @@ from nanoset_core.records.json_records import JsonForm, Record, dump, load
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import write_atomic
 from nanoset_core.storage.location import RawFolder, is_in_bucket
+from nanoset_core.storage.os_errors import explained
 from nanoset_core.storage.regular_files import read_regular
 from nanoset_core.text.fingerprints import PIECE_BYTES, is_cut_unread, is_large
 from nanoset_core.text.listing import FileStat
@@ -94,7 +95,7 @@ class FingerprintMemory:
 
         data = None
         if path is not None:
-            with suppress(FileNotFoundError):
+            with suppress(FileNotFoundError), explained(path, only_reads=True):
                 data = read_regular(path)
         self._entries = _parse(data)
         # Whether the store has all these entries, too.

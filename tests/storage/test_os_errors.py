@@ -11,6 +11,7 @@ import pytest
 from nanoset_core.errors import MissingError, NanosetError, StorageError
 from nanoset_core.project.project import Project
 from nanoset_core.stages.inventory.make import survey_corpus
+from nanoset_core.storage import access as access_module
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.leases import leased
 from nanoset_core.storage.os_errors import explained
@@ -125,3 +126,21 @@ def test_a_lease_that_cannot_be_written_is_explained(project, read_only_disk):
 
     with pytest.raises(StorageError, match="read-only"), leased(new_root, ["web"]):
         pass
+
+
+@pytest.fixture
+def unreadable_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files of another user, which this one may not open."""
+
+    def refuse(path: os.PathLike[str]) -> bytes:
+        raise os_error(errno.EACCES, os.fspath(path))
+
+    monkeypatch.setattr(access_module, "read_regular", refuse)
+
+
+def test_a_file_that_may_not_be_read_is_not_called_damaged(project, unreadable_files):
+    with pytest.raises(StorageError, match="this may not be read") as caught:
+        project.outputs.current("datasets", "web")
+
+    assert caught.value.where == str(project.outputs.folder / "datasets/web/current.json")
+    assert "the right to read it" in caught.value.remedy

@@ -1,5 +1,6 @@
 """The memory of fingerprints: which files it recalls, and which have to be read again."""
 
+import errno
 import json
 import time
 from dataclasses import replace
@@ -7,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from helpers.raw_files import HOUR_NS
+from nanoset_core.errors import StorageError
 from nanoset_core.text import fingerprint_memory
 from nanoset_core.text.fingerprint_memory import FingerprintMemory
 from nanoset_core.text.listing import FileStat
@@ -163,3 +165,13 @@ def test_a_memory_is_saved_while_files_are_hashed(path, monkeypatch):
     memory.note(replace(OLD, path="b.jsonl"), [Piece("b.jsonl", 0, 10, 1, "cc")])
 
     assert FingerprintMemory(path).recall(OLD) == PIECES
+
+
+def test_a_memory_that_may_not_be_read_is_explained(tmp_path, monkeypatch):
+    def refuse(path):
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(fingerprint_memory, "read_regular", refuse)
+
+    with pytest.raises(StorageError, match="this may not be read"):
+        FingerprintMemory(tmp_path / "fingerprints.json")
