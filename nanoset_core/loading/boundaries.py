@@ -9,7 +9,7 @@ length; so all rows here have `sequence_length + 1` entries, and are filled up w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -225,7 +225,7 @@ def bounded_sample(context: NDArray[np.integer[Any]], eod_token: int) -> dict[st
 
 
 def collate_varlen(
-    samples: Sequence[dict[str, Any]],
+    samples: Iterable[dict[str, Any]],
     *,
     eod_token: int | None = None,
     mask_ends: bool = False,
@@ -242,8 +242,9 @@ def collate_varlen(
         max_seqlen      5
 
     Args:
-        samples: Dictionaries with `tokens`, `labels` and `loss_mask`, and with `cu_seqlens` unless
-            `eod_token` is given.
+        samples: Dictionaries with `tokens`, `labels` and `loss_mask`, as those of the presets
+            megatron and nemo and of a `ShardReader` with `eod_token`; with `cu_seqlens`, too,
+            unless `eod_token` is given here. At least one.
         eod_token: Documents end at this token, whatever `cu_seqlens` says: for example, if several
             documents were packed into one sample.
         mask_ends: Leave the last token of a document out of the loss, because its label is the
@@ -257,9 +258,12 @@ def collate_varlen(
         max_seqlen: tokens of the longest document, an int.
 
     Raises:
-        ConfigError: The samples have no `cu_seqlens`, and there is no `eod_token`; or it is not the
+        ConfigError: There are no samples, or an entry is missing in one; or `eod_token` is not the
             id of a token.
     """
+    samples = list(samples)
+    if not samples:
+        raise ConfigError("there are no samples", where="collate_varlen", expected="at least one")
     tokens = _stacked(samples, "tokens")  # (n_samples, sequence_length)
     if eod_token is not None:
         eod_token = token_id("eod_token", eod_token)
@@ -286,7 +290,23 @@ def collate_varlen(
 
 
 def _stacked(samples: Sequence[dict[str, Any]], name: str) -> NDArray[Any]:
-    """Return an entry of all samples as the rows of a new array."""
+    """Return an entry of all samples as the rows of a new array.
+
+    Raises:
+        ConfigError: A sample does not have the entry.
+    """
+    for sample in samples:
+        is_dictionary = isinstance(sample, Mapping)
+        if not is_dictionary or name not in sample:
+            found = ", ".join(sample) if is_dictionary else f"an object of {type(sample)}"
+            raise ConfigError(
+                f"a sample has no {name}",
+                where="collate_varlen",
+                found=found,
+                expected="tokens, labels and loss_mask",
+                remedy="pass samples of the preset megatron or nemo, or of a ShardReader with "
+                "eod_token",
+            )
     return np.stack([sample[name] for sample in samples])
 
 

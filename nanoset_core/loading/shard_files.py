@@ -68,7 +68,8 @@ def iterate_shards(folder: Path | str) -> Iterator[NDArray[np.integer[Any]]]:
     """Yield the training samples of all tars of a folder, each as a row of tokens.
 
     The file `manifest.jsonl` in the folder lists the tars, and how many samples each one has. A tar
-    with another number is an error, so that no data is lost unnoticed.
+    with another number is an error, so that no data is lost unnoticed. Tars that the manifest does
+    not list are not read, and a tar that it lists twice is read twice.
 
     Args:
         folder: Folder of the tars and their manifest.
@@ -78,7 +79,7 @@ def iterate_shards(folder: Path | str) -> Iterator[NDArray[np.integer[Any]]]:
 
     Raises:
         MissingError: The manifest or a shard does not exist.
-        FormatError: A shard is not as the manifest says.
+        FormatError: A shard is not as the manifest says, or the manifest lists none.
     """
     folder = Path(folder)
     for row in manifest_rows(folder / MANIFEST_NAME):
@@ -131,11 +132,11 @@ def manifest_rows(path: Path) -> list[ManifestRow]:
         path: Path of the manifest.
 
     Returns:
-        A row for each tar.
+        A row for each tar, at least one.
 
     Raises:
         MissingError: The file does not exist.
-        FormatError: A line is something else.
+        FormatError: A line is something else, or there is none.
     """
     try:
         lines = read_regular(path).splitlines()
@@ -157,6 +158,15 @@ def manifest_rows(path: Path) -> list[ManifestRow]:
                 found=f"{line[:_MAX_BYTES_SHOWN]!r} ({error})",
                 remedy="write the manifest again",
             ) from error
+
+    # No webdataset is written without tars. So the manifest was not copied completely, for example.
+    if not rows:
+        raise FormatError(
+            "the manifest of shards is empty",
+            where=path,
+            expected="a line for each tar",
+            remedy="copy the manifest again, or write it again",
+        )
     return rows
 
 

@@ -21,7 +21,7 @@ from nanoset_core.errors import ConfigError, StaleError
 from nanoset_core.formats.tars.samples import MANIFEST_NAME
 from nanoset_core.loading.boundaries import bounded_sample
 from nanoset_core.loading.shard_files import ManifestRow, iterate_counted, manifest_rows
-from nanoset_core.sampling.arguments import choice, plain_integer, token_id
+from nanoset_core.sampling.arguments import choice, plain_integer, token_id, whole_number
 
 Uneven = Literal["raise", "drop", "repeat", "keep"]
 """What happens if ranks would have different numbers of samples; `ShardReader` explains it."""
@@ -66,6 +66,10 @@ _ONLY_WORKER = _Worker(0, 1)
 """The worker of a rank that reads everything in one process."""
 _START = _Position(0, 0)
 """The position of a worker that has read nothing."""
+_STATE_KEYS = ("shard", "sample", "rank", "world_size", "worker", "workers", "manifest")
+"""The keys of a saved state."""
+_MAX_WORKERS = 2**31 - 1
+"""Largest number of workers of a rank that is accepted in a saved state."""
 
 
 class ShardReader:
@@ -73,8 +77,9 @@ class ShardReader:
 
     Rank r of R reads the shards r, r + R, … of `manifest.jsonl`, in this order. Worker w of W reads
     every W-th of these, from the w-th on. Unless `uneven` says otherwise, all ranks and workers
-    together read every sample exactly once. Each iteration continues where the previous one, or a
-    loaded state, stopped; after the end, the next iteration starts again from the beginning.
+    together read every sample of the listed shards exactly once. Each iteration continues where the
+    previous one, or a loaded state, stopped; after the end, the next iteration starts again from
+    the beginning.
 
     If torch was imported before, a reader counts as one of its IterableDatasets:
     `DataLoader(reader, batch_size=None, num_workers=2)`. torchdata's StatefulDataLoader saves and
@@ -95,6 +100,7 @@ class ShardReader:
 
     Raises:
         MissingError: The manifest does not exist.
+        FormatError: The manifest is damaged or empty.
         ConfigError: The rank is outside [0, world_size), the ranks have different numbers of
             samples, or (unless these are kept) one has none; `uneven` is something else; or
             `eod_token` is not the id of a token.
@@ -125,6 +131,7 @@ class ShardReader:
 
         Raises:
             MissingError: The manifest does not exist.
+            FormatError: The manifest is damaged or empty.
             ConfigError: An argument is impossible, or ranks would get different numbers of samples
                 and `uneven` does not allow this.
         """
@@ -265,8 +272,10 @@ class ShardReader:
             state: The result of `state_dict`, of a reader with the same rank, ranks and manifest.
 
         Raises:
+            ConfigError: It is not the state of a reader.
             StaleError: The state was saved with other data or ranks.
         """
+        _check_is_state(state)
         rank = state["rank"]
         world_size = state["world_size"]
         is_same_rank = rank == self.rank and world_size == self.world_size
@@ -275,10 +284,50 @@ class ShardReader:
                 found=f"rank {rank} of {world_size}",
                 expected=f"rank {self.rank} of {self.world_size}, of this manifest",
             )
-        self._position = _Position(int(state["shard"]), int(state["sample"]))
+
         # A rank can have several workers, processes that read for it. Only the one that has read up
         # to the position may continue there, which is checked when it starts to read.
-        self._position_worker = _Worker(int(state["worker"]), int(state["workers"]))
+        workers = whole_number("workers", state["workers"], 1, _MAX_WORKERS)
+        worker = whole_number("worker", state["worker"], 0, workers - 1)
+        self._position = self._checked_position(state, _Worker(worker, workers))
+        self._position_worker = _Worker(worker, workers)
+
+    def _checked_position(self, state: Mapping[str, Any], worker: _Worker) -> _Position:
+        """Return the position in a saved state, after a check that it is one of this reader.
+
+        Args:
+            state: The state.
+            worker: The worker that saved it.
+
+        Raises:
+            ConfigError: The worker does not have such a shard, or the shard no such sample.
+        """
+        shards = self._shards[worker.number :: worker.workers]
+        shard = whole_number("shard", state["shard"], 0, len(shards))
+        # After the last shard, there is no sample.
+        samples_of_shard = shards[shard].samples_to_read if shard < len(shards) else 0
+        sample = whole_number("sample", state["sample"], 0, samples_of_shard)
+        return _Position(shard, sample)
+
+
+def _check_is_state(state: Mapping[str, Any]) -> None:
+    """Check that something that a user has passed is the saved state of a reader.
+
+    Args:
+        state: What the user has passed, which may be the state of something else.
+
+    Raises:
+        ConfigError: A key is missing.
+    """
+    has_all_keys = isinstance(state, Mapping) and all(key in state for key in _STATE_KEYS)
+    if not has_all_keys:
+        raise ConfigError(
+            "not the state of a ShardReader",
+            where="state",
+            found=repr(state),
+            expected=f"a dictionary with {', '.join(_STATE_KEYS)}",
+            remedy="pass what state_dict() of a ShardReader returned",
+        )
 
 
 def _check_rank(rank: int, world_size: int) -> None:
@@ -349,7 +398,15 @@ def _shards_of_rank(
         samples_of_rank[number % world_size] += row.samples
     fewest_samples = min(samples_of_rank)
     most_samples = max(samples_of_rank)
-    if fewest_samples == most_samples or division.uneven == "keep":
+    if division.uneven == "keep":
+        return shards
+    if most_samples == 0:
+        raise ConfigError(
+            "the tars have no samples",
+            where=manifest,
+            remedy="write the tars again; uneven='keep' reads them in spite of this",
+        )
+    if fewest_samples == most_samples:
         return shards
     if division.uneven == "raise" or fewest_samples == 0:
         raise _uneven_error(

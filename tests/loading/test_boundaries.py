@@ -219,6 +219,31 @@ def test_samples_without_boundaries_and_end_token_are_refused(bare_samples):
         collate_varlen(bare_samples)
 
 
+def test_a_row_of_no_samples_is_refused():
+    with pytest.raises(ConfigError, match="there are no samples"):
+        collate_varlen([], eod_token=EOD)
+
+
+@pytest.mark.parametrize("key", ["tokens", "labels", "loss_mask"])
+def test_a_sample_without_an_entry_is_refused(bare_samples, key):
+    incomplete_sample = dict(bare_samples[0])
+    del incomplete_sample[key]
+
+    with pytest.raises(ConfigError, match=f"a sample has no {key}"):
+        collate_varlen([incomplete_sample], eod_token=EOD)
+
+
+def test_samples_that_are_arrays_are_refused():
+    with pytest.raises(ConfigError, match=r"a sample has no tokens.*\n.*numpy\.ndarray"):
+        collate_varlen([np.arange(LENGTH)], eod_token=EOD)
+
+
+def test_samples_may_come_from_a_generator(samples):
+    row = collate_varlen(sample for sample in samples)
+
+    np.testing.assert_array_equal(row["tokens"], collate_varlen(samples)["tokens"])
+
+
 @pytest.mark.parametrize("eod_token", ["0", "<|endoftext|>", -1, 0.5, True])
 def test_an_end_token_that_is_not_the_id_of_a_token_is_refused(bare_samples, eod_token):
     with pytest.raises(ConfigError, match="not the id of a token"):

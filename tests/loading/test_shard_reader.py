@@ -347,6 +347,34 @@ def test_the_state_of_another_worker_is_refused(folder):
         next(iter(resumed))
 
 
+@pytest.mark.parametrize("state", [{}, {"epoch": 3}, None])
+def test_what_is_not_the_state_of_a_reader_is_refused(folder, state):
+    with pytest.raises(ConfigError, match="not the state of a ShardReader"):
+        ShardReader(folder).load_state_dict(state)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("shard", 99), ("shard", -1), ("sample", -1), ("sample", 7), ("worker", 1), ("workers", 0)],
+)
+def test_a_position_that_no_reader_has_is_refused(folder, key, value):
+    reader = ShardReader(folder)
+    state = {**reader.state_dict(), key: value}
+
+    with pytest.raises(ConfigError, match=f"{key}: not a whole number in range"):
+        reader.load_state_dict(state)
+
+
+def test_the_state_after_the_last_sample_can_be_loaded(folder):
+    reader = ShardReader(folder)
+    take(reader, N_CONTEXTS)
+    resumed = ShardReader(folder)
+
+    resumed.load_state_dict(reader.state_dict())
+
+    assert first_tokens(resumed) == []
+
+
 # Tars by other tools, and what their own readers saw
 
 
@@ -467,6 +495,25 @@ def test_a_manifest_with_a_wrong_line_is_refused(dataset, line):
 
     with pytest.raises(FormatError, match=r"manifest\.jsonl, line 2"):
         list(iterate_shards(dataset))
+
+
+@pytest.mark.parametrize("uneven", ["raise", "keep"])
+def test_an_empty_manifest_is_refused(dataset, uneven):
+    (dataset / "manifest.jsonl").write_text("")
+
+    with pytest.raises(FormatError, match="the manifest of shards is empty"):
+        list(iterate_shards(dataset))
+    with pytest.raises(FormatError, match="the manifest of shards is empty"):
+        ShardReader(dataset, uneven=uneven)
+
+
+def test_tars_without_samples_are_refused_unless_they_are_kept(dataset):
+    row = {"shard": "shard-00000000", "num_sequences": 0}
+    (dataset / "manifest.jsonl").write_text(json.dumps(row) + "\n")
+
+    assert ShardReader(dataset, uneven="keep").samples == 0
+    with pytest.raises(ConfigError, match="the tars have no samples"):
+        ShardReader(dataset)
 
 
 # Imports
