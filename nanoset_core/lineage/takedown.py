@@ -143,7 +143,8 @@ def holdings(project: Project, ids: Sequence[str]) -> Iterator[Holding]:
         nanoset pretrain train       3 documents, in the samples 17 to 30
 
     Args:
-        project: Its current outputs are searched. Those that have not been built are skipped.
+        project: Its current outputs are searched, also if they are out of date: trainers read them
+            until they are rebuilt. Those that have not been built are skipped.
         ids: Ids of the documents.
 
     Yields:
@@ -154,8 +155,8 @@ def holdings(project: Project, ids: Sequence[str]) -> Iterator[Holding]:
     """
     context = InspectionContext.of(project)
     search = DocumentSearch(project, ids)
-    # Find the documents in the datasets first. `search` remembers them, and looks for them in the
-    # training samples, which are made from the datasets.
+    # `search` remembers the documents of each dataset. The training samples are made from these
+    # datasets, or from earlier versions of them, if they have not been rebuilt yet.
     yield from _dataset_holdings(project, context, search)
     for name in project.config.nanosets:
         yield from _split_holdings(context, name, search)
@@ -178,7 +179,7 @@ def _split_holdings(
     Args:
         context: The opened outputs, and the settings of the project.
         name: Name of the nanoset.
-        search: The documents to be deleted, which have been found in the datasets already.
+        search: Finds the documents to be deleted in the datasets that the samples are taken from.
     """
     for split in SPLITS:  # train, valid and test
         with suppress(MissingError):  # not built, or empty because its share of the data is 0
@@ -225,17 +226,6 @@ class DocumentSearch:
         self._project = project
         self._ids = pa.array(ids, pa.large_string())
         self._documents_by_folder: dict[Path, NDArray[np.int64]] = {}
-
-    def found_in(self, dataset: Dataset) -> NDArray[np.int64]:
-        """Return what an earlier call of `documents_of` found in a dataset; otherwise nothing.
-
-        Args:
-            dataset: The dataset.
-
-        Returns:
-            Numbers of documents, shape (n_documents,).
-        """
-        return self._documents_by_folder.get(dataset.manifest.folder, np.empty(0, np.int64))
 
     def documents_of(self, dataset: Dataset) -> NDArray[np.int64]:
         """Return which documents of a dataset must be deleted, by their numbers.
@@ -307,12 +297,13 @@ def _sample_holding(
         context: The opened outputs, and the settings of the project.
         output: Kind and name of the training data, such as `nanoset pretrain train`.
         samples: The training data, opened.
-        search: The documents to be deleted, which have been found in the datasets already.
+        search: Finds the documents to be deleted in the datasets that the samples are taken from.
 
     Returns:
         The result; None if no sample has tokens of these documents.
     """
-    documents_by_dataset = [search.found_in(dataset) for dataset in samples.datasets]
+    # These may be earlier versions of the datasets, which `search` has not looked into yet.
+    documents_by_dataset = [search.documents_of(dataset) for dataset in samples.datasets]
     sample_numbers = _samples_with(samples, documents_by_dataset)
     if not sample_numbers:
         return None

@@ -20,7 +20,7 @@ from nanoset_core.cli.copies import MAX_SHOWN, print_copies
 from nanoset_core.cli.echo import echo
 from nanoset_core.cli.options import CONFIG_OPTION, FILE, IDS_FILE_OPTION, build_of, flag, option
 from nanoset_core.cli.terminal import Row, print_notices, print_rows
-from nanoset_core.errors import ConfigError
+from nanoset_core.errors import ConfigError, NanosetError
 from nanoset_core.records.text import format_count
 
 if TYPE_CHECKING:
@@ -57,14 +57,15 @@ def command(
     """Leave the documents with these IDS out of views.
 
     `nanoset takedown` adds the ids to a file that your views name in their key `exclude`. It shows
-    which outputs contain the documents now, and rebuilds these outputs. The tokens of the documents
-    stay in the corpus, but what reads these views no longer reads the documents.
+    which corpora, views, nanosets and webdatasets contain the documents now, and rebuilds what has
+    changed. The tokens of the documents stay in the corpus, but what reads these views no longer
+    reads the documents.
 
     What reads the corpus itself, or a view without the list, still reads the documents. The command
-    names each such nanoset, webdataset, export and .pbin file, and what it should read instead. The
-    exit code is then 1.
+    names each such nanoset, webdataset, export and .pbin file, and what it should read instead. It
+    does so even if something cannot be built. The exit code is then 1.
     """
-    from nanoset_core.lineage.exclusion import check_is_excluded, uses_without_exclusion
+    from nanoset_core.lineage.exclusion import check_is_excluded
     from nanoset_core.lineage.takedown import add_ids
     from nanoset_core.project.project import Project
 
@@ -94,14 +95,15 @@ def command(
     listed_ids = list_file.read_text(encoding="utf-8").splitlines()
     print_copies(project, all_ids, fate="not taken down", ignored_ids=listed_ids)
 
-    if build is not None:
-        build()
-
     # Show what the list does not achieve: nobody should believe that the documents are taken out.
-    _print_unknown_ids(project, all_ids)
-    uses = list(uses_without_exclusion(project, all_ids, list_file))
-    if uses:
-        _print_uses(project, uses, list_file)
+    # This is shown even if some outputs cannot be built.
+    try:
+        if build is not None:
+            build()
+    except (SystemExit, NanosetError):
+        _print_remaining_uses(project, all_ids, list_file)
+        raise
+    if _print_remaining_uses(project, all_ids, list_file):
         sys.exit(1)
 
 
@@ -165,7 +167,7 @@ def _print_holdings(project: Project, ids: Sequence[str]) -> None:
 def _print_unknown_ids(project: Project, ids: Sequence[str]) -> None:
     """Warn of ids that no document has, since the user may have misspelt them.
 
-    For example: "no output holds a document with 2 of these ids, such as 'x9'".
+    For example: "no corpus has a document with 2 of these ids, such as 'x9'".
 
     Args:
         project: The project with its built outputs.
@@ -176,10 +178,28 @@ def _print_unknown_ids(project: Project, ids: Sequence[str]) -> None:
     unknown_ids = ids_of_no_document(project, ids)
     if unknown_ids:
         count = f"{len(unknown_ids):,}"
-        message = (
-            f"no output holds a document with {count} of these ids, such as {unknown_ids[0]!r}"
-        )
+        message = f"no corpus has a document with {count} of these ids, such as {unknown_ids[0]!r}"
         echo(message, fg="yellow")
+
+
+def _print_remaining_uses(project: Project, ids: Sequence[str], list_file: Path) -> bool:
+    """Print which outputs still read the documents, and which ids no document has.
+
+    Args:
+        project: The project. Its datasets are looked up as they are now, after the build.
+        ids: The ids that the user gave.
+        list_file: The list with the ids.
+
+    Returns:
+        Whether some outputs still read the documents.
+    """
+    from nanoset_core.lineage.exclusion import uses_without_exclusion
+
+    _print_unknown_ids(project, ids)
+    uses = list(uses_without_exclusion(project, ids, list_file))
+    if uses:
+        _print_uses(project, uses, list_file)
+    return bool(uses)
 
 
 def _print_uses(project: Project, uses: Sequence[DatasetUse], list_file: Path) -> None:

@@ -95,6 +95,21 @@ def test_a_nanoset_says_which_samples_and_steps_have_the_documents(built_with_vi
     assert train.steps == (1 + first_sample // BATCH_SIZE, 1 + last_sample // BATCH_SIZE)
 
 
+def test_training_data_made_from_an_earlier_version_of_a_view_holds_its_documents(project):
+    list_file = project.config.file.parent / "drop.txt"
+    list_file.write_text("web-3\nweb-4\n")
+    # The view is rebuilt, but neither the nanoset nor the tars that are made from it.
+    project = Project.open(project.config.file)
+    make_view(project, "kept")
+
+    documents_by_output = {
+        holding.output: holding.documents for holding in holdings(project, ["web-4"])
+    }
+
+    assert "view kept" not in documents_by_output
+    assert documents_by_output["nanoset pretrain train"] == 1
+
+
 def test_the_command_says_if_it_looked_for_some_documents_only_in_samples(project, monkeypatch):
     monkeypatch.setattr("nanoset_core.lineage.takedown.MAX_PLACED", 1)
 
@@ -255,6 +270,24 @@ def test_the_command_names_outputs_that_still_read_the_documents_and_fails(proje
     assert "name kept instead of web" in output
 
 
+@pytest.mark.parametrize("error", [SystemExit(1), ConfigError("a setting is wrong")], ids=repr)
+def test_the_command_names_outputs_that_still_read_the_documents_if_the_build_fails(
+    project, monkeypatch, error
+):
+    def fail() -> None:
+        raise error
+
+    monkeypatch.setattr("nanoset_core.cli.commands.takedown.build_of", lambda context, config: fail)
+
+    outcome = invoke_nanoset(
+        ["takedown", "web-20", "--reason", "requested", "--config", project.config.file]
+    )
+
+    assert outcome.exit_code == 1
+    assert "these outputs do not leave out the documents" in outcome.output.replace("\n", "")
+    assert "webdataset shuffled" in outcome.output
+
+
 def test_the_command_says_which_view_is_missing(project):
     output = take_down(project, "code-3").output
 
@@ -273,8 +306,8 @@ def test_the_command_succeeds_if_all_outputs_exclude_the_list(project):
 def test_ids_of_no_document_are_named(project):
     outcome = take_down(project, "nobody", "web-3", "nowhere")
 
-    assert "no output holds a document with 2 of these ids, such as 'nobody'" in outcome.output
+    assert "no corpus has a document with 2 of these ids, such as 'nobody'" in outcome.output
 
 
 def test_nothing_is_said_of_ids_that_documents_have(project):
-    assert "no output holds" not in take_down(project, "web-3", "code-3").output
+    assert "no corpus has" not in take_down(project, "web-3", "code-3").output
