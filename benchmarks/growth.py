@@ -47,7 +47,7 @@ from nanoset_core.stages.datasets import current_dataset, dataset_of
 from nanoset_core.stages.handoff.stage import write_handoff
 from nanoset_core.stages.inventory.make import make_inventory
 from nanoset_core.stages.mappings.stage import write_mappings
-from nanoset_core.stages.shards.make import engine_choice
+from nanoset_core.stages.shards.one_shard import engine_choice
 from nanoset_core.stages.shards.tokenize import tokenize_corpus
 from nanoset_core.stages.shards.verify import verify_shards
 from nanoset_core.stages.webdataset import make as shuffling

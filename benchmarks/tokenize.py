@@ -38,7 +38,7 @@ END_TOKENS = (
 DESCRIBE_TOKENIZER = """
 import sys
 from pathlib import Path
-from nanoset_core.stages.shards.make import engine_choice
+from nanoset_core.stages.shards.one_shard import engine_choice
 from nanoset_core.tokenizers.tokenizer import special_tokens, token_id
 file = Path(sys.argv[1])
 eod = sys.argv[2] or next(token for token in sys.argv[3:] if token in special_tokens(file))

@@ -33,7 +33,7 @@ from nanoset_core.records.text import format_count
 from nanoset_core.stages.dataset.dataset import Dataset
 from nanoset_core.stages.dataset.tokens import bin_name, fetch_tokens
 from nanoset_core.stages.shards.line_numbers import LineNumbers
-from nanoset_core.stages.shards.make import REJECTS
+from nanoset_core.stages.shards.one_shard import REJECTS
 from nanoset_core.stages.shards.reject_list import read_rejects
 from nanoset_core.storage.store import RANGE_BYTES
 from nanoset_core.text.rejects import Reject

@@ -33,7 +33,7 @@ from nanoset_core.stages.inventory.make import current_inventory
 from nanoset_core.stages.shards.file_counts import MAX_ROWS_READ, FileCounts, file_counts
 from nanoset_core.stages.shards.lengths import length_rows, usual_length
 from nanoset_core.stages.shards.line_numbers import LineNumbers
-from nanoset_core.stages.shards.make import SHARDS, engine_choice
+from nanoset_core.stages.shards.one_shard import SHARDS, engine_choice
 from nanoset_core.stages.shards.shard_sets import current_shards
 from nanoset_core.text.pieces import Inventory
 from nanoset_core.tokenizers.encoders import describe_encoders, encoders_of

@@ -33,7 +33,7 @@ from nanoset_core.stages.dataset.origin import shards_of
 from nanoset_core.stages.datasets import Datasets
 from nanoset_core.stages.shards.document_rows import DocumentRows
 from nanoset_core.stages.shards.line_numbers import LineNumbers
-from nanoset_core.stages.shards.make import DOCUMENTS, SHARDS
+from nanoset_core.stages.shards.one_shard import DOCUMENTS, SHARDS
 from nanoset_core.stages.shards.shard_sets import BY_SHARD
 from nanoset_core.storage.regular_files import read_regular
 from nanoset_core.storage.store import in_parallel

@@ -24,7 +24,7 @@ from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.dataset.dataset import Dataset
 from nanoset_core.stages.inventory.make import inventory_of
 from nanoset_core.stages.inventory.stage import INVENTORY
-from nanoset_core.stages.shards.make import REJECTS
+from nanoset_core.stages.shards.one_shard import REJECTS
 from nanoset_core.stages.shards.purged import id_digest
 from nanoset_core.stages.shards.reject_list import read_rejects
 from nanoset_core.stages.shards.shard_sets import ranges_of_shards

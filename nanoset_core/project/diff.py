@@ -22,7 +22,7 @@ from nanoset_core.stages.inventory.changes import FileChange, changed_files
 from nanoset_core.stages.inventory.make import load_inventory
 from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.stages.shards.document_counts import DocumentCounts, counts_by_file
-from nanoset_core.stages.shards.make import DOCUMENTS, SHARDS
+from nanoset_core.stages.shards.one_shard import DOCUMENTS, SHARDS
 from nanoset_core.stages.shards.shard_sets import ranges_of_shards
 from nanoset_core.text.pieces import Inventory, Piece
 

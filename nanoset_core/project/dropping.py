@@ -21,7 +21,7 @@ from nanoset_core.project.project import Project
 from nanoset_core.stages.dataset.origin import has_same_origin
 from nanoset_core.stages.dataset.stage import DATASET
 from nanoset_core.stages.dataset.tokens import bin_name
-from nanoset_core.stages.shards.make import BIN, SHARDS
+from nanoset_core.stages.shards.one_shard import BIN, SHARDS
 from nanoset_core.stages.shards.shard_sets import each_shard
 from nanoset_core.stages.shards.shard_tokens import point_into
 from nanoset_core.stages.shards.stage import TOKENIZED

@@ -21,7 +21,7 @@ from nanoset_core.stages.dataset.stage import DATASET
 from nanoset_core.stages.inventory.corpora import corpus_names
 from nanoset_core.stages.shards.document_rows import DocumentRows
 from nanoset_core.stages.shards.line_numbers import LineNumbers
-from nanoset_core.stages.shards.make import DOCUMENTS, SHARDS
+from nanoset_core.stages.shards.one_shard import DOCUMENTS, SHARDS
 from nanoset_core.stages.shards.stage import TOKENIZED
 
 

@@ -12,7 +12,7 @@ A preset describes what one version of a trainer does:
 - `nanotron-main-bytes`: its `TokenizedBytes`, with which its `run_train.py` trains.
 
 The arguments with which a trainer is started are not part of a preset:
-`stages/handoff/make.py` writes them.
+`stages/handoff/trainer_files.py` writes them.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from nanoset_core.stages.dataset.origin import shards_of
 from nanoset_core.stages.per_shard import PerShard, PerShardTask, make_per_shard
 from nanoset_core.stages.shards.document_rows import DocumentRows
 from nanoset_core.stages.shards.line_numbers import LineNumbers
-from nanoset_core.stages.shards.make import DOCUMENTS, SHARDS
+from nanoset_core.stages.shards.one_shard import DOCUMENTS, SHARDS
 from nanoset_core.stages.shards.shard_sets import each_shard, some_shards
 
 

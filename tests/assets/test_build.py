@@ -350,7 +350,7 @@ def full_disk_build(tmp_path_factory, tokenizer_file, module_instance) -> Failed
     project = Project.open(write_project(folder, tokenizer_file))
     lines: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("nanoset_core.stages.dataset.make.merge_inputs", fail_to_merge)
+        patch.setattr("nanoset_core.stages.dataset.merging.merge_inputs", fail_to_merge)
         report = build(project, module_instance, say=lines.append)
     return FailedBuild(project, report, lines)
 

@@ -18,15 +18,15 @@ MAX_GAP_SECONDS = 2.0
 SLOW_BUILD = """
 import sys, time
 from nanoset_core.cli.entry import main
-from nanoset_core.stages.dataset import make as dataset_make
+from nanoset_core.stages.dataset import merging
 
-merge = dataset_make.merge_inputs
+merge = merging.merge_inputs
 
 def slow_merge(*arguments, **options):
     time.sleep(5)
     return merge(*arguments, **options)
 
-dataset_make.merge_inputs = slow_merge
+merging.merge_inputs = slow_merge
 main(["build", "--corpus", "web", "--config", sys.argv[1]])
 """
 """A build whose last step takes five seconds without reporting progress."""

@@ -159,7 +159,7 @@ def _server() -> multiprocessing.context.ForkServerContext:
             "nanoset_core.cli.commands.shuffle",
             "nanoset_core.stages.webdataset.standalone.preview",
             "nanoset_core.stages.webdataset.standalone.shuffle",
-            "nanoset_core.stages.shards.make",
+            "nanoset_core.stages.shards.one_shard",
             "alembic.command",
             "pytest",
             "rich.progress",

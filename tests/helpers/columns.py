@@ -13,7 +13,7 @@ from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.stages.attributes.column_sources import columns_of
 from nanoset_core.stages.shards.document_rows import DocumentRows
-from nanoset_core.stages.shards.make import DOCUMENTS
+from nanoset_core.stages.shards.one_shard import DOCUMENTS
 from nanoset_core.stages.shards.shard_sets import current_shards
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from nanoset_core import NanosetConfig
 from nanoset_core.sampling.splits import SplitName
 from nanoset_core.stages.handoff.description import DatasetCounts, Handoff
-from nanoset_core.stages.handoff.make import handoff_files
+from nanoset_core.stages.handoff.trainer_files import handoff_files
 from nanoset_core.stages.mappings.resolved import ResolvedNanoset
 
 TRAINER_PATHS = {"/here/web": "/lustre/web", "/here/code": "/lustre/code"}

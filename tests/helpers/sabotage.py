@@ -12,7 +12,7 @@ import pytest
 from helpers.building import open_project
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.root import OutputRoot
-from nanoset_core.stages.shards import make as shards
+from nanoset_core.stages.shards import one_shard as shards
 from nanoset_core.tokenizers import distrust, engines
 from nanoset_core.tokenizers.distrust import Distrust
 from nanoset_core.tokenizers.encoders import encoder_of

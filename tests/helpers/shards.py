@@ -11,7 +11,7 @@ from helpers.building import output_root
 from helpers.locations import GOLDEN_FILES
 from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.stages.shards.framing import Framing
-from nanoset_core.stages.shards.make import ShardSettings, ShardTask
+from nanoset_core.stages.shards.one_shard import ShardSettings, ShardTask
 from nanoset_core.text.inventories import take_inventory
 from nanoset_core.text.pieces import SourceRange
 from nanoset_core.tokenizers.tokenizer import tokenizer_facts

@@ -24,7 +24,7 @@ from nanoset_core.loading.builder import NanosetBuilder
 from nanoset_core.sampling.orders import Read, orders_after
 from nanoset_core.sampling.packing.plan import PieceRule
 from nanoset_core.sampling.plan import plan_split
-from nanoset_core.stages.packs.make import PackingRules
+from nanoset_core.stages.packs.writing import PackingRules
 
 DOCUMENTS = {"a": 300, "b": 200, "c": 90}
 """Datasets of documents, and how many documents they have."""

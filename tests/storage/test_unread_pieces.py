@@ -39,7 +39,7 @@ from nanoset_core.project.project import Project
 from nanoset_core.project.purge_plan import DocumentInShard, plan_purge
 from nanoset_core.project.verify import verify_project
 from nanoset_core.stages.shards.line_numbers import PIECE_LINES
-from nanoset_core.stages.shards.make import REJECTS
+from nanoset_core.stages.shards.one_shard import REJECTS
 from nanoset_core.stages.shards.reject_list import read_rejects
 from nanoset_core.stages.shards.shard_sets import recorded_losses, reject_policy
 

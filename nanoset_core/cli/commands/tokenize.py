@@ -93,7 +93,7 @@ def command(
     """
     from nanoset_core.execution.progress import progress_reported_to
     from nanoset_core.stages.shards.inputs import by_file, resolve_inputs
-    from nanoset_core.stages.shards.make import engine_choice
+    from nanoset_core.stages.shards.one_shard import engine_choice
     from nanoset_core.stages.shards.standalone import is_rejects_of_call
     from nanoset_core.stages.shards.standalone_options import PreprocessOptions
 

@@ -51,7 +51,7 @@ from nanoset_core.stages.columns.tables import (
 )
 from nanoset_core.stages.given_files import given_files
 from nanoset_core.stages.shards.document_rows import DocumentRows
-from nanoset_core.stages.shards.make import DOCUMENTS
+from nanoset_core.stages.shards.one_shard import DOCUMENTS
 from nanoset_core.stages.shards.settings import TAKEN_COLUMNS
 from nanoset_core.stages.shards.shard_sets import current_shards
 from nanoset_core.stages.shards.stage import TOKENIZED

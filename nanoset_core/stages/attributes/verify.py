@@ -23,7 +23,7 @@ from nanoset_core.stages.columns.settings import SHARDS
 from nanoset_core.stages.columns.verify import verify_columns
 from nanoset_core.stages.report import BUILD, Report
 from nanoset_core.stages.shards.document_rows import DocumentRows
-from nanoset_core.stages.shards.make import DOCUMENTS
+from nanoset_core.stages.shards.one_shard import DOCUMENTS
 from nanoset_core.stages.shards.shard_sets import current_shards
 from nanoset_core.stages.shards.stage import TOKENIZED
 from nanoset_core.stages.stage import Key, require

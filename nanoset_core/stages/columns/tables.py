@@ -26,7 +26,7 @@ from nanoset_core.stages.per_shard import (
     make_per_shard,
 )
 from nanoset_core.stages.shards.document_rows import DocumentRows
-from nanoset_core.stages.shards.make import DOCUMENTS
+from nanoset_core.stages.shards.one_shard import DOCUMENTS
 from nanoset_core.stages.stage import size_bytes
 from nanoset_core.text.values import joined
 

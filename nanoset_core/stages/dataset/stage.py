@@ -174,7 +174,7 @@ def _merge(project: Project, tokenized: Manifest, recipe: Recipe, folder: Path) 
         folder: The folder of the files.
     """
     # Imported here: every command imports this module, but few of them merge shards.
-    from nanoset_core.stages.dataset.make import MergeTask, merge_in_bucket, merge_on_disk
+    from nanoset_core.stages.dataset.merging import MergeTask, merge_in_bucket, merge_on_disk
 
     corpus = tokenized.name
     text_key = project.config.documents_of(corpus).text_key

@@ -251,8 +251,8 @@ def _write_files(handoff: Handoff, folder: Path) -> Written:
         and whether the trainer can use an option that makes its start faster.
     """
     # Imported here: every command imports this module, but few of them write handoffs.
-    from nanoset_core.stages.handoff.make import handoff_files
     from nanoset_core.stages.handoff.megatron import loads_fast
+    from nanoset_core.stages.handoff.trainer_files import handoff_files
 
     files = handoff_files(handoff)
     for file_name, content in files.contents.items():

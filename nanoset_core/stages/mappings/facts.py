@@ -24,9 +24,9 @@ from nanoset_core.loading.plan_file import PLAN_FILE
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.sampling.coverage import MemberCoverage, coverage
 from nanoset_core.sampling.planned import MemberPlan, SplitPlan
-from nanoset_core.stages.mappings.make import FileNotes
 from nanoset_core.stages.mappings.planning import NanosetContext, PlannedSplit
 from nanoset_core.stages.mappings.rows import unused_samples_of
+from nanoset_core.stages.mappings.writing import FileNotes
 
 CORPORA = "corpora"
 MIXTURE = "mixture"

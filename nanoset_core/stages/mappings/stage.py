@@ -51,7 +51,7 @@ from nanoset_core.stages.stage import (
 from nanoset_core.storage.access import FileAccess
 
 if TYPE_CHECKING:
-    from nanoset_core.stages.mappings.make import FileNotes
+    from nanoset_core.stages.mappings.writing import FileNotes
 
 VERSION = 1
 
@@ -355,7 +355,7 @@ def _write_files_of_datasets(
         Size and sha256 of each file: `{"5ce5…-shuffle_index.npy": {"bytes": 800, …}, …}`.
     """
     # Imported here: every command imports this module, but few of them write index files.
-    from nanoset_core.stages.mappings.make import IndexFileWriter
+    from nanoset_core.stages.mappings.writing import IndexFileWriter
 
     project = nanoset.project
     datasets = () if planned.plan is None else planned.plan.members
@@ -429,7 +429,7 @@ def _write_files_of_blend(
         one is None for a split without data.
     """
     # Imported here: every command imports this module, but few of them write index files.
-    from nanoset_core.stages.mappings.make import IndexFileWriter, count_samples_given
+    from nanoset_core.stages.mappings.writing import IndexFileWriter, count_samples_given
 
     plan = planned.plan
     if plan is None or plan.blend is None:

@@ -18,8 +18,8 @@ from nanoset_core.sampling.packing.assignment import document_lengths
 from nanoset_core.sampling.packing.pieces import FilledPacks
 from nanoset_core.stages.dataset.dataset import Dataset, DocumentPiece, DocumentTokens
 from nanoset_core.stages.dataset.stage import DATASET
-from nanoset_core.stages.packs.make import PackingRules, lay_out, plan_counts
 from nanoset_core.stages.packs.pieces import PIECES_FILE, PieceRows, open_pieces
+from nanoset_core.stages.packs.writing import PackingRules, lay_out, plan_counts
 from nanoset_core.stages.stage import Stage
 from nanoset_core.stages.views.stage import VIEW
 

@@ -28,15 +28,15 @@ from nanoset_core.sampling.split_data import LengthReader
 from nanoset_core.stages.dataset.dataset import corpus_of
 from nanoset_core.stages.dataset.tokens import open_dataset, open_source, write_tokens
 from nanoset_core.stages.one_task import make_in_one_task
-from nanoset_core.stages.packs.make import (
+from nanoset_core.stages.packs.pieces import PIECES_FILE
+from nanoset_core.stages.packs.show import packs_summary
+from nanoset_core.stages.packs.writing import (
     PackCounts,
     PackingRules,
     PackWriter,
     plan_counts,
     write_pack_idx,
 )
-from nanoset_core.stages.packs.pieces import PIECES_FILE
-from nanoset_core.stages.packs.show import packs_summary
 from nanoset_core.stages.report import Report, Run, run_here
 from nanoset_core.stages.shards.framing import pair_name
 from nanoset_core.stages.stage import PART, Advising, Estimated, Key, Layout, Node, Summary, require

@@ -21,9 +21,9 @@ from nanoset_core.stages.checking import check_files, check_freshness, current_m
 from nanoset_core.stages.dataset.differences import include_differences
 from nanoset_core.stages.dataset.tokens import open_dataset
 from nanoset_core.stages.datasets import dataset_of
-from nanoset_core.stages.packs.make import PackingRules, PackWriter, write_pack_idx
 from nanoset_core.stages.packs.pieces import PIECES_FILE, PieceTable, open_pieces
 from nanoset_core.stages.packs.stage import PACKS
+from nanoset_core.stages.packs.writing import PackingRules, PackWriter, write_pack_idx
 from nanoset_core.stages.report import BUILD, Report
 from nanoset_core.stages.stage import Key
 from nanoset_core.storage.atomic import sha256_file

@@ -16,7 +16,7 @@ from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.stages.shards.document_counts import counts_by_file
 from nanoset_core.stages.shards.line_numbers import LineNumbers
 from nanoset_core.stages.shards.losses import stored_sizes
-from nanoset_core.stages.shards.make import DOCUMENTS, REJECTS
+from nanoset_core.stages.shards.one_shard import DOCUMENTS, REJECTS
 from nanoset_core.stages.shards.reject_list import read_rejects
 from nanoset_core.stages.shards.shard_sets import ranges_of_shards
 from nanoset_core.text.pieces import Inventory, SourceRange

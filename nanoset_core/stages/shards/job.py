@@ -18,7 +18,7 @@ from nanoset_core.outputs.manifest import Manifest, PackedManifests, Recipe, pac
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.stages.per_shard import PerShard, make_per_shard
 from nanoset_core.stages.shards import purged
-from nanoset_core.stages.shards.make import (
+from nanoset_core.stages.shards.one_shard import (
     SHARDS,
     ShardSettings,
     ShardTask,

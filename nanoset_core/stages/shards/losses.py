@@ -19,7 +19,7 @@ from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.records.text import format_bytes, format_count
 from nanoset_core.stages.shards.facts import ShardFacts
 from nanoset_core.stages.shards.line_numbers import LineNumbers, piece_lines_of_corpus
-from nanoset_core.stages.shards.make import REJECTS
+from nanoset_core.stages.shards.one_shard import REJECTS
 from nanoset_core.stages.shards.reject_list import read_rejects
 from nanoset_core.storage.location import Location
 from nanoset_core.storage.temporary_copies import copies_in

@@ -12,7 +12,7 @@ from typing import Any
 from nanoset_core.project.project import Project
 from nanoset_core.stages.shards import purged
 from nanoset_core.stages.shards.framing import Framing, make_framing, special_tokens_notices
-from nanoset_core.stages.shards.make import ShardSettings
+from nanoset_core.stages.shards.one_shard import ShardSettings
 from nanoset_core.tokenizers import distrust
 from nanoset_core.tokenizers.files import define
 

@@ -21,7 +21,7 @@ from nanoset_core.stages.shards import purged
 from nanoset_core.stages.shards.facts import ShardFacts
 from nanoset_core.stages.shards.line_numbers import LineNumbers
 from nanoset_core.stages.shards.losses import Losses, stored_sizes, sum_losses
-from nanoset_core.stages.shards.make import REJECTS, SHARDS, VERSION, shard_recipe
+from nanoset_core.stages.shards.one_shard import REJECTS, SHARDS, VERSION, shard_recipe
 from nanoset_core.stages.shards.options import range_bytes, shard_options
 from nanoset_core.stages.shards.reject_policy import RejectPolicy, SettingNames
 from nanoset_core.stages.shards.repeats import repeats_text

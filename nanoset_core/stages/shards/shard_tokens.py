@@ -15,7 +15,7 @@ from pathlib import Path
 from nanoset_core.errors import StorageError
 from nanoset_core.outputs.manifest import MANIFEST, FileFact, Manifest, Recipe, StoredManifest
 from nanoset_core.records.json_records import dump, from_plain
-from nanoset_core.stages.shards.make import BIN
+from nanoset_core.stages.shards.one_shard import BIN
 from nanoset_core.storage.appending import append_file
 from nanoset_core.storage.atomic import atomic_file, sha256_file
 from nanoset_core.storage.regular_files import open_regular

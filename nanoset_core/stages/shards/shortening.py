@@ -22,7 +22,7 @@ from nanoset_core.stages.per_shard import PerShard, PerShardTask
 from nanoset_core.stages.shards.document_rows import DocumentRows
 from nanoset_core.stages.shards.document_table import copy_without
 from nanoset_core.stages.shards.facts import ShardFacts, length_histogram
-from nanoset_core.stages.shards.make import BIN, DOCUMENTS, REJECTS, TOKENS
+from nanoset_core.stages.shards.one_shard import BIN, DOCUMENTS, REJECTS, TOKENS
 from nanoset_core.storage.atomic import sha256_file
 from nanoset_core.storage.store import Store, Stored
 

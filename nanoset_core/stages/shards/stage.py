@@ -15,7 +15,7 @@ from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.stages.report import Report, Run, run_here
-from nanoset_core.stages.shards.make import BIN, SHARDS, VERSION
+from nanoset_core.stages.shards.one_shard import BIN, SHARDS, VERSION
 from nanoset_core.stages.shards.options import token_options
 from nanoset_core.stages.shards.shard_sets import (
     STAGE,

@@ -31,7 +31,7 @@ from nanoset_core.stages.shards.framing import Framing, make_framing, pair_name
 from nanoset_core.stages.shards.inputs import InputFiles
 from nanoset_core.stages.shards.job import TokenizeJob
 from nanoset_core.stages.shards.losses import Losses, RejectsOfCall, stored_sizes, sum_losses
-from nanoset_core.stages.shards.make import DOCUMENTS, REJECTS, TOKENS, ShardSettings
+from nanoset_core.stages.shards.one_shard import DOCUMENTS, REJECTS, TOKENS, ShardSettings
 from nanoset_core.stages.shards.reject_policy import RejectPolicy
 from nanoset_core.stages.shards.standalone_options import (
     REJECTS_ENDING,

@@ -22,7 +22,7 @@ from nanoset_core.stages.shards import purged
 from nanoset_core.stages.shards.job import MadeShards, TokenizeJob
 from nanoset_core.stages.shards.line_numbers import piece_lines_of_corpus
 from nanoset_core.stages.shards.losses import Losses, sum_losses
-from nanoset_core.stages.shards.make import SHARDS
+from nanoset_core.stages.shards.one_shard import SHARDS
 from nanoset_core.stages.shards.options import end_of_documents_notice, range_bytes, shard_settings
 from nanoset_core.stages.shards.shard_sets import (
     BY_SHARD,

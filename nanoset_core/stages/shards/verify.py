@@ -18,7 +18,7 @@ from nanoset_core.stages.report import BUILD, FORCE_BUILD, DividedCheck, Report,
 from nanoset_core.stages.shards.document_rows import DocumentRows
 from nanoset_core.stages.shards.facts import ShardFacts
 from nanoset_core.stages.shards.losses import Losses
-from nanoset_core.stages.shards.make import DOCUMENTS, SHARDS
+from nanoset_core.stages.shards.one_shard import DOCUMENTS, SHARDS
 from nanoset_core.stages.shards.repeats import LOOK
 from nanoset_core.stages.shards.shard_sets import (
     STAGE,

@@ -20,7 +20,7 @@ from nanoset_core.stages.shards.document_counts import (
     counts_by_file,
     tokens_by_file,
 )
-from nanoset_core.stages.shards.make import DOCUMENTS
+from nanoset_core.stages.shards.one_shard import DOCUMENTS
 from nanoset_core.stages.shards.shard_sets import current_shards
 from nanoset_core.stages.shards.stage import TOKENIZED
 from nanoset_core.stages.stage import Key, require

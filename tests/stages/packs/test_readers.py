@@ -18,7 +18,7 @@ from helpers.nemo import nemo_builder
 from helpers.packs import write_packs
 from nanoset_core import MMapIndexedDatasetBuilder
 from nanoset_core.sampling.packing.plan import PieceRule
-from nanoset_core.stages.packs.make import PackingRules
+from nanoset_core.stages.packs.writing import PackingRules
 
 LENGTH = 128
 """Tokens of a sample, and of a pack."""

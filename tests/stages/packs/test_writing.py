@@ -15,9 +15,9 @@ from nanoset_core import MMapIndexedDatasetBuilder
 from nanoset_core.document_tables.row_groups import RowGroups
 from nanoset_core.sampling.packing import assignment
 from nanoset_core.sampling.packing.plan import PieceRule
-from nanoset_core.stages.packs import make as writing
 from nanoset_core.stages.packs import pieces as table_module
-from nanoset_core.stages.packs.make import PackingRules
+from nanoset_core.stages.packs import writing
+from nanoset_core.stages.packs.writing import PackingRules
 
 PAD = 65_535
 

@@ -11,15 +11,15 @@ import time
 
 from helpers.shards import FILES_OF_SHARD, bytes_by_path, json_lines, task_for
 from nanoset_core.execution.progress import Amount, PartReport, progress_reported_to
-from nanoset_core.stages.shards import make as shards_module
-from nanoset_core.stages.shards.make import engine_choice
+from nanoset_core.stages.shards import one_shard as shards_module
+from nanoset_core.stages.shards.one_shard import engine_choice
 from nanoset_core.text.inventories import take_inventory
 from nanoset_core.text.pieces import cut_ranges
 
 MAKE_ALL = """
 import pickle, sys
 from nanoset_core.stages.shards.framing import Framing
-from nanoset_core.stages.shards.make import ShardTask
+from nanoset_core.stages.shards.one_shard import ShardTask
 from nanoset_core.execution.processes import run_tasks
 tasks = pickle.load(open(sys.argv[1], "rb"))
 print("begun", flush=True)

@@ -26,7 +26,7 @@ from nanoset_core.errors import ConfigError, InputError, SourceChangedError
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.stages.shards.facts import LENGTH_BINS, ShardFacts
 from nanoset_core.stages.shards.framing import Framing
-from nanoset_core.stages.shards.make import ShardTask
+from nanoset_core.stages.shards.one_shard import ShardTask
 from nanoset_core.text import stored_piece as stored_module
 from nanoset_core.text.importing import import_parquet
 

@@ -1,4 +1,4 @@
-"""Write the files with which a trainer is started on a built nanoset, by preset.
+"""The contents of the files with which a trainer is started on a built nanoset, by preset.
 
 A preset, such as `megatron` or `nemo`, stands for one trainer and version. Each trainer gets files
 of its own format; for example, Megatron-LM gets `arguments.txt` with options, and NeMo `data.yaml`.
