@@ -31,10 +31,10 @@ from nanoset_core.demo.writing import write_demo
 from nanoset_core.execution.cluster_executor import ClusterExecutor
 from nanoset_core.execution.dask_scheduler import DaskScheduler
 from nanoset_core.project.project import Project
-from nanoset_core.stages.dataset.stage import make_dataset
+from nanoset_core.stages.dataset.make import make_dataset
 from nanoset_core.stages.inventory.make import make_inventory
 from nanoset_core.stages.pbin.stage import PBIN
-from nanoset_core.stages.shards.tokenize import tokenize_corpus
+from nanoset_core.stages.shards.make import tokenize_corpus
 from nanoset_core.stages.stage import Key
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.s3 import S3Store

@@ -42,13 +42,13 @@ from nanoset_core.project.gc import plan_gc
 from nanoset_core.project.project import Project
 from nanoset_core.project.status import project_status
 from nanoset_core.sampling.splits import SPLITS
-from nanoset_core.stages.dataset.stage import make_dataset
+from nanoset_core.stages.dataset.make import make_dataset
 from nanoset_core.stages.datasets import current_dataset, dataset_of
-from nanoset_core.stages.handoff.stage import write_handoff
+from nanoset_core.stages.handoff.make import write_handoff
 from nanoset_core.stages.inventory.make import make_inventory
-from nanoset_core.stages.mappings.stage import write_mappings
+from nanoset_core.stages.mappings.make import write_mappings
+from nanoset_core.stages.shards.make import tokenize_corpus
 from nanoset_core.stages.shards.one_shard import engine_choice
-from nanoset_core.stages.shards.tokenize import tokenize_corpus
 from nanoset_core.stages.shards.verify import verify_shards
 from nanoset_core.stages.webdataset import make as shuffling
 from nanoset_core.storage.access import FileAccess

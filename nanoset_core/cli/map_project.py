@@ -242,7 +242,7 @@ def _planned_packs(
     Returns:
         Name of a packed dataset → its manifest, a record with its counts.
     """
-    from nanoset_core.stages.packs.stage import planned_packs
+    from nanoset_core.stages.packs.make import planned_packs
 
     datasets: set[str] = set()
     for name in names:
@@ -311,9 +311,9 @@ def _build(project: Project, names: Sequence[str], splits: Sequence[SplitName]) 
         names: The nanosets.
         splits: The splits (train, valid or test) of each of them.
     """
-    from nanoset_core.stages.handoff.stage import write_handoff
+    from nanoset_core.stages.handoff.make import write_handoff
     from nanoset_core.stages.handoff.start import START
-    from nanoset_core.stages.mappings.stage import write_blended, write_mappings
+    from nanoset_core.stages.mappings.make import write_blended, write_mappings
 
     has_all_splits = splits == SPLITS
     with shown_progress() as progress:

@@ -40,7 +40,7 @@ def make_in_one_task(project: Project, make: Making) -> Manifest:
     Args:
         project: The project. If it has an executor, such as a cluster, the task runs on one of its
             workers, and otherwise in this process.
-        make: Makes the output, such as `partial(make_pbin, task=task)`.
+        make: Makes the output, such as `partial(_convert, task=task)`.
 
     Returns:
         Manifest of the output.

@@ -16,7 +16,7 @@ from helpers.sample_project import jsonl, sentences
 from nanoset_assets import failed_runs, stale_sensor
 from nanoset_assets.stale_sensor import SENSOR
 from nanoset_core.project.project import Project
-from nanoset_core.stages.mappings import stage as mapping
+from nanoset_core.stages.mappings import make as mapping
 
 SPLITS = {"train", "valid", "test"}
 TAR_GROUPS = {"0", "1", "2"}

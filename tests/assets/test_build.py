@@ -325,7 +325,7 @@ def test_outputs_are_failing_of_which_only_the_build_shows_that_they_fail(
     def fail(*_arguments: object, **_options: object) -> None:
         raise InputError("the moon is full")
 
-    monkeypatch.setattr("nanoset_core.stages.shards.tokenize.tokenize_corpus", fail)
+    monkeypatch.setattr("nanoset_core.stages.shards.make.tokenize_corpus", fail)
     report = build(project, instance, corpora=["web"])
 
     printed = printed_report(project, report, capsys)

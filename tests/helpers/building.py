@@ -17,16 +17,16 @@ from nanoset_core.project.project import Project
 from nanoset_core.sampling.splits import SPLITS, SplitName
 from nanoset_core.stages.attributes.make import join_attributes
 from nanoset_core.stages.columns.make import keep_columns
-from nanoset_core.stages.dataset import stage as dataset
+from nanoset_core.stages.dataset import make as dataset
 from nanoset_core.stages.exports import make as exports
-from nanoset_core.stages.handoff import stage as handoff
+from nanoset_core.stages.handoff import make as handoff
 from nanoset_core.stages.held_out import make as held_out
 from nanoset_core.stages.inventory import make as inventory
 from nanoset_core.stages.inventory.corpora import corpus_names
-from nanoset_core.stages.mappings import stage as mappings
-from nanoset_core.stages.packs import stage as packs
+from nanoset_core.stages.mappings import make as mappings
+from nanoset_core.stages.packs import make as packs
 from nanoset_core.stages.pbin.stage import PBIN, PBIN_DERIVED
-from nanoset_core.stages.shards import tokenize
+from nanoset_core.stages.shards import make as shards
 from nanoset_core.stages.stage import Key
 from nanoset_core.stages.views import make as views
 from nanoset_core.stages.webdataset import make as webdataset
@@ -87,7 +87,7 @@ def make_inventory(project: Project, corpus: str) -> Manifest:
 
 def make_shards(project: Project, corpus: str) -> Manifest:
     """Tokenize a corpus into shards."""
-    return tokenize.tokenize_corpus(project, corpus)
+    return shards.tokenize_corpus(project, corpus)
 
 
 def make_dataset(project: Project, corpus: str) -> Manifest:

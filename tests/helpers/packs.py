@@ -13,8 +13,8 @@ from nanoset_core.formats.indexed.layout import bin_path, idx_path, read_idx
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.sampling.split_data import LengthReader
+from nanoset_core.stages.packs.make import planned_packs
 from nanoset_core.stages.packs.pieces import PieceRows, PieceTable
-from nanoset_core.stages.packs.stage import planned_packs
 from nanoset_core.stages.packs.writing import PackingRules, PackWriter, write_pack_idx
 from nanoset_core.stages.views.writing import write_view_idx
 

@@ -26,7 +26,7 @@ def project(make_project):
 @pytest.fixture
 def project_with_counts(make_project, monkeypatch):
     """A project whose corpus `web` has so many shards that their set stores their counts."""
-    monkeypatch.setattr("nanoset_core.stages.shards.tokenize._MANY_SHARDS", 1)
+    monkeypatch.setattr("nanoset_core.stages.shards.make._MANY_SHARDS", 1)
     project = open_project(make_project())
     make_corpora(project, "web")
     return project

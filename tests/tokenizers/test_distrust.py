@@ -25,8 +25,8 @@ from helpers.sabotage import (
 from helpers.sample_project import jsonl, sentences, tree, write_project
 from nanoset_assets.build import build
 from nanoset_core.errors import NanosetError
+from nanoset_core.stages.shards import make as tokenizing
 from nanoset_core.stages.shards import one_shard as shards
-from nanoset_core.stages.shards import tokenize as tokenizing
 from nanoset_core.tokenizers import distrust
 from nanoset_core.tokenizers.distrust import Distrust, DistrustError, recipe_options
 from nanoset_core.tokenizers.encoders import (

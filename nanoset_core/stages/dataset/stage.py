@@ -7,19 +7,16 @@ order of the documents, as one pair of files such as web_text_document.bin and .
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
-from typing import Any
 
 from nanoset_core.errors import MissingError
-from nanoset_core.outputs.manifest import Manifest, Recipe, Written
+from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
-from nanoset_core.project.project import Project, holding
+from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.dataset.origin import shards_of
 from nanoset_core.stages.dataset.tokens import PIECES_ENDING
 from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.stages.report import Report, Run, run_here
-from nanoset_core.stages.shards.framing import pair_name
 from nanoset_core.stages.shards.options import token_options
 from nanoset_core.stages.shards.stage import TOKENIZED
 from nanoset_core.stages.stage import (
@@ -29,9 +26,7 @@ from nanoset_core.stages.stage import (
     Layout,
     Node,
     Summary,
-    check_recipe,
     counted,
-    require,
 )
 from nanoset_core.stages.text_estimate import TextEstimate
 
@@ -74,6 +69,8 @@ class DatasetStage(CorpusStage, Estimated):
         return Recipe(STAGE, key.subject, VERSION, inventory_only, options)
 
     def make(self, project: Project, key: Key) -> Manifest:
+        from nanoset_core.stages.dataset.make import make_dataset
+
         return make_dataset(project, key.subject)
 
     def disk_bytes(self, project: Project, key: Key, text_of: Callable[[str], TextEstimate]) -> int:
@@ -117,76 +114,3 @@ class DatasetStage(CorpusStage, Estimated):
 
 
 DATASET = DatasetStage()
-
-
-@holding
-def make_dataset(project: Project, corpus: str) -> Manifest:
-    """Merge the token files of a corpus into the one dataset that trainers read.
-
-    The corpus has been tokenized in parts, the shards:
-
-        shards/web/3f9c…/tokens.bin
-        shards/web/a07e…/tokens.bin    →    datasets/web/77cd…/web_text_document.bin
-
-    "77cd…" is a digest of the dataset's recipe, which says what it is made from: the text and the
-    settings. If this folder exists already, nothing is merged. In both cases, the dataset becomes
-    the current one of the corpus.
-
-    Args:
-        project: Its outputs have the shards, and get the dataset.
-        corpus: Name of the corpus, a collection of text.
-
-    Returns:
-        Manifest of the dataset, which describes it.
-
-    Raises:
-        MissingError: The corpus was not tokenized, or a shard was deleted.
-        StaleError: The shards were made with other settings than the present ones.
-        StorageError: The tokens of a shard have changed since they were written.
-    """
-    key = Key(corpus)
-    tokenized = require(project, TOKENIZED, key)  # the list of the shards
-    made_from = {"inventory": tokenized.recipe["parents"]["inventory"]}  # the files with text
-
-    # Check that the shards were made with the present settings, which the dataset's recipe has.
-    check_recipe(tokenized, TOKENIZED.recipe(project, key, made_from))
-    recipe = DATASET.recipe(project, key, made_from)
-
-    def write(folder: Path) -> Written:
-        """Merge the shards into a pair in a folder, and return the facts for its manifest."""
-        return _merge(project, tokenized, recipe, folder)
-
-    # Call `write`, unless the dataset exists already.
-    dataset = project.outputs.commit(recipe, write)
-    return project.outputs.make_current(dataset)
-
-
-def _merge(project: Project, tokenized: Manifest, recipe: Recipe, folder: Path) -> Written:
-    """Merge the tokens of a corpus into one pair of files, and return the facts for its manifest.
-
-        web_text_document.bin, web_text_document.idx
-        {"prefix": "web_text_document", "documents": 1000, "tokens": 250000, "dtype": "uint16", …}
-
-    Args:
-        project: Its nanoset.yaml says how the files are named.
-        tokenized: Manifest of the tokenized corpus, which lists its shards.
-        recipe: Recipe of the dataset.
-        folder: The folder of the files.
-    """
-    # Imported here: every command imports this module, but few of them merge shards.
-    from nanoset_core.stages.dataset.merging import MergeTask, merge_in_bucket, merge_on_disk
-
-    corpus = tokenized.name
-    text_key = project.config.documents_of(corpus).text_key
-    prefix = pair_name(project.config.tokenization.preset, corpus, text_key)
-    task = MergeTask(project, tokenized, recipe, prefix)
-    if project.outputs.access.takes_requests:
-        files = merge_in_bucket(task, folder)
-    else:
-        files = merge_on_disk(task, folder)
-
-    facts: dict[str, Any] = {"prefix": prefix}
-    for name in ("documents", "sequences", "tokens", "rejected", "faults"):
-        facts[name] = tokenized.facts[name]
-    facts["dtype"] = recipe.options["dtype"]
-    return Written(facts, files)

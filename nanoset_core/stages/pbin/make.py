@@ -7,13 +7,19 @@ records the numbers of documents and tokens.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 from nanoset_core.execution.progress import Progress
 from nanoset_core.outputs.manifest import Manifest, Recipe, Written
 from nanoset_core.outputs.root import OutputRoot
+from nanoset_core.project.project import Project, holding
 from nanoset_core.stages.dataset.tokens import open_source
-from nanoset_core.stages.pbin.conversion import put_dataset_as_pbin
+from nanoset_core.stages.datasets import current_dataset
+from nanoset_core.stages.one_task import make_in_one_task
+from nanoset_core.stages.pbin.conversion import model_vocab_size, put_dataset_as_pbin
+from nanoset_core.stages.pbin.stage import PbinStage
+from nanoset_core.stages.stage import Key
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +36,29 @@ class PbinTask:
     """Greatest id of the tokenizer's vocabulary, including added tokens."""
 
 
-def make_pbin(root: OutputRoot, *, task: PbinTask, progress: Progress) -> Manifest:
+@holding
+def make_pbin(project: Project, name: str, stage: PbinStage) -> Manifest:
+    """Write the current version of a dataset as a `.pbin`, and make the file current.
+
+    Args:
+        project: The project.
+        name: Name of the dataset: a corpus, a view or packs.
+        stage: The stage to which the file belongs.
+
+    Raises:
+        MissingError: The dataset has not been built.
+    """
+    dataset = current_dataset(project, name)
+    task = PbinTask(
+        recipe=stage.recipe(project, Key(name), {"dataset": dataset.digest}),
+        dataset=dataset,
+        vocab_size=model_vocab_size(project.config.tokenizer_file),
+        max_id=project.tokenizer.max_id,
+    )
+    return make_in_one_task(project, partial(_convert, task=task))
+
+
+def _convert(root: OutputRoot, *, task: PbinTask, progress: Progress) -> Manifest:
     """Write the `.pbin` of a dataset, from which Modalities trains, unless it exists.
 
     This runs in a worker process, possibly on another machine. The file is stored in a folder that

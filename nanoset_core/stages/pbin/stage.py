@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from functools import partial
 
 from nanoset_core.formats.pbin.layout import token_size_bytes
 from nanoset_core.outputs.manifest import Manifest, Recipe
-from nanoset_core.project.project import Project, holding
+from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.contamination.stage import searches_before_training
-from nanoset_core.stages.datasets import current_dataset, dataset_node
+from nanoset_core.stages.datasets import dataset_node
 from nanoset_core.stages.pbin.show import pbin_summary
 from nanoset_core.stages.report import Report, Run, run_here
 from nanoset_core.stages.stage import Estimated, Key, Layout, Node, PerCorpus, Stage, Summary
@@ -51,7 +50,10 @@ class PbinStage(Stage):
         return Recipe(FOLDER, key.subject, self.version, parents, options)
 
     def make(self, project: Project, key: Key) -> Manifest:
-        return _make(project, key.subject, self)
+        # Imported here: every command imports this module, but few of them convert datasets.
+        from nanoset_core.stages.pbin.make import make_pbin
+
+        return make_pbin(project, key.subject, self)
 
     def verify(
         self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here
@@ -85,30 +87,3 @@ class CorpusPbinStage(PbinStage, PerCorpus, Estimated):
 
 PBIN = CorpusPbinStage()
 PBIN_DERIVED = PbinStage()
-
-
-@holding
-def _make(project: Project, name: str, stage: PbinStage) -> Manifest:
-    """Write the current version of a dataset as a `.pbin`, and make the file current.
-
-    Args:
-        project: The project.
-        name: Name of the dataset: a corpus, a view or packs.
-        stage: The stage to which the file belongs.
-
-    Raises:
-        MissingError: The dataset has not been built.
-    """
-    # Imported here: every command imports this module, but few of them convert datasets.
-    from nanoset_core.stages.one_task import make_in_one_task
-    from nanoset_core.stages.pbin.conversion import model_vocab_size
-    from nanoset_core.stages.pbin.make import PbinTask, make_pbin
-
-    dataset = current_dataset(project, name)
-    task = PbinTask(
-        recipe=stage.recipe(project, Key(name), {"dataset": dataset.digest}),
-        dataset=dataset,
-        vocab_size=model_vocab_size(project.config.tokenizer_file),
-        max_id=project.tokenizer.max_id,
-    )
-    return make_in_one_task(project, partial(make_pbin, task=task))

@@ -57,7 +57,7 @@ class TokenizedStage(CorpusStage, OutsideFiles, Planned, Estimated):
 
     def make(self, project: Project, key: Key) -> Manifest:
         # Imported here: every command imports this module, but few of them tokenize text.
-        from nanoset_core.stages.shards.tokenize import tokenize_corpus
+        from nanoset_core.stages.shards.make import tokenize_corpus
 
         return tokenize_corpus(project, key.subject)
 

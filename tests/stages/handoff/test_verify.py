@@ -10,7 +10,7 @@ import pytest
 from helpers.built_project import first_file, problems
 from nanoset_core.project.project import Project
 from nanoset_core.project.verify import targets
-from nanoset_core.stages.handoff.stage import write_handoff
+from nanoset_core.stages.handoff.make import write_handoff
 from nanoset_core.stages.handoff.verify import verify_handoff
 
 

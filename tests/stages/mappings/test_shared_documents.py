@@ -24,14 +24,10 @@ from nanoset_core.errors import InputError
 from nanoset_core.project.project import Project
 from nanoset_core.project.status import StatusRow, project_status
 from nanoset_core.stages.mappings import shared_documents
+from nanoset_core.stages.mappings.make import write_blended, write_mappings
 from nanoset_core.stages.mappings.planning import NanosetContext, PlannedSplit
 from nanoset_core.stages.mappings.shared_documents import count_copies
-from nanoset_core.stages.mappings.stage import (
-    BLENDED,
-    INDEX_MAPPINGS,
-    write_blended,
-    write_mappings,
-)
+from nanoset_core.stages.mappings.stage import BLENDED, INDEX_MAPPINGS
 
 VIEWS_AND_PACKS = """\
 views:

@@ -37,8 +37,9 @@ from nanoset_core import iterate_shard, load_nanoset
 from nanoset_core.project.project import Project
 from nanoset_core.project.verify import verify_project
 from nanoset_core.stages.packs import verify as packs_check
+from nanoset_core.stages.packs.make import make_packs
 from nanoset_core.stages.packs.pieces import PIECES_FILE, open_pieces
-from nanoset_core.stages.packs.stage import PACKS, make_packs
+from nanoset_core.stages.packs.stage import PACKS
 
 CHANGES = {
     "nanosets:\n": "views:\n  some: {of: web, tokens: 9e3, repeat: 1.5}\npacks:\n"

@@ -269,7 +269,7 @@ def test_other_columns_need_no_other_tokens(project_with_columns, monkeypatch):
         '"columns": ["lang", "quality", "id2"]',
     )
     # Tokenizing would fail.
-    monkeypatch.setattr("nanoset_core.stages.shards.tokenize.tokenize_corpus", None)
+    monkeypatch.setattr("nanoset_core.stages.shards.make.tokenize_corpus", None)
 
     columns = make_columns(changed_project, "web")
 
