@@ -19,7 +19,12 @@ from nanoset_core.errors import ConfigError, InputError
 from nanoset_core.records.settings import Range
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.local import LocalStore
-from nanoset_core.storage.paths import expanded, has_control_characters, is_inside
+from nanoset_core.storage.paths import (
+    check_no_variable,
+    expanded,
+    has_control_characters,
+    is_inside,
+)
 from nanoset_core.storage.reading import open_object
 from nanoset_core.storage.s3_requests import S3_SCHEME
 from nanoset_core.storage.store import Store, Stored
@@ -94,7 +99,7 @@ def local_path(url: str, *, base: Path, where: str) -> Path:
         where: Place of the setting, for the error.
 
     Raises:
-        ConfigError: The location is a URL of another kind.
+        ConfigError: The location is a URL of another kind, or has a variable.
     """
     if "://" in url and _FILE_URL.match(url) is None:
         raise ConfigError(
@@ -104,7 +109,10 @@ def local_path(url: str, *, base: Path, where: str) -> Path:
             expected="a path on a local or mounted file system",
             remedy="mount the bucket, or copy it to a local folder first",
         )
-    return (base / expanded(without_file_scheme(url), where)).resolve()
+    path = (base / expanded(without_file_scheme(url), where)).resolve()
+    if not path.exists():  # a folder may really have such a name
+        check_no_variable(url, where)
+    return path
 
 
 def is_remote(location: str) -> bool:
@@ -464,6 +472,7 @@ def remote_location(
 
     # Check what all kinds of addresses have in common.
     check_without_secrets(url, where)
+    check_no_variable(url, where)
     check_address(url, where)
     scheme, _, rest = url.partition("://")
     host, _, path = rest.rstrip("/").partition("/")  # such as "bucket" and "path/in/bucket"

@@ -21,6 +21,9 @@ _MAX_PART_BYTES = 255
 """Bytes of a file name that common file systems can store."""
 _MAX_LENGTH = 4096
 """Characters that a path must not reach; a limit of Linux."""
+_VARIABLE_IN_BRACES = re.compile(r"\$\{\w+\}")
+_VARIABLE = re.compile(r"\$\{\w+\}|(?<![^/])\$[A-Za-z_]\w*(?![^/])")
+"""A variable of a shell: ${DATA}, or $DATA as a whole part of a path."""
 _NAMELESS_PARTS = {b"", b".", b".."}
 """Parts of a path that do not name a file or folder."""
 
@@ -100,6 +103,32 @@ def expanded(path: str | os.PathLike[str], where: object) -> Path:
             found=text,
             remedy="write the folder's whole path, or put ./ before a name that begins with ~",
         ) from error
+
+
+def check_no_variable(path: str, where: object) -> None:
+    """Check that a user does not expect a variable such as ${DATA} to be replaced in a path.
+
+    A shell would do so, but settings are used as they are written. Without this check, a folder
+    with the name ${DATA} would be created.
+
+    Args:
+        path: A path such as "${DATA}/outputs" or "$DATA/outputs", or an address. In addresses, only
+            variables in braces are found, since Azure has containers with the name $web.
+        where: Place of the setting, for the error.
+
+    Raises:
+        ConfigError: The path has a variable.
+    """
+    pattern = _VARIABLE_IN_BRACES if "://" in path else _VARIABLE
+    variable = pattern.search(path)
+    if variable is not None:
+        raise ConfigError(
+            "variables are not replaced in paths",
+            where=where,
+            found=variable.group(),
+            expected="a path as it is, which may be relative or begin with ~",
+            remedy="write the value of the variable",
+        )
 
 
 def is_utf_8(path: str | os.PathLike[str]) -> bool:

@@ -298,6 +298,22 @@ def test_a_local_path_in_settings_is_relative_to_their_folder(url, path):
     assert local_path(url, base=Path("/base"), where="x") == Path(path)
 
 
+@pytest.mark.parametrize("path", ["${DATA}/out", "$DATA/out", "out/$DATA", "out-${DATA}"])
+def test_a_variable_in_a_path_is_refused_because_it_is_not_replaced(tmp_path, path):
+    with pytest.raises(ConfigError, match="variables are not replaced") as caught:
+        local_path(path, base=tmp_path, where="nanoset.yaml: root")
+
+    assert "$" in caught.value.found
+    # The name of an existing folder may look like a variable.
+    (tmp_path / path).mkdir(parents=True)
+    assert local_path(path, base=tmp_path, where="nanoset.yaml: root") == tmp_path / path
+
+
+@pytest.mark.parametrize("path", ["out$1", "costs-$usd", "$", "${}", "a$b/c"])
+def test_other_dollar_signs_in_paths_are_accepted(tmp_path, path):
+    assert local_path(path, base=tmp_path, where="nanoset.yaml: root") == tmp_path / path
+
+
 def test_a_bucket_is_refused_where_only_local_paths_are_allowed():
     with pytest.raises(ConfigError, match="only local files") as caught:
         local_path("s3://bucket/prefix", base=Path("/base"), where="nanoset.yaml: raw")
