@@ -23,8 +23,8 @@ from nanoset_core.loading.layout import (
 )
 from nanoset_core.loading.nanoset import Nanoset
 from nanoset_core.loading.plan_file import read_split
-from nanoset_core.outputs.manifest import Manifest
-from nanoset_core.outputs.root import OutputRoot, open_root
+from nanoset_core.outputs.manifest import MANIFEST, Manifest
+from nanoset_core.outputs.root import CURRENT, OutputRoot, open_root
 from nanoset_core.sampling.arguments import boolean
 from nanoset_core.sampling.config import Blend, NanosetConfig
 from nanoset_core.sampling.planned import SplitPlan
@@ -68,8 +68,9 @@ def load_nanoset(
             restart there.
 
     Raises:
-        ConfigError: The root is a file, the preset's samples do not have one of the masks, a mask
-            needs another one that is not set, or the documents have no end token.
+        ConfigError: The root is a file, `storage` is something else, the preset's samples do not
+            have one of the masks, a mask needs another one that is not set, or the documents have
+            no end token.
         MissingError: The split was not built, a file was deleted, or the split has no share of the
             data.
         FormatError, StaleError: A file is not as it was written, or belongs to another version.
@@ -82,6 +83,7 @@ def load_nanoset(
         "inter_document_masking": inter_document_masking,
     }
     _check_is_no_file(root)
+    _check_is_storage(storage)
     outputs = open_root(root, storage)
     with outputs.access.named():
         return open_version(outputs, live_version(outputs, f"{name}/{split}"), mask_values)
@@ -100,6 +102,23 @@ def _check_is_no_file(root: str | os.PathLike[str] | OutputRoot) -> None:
         where=os.fspath(root),
         expected=_ROOT,
         remedy="pass that folder, or its address in a bucket",
+    )
+
+
+def _check_is_storage(storage: object) -> None:
+    """Check that the argument `storage` is a StorageSpec or None, and not an option for masks.
+
+    Raises:
+        ConfigError: It is something else.
+    """
+    if storage is None or isinstance(storage, StorageSpec):
+        return
+    raise ConfigError(
+        "not a description of how a bucket is accessed",
+        where="storage",
+        found=repr(storage),
+        expected="a StorageSpec, or None",
+        remedy="pass options for masks by their names, such as reset_position_ids=True",
     )
 
 
@@ -354,6 +373,15 @@ def _not_built_error(outputs: OutputRoot, place: str) -> MissingError:
             where=outputs.access.url(outputs.folder),
             expected=_ROOT,
             remedy="pass that folder, or correct the names; if both are right, run `nanoset build`",
+        )
+
+    # The folder of the split exists, but the files that name its version do not.
+    if place in built_splits:
+        return MissingError(
+            "the current version of this split is missing",
+            where=outputs.access.url(outputs.folder / STAGE / place / MAPPINGS),
+            expected=f"{CURRENT}, and the {MANIFEST} of the version that it names",
+            remedy="run `nanoset build`",
         )
 
     # A nanoset with phases is built as several ones, such as `pretrain-phase-1`.

@@ -16,7 +16,9 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal, NamedTuple, TypeAlias
 
 from nanoset_core.errors import ConfigError, InputError
-from nanoset_core.records.settings import Range
+from nanoset_core.records.frozen import set_while_made
+from nanoset_core.records.parsing import parse
+from nanoset_core.records.settings import Range, own_fields
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.local import LocalStore
 from nanoset_core.storage.paths import (
@@ -67,6 +69,21 @@ class StorageSpec:
     """Whether shards keep their tokens after a dataset contains them, too; with drop, `nanoset gc`
     removes those of the shards.
     """
+
+    def __post_init__(self) -> None:
+        """Check that all fields have the declared types, since they may be arguments in Python.
+
+        Raises:
+            ConfigError: A value has a wrong type, or is out of range.
+        """
+        values = {}
+        for declared_field, hint in own_fields(StorageSpec):
+            name = declared_field.name
+            value = getattr(self, name)
+            if isinstance(value, PathLike):
+                value = fspath(value)
+            values[name] = parse(hint, value, path=name, where="StorageSpec")
+        set_while_made(self, values)
 
     @property
     def capacity(self) -> int | None:

@@ -24,12 +24,33 @@ def test_a_folder_without_nanosets_may_be_the_wrong_one(tmp_path):
     assert "nanoset build" in str(caught.value)
 
 
-def test_the_phases_of_a_nanoset_are_named(tmp_path):
-    for nanoset in ("ann-phase-1", "ann-phase-2", "nano"):
+def touch_splits(root, nanosets):
+    """Create empty manifests of train and valid, without the files that name current versions."""
+    for nanoset in nanosets:
         for split in ("train", "valid"):
-            version = tmp_path / "nanosets" / nanoset / split / "index_mappings" / "0"
+            version = root / "nanosets" / nanoset / split / "index_mappings" / "0"
             version.mkdir(parents=True)
             (version / "manifest.json").touch()
+
+
+def test_a_split_whose_current_version_is_missing_is_not_taken_for_a_wrong_name(tmp_path):
+    touch_splits(tmp_path, ["pretrain"])
+
+    with pytest.raises(MissingError, match="current version of this split is missing") as caught:
+        load_nanoset(tmp_path, "pretrain", "train")
+
+    assert caught.value.where.endswith("pretrain/train/index_mappings")
+    assert "current.json" in caught.value.expected
+
+
+@pytest.mark.parametrize("storage", ["nonsense", True, {"region": "eu-central-1"}])
+def test_storage_that_is_not_a_storage_spec_is_refused(tmp_path, storage):
+    with pytest.raises(ConfigError, match="storage: not a description"):
+        load_nanoset(tmp_path, "pretrain", "train", storage)
+
+
+def test_the_phases_of_a_nanoset_are_named(tmp_path):
+    touch_splits(tmp_path, ["ann-phase-1", "ann-phase-2", "nano"])
 
     with pytest.raises(MissingError, match="ann has phases") as caught:
         load_nanoset(tmp_path, "ann", "train")

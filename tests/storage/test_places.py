@@ -128,6 +128,26 @@ def test_the_endpoint_of_the_settings_replaces_that_of_the_environment(monkeypat
     assert remote_location("s3://bucket/raw", where="raw", storage=storage).path == "raw"
 
 
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("endpoint_url", 9000),
+        ("anonymous", "no"),
+        ("fingerprint", "md5"),
+        ("scratch_mib", "5"),
+        ("scratch_mib", 0),
+        ("shards", "delete"),
+    ],
+)
+def test_a_storage_spec_of_python_is_checked(option, value):
+    with pytest.raises(ConfigError, match=f"StorageSpec: {option}"):
+        StorageSpec(**{option: value})
+
+
+def test_the_folder_of_working_copies_may_be_a_path(tmp_path):
+    assert StorageSpec(mirror=tmp_path).mirror == str(tmp_path)
+
+
 def test_an_endpoint_of_the_environment_that_another_one_replaces_is_not_checked(monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://localhost:9000")
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://me:s3cret@127.0.0.1:9")  # of another service
