@@ -38,6 +38,8 @@ LOCK = ".lock"
 
 If two processes create Dagster's tables at the same time, the database is damaged.
 """
+_DATABASE_FILES = ("history/*.db*", "history/runs/index.db*", "schedules/*.db*")
+"""Files of SQLite in this folder that all processes write: databases, and those next to them."""
 _MIN_FREE_BYTES = 64 << 10
 """A disk with less free space counts as full."""
 
@@ -174,6 +176,7 @@ def _open_instance_in(home: Path) -> dg.DagsterInstance:
     """
     import dagster as dg  # takes a second, and is not needed to find the folder of the history
 
+    _check_databases_are_writable(home)
     try:
         with history_faults(home):
             instance = dg.DagsterInstance.get()
@@ -188,6 +191,32 @@ def _open_instance_in(home: Path) -> dg.DagsterInstance:
             found=error,
             remedy="correct the file",
         ) from error
+
+
+def _check_databases_are_writable(home: Path) -> None:
+    """Check that this user may write the files of the history, if it is in SQLite files.
+
+    SQLite creates further files next to a database when it opens it, even if it may not write the
+    database. These would belong to this user, and keep the owner of the history from writing it.
+
+    Args:
+        home: The folder of the history.
+
+    Raises:
+        HistoryError: A file belongs to another user, and this one may not write it.
+    """
+    for pattern in _DATABASE_FILES:
+        for file in sorted(home.glob(pattern)):
+            owner_id = file.stat().st_uid
+            if owner_id != os.geteuid() and not os.access(file, os.W_OK):
+                raise HistoryError(
+                    "the history of another user may not be written",
+                    where=file,
+                    found=f"a file of the user with the id {owner_id}",
+                    expected="a history of this user",
+                    remedy="set `history` in nanoset.yaml, or DAGSTER_HOME, to a folder of your "
+                    "own, or store the history in Postgres; the outputs can be shared",
+                )
 
 
 def _complete_event_log(instance: dg.DagsterInstance) -> None:

@@ -238,3 +238,20 @@ def test_a_history_whose_creation_was_stopped_by_a_full_disk_is_completed_later(
         assert open_with_limit(n_pages * PAGE_BYTES, config.file) == EXIT_CODE_OF_FULL_DISK
 
     open_instance(config).dispose()
+
+
+def test_the_history_of_another_user_is_left_alone(config, monkeypatch):
+    open_instance(config).dispose()
+    close_databases()
+    home = dagster_home(config)
+    names = {path.name for path in home.rglob("*")}
+    # Another user may write the folders, but not the databases, as in a shared folder.
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    monkeypatch.setattr(os, "access", lambda path, _mode: not str(path).endswith(".db"))
+
+    with pytest.raises(HistoryError, match="another user may not be written") as caught:
+        open_instance(config)
+
+    assert caught.value.where.endswith(".db")
+    assert "DAGSTER_HOME" in caught.value.remedy
+    assert {path.name for path in home.rglob("*")} == names
