@@ -410,7 +410,7 @@ def _is_cached(folder: Path) -> bool:
     split = load_nanoset(folder / "data", "pretrain", "train")
     config = replace(split.config, path_to_cache=str(folder / _INDEX_CACHE))
     sets = index_sets(split.plan, config)
-    return all(index_set.digests_if_complete(deep=False) is not None for index_set in sets)
+    return all(index_set.is_complete() for index_set in sets)
 
 
 def _is_false(_folder: Path, value: bool) -> bool:

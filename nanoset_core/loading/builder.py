@@ -159,8 +159,7 @@ class NanosetBuilder:
                 continue
             # Each dataset has a set of files, and so has the mixture of several datasets.
             for file_set in index_sets(plan, self.config):
-                is_complete = file_set.digests_if_complete(deep=False) is not None
-                if not is_complete:
+                if not file_set.is_complete():
                     # The files of a set are written in order, so at least the last one is missing.
                     file_names = list(file_set.files.values())
                     return file_names[-1]
@@ -209,7 +208,7 @@ def _write_if_possible(files: FileSet) -> bool:
     Returns:
         Whether the files exist now.
     """
-    if files.digests_if_complete(deep=False) is not None:
+    if files.is_complete():
         return True
 
     # If the folder does not exist, it will be created in the nearest folder above it that exists:

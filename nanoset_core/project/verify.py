@@ -240,23 +240,6 @@ def _selects_nothing(pattern: str, all_targets: Sequence[Target]) -> ConfigError
     )
 
 
-def verify_output(project: Project, name: str, deep: bool = False) -> Report:
-    """Check what has a certain name in `nanoset verify --select`, and report what is wrong with it.
-
-    Args:
-        project: The project, whose nanoset.yaml must request it.
-        name: The exact name: `web` of a text collection, `web/columns` of its columns, or
-            `pretrain/train` of the training data of a mixture.
-        deep: Whether to read every byte. Otherwise, sizes and samples are checked.
-
-    Raises:
-        ConfigError: nanoset.yaml requests nothing that this name selects.
-    """
-    # As a pattern, `web` also selects `web/columns`. So look for the exact name.
-    targets_by_name = {target.name: target for target in targets(project, [name])}
-    return targets_by_name[name].verify(deep=deep)
-
-
 def verify_project(
     project: Project, select: Sequence[str] = (), deep: bool = False
 ) -> Iterator[Report]:

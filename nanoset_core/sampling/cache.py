@@ -303,27 +303,20 @@ class FileSet:
     build_arrays: Callable[[], MemberIndices | BlendIndices]
     """Function that builds the arrays of the files."""
 
-    def digests_if_complete(self, *, deep: bool) -> dict[str, str] | None:
-        """Return the digests of these index files if all of them exist and are up to date.
+    def is_complete(self) -> bool:
+        """Return whether all of these index files exist and are up to date, without writing any.
 
-        Nothing is written. The digests are recorded in the *sidecar*, a JSON file next to the index
-        files, together with what these were made from.
-
-        Args:
-            deep: Compute the digests of the files again and compare them. Otherwise only the sizes
-                of the files are compared, which is much faster.
-
-        Returns:
-            File name → sha256: {"web-shuffle_index.npy": "9f86d0..."}. None if a file is missing,
-            or was made from other data or settings.
+        They are compared with their *sidecar*, a JSON file next to them. It has their sizes and
+        digests, and says what they were made from. Only the sizes are compared, which is much
+        faster than computing the digests again.
         """
-        delivery = self.delivery(compares_sizes=not deep)
+        delivery = self.delivery(compares_sizes=True)
         # With `overwrite`, files of other data or settings are not an error, since they would be
         # overwritten. They only count as missing.
         sidecar = delivery.find(overwrite=True)
         if sidecar is None:
-            return None
-        return self._digests_in(sidecar)
+            return False
+        return self._digests_in(sidecar) is not None
 
     def delivery(self, folder: Location | None = None, *, compares_sizes: bool = False) -> Delivery:
         """Return an object that writes these index files to a folder, or finds them there.

@@ -15,7 +15,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from helpers.inspecting import current_output, inventory_of
+from helpers.inspecting import current_output, inventory_of, verify_output
 from helpers.sample_platform import Platform, age
 from helpers.sample_project import jsonl, sentences
 from nanoset_assets import failed_runs
@@ -25,7 +25,6 @@ from nanoset_assets.overview import OVERVIEW
 from nanoset_core import load_config
 from nanoset_core.errors import ConfigError, InputError, MissingError
 from nanoset_core.project.project import Project
-from nanoset_core.project.verify import verify_output
 
 FIRST_FILE = "web/part-0/web-0.jsonl"
 SECOND_CORPUS = "corpora: {web_ids: {folder: web, text_key: id}}\n"

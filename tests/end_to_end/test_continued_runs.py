@@ -6,12 +6,11 @@ import pytest
 
 from helpers.building import make_blend, make_mappings
 from helpers.command import output_of
-from helpers.inspecting import explain_sample
+from helpers.inspecting import explain_sample, verify_output
 from helpers.sample_project import SPLITS
 from nanoset_core import load_nanoset
 from nanoset_core.errors import InputError, NanosetError, SampleIndexError
 from nanoset_core.project.project import Project
-from nanoset_core.project.verify import verify_output
 from nanoset_core.stages.mappings.planning import NanosetContext
 
 TRAINER = (

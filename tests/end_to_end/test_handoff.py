@@ -21,6 +21,7 @@ from helpers.building import (
 )
 from helpers.changing import change_web
 from helpers.command import invoke_nanoset, json_of, output_of
+from helpers.inspecting import verify_output
 from helpers.megatron_core import IDENTIFIERS, check_megatron_core
 from helpers.sample_project import SPLITS, tree, write_project
 from nanoset_core import load_nanoset
@@ -32,7 +33,6 @@ from nanoset_core.errors import (
     StaleError,
 )
 from nanoset_core.project.project import Project
-from nanoset_core.project.verify import verify_output
 from nanoset_core.stages.handoff.data_args import read_per_split
 from nanoset_core.stages.handoff.settings import UNNAMED
 from nanoset_core.stages.mappings import stage as mapping

@@ -12,12 +12,12 @@ import pytest
 
 from helpers.building import build_all, make_corpora, make_mappings
 from helpers.changing import change_setting
+from helpers.inspecting import verify_output
 from helpers.megatron_core import IDENTIFIERS, check_megatron_core
 from helpers.sample_project import EOD, SPLITS, jsonl, sentences, tree
 from nanoset_core import MMapIndexedDataset, MMapIndexedDatasetBuilder, load_nanoset
 from nanoset_core.errors import ConfigError, MissingError, StaleError
 from nanoset_core.project.project import Project
-from nanoset_core.project.verify import verify_output
 from nanoset_core.stages.mappings import lookup, planning
 
 WITHOUT_PATHS = {"    trainer_path: /lustre/data\n": ""}

@@ -20,6 +20,7 @@ from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.graph import Graph, graph_over
 from nanoset_core.project.project import Project
 from nanoset_core.project.status import project_status
+from nanoset_core.project.verify import targets
 from nanoset_core.stages import datasets, stage
 from nanoset_core.stages.dataset.dataset import Dataset
 from nanoset_core.stages.dataset.tokens import open_dataset
@@ -131,6 +132,23 @@ def verify_at(project: Project, address: str, *, deep: bool = False) -> Report:
     """Verify one output, without those that `nanoset verify` would verify with it."""
     node = node_at(address)
     return node.stage.verify(project, node.key, deep=deep)
+
+
+def verify_output(project: Project, name: str, deep: bool = False) -> Report:
+    """Check what has a certain name in `nanoset verify --select`, and report what is wrong with it.
+
+    Args:
+        project: The project, whose nanoset.yaml must request it.
+        name: The exact name: `web` of a text collection, `web/columns` of its columns, or
+            `pretrain/train` of the training data of a mixture.
+        deep: Whether to read every byte. Otherwise, sizes and samples are checked.
+
+    Raises:
+        ConfigError: nanoset.yaml requests nothing that this name selects.
+    """
+    # As a pattern, `web` also selects `web/columns`. So look for the exact name.
+    targets_by_name = {target.name: target for target in targets(project, [name])}
+    return targets_by_name[name].verify(deep=deep)
 
 
 def settings_warnings(config: ProjectConfig, address: str, *, of: str = "") -> list[str]:

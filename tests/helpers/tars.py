@@ -5,13 +5,15 @@ from __future__ import annotations
 import gzip
 import io
 import tarfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import orjson
 from numpy.typing import ArrayLike, DTypeLike
+
+from nanoset_core.formats.tars.tar import Archive, TarMember, iterate_entries
 
 
 class TarEntry(NamedTuple):
@@ -48,6 +50,21 @@ def write_tar(path: Path, entries: Iterable[TarEntry], format: int = tarfile.UST
     """Write a tar with these members, and return its path."""
     path.write_bytes(tar_bytes(entries, format))
     return path
+
+
+def iterate_members(archive: Archive, where: object) -> Iterator[TarMember]:
+    """Yield the files of an archive in order; all other entries are left out.
+
+    Args:
+        archive: Bytes of the archive.
+        where: Name of the archive, for messages.
+
+    Raises:
+        FormatError: As for `iterate_entries`.
+    """
+    for entry in iterate_entries(archive, where):
+        if entry.is_file:
+            yield entry
 
 
 def json_gz_bytes(tokens: Sequence[int]) -> bytes:

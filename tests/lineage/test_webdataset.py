@@ -21,9 +21,10 @@ import yaml
 from helpers.building import finish_webdataset, make_corpora, make_shuffle_plan, make_tars
 from helpers.command import invoke_nanoset, json_of, messages_of, output_of
 from helpers.inspecting import plan_of, read_dataset
+from helpers.tars import iterate_members
 from nanoset_core.errors import ConfigError, MissingError, SampleIndexError
 from nanoset_core.formats.tars.members import read_member
-from nanoset_core.formats.tars.tar import iterate_members, map_archive
+from nanoset_core.formats.tars.tar import map_archive
 from nanoset_core.lineage.documents import InspectionContext
 from nanoset_core.lineage.find import find_document
 from nanoset_core.lineage.webdataset import ContextOrigin, Tars, explain_context

@@ -16,10 +16,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from helpers.tars import iterate_members
 from helpers.token_sources import plan_of, read_tar, source_in_file, write_webdataset
 from nanoset_core.errors import ConfigError, FormatError, MissingError, StaleError
 from nanoset_core.formats.tars.members import read_member
-from nanoset_core.formats.tars.tar import iterate_members
 from nanoset_core.loading import shard_reader as reader_module
 from nanoset_core.loading.shard_files import iterate_shard, iterate_shards
 from nanoset_core.loading.shard_reader import ShardReader

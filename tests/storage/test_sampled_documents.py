@@ -17,11 +17,11 @@ import pytest
 
 from helpers.buckets import upload_raw
 from helpers.building import make_dataset, make_inventory, make_shards
+from helpers.inspecting import verify_output
 from helpers.s3_server import bytes_answered
 from helpers.sample_project import EOD, jsonl
 from nanoset_core.errors import SourceChangedError
 from nanoset_core.project.project import Project
-from nanoset_core.project.verify import verify_output
 from nanoset_core.stages.dataset.verify import SAMPLED_DOCUMENTS, verify_corpus_dataset
 
 CONFIG = """\

@@ -33,8 +33,8 @@ def command(name: str, config: Path, as_json: bool) -> None:
 
     For a rule `top`, the command also shows a histogram of the column, and where the rule cuts it.
     """
-    from nanoset_core.project.orders import view_order_warnings
     from nanoset_core.project.project import Project
+    from nanoset_core.stages.order_warnings import view_order_warnings
     from nanoset_core.stages.views.choosing import plan_view
 
     # Apply the rules, which reads the tables of all documents.

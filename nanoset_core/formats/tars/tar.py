@@ -222,21 +222,6 @@ Archive = bytes | mmap.mmap | FileBytes
 """The bytes of a tar, which can be sliced."""
 
 
-def iterate_members(archive: Archive, where: object) -> Iterator[TarMember]:
-    """Yield the files of an archive in order; all other entries are left out.
-
-    Args:
-        archive: Bytes of the archive.
-        where: Name of the archive, for messages.
-
-    Raises:
-        FormatError: As for `iterate_entries`.
-    """
-    for entry in iterate_entries(archive, where):
-        if entry.is_file:
-            yield entry
-
-
 def iterate_entries(archive: Archive, where: object) -> Iterator[TarMember]:
     """Yield every entry of a tar in order: files, folders and links.
 

@@ -13,19 +13,19 @@ from typing import Any
 
 from nanoset_core.loading.layout import HANDOFF, MASKS_OPTION, STAGE
 from nanoset_core.outputs.manifest import Manifest, Recipe
-from nanoset_core.project.evaluation import evaluation_warnings
-from nanoset_core.project.orders import nanoset_order_warnings
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.sampling.presets import Preset, get_preset
 from nanoset_core.sampling.splits import SPLITS
 from nanoset_core.stages.exports.settings import exports_for_trainer
 from nanoset_core.stages.exports.stage import EXPORT
+from nanoset_core.stages.handoff.evaluation_warnings import evaluation_warnings
 from nanoset_core.stages.handoff.gather import trainer_tokenizer, views_of
 from nanoset_core.stages.handoff.show import handoff_summary
 from nanoset_core.stages.mappings.planning import NanosetContext
 from nanoset_core.stages.mappings.settings import ScheduleSpec
 from nanoset_core.stages.mappings.stage import BLENDED, INDEX_MAPPINGS
+from nanoset_core.stages.order_warnings import nanoset_order_warnings
 from nanoset_core.stages.report import Report, Run, run_here
 from nanoset_core.stages.stage import (
     SUBJECT,

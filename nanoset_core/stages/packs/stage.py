@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from nanoset_core.outputs.manifest import Manifest, Recipe
-from nanoset_core.project.orders import reordering_warnings
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig
+from nanoset_core.stages.order_warnings import reordering_warnings
 from nanoset_core.stages.packs.pieces import PIECES_FILE
 from nanoset_core.stages.packs.show import packs_summary
 from nanoset_core.stages.report import Report, Run, run_here

@@ -18,13 +18,13 @@ from typing import Any
 from nanoset_core.errors import InputError, MissingError, NanosetError, one_line
 from nanoset_core.formats.indexed.layout import bin_path
 from nanoset_core.outputs.manifest import Manifest, Recipe
-from nanoset_core.project.orders import view_order_warnings
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.contamination.stage import CONTAMINATION
 from nanoset_core.stages.dataset.stage import DATASET
 from nanoset_core.stages.dataset.tokens import PIECES_ENDING
 from nanoset_core.stages.given_files import given_files
+from nanoset_core.stages.order_warnings import view_order_warnings
 from nanoset_core.stages.report import Report, Run, run_here
 from nanoset_core.stages.stage import (
     PART,

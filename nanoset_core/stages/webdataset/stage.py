@@ -20,11 +20,11 @@ from nanoset_core.errors import NanosetError, one_line, raised
 from nanoset_core.outputs.current import Reason
 from nanoset_core.outputs.manifest import MANIFEST, Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
-from nanoset_core.project.orders import reordering_warnings
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.contamination.stage import searches_before_training
 from nanoset_core.stages.datasets import dataset_node
+from nanoset_core.stages.order_warnings import reordering_warnings
 from nanoset_core.stages.report import Report, Run, run_here
 from nanoset_core.stages.stage import (
     PART,

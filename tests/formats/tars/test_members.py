@@ -22,7 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.locations import REPOSITORY
-from helpers.tars import npy_bytes
+from helpers.tars import iterate_members, npy_bytes
 from nanoset_core.errors import FormatError
 from nanoset_core.formats.tars.members import (
     MAX_MEMBER_BYTES,
@@ -33,7 +33,7 @@ from nanoset_core.formats.tars.members import (
     npy_header,
     read_member,
 )
-from nanoset_core.formats.tars.tar import TarMember, iterate_members
+from nanoset_core.formats.tars.tar import TarMember
 
 END_OF_TAR = bytes(1024)
 

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.locations import GOLDEN_FILES
-from helpers.tars import TarEntry, tar_bytes
+from helpers.tars import TarEntry, iterate_members, tar_bytes
 from nanoset_core.errors import FormatError
-from nanoset_core.formats.tars.tar import TarMember, end_of_archive, headers, iterate_members
+from nanoset_core.formats.tars.tar import TarMember, end_of_archive, headers
 
 GOLDEN_TARS = sorted((GOLDEN_FILES / "webdataset").glob("*/*.tar"))
 """Tars that other tools wrote."""

@@ -17,13 +17,13 @@ import pytest
 
 from helpers.building import make_corpora
 from helpers.built_project import first_file, overwrite, problems
-from helpers.inspecting import node_at, verify_at
+from helpers.inspecting import node_at, verify_at, verify_output
 from helpers.sample_project import jsonl, sentences
 from nanoset_core.errors import ConfigError
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.graph import stale_reasons
 from nanoset_core.project.project import Project
-from nanoset_core.project.verify import targets, verify_output, verify_project
+from nanoset_core.project.verify import targets, verify_project
 from nanoset_core.stages.report import Report
 
 Damage = Callable[[Project], None]

@@ -13,7 +13,14 @@ import pytest
 
 from helpers.building import make_dataset, make_shards, run_stages
 from helpers.command import run_nanoset
-from helpers.inspecting import current_dataset, explain_sample, find_document, node_at, verify_at
+from helpers.inspecting import (
+    current_dataset,
+    explain_sample,
+    find_document,
+    node_at,
+    verify_at,
+    verify_output,
+)
 from helpers.keyed_corpora import (
     CORPORA,
     KEY_BY_CORPUS,
@@ -29,7 +36,6 @@ from nanoset_core.project.gc import plan_gc
 from nanoset_core.project.project import Project
 from nanoset_core.project.requested_corpora import check_requested_corpora
 from nanoset_core.project.status import StatusRow, project_status
-from nanoset_core.project.verify import verify_output
 from nanoset_core.stages.inventory.corpora import corpus_names, scan_corpora
 from nanoset_core.stages.inventory.make import (
     current_inventory,

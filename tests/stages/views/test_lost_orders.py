@@ -10,7 +10,7 @@ import pytest
 from helpers.command import invoke_nanoset
 from helpers.inspecting import settings_warnings
 from nanoset_core import ProjectConfig, load_config
-from nanoset_core.project.orders import sorting_of
+from nanoset_core.stages.order_warnings import sorting_of
 
 CONFIG = """\
 raw: raw
