@@ -96,7 +96,8 @@ class BlendedNanoset(SplitSamples):
         """Return a training sample as the dictionary that the trainer expects.
 
         For example, sample 7 of the blend is sample 3 of its dataset 1. Some trainers' dictionaries
-        also say this: {"dataset_id": 1, "tokens": …}.
+        also say this: {"dataset_id": 1, "tokens": …}. The other entries are those of `Nanoset`, and
+        `help(Nanoset.__getitem__)` lists them.
 
         Args:
             index: Number of the sample; None returns sample 0 with a loss mask of zeros, as
@@ -129,7 +130,8 @@ class BlendedNanoset(SplitSamples):
     def tokens(self, index: int) -> NDArray[np.int64]:
         """Return the tokens of a training sample as a flat array, without labels and masks.
 
-        For example, sample 7 of the blend is sample 3 of its dataset 1: this has its tokens.
+        For example, sample 7 of the blend is sample 3 of its dataset 1: this has its tokens. The
+        end of a short sample is `pad_token` if the trainer uses it, and otherwise -1.
 
         Args:
             index: Number of the sample in the blend; a negative one counts from the end.
@@ -172,14 +174,14 @@ class BlendedNanoset(SplitSamples):
 
         The samples of a blend are taken from several datasets. Those of each dataset are read
         together, and written to their rows. A short sample, which may be the last one of a dataset,
-        is padded.
+        is filled up with `pad_token` if the trainer uses it, and otherwise with -1.
 
         Args:
             indices: Numbers of the samples in the blend, shape (n,); negative ones count from the
                 end.
 
         Returns:
-            Shape (n, sample_tokens).
+            Shape (n, sequence_length + 1), or one token less without the extra token.
 
         Raises:
             SampleIndexError: There is no such sample.

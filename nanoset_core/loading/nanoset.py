@@ -175,6 +175,21 @@ class Nanoset(SplitSamples):
     def __getitem__(self, index: int | None) -> Sample:
         """Return a sample as the trainer's dictionary.
 
+        With the presets of Megatron-LM and NeMo, it has these arrays of length sequence_length:
+
+            tokens            int64      0 in place of padding
+            labels            int64      the next token of each; 0 in place of padding
+            loss_mask         float32    0.0 for labels that do not count, such as padding
+            position_ids      int64
+            attention_mask    bool       True where masked; only with create_attention_mask, shape
+                                         (1, sequence_length, sequence_length)
+
+        With inter_document_masking, it also has `cu_seqlens` (int32, shape (sequence_length + 1,))
+        and `max_seqlen` (int32, shape ()), see `by_document`.
+
+        With the presets of nanotron, it has the tokens alone (int64, shape (sequence_length + 1,)),
+        under `input_ids` or, with nanotron-000, `text`; and with reset_position_ids `positions`.
+
         Args:
             index: Index of the sample; None returns sample 0 with a loss mask of zeros, as padding.
         """
@@ -210,7 +225,8 @@ class Nanoset(SplitSamples):
         """Return the tokens of a training sample as a flat array, without labels and masks.
 
         For a sequence_length of 4,096, it has 4,097 tokens: the last one is only the label of the
-        token before it. By a setting, this extra token may be missing.
+        token before it. By a setting, this extra token may be missing. The end of a short sample
+        is `pad_token` if the trainer uses it, and otherwise -1, which no text contains.
 
         Args:
             index: Number of the sample; a negative one counts from the end.
@@ -421,16 +437,16 @@ class Nanoset(SplitSamples):
         """Return the tokens of many training samples, one sample in each row.
 
         The last sample of the data may be short, since it ends with the data. It is filled up with
-        padding:
+        `pad_token` if the trainer uses it, and otherwise with -1, which no text contains:
 
             A B C D
-            E F pad pad
+            E F -1 -1
 
         Args:
             indices: Numbers of the samples, shape (n,); negative ones count from the end.
 
         Returns:
-            Shape (n, sample_tokens).
+            Shape (n, sequence_length + 1), or one token less without the extra token.
 
         Raises:
             SampleIndexError: There is no such sample.

@@ -145,7 +145,7 @@ class PretrainingSampler(_MicroBatchSampler):
     return the number of samples, or count the rest at the end differently.)
 
     It is the same as `MegatronPretrainingSampler` in Megatron-LM's `data_samplers.py`, and with
-    `pad_to_global_batch` as NeMo's.
+    `pad_to_global_batch` as NeMo's. The arguments are described in docs/python.md.
 
     Raises:
         ConfigError: A number is out of range, or the global batch does not consist of whole

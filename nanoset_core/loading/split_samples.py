@@ -86,7 +86,7 @@ class SplitSamples:
         return self._form.samples(tokens, indices, self._boundaries(positions))
 
     def batch(self, indices: ArrayLike) -> NDArray[np.int64]:
-        """Return the tokens of many samples.
+        """Return the tokens of many samples; the end of a short one is padding, mostly -1.
 
         Args:
             indices: Integers, shape (n,); negative ones count from the end.

@@ -55,6 +55,9 @@ from nanoset_core.tokenizers.files import TokenizerFile, TokenizerPath, as_sourc
 class ProjectConfig(WrittenConfig):
     """The settings of a project as its stages use them: those of nanoset.yaml, resolved.
 
+    `load_config` makes it. The fields have the names of the keys of nanoset.yaml, which are
+    described in docs/configuration.md.
+
     In place of nanosets with `phases`, there is a nanoset for each phase. In place of the key
     `packing`, there are packs under `packs`, which nanosets and webdatasets name. What
     `nanoset.yaml` lists under `packed`, the former name of `pbin`, is in `pbin`.

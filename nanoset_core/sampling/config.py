@@ -94,6 +94,8 @@ class Order:
 class NanosetConfig:
     """The settings of a nanoset, in the terms of the trainer that `preset` names.
 
+    The arguments are described in docs/python.md.
+
     Raises:
         ConfigError: A value is impossible, or the trainer does not have an option.
     """
@@ -124,7 +126,7 @@ class NanosetConfig:
     path_to_cache: str | None = None
     """Folder of the index files; None is the trainer's default, next to the data."""
     preset: str = "megatron"
-    """The trainer whose rules and names are followed; a key of `PRESETS`."""
+    """The trainer whose rules and names are followed, such as megatron, nemo or nanotron-main."""
     tokenizer_identifiers: Mapping[str, Any] = field(default_factory=dict)
     """The unique identifiers of the trainer's tokenizer, which are part of its descriptions and
     hashes.
@@ -156,7 +158,9 @@ class NanosetConfig:
     run. The positions before it are not read.
     """
     eod_token: int | None = None
-    """Id of the end-of-document token; required by the options in `END_MASKS`."""
+    """Id of the end-of-document token; required by `reset_position_ids`, `reset_attention_mask` and
+    `eod_mask_loss`.
+    """
     pad_token: int | None = None
     """Id that fills short samples and is masked from the loss; None is -1, which no dataset
     contains.

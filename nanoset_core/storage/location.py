@@ -43,7 +43,10 @@ _FILE_URL = re.compile("file://", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class StorageSpec:
-    """How buckets are accessed. Credentials come from the usual sources of each cloud."""
+    """How buckets are accessed. Credentials come from the usual sources of each cloud.
+
+    The arguments are described in docs/python.md.
+    """
 
     endpoint_url: str | None = None
     """URL of a store that speaks S3; absent = AWS, or what AWS_ENDPOINT_URL says."""

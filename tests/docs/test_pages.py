@@ -55,7 +55,7 @@ def load_generator() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("name", ["configuration.md", "cli.md"])
+@pytest.mark.parametrize("name", ["configuration.md", "cli.md", "python.md"])
 def test_generated_pages_are_up_to_date(name):
     text = (TOP / "docs" / name).read_text()
 

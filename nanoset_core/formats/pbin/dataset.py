@@ -99,7 +99,8 @@ class PackedDataset:
             reuse_last_target: Whether the last token of a sample is also the first of the next one.
 
         Returns:
-            A list of samples, each of `block_size` tokens.
+            A list of samples, each of shape (block_size,) and of the dataset's `dtype`: uint8,
+            int32 or int64 for tokens of 1, 2 or 4 bytes in the file.
 
         Raises:
             ConfigError: The block is smaller than 2 tokens, or larger than the dataset.
@@ -116,7 +117,8 @@ class PackedDataset:
             block_size: Largest number of tokens in a sample.
 
         Returns:
-            A list of samples.
+            A list of samples, each of at most `block_size` tokens, of the same dtype as those of
+            `continuous`.
 
         Raises:
             ConfigError: The block is smaller than 1 token.
