@@ -93,11 +93,8 @@ class Handoff:
 
     @property
     def section(self) -> str:
-        """Name of the section of nanoset.yaml that describes the nanoset.
-
-        The phases of a run are several nanosets, such as `pretrain-phase-2`, of one section.
-        """
-        return self.name if self.spec.span is None else self.name.rpartition("-phase-")[0]
+        """Name of the section of nanoset.yaml that describes the nanoset."""
+        return section_of(self.name, self.spec)
 
     @property
     def is_per_split(self) -> bool:
@@ -208,3 +205,16 @@ class Handoff:
         if self.is_shortened:
             requested["train"] = self.config.train_split_samples or 0
         return {split: requested[split] for split in SPLITS if split in requested}
+
+
+def section_of(name: str, spec: ResolvedNanoset) -> str:
+    """Return the name of the section of nanoset.yaml that describes a nanoset.
+
+    The phases of a run are several nanosets, such as `pretrain-phase-2`, of one section `pretrain`.
+
+    Args:
+        name: Name of the nanoset.
+        spec: Its settings.
+    """
+    is_phase = spec.span is not None
+    return name.rpartition("-phase-")[0] if is_phase else name

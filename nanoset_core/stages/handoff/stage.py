@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
+from nanoset_core.errors import ConfigError, one_line
 from nanoset_core.loading.layout import HANDOFF, MASKS_OPTION, STAGE
 from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.project.project import Project
@@ -34,6 +35,8 @@ from nanoset_core.stages.stage import (
     Key,
     Layout,
     Node,
+    Planned,
+    ReadingBudget,
     Stage,
     Summary,
 )
@@ -49,7 +52,7 @@ Earlier versions had a section `data`, which this branch refuses.
 """
 
 
-class HandoffStage(BoundToMachine, Advising):
+class HandoffStage(BoundToMachine, Planned, Advising):
     """Writes the files with which the trainer of a nanoset is started."""
 
     layout = Layout(STAGE, (SUBJECT, HANDOFF))
@@ -105,6 +108,29 @@ class HandoffStage(BoundToMachine, Advising):
         }
         version = _version(get_preset(nanoset.spec.preset))
         return Recipe(STAGE, self.layout.name_of(key), version, parents, options)
+
+    def refusal(
+        self, project: Project, key: Key, recipe: Recipe, reading: ReadingBudget
+    ) -> str | None:
+        """Return why the files cannot be written: trainers refuse paths with spaces, for example.
+
+        Args:
+            project: Its outputs are what the trainer is going to read.
+            key: Names the data mixture, such as "pretrain".
+            recipe: Not used.
+            reading: Not used: nothing is read.
+        """
+        from nanoset_core.stages.handoff.description import section_of
+        from nanoset_core.stages.handoff.trainer_files import check_path
+
+        nanoset = NanosetContext(project, key.subject)
+        section = section_of(nanoset.name, nanoset.spec)
+        try:
+            # All paths that the trainer gets begin with this one.
+            check_path(nanoset.trainer_root, f"nanosets.{section}.trainer_path")
+        except ConfigError as error:
+            return one_line(error)
+        return None
 
     def make(self, project: Project, key: Key) -> Manifest:
         """Write the handoff of a nanoset, and return its manifest. See `write_handoff`."""

@@ -163,12 +163,12 @@ def _check_paths(handoff: Handoff) -> None:
     where = f"nanosets.{handoff.section}.trainer_path"
     for split in SPLITS:
         for dataset in handoff.data(split):
-            _check_path(dataset.path, where)
-    _check_path(handoff.folder, where)
-    _check_path(handoff.cache, where)
+            check_path(dataset.path, where)
+    check_path(handoff.folder, where)
+    check_path(handoff.cache, where)
 
 
-def _check_path(path: str, where: str) -> None:
+def check_path(path: str, where: str) -> None:
     """Check that a path can be a word on the trainer's command line.
 
     Trainers divide their arguments at spaces, so "/data/my web" would be two words. Characters that

@@ -499,6 +499,16 @@ def test_a_split_that_cannot_be_built_is_failing(copy):
     assert rows["nanoset pretrain handoff"].why == (waits,)
 
 
+def test_a_handoff_is_failing_if_its_trainer_cannot_take_the_path(copy):
+    folder = copy()
+    change_config(folder, "/lustre/data", "/my data")
+
+    row = rows_by_label(folder)["nanoset pretrain handoff"]
+
+    assert row.state == "failing"
+    assert "at spaces" in row.why[0]
+
+
 @pytest.fixture
 def with_rejects(copy) -> Path:
     """The folder of a built project with three rejected lines in the corpus web."""
