@@ -638,7 +638,7 @@ def _next_steps(
 
     For example, after a build of the data mixture (nanoset) `pretrain`:
 
-        Outputs are below /data/out; `current` in each folder names the live version.
+        Outputs are below /data/out; `current` in each folder names the current version.
         Read samples: python -c 'from nanoset_core import load_nanoset; print(load_nanoset(…)[0])'
         Train on it: /data/out/nanosets/pretrain/handoff/…/START.md says how to start.
         Look at it: DAGSTER_HOME=… NANOSET_CONFIG=… dg dev -m nanoset_assets.definitions
@@ -685,7 +685,7 @@ def _existing_outputs(graph: Graph) -> list[Manifest]:
 def _location_line(config: ProjectConfig, manifest: Manifest) -> str:
     """Return where the outputs are, and how to find the current version of each.
 
-    For example: "Outputs are below /data/out; `current` in each folder names the live version."
+    For example: "Outputs are below /data/out; `current` in each folder names the current version."
 
     Args:
         config: The settings of nanoset.yaml, which say where outputs are stored.
@@ -694,7 +694,7 @@ def _location_line(config: ProjectConfig, manifest: Manifest) -> str:
     """
     pointer = _pointer_name(config, manifest)
     place = _location_of_outputs(config)
-    return f"Outputs are below {place}; `{pointer}` in each folder names the live version."
+    return f"Outputs are below {place}; `{pointer}` in each folder names the current version."
 
 
 def _server_line(config: ProjectConfig) -> str:
@@ -718,12 +718,12 @@ def _server_line(config: ProjectConfig) -> str:
 
 
 def _pointer_name(config: ProjectConfig, manifest: Manifest) -> str:
-    """Return `current` or `current.json`: how this project marks the live version of an output.
+    """Return `current` or `current.json`: how this project marks the current version of an output.
 
-    The folder of an output has a folder for each version, and a symbolic link to the live one:
+    The folder of an output has a folder for each version, and a symbolic link to the current one:
 
         datasets/web/3f9a…/     the version before
-        datasets/web/81c2…/     the live version
+        datasets/web/81c2…/     the current version
         datasets/web/current →  81c2…
 
     Buckets and some file systems have no symbolic links: a file `current.json` takes its place.

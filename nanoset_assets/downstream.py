@@ -19,7 +19,7 @@ from nanoset_core.errors import MissingError, StaleError
 from nanoset_core.loading.blended_nanoset import BlendedNanoset
 from nanoset_core.loading.layout import HANDOFF, STAGE
 from nanoset_core.loading.nanoset import Nanoset
-from nanoset_core.loading.opening import live_version, load_nanoset
+from nanoset_core.loading.opening import current_split, load_nanoset
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.root import OutputRoot, open_root
 from nanoset_core.storage.location import StorageSpec
@@ -42,11 +42,11 @@ def load_materialized(
 
     This is for assets of other teams, which train on a nanoset (a mixture of data) or examine it.
     Dagster shows from which version of the nanoset such an asset was made. With `load_nanoset`
-    alone, the asset would get whatever version is in use at that moment:
+    alone, the asset would get whatever version is current at that moment:
 
-        recorded by Dagster    in use    result
-        version 5f0c           5f0c      its samples
-        version 5f0c           81c2      StaleError: the nanoset was rebuilt
+        recorded by Dagster    current    result
+        version 5f0c           5f0c       its samples
+        version 5f0c           81c2       StaleError: the nanoset was rebuilt
 
     Args:
         event: Dagster's record of the nanoset's handoff (the files with which a trainer is
@@ -70,14 +70,14 @@ def load_materialized(
     if root is None:
         root = handoff.root
     outputs = open_root(root, storage)
-    live_handoff = _live_handoff(outputs, handoff)
+    current_handoff = _current_handoff(outputs, handoff)
     nanoset = load_nanoset(outputs, handoff.nanoset, split, storage, **masks)
-    _check_split(outputs, handoff.nanoset, split, live_handoff)
+    _check_split(outputs, handoff.nanoset, split, current_handoff)
     return nanoset
 
 
-def _live_handoff(outputs: OutputRoot, handoff: _RecordedHandoff) -> Manifest:
-    """Return the handoff that is in use now, if it is the version that Dagster has recorded.
+def _current_handoff(outputs: OutputRoot, handoff: _RecordedHandoff) -> Manifest:
+    """Return the current handoff, if it is the version that Dagster has recorded.
 
     A handoff is the folder of files with which a trainer is started on a nanoset (a data mixture).
     If the nanoset was rebuilt since, a training would get other samples than Dagster says it did.
@@ -87,19 +87,19 @@ def _live_handoff(outputs: OutputRoot, handoff: _RecordedHandoff) -> Manifest:
         handoff: The version that Dagster has recorded.
 
     Raises:
-        StaleError: Another version is in use, or none.
+        StaleError: Another version is current, or none.
     """
-    live = outputs.current(STAGE, f"{handoff.nanoset}/{HANDOFF}")
-    if live is not None and live.digest == handoff.digest:
-        return live
+    current = outputs.current(STAGE, f"{handoff.nanoset}/{HANDOFF}")
+    if current is not None and current.digest == handoff.digest:
+        return current
 
-    live_digest = "none"
-    if live is not None:
-        live_digest = live.digest
+    current_digest = "none"
+    if current is not None:
+        current_digest = current.digest
     raise StaleError(
         "the nanoset was rebuilt, moved or deleted after it was materialised",
         where=outputs.folder / STAGE / handoff.nanoset / HANDOFF,
-        found=live_digest,
+        found=current_digest,
         expected=handoff.digest,
         remedy="use the latest materialisation; if the outputs were moved, pass their new "
         "location as `root`",
@@ -125,13 +125,13 @@ def _check_split(outputs: OutputRoot, nanoset: str, split: str, handoff: Manifes
     Raises:
         StaleError: The split was rebuilt.
     """
-    live_digest = live_version(outputs, f"{nanoset}/{split}").digest
+    current_digest = current_split(outputs, f"{nanoset}/{split}").digest
     digest_of_handoff = handoff.recipe["parents"][split]
-    if live_digest != digest_of_handoff:
+    if current_digest != digest_of_handoff:
         raise StaleError(
             "the split was rebuilt after its handoff",
             where=outputs.folder / STAGE / nanoset / split,
-            found=live_digest,
+            found=current_digest,
             expected=digest_of_handoff,
             remedy="wait until the handoff is rebuilt, and use its latest materialisation",
         )

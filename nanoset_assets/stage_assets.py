@@ -257,7 +257,7 @@ def _appearance(stage: Stage, project_defs: ProjectDefs, subject: str) -> dict[s
         "metadata": {
             # On the page of the asset, and not of a run: after the project was moved, the page of
             # an old run would show the old folder.
-            "dagster/uri": _live_location(stage, project_defs.config, subject),
+            "dagster/uri": _current_location(stage, project_defs.config, subject),
             **shape.metadata,
         },
     }
@@ -444,7 +444,7 @@ def _landing_dependencies(project_defs: ProjectDefs) -> list[dg.AssetDep]:
     return [dg.AssetDep(asset, partition_mapping=dg.AllPartitionMapping()) for asset in writers]
 
 
-def _live_location(stage: Stage, config: ProjectConfig, subject: str) -> str:
+def _current_location(stage: Stage, config: ProjectConfig, subject: str) -> str:
     """Return where the files of an asset are, for its page in Dagster's UI.
 
     An asset may have several outputs. So the names that differ are in angle brackets:

@@ -26,7 +26,7 @@ from nanoset_core.lineage.explain import (
 )
 from nanoset_core.lineage.run import Run, explain_step
 from nanoset_core.lineage.sentences import place_of
-from nanoset_core.loading.opening import live_version, open_version
+from nanoset_core.loading.opening import current_split, open_version
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.records.text import format_count
@@ -323,7 +323,7 @@ def _sample_texts(project: Project, name: str, split: str) -> Iterator[str]:
     outputs = project.outputs
     with outputs.access.named():
         # Open the samples without masks, which are not shown.
-        nanoset = open_version(outputs, live_version(outputs, f"{name}/{split}"))
+        nanoset = open_version(outputs, current_split(outputs, f"{name}/{split}"))
     # If the training continues an earlier one, that has read the first samples of train already.
     start = 0
     if split == "train":

@@ -479,7 +479,7 @@ def _current_webdataset(outputs: OutputRoot, name: str) -> Manifest:
     Raises:
         MissingError: There is none with this name.
     """
-    current = outputs.live(WEBDATASETS, name)
+    current = outputs.current_even_if_damaged(WEBDATASETS, name)
     if current is not None:
         return current
 

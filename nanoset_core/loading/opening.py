@@ -86,7 +86,7 @@ def load_nanoset(
     _check_is_storage(storage)
     outputs = open_root(root, storage)
     with outputs.access.named():
-        return open_version(outputs, live_version(outputs, f"{name}/{split}"), mask_values)
+        return open_version(outputs, current_split(outputs, f"{name}/{split}"), mask_values)
 
 
 def _check_is_no_file(root: str | os.PathLike[str] | OutputRoot) -> None:
@@ -319,8 +319,8 @@ def _parent_dataset(outputs: OutputRoot, manifest: Manifest) -> Manifest | None:
     return outputs.manifest_at(outputs.folder / stage / source / digest)
 
 
-def live_version(outputs: OutputRoot, place: str) -> Manifest:
-    """Return the record (manifest) of a split's samples that is read at present.
+def current_split(outputs: OutputRoot, place: str) -> Manifest:
+    """Return the manifest of the current version of a split's samples.
 
     A split, such as train, is built in two steps. The first one finds the samples of each of its
     datasets (the *index mappings*). The second one, if there are several datasets, mixes them (the

@@ -1,7 +1,7 @@
 """The folder of all outputs, the root: find, publish and read versions of outputs.
 
 An output, such as the dataset of the corpus `web`, may have several versions. The folder of each is
-named by the digest of its recipe; `current.json` names the version that is in use:
+named by the digest of its recipe; `current.json` names the current version, which is in use:
 
     <root>/datasets/web/<digest>/manifest.json
     <root>/datasets/web/<digest>/web_text_document.bin
@@ -97,8 +97,8 @@ class Seen(OrderedDict[Path, _SeenVersion]):
     The steps of a run look up the same outputs again and again. This memory spares a bucket these
     requests. It has two kinds of keys:
 
-        datasets/web           the version of this output that is in use
-        datasets/web/3f9c…     this version, whether or not it is in use
+        datasets/web           the current version of this output
+        datasets/web/3f9c…     this version, whether or not it is current
 
     Methods that change an output remove it from the memory. There may be 100,000 versions, so only
     the latest ones are in it.
@@ -552,7 +552,7 @@ class OutputRoot:
         return self._upload(place)
 
     def current_version(self, stage: str, name: str) -> CurrentVersion:
-        """Return the version of an output that is in use, with what is wrong with it.
+        """Return the current version of an output, with what is wrong with it.
 
         A version that is missing or damaged is not an error: the result says so, for example "not
         built yet" or "damaged: web.bin is missing".
@@ -588,10 +588,10 @@ class OutputRoot:
         return snapshot is not None and snapshot.contents is None
 
     def _look_up_current(self, stage: str, name: str) -> CurrentVersion:
-        """Find which version of an output is in use, and check its files.
+        """Find the current version of an output, and check its files.
 
-        An output may have several versions. The file `current.json` next to them names the one in
-        use.
+        An output may have several versions. The file `current.json` next to them names the current
+        one.
 
         Args:
             stage: First folder of the output's path, such as `datasets`.
@@ -611,7 +611,7 @@ class OutputRoot:
         return version
 
     def _read_current_version(self, stage: str, name: str) -> CurrentVersion:
-        """Read which version of an output is in use, and the manifest of this version.
+        """Read which version of an output is current, and the manifest of this version.
 
             datasets/web/current.json           {"digest": "3f9c…"}
             datasets/web/3f9c…/manifest.json    lists the files of the version
@@ -634,7 +634,7 @@ class OutputRoot:
         return _checked_version(manifest)
 
     def current_versions(self, stage: str, names: Sequence[str]) -> list[CurrentVersion]:
-        """Return the versions of several outputs that are in use, with few requests to a bucket.
+        """Return the current versions of several outputs, with few requests to a bucket.
 
         Each is what `current_version` returns. But in a bucket, the folder that contains all of
         them is listed once, and each version is then looked up in this listing.
@@ -648,16 +648,16 @@ class OutputRoot:
         """
 
         def look_up(outputs: OutputRoot, folder: Path) -> CurrentVersion:
-            """Return the version in use of the output in a folder; `outputs` have the listing."""
+            """Return the current version of the output in a folder; `outputs` have the listing."""
             return outputs.current_version(stage, folder.name)
 
         return self._call_for_folders(look_up, self.folder / stage, names)
 
     def current(self, stage: str, name: str) -> Manifest | None:
-        """Return the version of an output that is in use; None if there is none, or a damaged one.
+        """Return the current version of an output; None if there is none, or a damaged one.
 
         A version is damaged if one of its files is missing or has another size. Call this to read
-        the files, and `live` to describe or check an output that may be damaged.
+        the files, and `current_even_if_damaged` to describe or check an output.
 
         Args:
             stage: First folder of the output's path, such as `datasets`.
@@ -668,8 +668,8 @@ class OutputRoot:
         """
         return self._readable_version(stage, name).whole_manifest
 
-    def live(self, stage: str, name: str) -> Manifest | None:
-        """Return the version of an output that is in use, even if its files are damaged.
+    def current_even_if_damaged(self, stage: str, name: str) -> Manifest | None:
+        """Return the current version of an output, even if its files are damaged.
 
         Unlike this, `current` returns None if a file is missing or has another size.
 
@@ -686,11 +686,10 @@ class OutputRoot:
         return self._readable_version(stage, name).manifest
 
     def _readable_version(self, stage: str, name: str) -> CurrentVersion:
-        """Look up the version of an output that is in use, and raise the error if it cannot be
-        read.
+        """Look up the current version of an output, and raise the error if it cannot be read.
 
-        The file `current.json` names the version in use, and the version has a manifest. Somebody
-        may have damaged one of these files.
+        The file `current.json` names the version, and the version has a manifest. Somebody may have
+        damaged one of these files.
 
         Args:
             stage: First folder of the output's path, such as `datasets`.
@@ -738,8 +737,8 @@ class OutputRoot:
         the bucket.
 
         Args:
-            folder: Folder of an output, such as `<root>/datasets/web`, for its version in use; or
-                folder of a version, such as `<root>/datasets/web/3f9c…`.
+            folder: Folder of an output, such as `<root>/datasets/web`, for its current version;
+                or folder of a version, such as `<root>/datasets/web/3f9c…`.
         """
         if self.seen is None or folder not in self.seen:
             return None
@@ -757,7 +756,7 @@ class OutputRoot:
         There, looking them up is fast, and takes no requests.
 
         Args:
-            folder: Folder of the version, or of the output if it is the version in use.
+            folder: Folder of the version, or of the output if the version is its current one.
             manifest: Manifest of the version: its recipe, facts and files.
         """
         if self.seen is None or not self.access.takes_requests:
@@ -768,7 +767,7 @@ class OutputRoot:
         self.seen.add(folder, manifest)
 
     def _remember_current(self, manifest: Manifest) -> None:
-        """Remember for a few seconds that a version is the one in use of its output.
+        """Remember for a few seconds that a version is the current one of its output.
 
         Args:
             manifest: Manifest of the version.
@@ -789,7 +788,7 @@ class OutputRoot:
         self._remember(manifest.folder, manifest)
 
     def forget(self, output: Path) -> None:
-        """Let the next lookup of an output, and of its version in use, ask the store again.
+        """Let the next lookup of an output, and of its current version, ask the store again.
 
         Args:
             output: Folder of the output.
@@ -801,7 +800,7 @@ class OutputRoot:
             self.seen.pop(current.manifest.folder, None)
 
     def _forget_version(self, folder: Path) -> None:
-        """Let the next lookup of a version ask the store again, also if it is the one in use.
+        """Let the next lookup of a version ask the store again, also if it is the current one.
 
         Args:
             folder: Folder of the version.
@@ -921,8 +920,8 @@ class OutputRoot:
         link = output / CURRENT_LINK
         _check_no_folder_at(link)
 
-        # This process remembers which version is in use. Forget that before the file is written: if
-        # writing fails, it is not known which version the file names.
+        # This process remembers which version is current. Forget that before the file is written:
+        # if writing fails, it is not known which version the file names.
         self.forget(output)
         write_small_file(self.access, output / CURRENT, dump(_CurrentFile(manifest.digest)))
         if not link.is_symlink() or link.readlink() != Path(manifest.digest):
@@ -931,12 +930,13 @@ class OutputRoot:
         return manifest
 
     def unset_current(self, output: Path) -> None:
-        """Remove the file and the link that lead to the version in use of an output.
+        """Remove the file and the link that lead to the current version of an output.
 
         The versions themselves stay. The output then counts as not built.
 
         Args:
-            output: Folder of the output, such as `<root>/datasets/web`, which has a version in use.
+            output: Folder of the output, such as `<root>/datasets/web`. It must have a current
+                version.
         """
         self.forget(output)
         remove_file(self.access, output / CURRENT)
@@ -946,8 +946,8 @@ class OutputRoot:
 def _check_no_folder_at(link: Path) -> None:
     """Check that no folder is in the place of a link, such as `datasets/web/current`.
 
-    This link leads to the version of an output that is in use. Some programs follow it when they
-    copy outputs: then the copy has a folder there, with the files of one version, and a new link
+    This link leads to the current version of an output. Some programs follow it when they copy
+    outputs: then the copy has a folder there, with the files of one version, and a new link
     cannot replace it.
 
     Args:
@@ -1099,9 +1099,9 @@ def _checked_version(manifest: Manifest) -> CurrentVersion:
 
 
 def _damaged_version(error: FormatError) -> CurrentVersion:
-    """Describe an output whose version in use cannot be read, since a file about it is damaged.
+    """Describe an output whose current version cannot be read, since a file about it is damaged.
 
-    For example, somebody has edited `current.json`, which names the version in use. Then the
+    For example, somebody has edited `current.json`, which names the current version. Then the
     damage is "<path>/current.json: this does not name a version: …".
 
     Args:
@@ -1112,7 +1112,7 @@ def _damaged_version(error: FormatError) -> CurrentVersion:
 
 
 def read_current(folder: Path, access: FileAccess) -> str | None:
-    """Return the digest of the version of an output that is in use, or None if it has none.
+    """Return the digest of the current version of an output, or None if it has none.
 
     It is in the file `current.json` in the folder of the output, such as {"digest": "3f9c…"}.
 
@@ -1135,7 +1135,7 @@ def read_current(folder: Path, access: FileAccess) -> str | None:
 
 
 def _current_file_content(folder: Path, access: FileAccess) -> bytes | None:
-    """Return the bytes of an output's current.json, the file that names the version in use.
+    """Return the bytes of an output's current.json, the file that names the current version.
 
     Args:
         folder: Folder of the output.

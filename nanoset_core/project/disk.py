@@ -80,7 +80,7 @@ def _estimate_text(project: Project, corpus: str) -> TextEstimate:
     except NanosetError:
         return TextEstimate()
     try:
-        earlier_build = project.outputs.live(TOKENIZED.layout.folder, corpus)
+        earlier_build = project.outputs.current_even_if_damaged(TOKENIZED.layout.folder, corpus)
     except NanosetError:
         earlier_build = None
     return TextEstimate(text_bytes, earlier_build)

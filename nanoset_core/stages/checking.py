@@ -34,7 +34,7 @@ def current_manifest(project: Project, stage: Stage, key: Key) -> Manifest:
     """Return the manifest of an output's current version, without checking its files.
 
     An output, such as the dataset of the corpus `web`, can have several versions, of which one is
-    in use. The manifest of a version is a JSON file: it says what the version was made from, and
+    current. The manifest of a version is a JSON file: it says what the version was made from, and
     lists its files with their sizes and checksums, which a check then compares with the disk.
 
     Args:
@@ -47,7 +47,7 @@ def current_manifest(project: Project, stage: Stage, key: Key) -> Manifest:
         FormatError: The manifest is damaged.
     """
     name = stage.layout.name_of(key)
-    manifest = project.outputs.live(stage.layout.folder, name)
+    manifest = project.outputs.current_even_if_damaged(stage.layout.folder, name)
     if manifest is None:
         folder = project.outputs.folder / stage.layout.folder / name
         raise MissingError(

@@ -661,7 +661,7 @@ def settings_warnings(stage: Stage, config: ProjectConfig, key: Key) -> list[str
 
 
 def current_version(project: Project, stage: Stage, key: Key) -> CurrentVersion:
-    """Return the version of an output that is in use, or why there is none.
+    """Return the current version of an output, or why there is none.
 
     A build that changes an output makes a new version next to the old one. Then it makes the new
     one the current version, which is the one that is read from then on.

@@ -278,16 +278,16 @@ def test_trainers_read_the_same_samples(expected: dict[str, Any], project: Path)
 
 
 @pytest.mark.usefixtures("built")
-def test_gc_removes_no_live_output(project: Path) -> None:
+def test_gc_removes_no_current_output(project: Path) -> None:
     garbage = {Path(entry["path"]) for entry in json.loads(run(["gc", "--json"]))["garbage"]}
 
-    live_outputs = {
+    current_outputs = {
         path.parent / json.loads(path.read_bytes())["digest"]
         for path in (project / "data").rglob("current.json")
     }
-    assert live_outputs
+    assert current_outputs
     assert garbage
-    assert not garbage & live_outputs
+    assert not garbage & current_outputs
 
 
 def is_overview(name: str) -> bool:
@@ -339,13 +339,13 @@ def test_jobs_sensors_and_schedules_in_dagster_were_only_added(
         assert set(names_before[part]) <= set(definitions[part]), part
 
 
-def test_the_history_holds_the_live_version_of_each_partition(
+def test_the_history_holds_the_current_version_of_each_partition(
     project: Path, instance: dg.DagsterInstance, definitions: dict[str, Any]
 ) -> None:
     assets = {name: asset for name, asset in definitions["assets"].items() if not is_overview(name)}
     keys = {key.to_user_string(): key for key in instance.all_asset_keys()}
     packed_corpora = sorted(path.name for path in (project / "data/packed").iterdir())
-    live_digests = digests(project)
+    current_digests = digests(project)
 
     assert keys.keys() == assets.keys()
     for name, key in keys.items():
@@ -356,7 +356,7 @@ def test_the_history_holds_the_live_version_of_each_partition(
             expected_partitions = partitions or []
         assert sorted(instance.get_materialized_partitions(key)) == expected_partitions, name
         for partition in partitions or [None]:
-            assert last_version(instance, key, partition) in live_digests, (name, partition)
+            assert last_version(instance, key, partition) in current_digests, (name, partition)
 
 
 def last_version(
@@ -370,7 +370,7 @@ def last_version(
 
 
 def digests(project: Path) -> set[str]:
-    """Return the digest of the live version of every output."""
+    """Return the digest of the current version of every output."""
     return {
         json.loads(path.read_bytes())["digest"] for path in (project / "data").rglob("current.json")
     }

@@ -223,13 +223,13 @@ def test_a_damaged_version_is_replaced(root, store, damage):
 
     assert len(requests) >= REQUESTS_FOR_VERSION
     root.forget(damaged.folder.parent)
-    assert root.live(STAGE, NAME) == damaged
-    assert root.live(STAGE, NAME).damage() is None
+    assert root.current_even_if_damaged(STAGE, NAME) == damaged
+    assert root.current_even_if_damaged(STAGE, NAME).damage() is None
 
 
 def test_a_version_that_does_not_exist_is_looked_for_each_time(root, store):
     for _ in range(2):
-        assert len(store.requests_of(lambda: root.live(STAGE, NAME))) == 1
+        assert len(store.requests_of(lambda: root.current_even_if_damaged(STAGE, NAME))) == 1
 
 
 def test_a_root_without_memory_looks_up_a_version_each_time(root, store):
@@ -237,7 +237,7 @@ def test_a_root_without_memory_looks_up_a_version_each_time(root, store):
     forgetful_root = replace(root, seen=None)
 
     for _ in range(2):
-        requests = store.requests_of(lambda: forgetful_root.live(STAGE, NAME))
+        requests = store.requests_of(lambda: forgetful_root.current_even_if_damaged(STAGE, NAME))
         assert len(requests) == REQUESTS_FOR_VERSION
 
 
@@ -246,7 +246,7 @@ def test_a_version_that_was_looked_up_some_seconds_ago_is_looked_up_again(root, 
     monkeypatch.setattr(root_module, "SEEN_SECONDS", 0.0)
 
     for _ in range(2):
-        requests = store.requests_of(lambda: root.live(STAGE, NAME))
+        requests = store.requests_of(lambda: root.current_even_if_damaged(STAGE, NAME))
         assert len(requests) == REQUESTS_FOR_VERSION
 
 
@@ -263,20 +263,20 @@ def test_a_version_that_is_rebuilt_is_looked_up_again(root, store):
     manifest = build(root)
     delete_tokens(folder_in_store(store, manifest))
     root.forget(root.folder / STAGE / NAME)
-    assert root.live(STAGE, NAME).damage() == "tokens.bin is missing"
+    assert root.current_even_if_damaged(STAGE, NAME).damage() == "tokens.bin is missing"
 
     build(replace(root, rebuild=True))
 
-    assert root.live(STAGE, NAME).damage() is None
+    assert root.current_even_if_damaged(STAGE, NAME).damage() is None
 
 
 def test_a_version_whose_local_copies_were_deleted_is_looked_up_again(root):
     manifest = build(root)
-    assert root.live(STAGE, NAME) == manifest
+    assert root.current_even_if_damaged(STAGE, NAME) == manifest
 
     shutil.rmtree(root.folder)
     assert root.current_version(STAGE, NAME).manifest == manifest
-    assert root.live(STAGE, NAME) == manifest
+    assert root.current_even_if_damaged(STAGE, NAME) == manifest
 
     shutil.rmtree(root.folder)
     required = root.require(STAGE, NAME, remedy="")
@@ -286,11 +286,11 @@ def test_a_version_whose_local_copies_were_deleted_is_looked_up_again(root):
 def test_versions_in_a_local_root_are_always_looked_up(tmp_path):
     root = OutputRoot(FileAccess(tmp_path), seen=Seen())
     manifest = build(root)
-    assert root.live(STAGE, NAME) == manifest
+    assert root.current_even_if_damaged(STAGE, NAME) == manifest
 
     delete_tokens(manifest.folder)
 
-    assert root.live(STAGE, NAME).damage() == "tokens.bin is missing"
+    assert root.current_even_if_damaged(STAGE, NAME).damage() == "tokens.bin is missing"
 
 
 # Several versions, and several outputs
@@ -320,7 +320,7 @@ def root_with_outputs(request, root: OutputRoot, store: CountingStore) -> Output
         root = replace(root, seen=None)
     for name in ("web", "books", "incomplete", "damaged pointer"):
         build(root, name=name)
-    delete_tokens(folder_in_store(store, root.live(STAGE, "incomplete")))
+    delete_tokens(folder_in_store(store, root.current_even_if_damaged(STAGE, "incomplete")))
     (store.folder / STAGE / "damaged pointer" / "current.json").write_text("{")
     if root.seen is not None:
         root.forget(root.folder / STAGE / "incomplete")
@@ -352,8 +352,8 @@ def test_outputs_that_were_found_together_are_remembered(root, store):
         root.forget(build(root, name=name).folder.parent)
     _web, books = root.current_versions(STAGE, ["web", "books"])
 
-    assert store.requests_of(lambda: root.live(STAGE, "books")) == []
-    assert root.live(STAGE, "books") == books.manifest
+    assert store.requests_of(lambda: root.current_even_if_damaged(STAGE, "books")) == []
+    assert root.current_even_if_damaged(STAGE, "books") == books.manifest
 
 
 # Versions that are not the one in use
