@@ -21,6 +21,7 @@ from nanoset_core.stages.inventory.make import load_inventory, publish_inventory
 from nanoset_core.stages.inventory.notices import corpus_notices
 from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.stages.shards.losses import stored_sizes
+from nanoset_core.stages.stage import Key, find_current
 from nanoset_core.text.endings import suffix_of
 from nanoset_core.text.notices import Notice, notices_on
 from nanoset_core.text.pieces import Inventory
@@ -71,7 +72,7 @@ def _current_inventory(project: Project, corpus: str) -> Inventory | None:
         damaged. That is no error: this run writes a new list.
     """
     try:
-        manifest = project.outputs.current(INVENTORY.layout.folder, corpus)
+        manifest = find_current(project, INVENTORY, Key(corpus))
         return None if manifest is None else load_inventory(manifest)
     except FormatError:
         return None

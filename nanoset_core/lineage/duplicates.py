@@ -32,6 +32,7 @@ from nanoset_core.stages.dataset.stage import DATASET
 from nanoset_core.stages.dataset.tokens import open_dataset
 from nanoset_core.stages.held_out.hashes import MIN_TOKENS, document_hashes, stored_hashes
 from nanoset_core.stages.sharded import Sharded
+from nanoset_core.stages.stage import Key, find_current
 from nanoset_core.stages.views.tables import document_values
 
 MAX_COMPARED = 1_000_000
@@ -274,13 +275,13 @@ def _open_corpora(project: Project, named_corpora: Collection[str]) -> _OpenCorp
         named_corpora: Names of the corpora to which the documents belong; empty for all. The copies
             may be in any corpus.
     """
-    outputs = project.outputs
-    datasets_folder = DATASET.layout.folder  # has a folder for each corpus
+    # The folder of all datasets contains a folder for each corpus.
+    datasets_folder = project.outputs.folder / DATASET.layout.folder
     corpora: list[_Corpus] = []
     not_readable: dict[str, str] = {}
-    for name in sorted(outputs.access.names(outputs.folder / datasets_folder)):
+    for name in sorted(project.outputs.access.names(datasets_folder)):
         try:
-            dataset = outputs.current(datasets_folder, name)
+            dataset = find_current(project, DATASET, Key(name))
             if dataset is None:
                 continue  # it was never built, or is damaged
             # Only few tokens of it will be read: from a bucket, read them in small blocks.

@@ -22,7 +22,7 @@ from nanoset_core.stages.inventory.corpora import list_contents
 from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.stages.registry import stages
 from nanoset_core.stages.shards.stage import TOKENIZED
-from nanoset_core.stages.stage import Estimated, Key, Node, require
+from nanoset_core.stages.stage import Estimated, Key, Node, current_version, require
 from nanoset_core.stages.text_estimate import TextEstimate
 
 LEAST_BYTES = 256 << 20
@@ -80,7 +80,7 @@ def _estimate_text(project: Project, corpus: str) -> TextEstimate:
     except NanosetError:
         return TextEstimate()
     try:
-        earlier_build = project.outputs.current_even_if_damaged(TOKENIZED.layout.folder, corpus)
+        earlier_build = current_version(project, TOKENIZED, Key(corpus)).manifest
     except NanosetError:
         earlier_build = None
     return TextEstimate(text_bytes, earlier_build)

@@ -25,6 +25,7 @@ from nanoset_core.stages.shards.one_shard import BIN, SHARDS
 from nanoset_core.stages.shards.shard_sets import each_shard
 from nanoset_core.stages.shards.shard_tokens import point_into
 from nanoset_core.stages.shards.stage import TOKENIZED
+from nanoset_core.stages.stage import Key, find_current
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.leases import collecting
 from nanoset_core.storage.store import Stored
@@ -135,8 +136,8 @@ def _duplicates_of(project: Project, corpus: str) -> list[DuplicateTokens]:
         MissingError: A shard was deleted.
     """
     outputs = project.outputs
-    dataset = outputs.current(DATASET.layout.folder, corpus)
-    shard_list = outputs.current(TOKENIZED.layout.folder, corpus)
+    dataset = find_current(project, DATASET, Key(corpus))
+    shard_list = find_current(project, TOKENIZED, Key(corpus))
     if dataset is None or shard_list is None or not has_same_origin(shard_list, dataset):
         return []  # for example, the dataset is older than the shards
 

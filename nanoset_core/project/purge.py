@@ -45,6 +45,7 @@ from nanoset_core.stages.shards.one_shard import BIN, SHARDS, shard_recipe
 from nanoset_core.stages.shards.shard_sets import each_shard, ranges_of_shards, some_shards
 from nanoset_core.stages.shards.shortening import ShortenedShards, ShortenTask
 from nanoset_core.stages.shards.stage import TOKENIZED
+from nanoset_core.stages.stage import Key, find_current
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.leases import check_no_build, collecting
 from nanoset_core.storage.removals import withdraw_output
@@ -225,13 +226,12 @@ def _current_shards(project: Project, corpus: str) -> _CurrentShards | None:
     Raises:
         FormatError: The shards were not made from the recorded list of files.
     """
-    outputs = project.outputs
-    shard_list = outputs.current(TOKENIZED.layout.folder, corpus)
+    shard_list = find_current(project, TOKENIZED, Key(corpus))
     if shard_list is None:
         return None  # there are no shards
     if shard_list.recipe["version"] != TOKENIZED.version:
         return None  # an earlier version of this program made them, perhaps in another format
-    inventory = inventory_of(outputs, shard_list)
+    inventory = inventory_of(project.outputs, shard_list)
     if inventory is None:
         return None  # the list of the text files that they were made from was deleted
     return _CurrentShards(
@@ -443,7 +443,7 @@ def _files_with_tokens(project: Project, corpus: str) -> set[str]:
     Returns:
         Paths such as datasets/web/3f9c…/web.bin.
     """
-    shard_list = project.outputs.current(TOKENIZED.layout.folder, corpus)
+    shard_list = find_current(project, TOKENIZED, Key(corpus))
     if shard_list is None:
         return set()
     # Calls `_file_with_tokens` for each shard. It returns None for a shard with its own file.

@@ -23,6 +23,7 @@ from nanoset_core.stages.shards.document_rows import DocumentRows
 from nanoset_core.stages.shards.line_numbers import LineNumbers
 from nanoset_core.stages.shards.one_shard import DOCUMENTS, SHARDS
 from nanoset_core.stages.shards.stage import TOKENIZED
+from nanoset_core.stages.stage import Key, find_current
 
 
 class ShardKey(NamedTuple):
@@ -272,7 +273,7 @@ def _current_documents(
         corpus: Name of the text collection.
         documents: Shard → its documents to be erased. Old shards are left out of the result.
     """
-    shard_list = project.outputs.current(TOKENIZED.layout.folder, corpus)
+    shard_list = find_current(project, TOKENIZED, Key(corpus))
     if shard_list is None:
         return []  # the collection has no shards in use
 
@@ -333,7 +334,7 @@ def _document_count(project: Project, corpus: str) -> int:
         project: The project, whose output folder has the tokens.
         corpus: Name of the corpus. If it was not tokenized, the number is 0.
     """
-    tokenized = project.outputs.current(TOKENIZED.layout.folder, corpus)
+    tokenized = find_current(project, TOKENIZED, Key(corpus))
     if tokenized is None:
         return 0
     n_documents: int = tokenized.facts["documents"]

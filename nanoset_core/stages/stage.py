@@ -682,6 +682,22 @@ def current_version(project: Project, stage: Stage, key: Key) -> CurrentVersion:
     return project.outputs.current_version(stage.layout.folder, stage.layout.name_of(key))
 
 
+def find_current(project: Project, stage: Stage, key: Key) -> Manifest | None:
+    """Return the manifest of an output's current version; None if there is none, or a damaged one.
+
+    Call `require` if the output is needed: it raises an error instead of returning None.
+
+    Args:
+        project: The project.
+        stage: The step of the pipeline that makes the output.
+        key: Which output of the stage.
+
+    Raises:
+        FormatError: The manifest, or the file that names the current version, is not valid.
+    """
+    return project.outputs.current(stage.layout.folder, stage.layout.name_of(key))
+
+
 def require(
     project: Project, stage: Stage, key: Key, remedy: str = "run `nanoset build` first"
 ) -> Manifest:

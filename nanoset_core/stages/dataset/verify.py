@@ -38,7 +38,7 @@ from nanoset_core.stages.report import BUILD, FORCE_BUILD, Report, Run, Severity
 from nanoset_core.stages.shards.repeats import LIMIT_KEY
 from nanoset_core.stages.shards.stage import TOKENIZED
 from nanoset_core.stages.shards.verify import check_losses
-from nanoset_core.stages.stage import Key
+from nanoset_core.stages.stage import Key, require
 from nanoset_core.text.fingerprint_memory import FingerprintMemory
 from nanoset_core.text.pieces import Inventory
 from nanoset_core.tokenizers.engines.engine import EncodingError
@@ -234,7 +234,7 @@ def _check_shards(report: Report, project: Project, dataset: Manifest) -> None:
         dataset: Manifest of the dataset: its files, and facts such as the number of tokens.
     """
     try:
-        tokenized = project.outputs.require(TOKENIZED.layout.folder, dataset.name, remedy=BUILD)
+        tokenized = require(project, TOKENIZED, Key(dataset.name), remedy=BUILD)
     except NanosetError as error:
         # A dataset can be used without its shards, so that they are missing is only a warning.
         report.add_exception(error, severity="warning")

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from nanoset_core.errors import MissingError
-from nanoset_core.loading.layout import BLEND, MAPPINGS, STAGE
+from nanoset_core.loading.layout import BLEND, MAPPINGS
 from nanoset_core.outputs.manifest import Manifest, Written, first_fault
 from nanoset_core.project.project import Project, holding
 from nanoset_core.sampling.splits import SPLITS, SplitName
@@ -22,8 +22,8 @@ from nanoset_core.stages.handoff.stage import TRAINER_FILES, completing_stage, e
 from nanoset_core.stages.handoff.trainer_files import handoff_files
 from nanoset_core.stages.mappings.facts import cache_files
 from nanoset_core.stages.mappings.planning import NanosetContext
-from nanoset_core.stages.mappings.stage import BLENDED, mappings_recipe
-from nanoset_core.stages.stage import Key, check_recipe, require
+from nanoset_core.stages.mappings.stage import BLENDED, INDEX_MAPPINGS, mappings_recipe
+from nanoset_core.stages.stage import Key, check_recipe, find_current, require
 from nanoset_core.storage.access import FileAccess
 
 
@@ -212,9 +212,8 @@ def _written_sizes(nanoset: NanosetContext) -> dict[str, int]:
     for split in SPLITS:
         # The index files of single datasets, and those of the order in which they are mixed. The
         # latter do not exist if there is only one dataset.
-        for output in (MAPPINGS, BLEND):
-            name = f"{nanoset.name}/{split}/{output}"
-            manifest = nanoset.project.outputs.current(STAGE, name)
+        for stage in (INDEX_MAPPINGS, BLENDED):
+            manifest = find_current(nanoset.project, stage, Key(nanoset.name, split))
             if manifest is not None:
                 for file_name, record in cache_files(manifest).items():
                     sizes[file_name] = record["bytes"]
