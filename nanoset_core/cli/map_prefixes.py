@@ -8,7 +8,7 @@ the samples and have the names that the trainer looks for.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +51,7 @@ def map_prefixes(
         ConfigError: Options are missing or contradict each other. Or a dataset would be read more
             often than --max-epochs allows, and --on-exhaustion says that this is an error.
         MissingError: A dataset or a file of data arguments does not exist.
+        FormatError: The .bin and the .idx of a dataset do not belong together.
     """
     from nanoset_core.sampling.epoch_policies import apply_epoch_limits
     from nanoset_core.sampling.plan import plan_splits
@@ -72,12 +73,37 @@ def map_prefixes(
 
     # Print the plan of each split, with a warning for each limit that changed the blend.
     plans = plan_splits(limited.config, splits, reader)
+    _check_token_files(plans.values())
     shown = [_shown_split(split, plan, limited.config, limits) for split, plan in plans.items()]
     exceeded = [limit for limit in limited.exceeded if limit.split in splits]
     print_splits(shown, exceeded, as_json=as_json)
 
     if not plan_only:
         _build(limited.config, overwrite=options["overwrite"])
+
+
+def _check_token_files(plans: Iterable[SplitPlan | None]) -> None:
+    """Check that the .bin of each dataset has the tokens that its .idx lists.
+
+    Index files are computed from the .idx alone, so the .bin need not be on this machine. Those in
+    a bucket are not looked up.
+
+    Args:
+        plans: What each split takes of each dataset; None for a split without data.
+
+    Raises:
+        FormatError: A .bin is longer or shorter than its .idx says.
+    """
+    from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
+    from nanoset_core.stages.dataset.named_pair import open_pair
+
+    prefixes: set[str] = set()
+    for plan in plans:
+        if plan is not None:
+            prefixes.update(member.prefix for member in plan.members)
+    for prefix in sorted(prefixes):
+        if MMapIndexedDataset.exists(prefix):  # False for those in a bucket
+            open_pair(Path(prefix), validate=False)
 
 
 def _warn_of_unknown_tokenizer(config: NanosetConfig) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,12 @@ import numpy as np
 
 from helpers.inspecting import current_dataset, lineage_of, read_dataset
 from nanoset_core import MMapIndexedDataset, MMapIndexedDatasetBuilder
+from nanoset_core.formats.indexed.layout import read_idx
+from nanoset_core.outputs.manifest import MANIFEST, Recipe, StoredManifest
 from nanoset_core.project.project import Project
+from nanoset_core.records.json_records import dump
+from nanoset_core.stages.views.settings import STAGE
+from nanoset_core.stages.views.writing import write_view_idx
 
 VIEWS = """\
 views:
@@ -47,3 +54,23 @@ def origins(project: Project, name: str) -> list[Any]:
     """Return where each document of a dataset comes from."""
     dataset = current_dataset(project, name)
     return lineage_of(project, dataset).origins(range(dataset.facts["documents"]))
+
+
+def write_view(prefix: str, base: str, documents: Sequence[int]) -> None:
+    """Write a pair with the tokens of another one, whose .idx lists only some documents."""
+    shutil.copyfile(f"{base}.bin", f"{prefix}.bin")
+    chosen = np.array(documents)
+    write_view_idx(Path(f"{prefix}.idx"), read_idx(f"{base}.idx"), lambda: [chosen])
+
+
+def write_view_manifest(name: str, *, documents: int, tokens: int) -> None:
+    """Write the manifest of a view of documents of one sequence to the current folder."""
+    recipe = Recipe(stage=STAGE, name=name, version=1)
+    facts = {
+        "prefix": name,
+        "dtype": "uint16",
+        "documents": documents,
+        "sequences": documents,
+        "tokens": tokens,
+    }
+    Path(MANIFEST).write_bytes(dump(StoredManifest.of(recipe, facts, {})))

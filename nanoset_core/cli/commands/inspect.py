@@ -69,12 +69,12 @@ def describe_dataset(
 
     Raises:
         MissingError: A file is missing.
-        FormatError: A file is damaged.
+        FormatError: A file is damaged, or the two do not belong together.
     """
-    from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
+    from nanoset_core.stages.dataset.named_pair import open_pair
     from nanoset_core.tokenizers.files import tokenizer_path
 
-    dataset = MMapIndexedDataset(str(prefix))
+    dataset = open_pair(prefix)
     yield from _count_lines(prefix, dataset)
 
     decoder = None

@@ -83,7 +83,7 @@ def command(
 
     Without PREFIX, `nanoset verify` checks all outputs of the project. To check another dataset,
     give PREFIX: the path of its .bin and .idx without the ending, or a folder of datasets. The exit
-    code is 1 if there is an error.
+    code is 1 if there is an error. A view is compared with the manifest.json in its folder.
 
     For example, `nanoset verify` finds token ids outside of the vocabulary, missing end-of-document
     tokens, and damaged index files and tars. It also tokenizes some documents of your text again,

@@ -209,9 +209,9 @@ class MMapIndexedDatasetBuilder:
         lengths = index.sequence_lengths
         self._check_dtype(index, prefix)
         size_bytes = int(lengths.sum(dtype=np.int64)) * self.dtype.itemsize
-        _check_size(index, size_bytes, token_file, start_byte, is_range=tokens is not None)
         if not is_back_to_back(lengths, index.sequence_pointers, self.dtype.itemsize):
             raise not_back_to_back(idx_path(prefix))
+        _check_size(index, size_bytes, token_file, start_byte, is_range=tokens is not None)
 
         # The document indices 0 2 3 say that documents stop before the sequences 2 and 3. If this
         # dataset has 10 sequences already, these become 12 and 13.

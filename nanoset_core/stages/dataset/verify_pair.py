@@ -15,14 +15,17 @@ from typing import Any
 import numpy as np
 
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
+from nanoset_core.formats.indexed.ids import check_all_ids
 from nanoset_core.formats.indexed.layout import (
     CHUNK_SEQUENCES,
     bin_path,
     idx_path,
     not_back_to_back,
 )
-from nanoset_core.formats.indexed.stream import fills_bin
+from nanoset_core.formats.indexed.stream import fills_bin, stream_of
+from nanoset_core.outputs.manifest import StoredManifest
 from nanoset_core.outputs.receipts import PAIR_RECORD_ENDING, read_record
+from nanoset_core.stages.dataset.named_pair import view_manifest
 from nanoset_core.stages.dataset.token_check import AT_ONCE, REMEDY, Expected, TokenCheck
 from nanoset_core.stages.dataset.token_ranges import (
     QUICK_TOKENS,
@@ -52,6 +55,7 @@ def verify_pair(
     access: FileAccess | None = None,
     pieces: Sequence[PieceDigest] = (),
     run: Run = run_here,
+    is_view: bool = False,
 ) -> Report:
     """Check a .bin/.idx pair: the index, and the tokens of all or of some sequences.
 
@@ -68,6 +72,8 @@ def verify_pair(
         access: Reads the files if they are below an output root.
         pieces: Digests of the pieces that a bucket joined to the .bin, if it did.
         run: Has ranges checked, in this process or on other machines.
+        is_view: Whether its sequences may be anywhere in the .bin. Then no ranges are checked, but
+            each sequence on its own.
 
     Returns:
         The report.
@@ -81,7 +87,12 @@ def verify_pair(
     dataset: MMapIndexedDataset | None = None
     with report.catching(remedy=REMEDY):  # adds an exception to the report as an error
         dataset = MMapIndexedDataset.below(access, os.fspath(prefix), validate=True)
-    if dataset is None or not _check_index(report, dataset, expected):
+    if dataset is None:
+        return report
+    if is_view:
+        _check_view(report, dataset, expected, deep=deep)
+        return report
+    if not _check_index(report, dataset, expected):
         return report
 
     if pieces and not _check_piece_sizes(report, dataset, pieces):
@@ -94,6 +105,36 @@ def verify_pair(
         elif len(dataset):
             _check_samples(report, dataset, check)
     return report
+
+
+def _check_view(
+    report: Report, dataset: MMapIndexedDataset, expected: Expected, *, deep: bool
+) -> None:
+    """Check the counts and the tokens of a view, whose sequences may be anywhere in its .bin.
+
+    All ids are checked if the view has at most 16 Mi tokens or the check is deep, and the first and
+    last tokens of up to 256 sequences.
+
+    Args:
+        report: Report on the view, to which errors are added.
+        dataset: The view. Its .idx has been validated on its own.
+        expected: The properties that its tokens must have.
+        deep: Check the ids of all tokens.
+    """
+    n_tokens = _count_tokens(dataset)
+    _check_counts(report, dataset, n_tokens, expected)
+    _check_dtype(report, dataset, expected)
+    if not _check_is_integer(report, dataset):
+        return
+
+    with report.catching(remedy=REMEDY):
+        if deep or n_tokens <= QUICK_TOKENS:
+            greatest_id = expected.max_id
+            if greatest_id is None:  # then only negative ids are wrong
+                greatest_id = int(np.iinfo(dataset.dtype).max)
+            check_all_ids(dataset, stream_of(dataset), greatest_id)
+        if len(dataset):
+            TokenCheck.of(dataset, expected, deep=deep).check_ends(report, dataset)
 
 
 def _check_samples(report: Report, dataset: MMapIndexedDataset, check: TokenCheck) -> None:
@@ -299,7 +340,8 @@ def verify_prefix(
 ) -> Report:
     """Check a .bin and .idx that do not belong to a project, such as data/web.bin and data/web.idx.
 
-    If `nanoset tokenize` made them, they are also compared with its record, a file next to them.
+    If `nanoset tokenize` made them, they are also compared with its record, a file next to them. A
+    view is compared with the manifest in its folder.
 
     Args:
         prefix: Prefix of the pair: path or address of the .bin without its ending.
@@ -308,20 +350,36 @@ def verify_prefix(
         deep: Read all tokens, and compare checksums.
     """
     report = Report(str(prefix))
-    record = _tokenize_record(prefix)  # settings, counts and checksums; empty if there is none
-    expected = _expected_of_record(record)  # such as 250,000 tokens of type uint16
+    view: StoredManifest | None = None
+    record: Mapping[str, Any] = {}
+    with report.catching(remedy=_WRITE_AGAIN):
+        view = view_manifest(prefix)
+        record = _tokenize_record(prefix)  # settings, counts and checksums; empty if there is none
+    if view is None:
+        expected = _expected_of_record(record)  # such as 250,000 tokens of type uint16
+        sha256_by_name = _recorded_sha256s(record)
+    else:
+        expected = Expected.of({"dtype": view.facts["dtype"]}, view.facts)
+        sha256_by_name = {name: fact.sha256 for name, fact in view.files.items()}
     if tokenizer is not None:
         expected = _with_tokenizer(expected, tokenizer_path(tokenizer), eod)
 
     # If the files are in a bucket, their copies on this machine are checked. Then replace the paths
     # of the copies in the report by the addresses of the files.
     with report.catching(remedy=_WRITE_AGAIN), path_and_access(prefix) as (local_prefix, access):
-        verify_pair(local_prefix, expected=expected, deep=deep, report=report, access=access)
+        verify_pair(
+            local_prefix,
+            expected=expected,
+            deep=deep,
+            report=report,
+            access=access,
+            is_view=view is not None,
+        )
         report.with_places(local_prefix, prefix)
 
-    # Compare the checksums of the files with those in the record.
+    # Compare the checksums of the files with the recorded ones.
     if deep:
-        _check_recorded_files(report, prefix, record)
+        _check_recorded_files(report, prefix, sha256_by_name)
     _check_recorded_lines(report, prefix, record)
     return report
 
@@ -379,23 +437,37 @@ def _with_tokenizer(expected: Expected, tokenizer: TokenizerPath, eod: str | Non
     return replace(expected, max_id=max_id, after=(end_id,))
 
 
-def _check_recorded_files(report: Report, prefix: Location, record: Mapping[str, Any]) -> None:
-    """Check that files have the sha256 that `nanoset tokenize` recorded; missing ones are skipped.
+def _recorded_sha256s(record: Mapping[str, Any]) -> dict[str, str | None]:
+    """Return the sha256 of each file that `nanoset tokenize` recorded.
+
+    Args:
+        record: The record next to a pair, such as `{"files": {"web.bin": {"sha256": "77cd…"}, …}}`;
+            it may be empty.
+    """
+    return {name: fact["sha256"] for name, fact in record.get("files", {}).items()}
+
+
+def _check_recorded_files(
+    report: Report, prefix: Location, sha256_by_name: Mapping[str, str | None]
+) -> None:
+    """Check that files have the sha256 that was recorded; missing ones are skipped.
 
     Args:
         report: Report on the pair, to which errors are added.
         prefix: Prefix of the pair.
-        record: The record next to the pair, such as `{"files": {"web.bin": {"sha256": "77cd…"},
-            …}}`; it may be empty.
+        sha256_by_name: Name of each file next to the prefix → its recorded sha256, or None if it
+            was not computed.
     """
-    for name, fact in record.get("files", {}).items():
+    for name, recorded_sha256 in sha256_by_name.items():
+        if recorded_sha256 is None:
+            continue
         sha256 = store_of(prefix.parent).sha256(name)
         if sha256 is not None:
             report.compare(
                 "a file has other bytes than when it was written",
                 where=prefix.with_name(name),
                 found=f"sha256 {sha256}",
-                expected=f"sha256 {fact['sha256']}",
+                expected=f"sha256 {recorded_sha256}",
                 remedy=_WRITE_AGAIN,
             )
 

@@ -23,6 +23,7 @@ from nanoset_core.outputs.deliver import Delivery
 from nanoset_core.outputs.drafts import Draft
 from nanoset_core.outputs.manifest import FileFact
 from nanoset_core.outputs.receipts import Receipt, record_name, record_of
+from nanoset_core.stages.dataset.named_pair import open_pair
 from nanoset_core.stages.exports.base import DatasetTraits, ExportFormat
 from nanoset_core.stages.exports.ends import check_end_tokens
 from nanoset_core.stages.exports.formats import FORMATS, LinkedFormat
@@ -197,8 +198,9 @@ class _Pair:
         Raises:
             ConfigError: The program could not read the tokens, or find the documents.
             InputError: A token is not in the vocabulary.
+            FormatError: The pair is damaged, or its files do not belong together.
         """
-        dataset = MMapIndexedDataset(str(self.prefix))
+        dataset = open_pair(self.prefix)
         stream = stream_of(dataset)  # where its tokens are; None if they are in order in the .bin
         traits = self._traits(dataset)
 

@@ -22,6 +22,7 @@ from nanoset_core.formats.indexed.layout import is_pair, pair_files
 from nanoset_core.formats.pbin.writing import PbinCounts
 from nanoset_core.outputs.deliver import Delivery
 from nanoset_core.outputs.receipts import read_record, record_name, record_of
+from nanoset_core.stages.dataset.named_pair import check_all_listed
 from nanoset_core.stages.pbin.conversion import (
     fitting_vocab_size,
     model_vocab_size,
@@ -381,6 +382,7 @@ class _PbinCall:
         Raises:
             InputError: A token is not in the vocabulary, there are no tokens, or too much text is
                 rejected.
+            FormatError: The .bin and its .idx are damaged, or do not belong together.
             StorageError: A bucket cannot be reached.
         """
         if isinstance(self.source, InputFiles):
@@ -388,7 +390,9 @@ class _PbinCall:
 
         # The source is a .bin and its .idx. From a bucket, they are downloaded first.
         with downloaded(pair_files(self.source)) as (bin_file, _):
-            counts = self._convert(bin_file.with_suffix(""), folder)
+            prefix = bin_file.with_suffix("")
+            check_all_listed(MMapIndexedDataset(prefix, validate=False), self.source)
+            counts = self._convert(prefix, folder)
         return self._facts(counts)
 
     def _write_text(self, inputs: InputFiles, folder: Path) -> dict[str, Any]:

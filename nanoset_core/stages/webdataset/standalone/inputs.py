@@ -43,6 +43,12 @@ class ShuffleInput:
     frequency: float = 1.0
     """How often each of its contexts occurs."""
 
+    @property
+    def pair_prefix(self) -> Location:
+        """Path of its pair without .bin and .idx, if the source is a pair."""
+        bin_file = self.files[0]
+        return bin_file.with_name(bin_file.name.removesuffix(".bin"))
+
 
 @dataclass(frozen=True, slots=True)
 class ShuffleInputs:

@@ -13,8 +13,8 @@ from itertools import islice
 
 import numpy as np
 
-from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.formats.tars.tar_input import passed_over_text
+from nanoset_core.stages.dataset.named_pair import open_pair
 from nanoset_core.stages.shards.inputs import InputFiles, files_of
 from nanoset_core.stages.shards.standalone_options import PreprocessOptions
 from nanoset_core.stages.webdataset.plan import ShufflePlan, plan_lengths
@@ -169,8 +169,7 @@ def _tokens_of_pairs(inputs: ShuffleInputs) -> _Tokens:
     counts: list[int] = []
     dtypes: list[np.dtype[np.integer]] = []
     for source in inputs.sources:
-        prefix = str(source.files[0]).removesuffix(".bin")
-        pair = MMapIndexedDataset(prefix, validate=False)
+        pair = open_pair(source.pair_prefix, validate=False)
         counts.append(int(pair.sequence_lengths.sum(dtype=np.int64)))
         dtypes.append(pair.dtype)
     # The type that holds the tokens of all: int32 for uint16 and int32.

@@ -12,12 +12,14 @@ from pathlib import Path
 
 from nanoset_core.errors import ConfigError
 from nanoset_core.execution.progress import SILENT, Progress
+from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.formats.tars.tar_input import (
     TarInput,
     flatten_tars,
     passed_over_text,
     survey_tars,
 )
+from nanoset_core.stages.dataset.named_pair import check_all_listed
 from nanoset_core.stages.shards.inputs import files_of
 from nanoset_core.stages.shards.standalone_options import Preprocessed
 from nanoset_core.stages.webdataset.sources import TokenSource
@@ -74,12 +76,12 @@ def prepare(
         FormatError: A tar or a pair is damaged.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    inputs = inputs.with_local_copies(folder / "copies")
+    local_inputs = inputs.with_local_copies(folder / "copies")
     if inputs.kind == "text":
-        return _tokenize(inputs, options, folder, progress)
+        return _tokenize(local_inputs, options, folder, progress)
     if inputs.kind == "datasets":
-        return _open_pairs(inputs, options)
-    return _decode_tars(inputs, options, folder, progress)
+        return _open_pairs(inputs, local_inputs, options)
+    return _decode_tars(local_inputs, options, folder, progress)
 
 
 def _tokenize(
@@ -120,22 +122,29 @@ def _tokenize(
     return PreparedTokens(sources=tuple(sources), tokens_by_file=tokens_by_file, texts=tuple(texts))
 
 
-def _open_pairs(inputs: ShuffleInputs, options: ShuffleOptions) -> PreparedTokens:
+def _open_pairs(
+    inputs: ShuffleInputs, local_inputs: ShuffleInputs, options: ShuffleOptions
+) -> PreparedTokens:
     """Open the token datasets that are to be shuffled.
 
     Each is a pair of files, such as web.bin (the tokens) and web.idx (where documents begin). If
     the user has named the tokenizer, each token is checked to be in its vocabulary when it is read.
 
     Args:
-        inputs: The pairs.
+        inputs: The pairs, as the user named them.
+        local_inputs: The same pairs, or their copies on this machine.
         options: The settings of `nanoset shuffle`.
+
+    Raises:
+        FormatError: A pair is damaged, or its files do not belong together.
     """
     greatest_id = None
     if options.tokenizer is not None:
         greatest_id = tokenizer_facts(options.tokenizer).max_id
     sources: list[TokenSource] = []
-    for source in inputs.sources:
-        prefix = on_this_machine(source.files[0]).with_suffix("")  # web.bin → web
+    for source, local_source in zip(inputs.sources, local_inputs.sources, strict=True):
+        prefix = on_this_machine(local_source.pair_prefix)
+        check_all_listed(MMapIndexedDataset(prefix, validate=False), source.pair_prefix)
         sources.append(TokenSource.of_dataset(source.name, prefix, greatest_id=greatest_id))
     return PreparedTokens(tuple(sources))
 
