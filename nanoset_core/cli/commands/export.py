@@ -14,7 +14,7 @@ import click
 
 from nanoset_core.cli.options import ANY_PATH, OVERWRITE_OPTION, option
 from nanoset_core.cli.progress import shown_progress
-from nanoset_core.cli.terminal import print_made
+from nanoset_core.cli.terminal import print_made, print_notices
 from nanoset_core.cli.tokenizer_options import tokenizer_options
 from nanoset_core.stages.exports.settings import FormatName
 
@@ -65,6 +65,9 @@ def command(
     The formats mds and litdata have samples of one length. They are written as files of 64 MiB with
     an index.json, so give them a folder that contains nothing else.
     """
+    import numpy as np
+
+    from nanoset_core.stages.exports.formats import FORMATS
     from nanoset_core.stages.exports.settings import IN_SAMPLES
     from nanoset_core.stages.exports.standalone import ExportOptions, export_pair
 
@@ -88,6 +91,10 @@ def command(
     main_file = exported.files[-1] if is_sampled else exported.files[0]
     summary = f"{main_file}: {_counts_text(exported.facts)}; tokens: {exported.facts['made_by']}"
     print_made(summary, is_new=exported.is_new)
+    if tokenizer is None:
+        unchecked = FORMATS[format].unchecked(np.dtype(exported.facts["dtype"]))
+        if unchecked is not None:
+            print_notices([unchecked])
 
 
 def _counts_text(facts: Mapping[str, Any]) -> str:

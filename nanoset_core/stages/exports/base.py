@@ -87,6 +87,14 @@ class ExportFormat(ABC):
             ConfigError: The reader cannot read tokens of this type.
         """
 
+    def unchecked(self, dtype: np.dtype) -> str | None:
+        """Say what `check` could not check without a tokenizer, or return None if there is nothing.
+
+        Args:
+            dtype: Dtype of the dataset's tokens.
+        """
+        return None
+
     @abstractmethod
     def example(self, folder: str, name: str, facts: Mapping[str, Any]) -> str:
         """Return lines of Python that open an export with its reader.

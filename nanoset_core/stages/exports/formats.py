@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from nanoset_core.records.text import format_count
 from nanoset_core.stages.exports.base import DatasetTraits, ExportFormat
 from nanoset_core.stages.exports.samples import LitData, Mds, SampledFormat
 
@@ -77,8 +78,8 @@ class Datatrove(LinkedFormat):
             raise self.refused(
                 dataset,
                 found=f"tokens of type {dataset.dtype.name}",
-                expected="2 or 4 bytes a token",
-                remedy="tokenize with a preset that gives tokens of such a type",
+                expected="uint16, int32 or uint32",
+                remedy="tokenize the text again with `nanoset tokenize`, which gives such tokens",
             )
 
     def example(self, folder: str, name: str, facts: Mapping[str, Any]) -> str:
@@ -185,28 +186,48 @@ class OlmoCore(LinkedFormat):
             more                     4
 
         Args:
-            dataset: Properties of the dataset, such as the type of its tokens.
+            dataset: Properties of the dataset, such as the type of its tokens. If the size of the
+                vocabulary is not known, only the type is checked.
 
         Raises:
-            ConfigError: The tokens have another size.
+            ConfigError: The tokens have another size, or are not whole numbers.
         """
-        if dataset.vocab_size is not None:
-            # OLMo-core derives the type from the size of the vocabulary.
-            needed_bytes = _unsigned_bytes(dataset.vocab_size)
-            expected = f"{needed_bytes} bytes, by its vocabulary"
-            is_readable = dataset.dtype.itemsize == needed_bytes
-        else:
-            # Ids are not negative, so the bytes of int32 are those of uint32.
-            expected = "1, 2 or 4 bytes"
-            is_readable = dataset.dtype in (np.uint8, np.uint16, np.uint32, np.int32)
-        if not is_readable:
+        # Ids are not negative, so the bytes of int32 are those of uint32.
+        if dataset.dtype not in (np.uint8, np.uint16, np.uint32, np.int32):
             raise self.refused(
                 dataset,
-                found=f"{dataset.dtype.itemsize} bytes a token",
-                expected=expected,
-                remedy="tokenize with a preset that gives such tokens, "
-                "or link the .bin yourself and name its type (dtype)",
+                found=f"tokens of type {dataset.dtype.name}",
+                expected="uint8, uint16, uint32 or int32",
+                remedy="tokenize the text again with `nanoset tokenize`, which gives such tokens",
             )
+        if dataset.vocab_size is None:
+            return  # see `unchecked`
+
+        token_bytes = dataset.dtype.itemsize
+        needed_bytes = _unsigned_bytes(dataset.vocab_size)
+        if token_bytes == needed_bytes:
+            return
+        if token_bytes < needed_bytes:
+            remedy = "name the tokenizer that made the tokens"
+        else:
+            # `nanoset tokenize` follows Megatron-LM's rule, by which no preset gives fewer bytes.
+            remedy = "link the .bin as a .npy yourself, and name its type in OLMo-core (dtype)"
+        raise self.refused(
+            dataset,
+            found=f"{format_count(token_bytes, 'byte')} a token",
+            expected=f"{format_count(needed_bytes, 'byte')}, by its vocabulary of "
+            f"{format_count(dataset.vocab_size, 'token')}",
+            remedy=remedy,
+        )
+
+    def unchecked(self, dtype: np.dtype) -> str:
+        """Say for which vocabularies OLMo-core reads tokens of a type with the right size."""
+        vocabularies = {1: "up to 256", 2: "257 to 65,536", 4: "more than 65,536"}
+        return (
+            "the size of the vocabulary is not known without --tokenizer: OLMo-core reads these "
+            f"tokens of {format_count(dtype.itemsize, 'byte')} only if it has "
+            f"{vocabularies[dtype.itemsize]} tokens"
+        )
 
     def example(self, folder: str, name: str, facts: Mapping[str, Any]) -> str:
         """Return lines of Python that open an export with OLMo-core."""

@@ -321,6 +321,13 @@ READABLE = DatasetTraits(where="here", dtype=np.dtype(np.uint16), tokens=5)
         ("olmo-core", {"dtype": np.dtype(np.int32), "vocab_size": 65_536}, "4 bytes a token"),
         ("olmo-core", {"vocab_size": 65_537}, "2 bytes a token"),
         ("olmo-core", {"vocab_size": 256}, "2 bytes a token"),
+        ("olmo-core", {"dtype": np.dtype(np.float32)}, "tokens of type float32"),
+        (
+            "olmo-core",
+            {"dtype": np.dtype(np.float32), "vocab_size": 70_000},
+            "tokens of type float32",
+        ),
+        ("olmo-core", {"dtype": np.dtype(np.int16)}, "tokens of type int16"),
     ],
 )
 def test_a_dataset_that_the_reader_cannot_read_is_refused(format_name, traits, found):
@@ -340,6 +347,33 @@ def test_olmo_core_accepts_tokens_whose_size_follows_from_the_vocabulary(dtype, 
     dataset = replace(READABLE, dtype=np.dtype(dtype), vocab_size=vocab_size)
 
     FORMATS["olmo-core"].check(dataset)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "vocab_size", "remedy"),
+    [
+        ("int32", 65_536, "link the .bin as a .npy yourself"),
+        ("uint16", 65_537, "name the tokenizer that made the tokens"),
+    ],
+)
+def test_the_remedy_for_another_token_size_does_not_name_presets(dtype, vocab_size, remedy):
+    dataset = replace(READABLE, dtype=np.dtype(dtype), vocab_size=vocab_size)
+
+    with pytest.raises(ConfigError) as error:
+        FORMATS["olmo-core"].check(dataset)
+
+    assert remedy in error.value.remedy
+
+
+@pytest.mark.parametrize(("format_name", "has_notice"), [("olmo-core", True), ("datatrove", False)])
+def test_a_notice_says_that_the_token_size_is_not_checked(tmp_path, format_name, has_notice):
+    prefix, _documents = random_pair(tmp_path, 2)
+
+    result = invoke_nanoset(["export", prefix, "--format", format_name, "-o", tmp_path / "out"])
+
+    notice = "OLMo-core reads these tokens of 2 bytes only if it has 257 to 65,536 tokens"
+    assert result.exit_code == 0
+    assert (notice in result.stderr) == has_notice
 
 
 DOCUMENTS_WITHOUT_ENDS = {
