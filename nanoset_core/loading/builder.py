@@ -39,8 +39,9 @@ class NanosetBuilder:
 
     Index files are read from `path_to_cache`, or from the trainer's own folder next to the data.
     Those that are missing, or were made from other data or settings, are built and written there.
-    If the folder cannot be written, indices are only kept in memory. Processes that build at the
-    same time write the same bytes, and each file appears complete.
+    If the folder does not allow this, because of its permissions or since it is mounted read-only,
+    indices are only kept in memory. Other failures, such as a full disk, are errors. Processes that
+    build at the same time write the same bytes, and each file appears complete.
     """
 
     def __init__(self, config: NanosetConfig) -> None:
@@ -71,6 +72,8 @@ class NanosetBuilder:
             ConfigError: The splits cannot be filled as the settings request.
             MissingError: A dataset does not exist.
             FormatError: A dataset is damaged.
+            StorageError: An index file cannot be written although its folder allows it, for
+                example because the disk is full.
         """
         # Plan every split before anything is built, so that an error leaves no files behind.
         plans = self._plan()

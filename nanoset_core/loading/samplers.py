@@ -185,7 +185,10 @@ class PretrainingSampler(_MicroBatchSampler):
         _check_range("consumed_samples", self.consumed_samples, 0, self.total_samples - 1)
 
         global_batch = self.pad_to_global_batch
-        if global_batch is not None and (global_batch < 1 or global_batch % self._samples_per_step):
+        if global_batch is None:
+            return
+        _check_range("pad_to_global_batch", global_batch, 1)
+        if global_batch % self._samples_per_step:
             raise ConfigError(
                 "the global batch does not consist of whole micro-batches",
                 where="pad_to_global_batch",

@@ -158,6 +158,12 @@ def test_a_global_batch_that_is_not_a_multiple_of_the_step_is_refused():
         PretrainingSampler(50, 0, 2, 0, 2, drop_last=False, pad_to_global_batch=6)
 
 
+@pytest.mark.parametrize("global_batch", ["8", 0, True])
+def test_a_global_batch_that_is_not_a_number_of_samples_is_refused(global_batch):
+    with pytest.raises(ConfigError, match="pad_to_global_batch: a sampler's argument is"):
+        PretrainingSampler(50, 0, 2, 0, 2, drop_last=False, pad_to_global_batch=global_batch)
+
+
 PHASES_OF_BATCHES = st.lists(
     st.fixed_dictionaries(
         {

@@ -34,6 +34,8 @@ class PackedDataset:
 
     `dataset[i]` is the tokens of document i, in the type in which Modalities returns them: uint8,
     int32 or int64 for tokens of 1, 2 or 4 bytes. `dataset[i:j]` is a list of documents.
+    `dataset.tokens` are all tokens as they are in the file: read-only, and uint8, uint16 or uint32
+    in its byte order.
 
     The index is read when the first document is requested; `continuous` does not need it. Wrong
     offsets that Modalities' merge has written are corrected (`index_facts.merge_faults`). A pickle
@@ -75,12 +77,12 @@ class PackedDataset:
 
     @property
     def document_starts(self) -> NDArray[np.int64]:
-        """Number of each document's first token in `tokens`, shape (n_documents,)."""
+        """Number of each document's first token in `tokens`, int64, shape (n_documents,)."""
         return self._index.starts
 
     @property
     def document_lengths(self) -> NDArray[np.int64]:
-        """Tokens of each document, shape (n_documents,)."""
+        """Tokens of each document, int64, shape (n_documents,)."""
         return self._index.lengths
 
     def continuous(self, block_size: int, reuse_last_target: bool = True) -> ContinuousSamples:
@@ -156,6 +158,11 @@ class PackedDataset:
         return PackedDataset, (self.path,)
 
 
+def _is_whole_number(value: object) -> bool:
+    """Return whether an argument is an integer of Python or numpy, which True and "3" are not."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
 class _PbinSamples(ABC):
     """The samples of a dataset, read like a list.
 
@@ -222,11 +229,11 @@ class ContinuousSamples(_PbinSamples):
     ) -> None:
         """Cut the tokens of all documents, concatenated, into samples of `block_size` tokens."""
         tokens = dataset.tokens
-        if block_size < 2 or len(tokens) < block_size:
+        if not _is_whole_number(block_size) or not 2 <= block_size <= len(tokens):
             raise ConfigError(
                 "no sample of this size can be cut from the dataset",
                 where=dataset.path,
-                found=f"block_size {block_size}",
+                found=f"block_size {block_size!r}",
                 expected=f"2 to {len(tokens)}, its tokens",
             )
         self.reuse_last_target = reuse_last_target
@@ -280,11 +287,12 @@ class DocumentBlocks(_PbinSamples):
     """
 
     def __init__(self, dataset: PackedDataset, block_size: int) -> None:
-        if block_size < 1:
+        if not _is_whole_number(block_size) or block_size < 1:
             raise ConfigError(
                 "a block has at least one token",
                 where=dataset.path,
-                found=f"block_size {block_size}",
+                found=f"block_size {block_size!r}",
+                expected="a whole number, 1 or more",
             )
         self._starts, self._stops = _cut(
             dataset.document_starts, dataset.document_lengths, block_size

@@ -370,6 +370,25 @@ def test_a_block_that_does_not_exist_is_refused(blocks):
         blocks[-len(blocks) - 1]
 
 
+@pytest.mark.parametrize("block_size", ["3", 3.0, True, None])
+def test_the_size_of_a_block_is_a_whole_number(tmp_path, block_size):
+    write_pbin(tmp_path / "x.pbin", [[1, 2, 3, 4]], token_bytes=2)
+    dataset = PackedDataset(tmp_path / "x.pbin")
+
+    with pytest.raises(ConfigError, match="no sample of this size"):
+        dataset.continuous(block_size)
+    with pytest.raises(ConfigError, match="at least one token"):
+        dataset.document_blocks(block_size)
+
+
+def test_a_block_may_be_an_integer_of_numpy(tmp_path):
+    write_pbin(tmp_path / "x.pbin", [[1, 2, 3, 4]], token_bytes=2)
+    dataset = PackedDataset(tmp_path / "x.pbin")
+
+    assert len(dataset.continuous(np.int64(2))) == 3
+    assert len(dataset.document_blocks(np.int64(2))) == 2
+
+
 def test_a_block_must_have_a_token():
     with pytest.raises(ConfigError, match="at least one token"):
         PackedDataset(GOLDEN / "u2.pbin").document_blocks(0)
