@@ -18,7 +18,7 @@ from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.column_rows import column_rows, value_rows
 from nanoset_core.project.column_statistics import ColumnStatistics, CorpusColumns, corpus_columns
 from nanoset_core.project.project import Project
-from nanoset_core.stages.attributes.settings import COUNTS
+from nanoset_core.stages.attributes.names import COUNTS
 from nanoset_core.text.values import type_of
 
 MAX_VALUES = 20_000_000

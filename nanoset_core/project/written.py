@@ -23,6 +23,7 @@ from nanoset_core.records.frozen import FrozenDict
 from nanoset_core.records.parsing import CONFIG_FILE
 from nanoset_core.records.rules import Section
 from nanoset_core.records.settings import NOT_A_KEY, Range
+from nanoset_core.stages.attributes.settings import AttributesSpec
 from nanoset_core.stages.contamination.settings import ContaminationSpec, contamination_errors
 from nanoset_core.stages.exports.settings import ExportSpec, reader_errors
 from nanoset_core.stages.mappings.rules import end_token_errors
@@ -31,7 +32,6 @@ from nanoset_core.stages.packs.packing_key import pack_errors, pack_reader_error
 from nanoset_core.stages.packs.settings import PacksSpec
 from nanoset_core.stages.pbin.settings import pbin_errors
 from nanoset_core.stages.shards.settings import (
-    AttributesSpec,
     CorpusSpec,
     DocumentsSpec,
     TokenizationSpec,

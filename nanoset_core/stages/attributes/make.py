@@ -23,10 +23,9 @@ from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project, holding
 from nanoset_core.project.settings import ProjectConfig
+from nanoset_core.stages.attributes.given_tables import attributes_spec, files_setting
 from nanoset_core.stages.attributes.lookup import Lookup, MatchingRows
-from nanoset_core.stages.attributes.policies import check_policies
-from nanoset_core.stages.attributes.schema import AttributeSchema
-from nanoset_core.stages.attributes.settings import (
+from nanoset_core.stages.attributes.names import (
     DUPLICATES,
     FIRST_MISSING,
     MISSING,
@@ -37,9 +36,9 @@ from nanoset_core.stages.attributes.settings import (
     UNMATCHED,
     VERSION,
     WITHOUT_ID,
-    attributes_spec,
-    files_setting,
 )
+from nanoset_core.stages.attributes.policies import check_policies
+from nanoset_core.stages.attributes.schema import AttributeSchema
 from nanoset_core.stages.attributes.tables import AttributeTables
 from nanoset_core.stages.columns.column_table import ColumnTable
 from nanoset_core.stages.columns.tables import (

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from nanoset_core.errors import InputError
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.settings import ProjectConfig
-from nanoset_core.stages.attributes.settings import (
+from nanoset_core.stages.attributes.names import (
     DUPLICATES,
     FIRST_MISSING,
     MISSING,
@@ -21,7 +21,7 @@ from nanoset_core.stages.attributes.settings import (
     UNMATCHED,
     WITHOUT_ID,
 )
-from nanoset_core.stages.shards.settings import AttributesSpec
+from nanoset_core.stages.attributes.settings import AttributesSpec
 
 
 class Violation(NamedTuple):

@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from nanoset_core.outputs.manifest import Manifest
+from nanoset_core.stages.attributes.names import DUPLICATES, MISSING, UNMATCHED
 from nanoset_core.stages.attributes.policies import duplicates_text, missing_text, unmatched_text
-from nanoset_core.stages.attributes.settings import DUPLICATES, MISSING, UNMATCHED
+from nanoset_core.stages.attributes.settings import AttributesSpec
 from nanoset_core.stages.columns.show import columns_summary
-from nanoset_core.stages.shards.settings import AttributesSpec
 from nanoset_core.stages.stage import Summary
 
 

@@ -14,12 +14,12 @@ from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.graph import stale_reasons
 from nanoset_core.project.project import Project
 from nanoset_core.stages.attributes.make import ReadAttributes, fill_by_id, read_attributes
+from nanoset_core.stages.attributes.names import COUNTS, ROWS, STAGE, TABLES_FOLDER
 from nanoset_core.stages.attributes.policies import violations
-from nanoset_core.stages.attributes.settings import COUNTS, ROWS, STAGE, TABLES_FOLDER
 from nanoset_core.stages.attributes.stage import ATTRIBUTES
 from nanoset_core.stages.checking import current_manifest
 from nanoset_core.stages.columns.column_table import TABLE, ColumnTable
-from nanoset_core.stages.columns.settings import SHARDS
+from nanoset_core.stages.columns.names import SHARDS
 from nanoset_core.stages.columns.verify import verify_columns
 from nanoset_core.stages.report import BUILD, Report
 from nanoset_core.stages.shards.document_rows import DocumentRows

@@ -16,7 +16,7 @@ from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.project.project import Project, holding
 from nanoset_core.stages.columns.alignment import values_by_row_group
 from nanoset_core.stages.columns.column_table import ColumnTable
-from nanoset_core.stages.columns.settings import (
+from nanoset_core.stages.columns.names import (
     PROGRESS_NAME,
     STAGE,
     TABLES_FOLDER,

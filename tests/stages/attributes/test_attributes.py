@@ -25,7 +25,7 @@ from nanoset_core.stages import per_shard
 from nanoset_core.stages.attributes import lookup
 from nanoset_core.stages.attributes import make as attributes
 from nanoset_core.stages.attributes.make import join_attributes
-from nanoset_core.stages.attributes.settings import COUNTS
+from nanoset_core.stages.attributes.names import COUNTS
 from nanoset_core.stages.attributes.stage import ATTRIBUTE_TABLES, ATTRIBUTES
 from nanoset_core.stages.report import Report
 from nanoset_core.stages.stage import Key

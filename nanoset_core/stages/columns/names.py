@@ -1,7 +1,4 @@
-"""Names and version of the stage `columns`; its setting is `columns` of `documents` and corpora.
-
-For example, `documents: {columns: [language]}` keeps the language of each document of all corpora.
-"""
+"""Names, version and fact of the stage `columns`."""
 
 from __future__ import annotations
 
