@@ -1,6 +1,4 @@
-"""The sections `tokenizer`, `documents`, `tokenization`, `corpora` and `attributes` of
-nanoset.yaml.
-"""
+"""The sections `tokenizer`, `documents`, `tokenization` and `corpora` of nanoset.yaml."""
 
 from __future__ import annotations
 
