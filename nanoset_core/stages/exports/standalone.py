@@ -39,6 +39,7 @@ from nanoset_core.stages.exports.writing import (
     export_facts,
     put_tokens,
 )
+from nanoset_core.storage.atomic import sweep_abandoned
 from nanoset_core.storage.location import Location, store_of
 from nanoset_core.storage.places import copy_within_bucket, has_links, is_here, stored_object
 from nanoset_core.tokenizers.files import TokenizerPath, tokenizer_path
@@ -109,6 +110,8 @@ def export_pair(
         tokenizer = tokenizer_facts(tokenizer_path(options.tokenizer))
     pair = _Pair(prefix, folder, options, tokenizer, progress)
     export_format = FORMATS[options.format]
+    if is_here(folder):
+        sweep_abandoned(folder)  # incomplete files of calls that were killed
     if isinstance(export_format, SampledFormat):
         return _export_samples(pair, export_format, overwrite=overwrite)
     return _export_linked(pair, export_format, overwrite=overwrite)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import struct
+import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -25,6 +26,7 @@ from nanoset_core.stages.exports import samples
 from nanoset_core.stages.exports.base import DatasetTraits
 from nanoset_core.stages.exports.formats import FORMATS
 from nanoset_core.stages.exports.standalone import ExportOptions, export_pair
+from nanoset_core.storage.atomic import open_unfinished
 
 SEEDS = range(50)
 FEWER_SEEDS = range(12)
@@ -284,6 +286,18 @@ def test_a_completed_call_is_not_repeated(interrupted):
     )
 
     assert not is_new
+
+
+def test_the_next_call_removes_the_incomplete_file_of_a_killed_one(interrupted):
+    ended_process = subprocess.Popen(["true"])
+    ended_process.wait()
+    with open_unfinished(interrupted.folder / "shard.00002.mds") as file:
+        mark = f"-{os.getpid()}."
+        os.rename(file.name, file.name.replace(mark, f"-{ended_process.pid}."))
+
+    export_pair(interrupted.prefix, interrupted.folder, interrupted.options)
+
+    assert not list(interrupted.folder.glob(".tmp-*"))
 
 
 def test_no_file_of_another_call_remains_if_it_is_replaced(interrupted):
