@@ -30,10 +30,11 @@ from nanoset_core.project.disk import check_disk, stale_outputs
 from nanoset_core.project.project import Project
 from nanoset_core.records.text import format_bytes, format_count
 from nanoset_core.stages.inventory.make import current_inventory
+from nanoset_core.stages.per_shard import SHARDS
 from nanoset_core.stages.shards.file_counts import MAX_ROWS_READ, FileCounts, file_counts
 from nanoset_core.stages.shards.lengths import length_rows, usual_length
 from nanoset_core.stages.shards.line_numbers import LineNumbers
-from nanoset_core.stages.shards.one_shard import SHARDS, engine_choice
+from nanoset_core.stages.shards.one_shard import SHARDS_FOLDER, engine_choice
 from nanoset_core.stages.shards.shard_sets import current_shards
 from nanoset_core.text.pieces import Inventory
 from nanoset_core.tokenizers.encoders import describe_encoders, encoders_of
@@ -63,9 +64,9 @@ def shards_page(run: AssetRun) -> dict[str, Any]:
         check_disk(project, stale_outputs(project, corpus), run.context.log.info)
 
     # Each shard is named by a digest of what it is made from. Which ones does this run add?
-    digests_before = kept_names(project, project.outputs.folder / SHARDS / corpus)
+    digests_before = kept_names(project, project.outputs.folder / SHARDS_FOLDER / corpus)
     manifest = run.make()
-    new_digests = set(manifest.facts["shards"]).difference(digests_before)
+    new_digests = set(manifest.facts[SHARDS]).difference(digests_before)
 
     # Log which program has tokenized the text. Ask this after the run, which may have noticed that
     # a fast program gives wrong tokens.

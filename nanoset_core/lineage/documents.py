@@ -31,9 +31,10 @@ from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.dataset.dataset import Dataset
 from nanoset_core.stages.dataset.origin import shards_of
 from nanoset_core.stages.datasets import Datasets
+from nanoset_core.stages.per_shard import SHARDS
 from nanoset_core.stages.shards.document_rows import DocumentRows
 from nanoset_core.stages.shards.line_numbers import LineNumbers
-from nanoset_core.stages.shards.one_shard import DOCUMENTS, SHARDS
+from nanoset_core.stages.shards.one_shard import DOCUMENTS, SHARDS_FOLDER
 from nanoset_core.stages.shards.shard_sets import BY_SHARD
 from nanoset_core.storage.regular_files import read_regular
 from nanoset_core.storage.store import in_parallel
@@ -164,11 +165,11 @@ class Lineage:
         """Reads files of the outputs, from a disk or a bucket."""
         self.tokenized = shards_of(outputs, self.dataset)
         """Manifest of the set of shards."""
-        self.shards: tuple[str, ...] = tuple(self.tokenized.facts["shards"])
+        self.shards: tuple[str, ...] = tuple(self.tokenized.facts[SHARDS])
         """Digests of the shards, in the order of the documents."""
         self.numbers = LineNumbers.of(self.tokenized.facts)
         """Converts line numbers within pieces of a file to line numbers within the file."""
-        self._folder = outputs.folder / SHARDS / self.corpus
+        self._folder = outputs.folder / SHARDS_FOLDER / self.corpus
         counts = self.tokenized.facts.get(BY_SHARD, ())
         self._first_documents: list[int] = list(accumulate(counts, initial=0))
         """Number of the first document of each shard whose count is known so far, and the number

@@ -21,8 +21,9 @@ from nanoset_core.stages.dataset.origin import shards_of
 from nanoset_core.stages.inventory.changes import FileChange, changed_files
 from nanoset_core.stages.inventory.make import load_inventory
 from nanoset_core.stages.inventory.stage import INVENTORY
+from nanoset_core.stages.per_shard import SHARDS
 from nanoset_core.stages.shards.document_counts import DocumentCounts, counts_by_file
-from nanoset_core.stages.shards.one_shard import DOCUMENTS, SHARDS
+from nanoset_core.stages.shards.one_shard import DOCUMENTS, SHARDS_FOLDER
 from nanoset_core.stages.shards.shard_sets import ranges_of_shards
 from nanoset_core.text.pieces import Inventory, Piece
 
@@ -275,7 +276,7 @@ def _count_documents(
         counted in part.
     """
     access = version.dataset.access
-    shards_folder = access.folder / SHARDS / version.dataset.name
+    shards_folder = access.folder / SHARDS_FOLDER / version.dataset.name
 
     def count_in_shard(digest: str) -> dict[str, DocumentCounts]:
         """Return file → its counts in one shard."""

@@ -21,7 +21,8 @@ from nanoset_core.project.project import Project
 from nanoset_core.stages.dataset.origin import has_same_origin
 from nanoset_core.stages.dataset.stage import DATASET
 from nanoset_core.stages.dataset.tokens import bin_name
-from nanoset_core.stages.shards.one_shard import BIN, SHARDS
+from nanoset_core.stages.per_shard import SHARDS
+from nanoset_core.stages.shards.one_shard import BIN, SHARDS_FOLDER
 from nanoset_core.stages.shards.shard_sets import each_shard
 from nanoset_core.stages.shards.shard_tokens import point_into
 from nanoset_core.stages.shards.stage import TOKENIZED
@@ -56,7 +57,7 @@ class DuplicateTokens:
     @property
     def output(self) -> str:
         """The output that the shard belongs to: folder of the stage, and name."""
-        return f"{SHARDS}/{self.corpus}"
+        return f"{SHARDS_FOLDER}/{self.corpus}"
 
     @property
     def tokens_path(self) -> Path:

@@ -39,9 +39,9 @@ from nanoset_core.project.purge_plan import (
 from nanoset_core.project.purge_receipt import PurgeReceipt
 from nanoset_core.stages.inventory.corpora import corpus_names
 from nanoset_core.stages.inventory.make import inventory_of
-from nanoset_core.stages.per_shard import make_per_shard
+from nanoset_core.stages.per_shard import SHARDS, make_per_shard
 from nanoset_core.stages.shards import purged
-from nanoset_core.stages.shards.one_shard import BIN, SHARDS, shard_recipe
+from nanoset_core.stages.shards.one_shard import BIN, SHARDS_FOLDER, shard_recipe
 from nanoset_core.stages.shards.shard_sets import each_shard, ranges_of_shards, some_shards
 from nanoset_core.stages.shards.shortening import ShortenedShards, ShortenTask
 from nanoset_core.stages.shards.stage import TOKENIZED
@@ -467,7 +467,7 @@ def _stored_shards(outputs: OutputRoot) -> set[ShardKey]:
     """
     shards: set[ShardKey] = set()
     for output in all_outputs(outputs.access.listing()):
-        if output.stage_folder == SHARDS:
+        if output.stage_folder == SHARDS_FOLDER:
             shards.update(ShardKey(output.name, digest) for digest in output.versions)
     return shards
 
@@ -508,7 +508,9 @@ def _paths_of_shards(shards: Iterable[ShardKey], corpora: Collection[str]) -> se
         corpora: Names of the corpora. Shards of others are left out.
     """
     return {
-        f"{SHARDS}/{shard.corpus}/{shard.digest}" for shard in shards if shard.corpus in corpora
+        f"{SHARDS_FOLDER}/{shard.corpus}/{shard.digest}"
+        for shard in shards
+        if shard.corpus in corpora
     }
 
 

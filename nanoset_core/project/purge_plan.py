@@ -19,9 +19,10 @@ from nanoset_core.project.project import Project
 from nanoset_core.project.sources import VersionSources, sources_of
 from nanoset_core.stages.dataset.stage import DATASET
 from nanoset_core.stages.inventory.corpora import corpus_names
+from nanoset_core.stages.per_shard import SHARDS
 from nanoset_core.stages.shards.document_rows import DocumentRows
 from nanoset_core.stages.shards.line_numbers import LineNumbers
-from nanoset_core.stages.shards.one_shard import DOCUMENTS, SHARDS
+from nanoset_core.stages.shards.one_shard import DOCUMENTS, SHARDS_FOLDER
 from nanoset_core.stages.shards.stage import TOKENIZED
 from nanoset_core.stages.stage import Key, find_current
 
@@ -159,7 +160,7 @@ def _searched_corpora(project: Project, corpora: Collection[str]) -> list[str]:
     """
     outputs = project.outputs
     # Each corpus with shards has a folder. Folders with a dot in front are for internal use.
-    names = outputs.access.names(outputs.folder / SHARDS)
+    names = outputs.access.names(outputs.folder / SHARDS_FOLDER)
     with_shards = sorted(name for name in names if not name.startswith("."))
     unknown = sorted(set(corpora) - set(with_shards))
     if unknown:
@@ -227,8 +228,8 @@ def _documents_by_shard(
 
     # Search all shards in parallel.
     outputs = project.outputs
-    digests = sorted(outputs.digests_in(outputs.folder / SHARDS / corpus))
-    documents_of_shards = outputs.each_version(search_shard, SHARDS, corpus, digests)
+    digests = sorted(outputs.digests_in(outputs.folder / SHARDS_FOLDER / corpus))
+    documents_of_shards = outputs.each_version(search_shard, SHARDS_FOLDER, corpus, digests)
     yield from zip(digests, documents_of_shards, strict=True)
 
 
@@ -437,7 +438,7 @@ class _ExaminedVersion(NamedTuple):
     @property
     def is_shard(self) -> bool:
         """Whether it is a tainted shard."""
-        return self.output.stage_folder == SHARDS
+        return self.output.stage_folder == SHARDS_FOLDER
 
 
 def _versions_to_examine(
@@ -456,7 +457,7 @@ def _versions_to_examine(
     shard_digests = {shard.digest for shard in shards}
     for output in outputs:
         digests = output.versions
-        if output.stage_folder == SHARDS:
+        if output.stage_folder == SHARDS_FOLDER:
             digests = digests & shard_digests
 
         # Read what each version was made from, all at once.
@@ -515,7 +516,7 @@ def _read_sources(root: OutputRoot, folder: Path) -> VersionSources:
         made from raw text alone, and for a version that is still being written.
     """
     manifest = root.manifest_at(folder)
-    if manifest is None or manifest.stage == SHARDS:
+    if manifest is None or manifest.stage == SHARDS_FOLDER:
         return VersionSources()
     return sources_of(root, manifest)
 

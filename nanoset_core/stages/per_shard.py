@@ -22,6 +22,13 @@ from nanoset_core.execution.progress import Amount, RunningWork, progress_report
 from nanoset_core.outputs.manifest import Manifest, Recipe, Written
 from nanoset_core.outputs.root import OutputRoot
 
+SHARDS = "shards"
+"""Fact of an output that lists what was made for each shard of a corpus: digests, in the order of
+the shards.
+
+The set of shards of a corpus lists the shards, and its columns list a table for each shard.
+"""
+
 Shard = TypeVar("Shard")
 """What identifies a shard for its stage, such as its number, or the range of text it is made from.
 """

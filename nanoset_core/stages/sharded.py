@@ -19,10 +19,10 @@ from nanoset_core.execution.progress import Amount
 from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.project.project import Project
 from nanoset_core.stages.dataset.origin import shards_of
-from nanoset_core.stages.per_shard import PerShard, PerShardTask, make_per_shard
+from nanoset_core.stages.per_shard import SHARDS, PerShard, PerShardTask, make_per_shard
 from nanoset_core.stages.shards.document_rows import DocumentRows
 from nanoset_core.stages.shards.line_numbers import LineNumbers
-from nanoset_core.stages.shards.one_shard import DOCUMENTS, SHARDS
+from nanoset_core.stages.shards.one_shard import DOCUMENTS
 from nanoset_core.stages.shards.shard_sets import each_shard, some_shards
 
 

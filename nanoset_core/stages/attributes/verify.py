@@ -19,8 +19,8 @@ from nanoset_core.stages.attributes.policies import violations
 from nanoset_core.stages.attributes.stage import ATTRIBUTES
 from nanoset_core.stages.checking import current_manifest
 from nanoset_core.stages.columns.column_table import TABLE, ColumnTable
-from nanoset_core.stages.columns.names import SHARDS
 from nanoset_core.stages.columns.verify import verify_columns
+from nanoset_core.stages.per_shard import SHARDS
 from nanoset_core.stages.report import BUILD, Report
 from nanoset_core.stages.shards.document_rows import DocumentRows
 from nanoset_core.stages.shards.one_shard import DOCUMENTS

@@ -16,7 +16,8 @@ from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig
-from nanoset_core.stages.columns.names import SHARDS, STAGE, TABLES_FOLDER, VERSION
+from nanoset_core.stages.columns.names import STAGE, TABLES_FOLDER, VERSION
+from nanoset_core.stages.per_shard import SHARDS
 from nanoset_core.stages.report import Report, Run, run_here
 from nanoset_core.stages.shards.stage import TOKENIZED
 from nanoset_core.stages.stage import (

@@ -18,8 +18,8 @@ from nanoset_core.outputs.manifest import Manifest, Recipe, Written
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project
 from nanoset_core.stages.columns.column_table import TABLE, ColumnTable
-from nanoset_core.stages.columns.names import SHARDS
 from nanoset_core.stages.per_shard import (
+    SHARDS,
     MadePerShard,
     PerShard,
     PerShardTask,

@@ -13,8 +13,8 @@ from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.stages.checking import check_files, check_freshness, current_manifest
 from nanoset_core.stages.columns.column_table import TABLE
-from nanoset_core.stages.columns.names import SHARDS
 from nanoset_core.stages.columns.stage import AlignedStage
+from nanoset_core.stages.per_shard import SHARDS
 from nanoset_core.stages.report import BUILD, Report
 from nanoset_core.stages.shards.document_rows import DocumentRows
 from nanoset_core.stages.shards.one_shard import DOCUMENTS

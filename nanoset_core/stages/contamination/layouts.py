@@ -13,5 +13,3 @@ LAYOUT = Layout(STAGE, (SUBJECT, PART))
 """The subject is the section of nanoset.yaml, the part is the corpus."""
 SHARD_LAYOUT = Layout("contamination_shards", LAYOUT.path)
 EVALUATION_LAYOUT = Layout("evaluations")
-SHARDS = "shards"
-"""Fact: the digest of each shard's result, in order."""

@@ -23,12 +23,12 @@ from nanoset_core.stages.contamination.layouts import (
     EVALUATION_LAYOUT,
     LAYOUT,
     SHARD_LAYOUT,
-    SHARDS,
     STAGE,
     VERSION,
 )
 from nanoset_core.stages.contamination.scope import is_clean, searched_corpora
 from nanoset_core.stages.dataset.stage import DATASET
+from nanoset_core.stages.per_shard import SHARDS
 from nanoset_core.stages.report import Report, Run, run_here
 from nanoset_core.stages.stage import (
     AFTER,

@@ -22,7 +22,8 @@ from nanoset_core.formats.indexed.composing import StoredPair, write_merged_idx
 from nanoset_core.outputs.manifest import FileFact, Manifest, Recipe
 from nanoset_core.project.project import Project
 from nanoset_core.stages.dataset.tokens import PIECES_ENDING
-from nanoset_core.stages.shards.one_shard import BIN, SHARDS, TOKENS
+from nanoset_core.stages.per_shard import SHARDS
+from nanoset_core.stages.shards.one_shard import BIN, TOKENS
 from nanoset_core.stages.shards.shard_sets import current_shards, each_shard
 from nanoset_core.stages.shards.shard_tokens import altered, copy_tokens_back
 from nanoset_core.storage.atomic import sha256_file

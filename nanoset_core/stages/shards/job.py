@@ -19,7 +19,7 @@ from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.stages.per_shard import PerShard, make_per_shard
 from nanoset_core.stages.shards import purged
 from nanoset_core.stages.shards.one_shard import (
-    SHARDS,
+    SHARDS_FOLDER,
     ShardSettings,
     ShardTask,
     shard_recipe,
@@ -142,7 +142,7 @@ class TokenizeJob:
             return _Attempt(records=(error.record,))
         finally:
             # If the run was cancelled, its workers may have left incomplete files: remove them.
-            sweep_abandoned(self.root.folder / SHARDS / self.corpus)
+            sweep_abandoned(self.root.folder / SHARDS_FOLDER / self.corpus)
 
     def _make(self, options: Mapping[str, Any]) -> Sequence[Manifest]:
         """Tokenize the ranges of text that have no tokens yet, in worker processes.

@@ -18,11 +18,11 @@ from nanoset_core.records.json_records import to_plain
 from nanoset_core.records.text import format_bytes
 from nanoset_core.stages.inventory.corpora import corpus_folder
 from nanoset_core.stages.inventory.make import current_inventory, with_object_marks
+from nanoset_core.stages.per_shard import SHARDS
 from nanoset_core.stages.shards import purged
 from nanoset_core.stages.shards.job import MadeShards, TokenizeJob
 from nanoset_core.stages.shards.line_numbers import piece_lines_of_corpus
 from nanoset_core.stages.shards.losses import Losses, sum_losses
-from nanoset_core.stages.shards.one_shard import SHARDS
 from nanoset_core.stages.shards.options import end_of_documents_notice, range_bytes, shard_settings
 from nanoset_core.stages.shards.shard_sets import (
     BY_SHARD,

@@ -45,8 +45,8 @@ from nanoset_core.tokenizers.engines.engine import EncodingError, WrongTokensErr
 from nanoset_core.tokenizers.files import TokenizerPath, define, local_tokenizer, stat_signature
 from nanoset_core.tokenizers.vanishing import vanishing_characters
 
-SHARDS = "shards"
-"""Folder of the shards, and the fact of a set of shards that lists their digests."""
+SHARDS_FOLDER = "shards"
+"""Folder of the shards, below the output root."""
 VERSION = 2
 TOKENS = "tokens"
 BIN = f"{TOKENS}.bin"
@@ -156,7 +156,7 @@ def shard_recipe(corpus: str, source: SourceRange, options: Mapping[str, Any]) -
         source: The range of the corpus's text that becomes the shard. Its digest counts.
         options: The options that decide the tokens; see `shard_options`.
     """
-    return Recipe(SHARDS, corpus, VERSION, {"source": source.digest}, dict(options))
+    return Recipe(SHARDS_FOLDER, corpus, VERSION, {"source": source.digest}, dict(options))
 
 
 def _write_shard(task: ShardTask, folder: Path) -> Written:

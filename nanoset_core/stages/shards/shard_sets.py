@@ -17,11 +17,12 @@ from nanoset_core.outputs.manifest import Manifest, PackedManifests, Recipe, pac
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project
 from nanoset_core.stages.inventory.make import inventory_at, inventory_of
+from nanoset_core.stages.per_shard import SHARDS
 from nanoset_core.stages.shards import purged
 from nanoset_core.stages.shards.facts import ShardFacts
 from nanoset_core.stages.shards.line_numbers import LineNumbers
 from nanoset_core.stages.shards.losses import Losses, stored_sizes, sum_losses
-from nanoset_core.stages.shards.one_shard import REJECTS, SHARDS, VERSION, shard_recipe
+from nanoset_core.stages.shards.one_shard import REJECTS, SHARDS_FOLDER, VERSION, shard_recipe
 from nanoset_core.stages.shards.options import range_bytes, shard_options
 from nanoset_core.stages.shards.reject_policy import RejectPolicy, SettingNames
 from nanoset_core.stages.shards.repeats import repeats_text
@@ -132,7 +133,7 @@ def each_shard(
         return work(shard)
 
     # Call `check_and_work` for the folder of each shard.
-    return project.outputs.each_version(check_and_work, SHARDS, corpus, digests)
+    return project.outputs.each_version(check_and_work, SHARDS_FOLDER, corpus, digests)
 
 
 def losing_shards(project: Project, tokenized: Manifest) -> Sequence[Manifest]:
@@ -176,7 +177,7 @@ def _whole_shard(outputs: OutputRoot, corpus: str, folder: Path) -> Manifest:
     if shard is None:
         raise missing_version(
             outputs.access,
-            (SHARDS, corpus, folder.name),
+            (SHARDS_FOLDER, corpus, folder.name),
             message,
             found="its manifest is missing",
             remedy=remedy,
@@ -283,7 +284,7 @@ def _losing_shards(outputs: OutputRoot, tokenized: Manifest) -> PackedManifests:
 
     # Call `read` for the folder of each shard.
     digests = tokenized.facts[SHARDS]
-    packed_or_none = outputs.each_version(read, SHARDS, tokenized.name, digests)
+    packed_or_none = outputs.each_version(read, SHARDS_FOLDER, tokenized.name, digests)
     packed = [shard for shard in packed_or_none if shard is not None]
     return PackedManifests(packed, outputs.access)
 
@@ -362,11 +363,11 @@ def _find_all_shards(
         be 100,000, so they are compressed in memory.
     """
     # Often some shards are missing, and one listing shows that without opening any.
-    existing_digests = outputs.digests_in(outputs.folder / SHARDS / corpus)
+    existing_digests = outputs.digests_in(outputs.folder / SHARDS_FOLDER / corpus)
     if not all(digest in existing_digests for digest in digests):
         return None
 
-    packed_or_none = outputs.each_version(_pack_if_whole, SHARDS, corpus, digests)
+    packed_or_none = outputs.each_version(_pack_if_whole, SHARDS_FOLDER, corpus, digests)
     packed = [shard for shard in packed_or_none if shard is not None]
     if len(packed) < len(digests):
         return None

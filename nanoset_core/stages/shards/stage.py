@@ -14,8 +14,9 @@ from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.inventory.stage import INVENTORY
+from nanoset_core.stages.per_shard import SHARDS
 from nanoset_core.stages.report import Report, Run, run_here
-from nanoset_core.stages.shards.one_shard import BIN, SHARDS, VERSION
+from nanoset_core.stages.shards.one_shard import BIN, SHARDS_FOLDER, VERSION
 from nanoset_core.stages.shards.options import token_options
 from nanoset_core.stages.shards.shard_sets import (
     STAGE,
@@ -216,7 +217,7 @@ def _unlisted_shard_bytes(outputs: OutputRoot, corpus: str, tokenized: Manifest 
         tokenized: Manifest of the current list; None if there is none.
     """
     access = outputs.access
-    folder = outputs.folder / SHARDS / corpus
+    folder = outputs.folder / SHARDS_FOLDER / corpus
     listed_digests: set[str] = set()
     if tokenized is not None:
         listed_digests.update(tokenized.facts[SHARDS])
@@ -230,5 +231,5 @@ def _unlisted_shard_bytes(outputs: OutputRoot, corpus: str, tokenized: Manifest 
 
 
 TOKENIZED = TokenizedStage()
-SHARD = InternalStage(Layout(SHARDS), TOKENIZED)
+SHARD = InternalStage(Layout(SHARDS_FOLDER), TOKENIZED)
 """Shards, whose recipes are those of `shard_recipe`."""

@@ -14,11 +14,12 @@ from nanoset_core.project.project import Project
 from nanoset_core.stages.checking import check_files, check_freshness
 from nanoset_core.stages.dataset.token_ranges import QUICK_TOKENS
 from nanoset_core.stages.inventory.make import current_inventory
+from nanoset_core.stages.per_shard import SHARDS
 from nanoset_core.stages.report import BUILD, FORCE_BUILD, DividedCheck, Report, Run, run_here, runs
 from nanoset_core.stages.shards.document_rows import DocumentRows
 from nanoset_core.stages.shards.facts import ShardFacts
 from nanoset_core.stages.shards.losses import Losses
-from nanoset_core.stages.shards.one_shard import DOCUMENTS, SHARDS
+from nanoset_core.stages.shards.one_shard import DOCUMENTS
 from nanoset_core.stages.shards.repeats import LOOK
 from nanoset_core.stages.shards.shard_sets import (
     STAGE,

@@ -24,9 +24,10 @@ from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.stages.attributes.column_sources import columns_of
 from nanoset_core.stages.dataset.origin import shards_of
+from nanoset_core.stages.per_shard import SHARDS
 from nanoset_core.stages.sharded import Sharded
 from nanoset_core.stages.shards.document_rows import DocumentRows, document_schema
-from nanoset_core.stages.shards.one_shard import DOCUMENTS, SHARDS
+from nanoset_core.stages.shards.one_shard import DOCUMENTS
 from nanoset_core.stages.shards.shard_sets import some_shards
 from nanoset_core.stages.views.rules import DocumentValues
 from nanoset_core.storage.access import FileAccess
