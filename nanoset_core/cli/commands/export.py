@@ -53,7 +53,7 @@ def command(
 ) -> None:
     """Write a .bin/.idx pair as files that another reader takes.
 
-    PREFIX is the path of the pair of files without .bin or .idx.
+    PREFIX is the path of the pair of files without .bin or .idx, or of one of the two files.
 
     With the formats datatrove and olmo-core, the export is a hard link to the .bin file, so it
     needs no space for tokens. If hard links are not possible, the tokens are copied. If PREFIX is a
@@ -67,6 +67,7 @@ def command(
     """
     import numpy as np
 
+    from nanoset_core.formats.indexed.pairs import prefix_of
     from nanoset_core.stages.exports.formats import FORMATS
     from nanoset_core.stages.exports.settings import IN_SAMPLES
     from nanoset_core.stages.exports.standalone import ExportOptions, export_pair
@@ -85,7 +86,7 @@ def command(
         sequence_length=sequence_length,
     )
     with shown_progress() as progress:
-        exported = export_pair(prefix, folder, options, progress, overwrite=overwrite)
+        exported = export_pair(prefix_of(prefix), folder, options, progress, overwrite=overwrite)
 
     # The last file is the index.json of samples, and the first one has the tokens.
     main_file = exported.files[-1] if is_sampled else exported.files[0]

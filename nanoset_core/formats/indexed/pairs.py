@@ -9,6 +9,17 @@ PAIR_ENDINGS = (".bin", ".idx")
 """Endings of the two files of a pair."""
 
 
+def prefix_of(place: Location) -> Location:
+    """Return the prefix of a dataset that is named by its prefix or by one of its two files.
+
+        data/web, data/web.bin, data/web.idx      data/web
+
+    Args:
+        place: The path, or the address of an object in a bucket. It need not exist.
+    """
+    return place.with_name(place.stem) if place.suffix in PAIR_ENDINGS else place
+
+
 def pairs_at(place: Location) -> list[Location]:
     """Return the datasets that a path on a command line names.
 
@@ -29,9 +40,7 @@ def pairs_at(place: Location) -> list[Location]:
     Raises:
         MissingError: The path is the root of a disk or bucket, and no pair is in it.
     """
-    prefix = place
-    if place.suffix in PAIR_ENDINGS:
-        prefix = place.with_name(place.stem)
+    prefix = prefix_of(place)
     names_in_same_folder = _stems(prefix.parent)
     if prefix.name in names_in_same_folder:
         return [prefix]

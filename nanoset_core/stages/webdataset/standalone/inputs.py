@@ -15,6 +15,7 @@ from pathlib import Path
 from nanoset_core.errors import ConfigError, InputError, MissingError
 from nanoset_core.formats.indexed.identity import check_different_datasets
 from nanoset_core.formats.indexed.layout import is_pair, pair_files
+from nanoset_core.formats.indexed.pairs import prefix_of
 from nanoset_core.stages.shards.inputs import check_different
 from nanoset_core.stages.webdataset.lists import LISTS
 from nanoset_core.stages.webdataset.standalone.options import InputKind
@@ -139,6 +140,7 @@ def find_inputs(
         text/            a folder: all its text files, or all its tars if it has some
         text/a.jsonl     a file
         data/web         the pair data/web.bin and data/web.idx, a dataset of tokens
+        data/web.bin     the same pair
 
     A source is a group of files that are read equally often. By default, all files are one source,
     named `input`, and each pair is a source.
@@ -158,7 +160,7 @@ def find_inputs(
         ConfigError: Several kinds of input are mixed.
         InputError: There is nothing to read.
     """
-    locations = [location(path).absolute() for path in paths]
+    locations = [_pair_or_file(location(path).absolute()) for path in paths]
     if _are_pairs(locations):
         inputs = _pairs(locations, sampling)
     else:
@@ -178,6 +180,21 @@ def find_inputs(
             remedy="add a marker that a path holds, or raise a frequency above 0",
         )
     return inputs
+
+
+def _pair_or_file(path: Location) -> Location:
+    """Return the prefix of a pair if a path is that of one of its two files, or the path itself.
+
+        data/web.bin      data/web, if data/web.bin and data/web.idx exist
+        text/a.jsonl      text/a.jsonl
+
+    Args:
+        path: A path on the command line.
+    """
+    prefix = prefix_of(path)
+    if prefix != path and is_pair(prefix):
+        return prefix
+    return path
 
 
 def _are_pairs(paths: Sequence[Location]) -> bool:
