@@ -37,6 +37,8 @@ class MappedFile:
 
     room: int | None = None
     """Bytes on the disk that `trim` leaves to fetched blocks; None: it frees nothing."""
+    mark: str | None = None
+    """Version of the object that was opened; None for a local file."""
 
     def __init__(self, buffer: mmap.mmap | bytes) -> None:
         """Wrap a memory map.
@@ -118,7 +120,7 @@ class BlockFile(MappedFile):
         stored = store.stat(name)
         if stored is None:
             raise FileNotFoundError(store.url(name))
-        self._mark = stored.mark
+        self.mark = stored.mark
 
         self._file = _sparse_file(folder, stored.size)
         weakref.finalize(self, os.close, self._file)
@@ -206,7 +208,7 @@ class BlockFile(MappedFile):
         """
         begin = run.start * self._block_bytes
         end = min(run.stop * self._block_bytes, self.size)
-        data = self._store.read_range(self._name, begin, end, self._mark)
+        data = self._store.read_range(self._name, begin, end, self.mark)
         with explained(self._folder, expected="room for what is read of a file in a bucket"):
             _write_at(self._file, begin, data)
         # This comes last. Other processes share this array: one that sees that a block was fetched

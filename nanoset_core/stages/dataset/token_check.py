@@ -299,7 +299,7 @@ class TokenCheck:
         # faster to read. Other machines cannot reach them.
         reads_copies = not deep
         return TokenCheck(
-            tokens=_stored_tokens(dataset, as_copies=reads_copies),
+            tokens=stored_tokens(dataset, as_copies=reads_copies),
             lengths=_stored_lengths(dataset, as_copies=reads_copies),
             expected=expected,
             hash_limit=max_hash,
@@ -682,10 +682,11 @@ class TokenCheck:
         )
 
 
-def _stored_tokens(dataset: MMapIndexedDataset, *, as_copies: bool) -> StoredArray:
+def stored_tokens(dataset: MMapIndexedDataset, *, as_copies: bool) -> StoredArray:
     """Return where the tokens of a dataset are stored: all bytes of its .bin.
 
-    The result can be sent to other processes and machines, which then read parts of it.
+    The result can be sent to other processes and machines, which then read parts of it. If the .bin
+    is in a bucket, and is replaced before they have read it, they raise SourceChangedError.
 
     Args:
         dataset: The dataset, with its .bin and .idx opened.

@@ -21,7 +21,7 @@ from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.stages.checking import check_files, check_freshness, current_manifest
 from nanoset_core.stages.dataset.differences import include_differences
-from nanoset_core.stages.dataset.token_check import StoredArray
+from nanoset_core.stages.dataset.token_check import StoredArray, stored_tokens
 from nanoset_core.stages.exports.formats import FORMATS, LinkedFormat
 from nanoset_core.stages.exports.make import sample_files, traits_of
 from nanoset_core.stages.exports.sample_files import FileTask, SampleFiles
@@ -202,11 +202,9 @@ class _ExportCheck:
         """
         path = self.export.folder / tokens_file
         export_store, export_name = self.export.access.stored_at(path)
-        dataset_store, prefix = self.dataset.stored()
-        dtype = self.dataset.dtype
         return TokenComparison(
-            copy=StoredArray(export_store, export_name, dtype),
-            dataset=StoredArray(dataset_store, f"{prefix}.bin", dtype),
+            copy=StoredArray(export_store, export_name, self.dataset.dtype),
+            dataset=stored_tokens(self.dataset, as_copies=False),
             remedy=_remedy(self.export),
             # Where the tokens are in the .bin, if the dataset is a selection of documents.
             stream=stream_of(self.dataset),

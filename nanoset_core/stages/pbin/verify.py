@@ -26,12 +26,13 @@ from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.stages.checking import check_files, check_freshness, current_manifest
 from nanoset_core.stages.dataset.differences import include_differences
-from nanoset_core.stages.dataset.token_check import AT_ONCE, StoredArray
+from nanoset_core.stages.dataset.token_check import AT_ONCE, StoredArray, stored_tokens
 from nanoset_core.stages.dataset.token_ranges import QUICK_TOKENS, spread_chunks
 from nanoset_core.stages.dataset.tokens import open_dataset
 from nanoset_core.stages.datasets import dataset_node
 from nanoset_core.stages.report import BUILD, PART_BYTES, DividedCheck, Report, Run, run_here
 from nanoset_core.stages.stage import Key, Stage
+from nanoset_core.storage.mapped_files import MappedFile
 
 _READ_TOKENS = 1 << 20
 """Number of tokens that are compared at once."""
@@ -164,7 +165,8 @@ def _check_content(
         FormatError: The file is damaged.
     """
     reads_copy = not deep and _has_copy(manifest)
-    file = _open_with_room(manifest, as_copy=reads_copy)
+    opened_file = _open_with_room(manifest, as_copy=reads_copy)
+    file = open_pbin(manifest.folder / manifest.facts["file"], opened_file)
     index = scan_index(file)
     if not _check_index(report, manifest, file, index):
         return
@@ -181,8 +183,8 @@ def _check_content(
 
     # Compare the tokens. A quick check takes less time than the start of worker processes.
     comparison = TokenComparison(
-        copy=_tokens_of_file(manifest, file, as_copy=reads_copy),
-        dataset=_tokens_of_dataset(source.dataset, as_copies=not deep),
+        copy=_tokens_of_file(manifest, file, opened_file.mark, as_copy=reads_copy),
+        dataset=stored_tokens(source.dataset, as_copies=not deep),
         remedy=_remedy(manifest),
         stream=stream,
     )
@@ -191,27 +193,20 @@ def _check_content(
     run_check(report, comparison.of_ranges(ranges, source.manifest, deep=deep))
 
 
-def _tokens_of_file(manifest: Manifest, file: PbinFile, *, as_copy: bool) -> StoredArray:
+def _tokens_of_file(
+    manifest: Manifest, file: PbinFile, mark: str | None, *, as_copy: bool
+) -> StoredArray:
     """Return the tokens of a `.pbin` as an array that any process can read.
 
     Args:
         manifest: Manifest of the file.
         file: The file, opened. The tokens follow its header.
+        mark: The version that was opened, so that no tokens of another one are read; None for a
+            file on the disk.
         as_copy: Whether to read a copy on the disk, if the file is in a bucket.
     """
     store, name = manifest.access.stored_at(file.path, as_copy=as_copy)
-    return StoredArray(store, name, file.dtype, file.layout.header_bytes)
-
-
-def _tokens_of_dataset(dataset: MMapIndexedDataset, *, as_copies: bool) -> StoredArray:
-    """Return the tokens of a dataset's .bin as an array that any process can read.
-
-    Args:
-        dataset: The dataset.
-        as_copies: Whether to read copies on the disk, if the files are in a bucket.
-    """
-    store, prefix = dataset.stored(as_copies=as_copies)
-    return StoredArray(store, f"{prefix}.bin", dataset.dtype)
+    return StoredArray(store, name, file.dtype, file.layout.header_bytes, mark)
 
 
 def _has_copy(manifest: Manifest) -> bool:
@@ -226,8 +221,8 @@ def _has_copy(manifest: Manifest) -> bool:
     return bool(path.is_file() and path.stat().st_size == size)
 
 
-def _open_with_room(manifest: Manifest, *, as_copy: bool) -> PbinFile:
-    """Open a `.pbin` file, and first make room on the disk for its check.
+def _open_with_room(manifest: Manifest, *, as_copy: bool) -> MappedFile:
+    """Open the bytes of a `.pbin` file, and first make room on the disk for its check.
 
     If the file is in a bucket, the check downloads two indexes of documents as a whole: that at the
     end of the `.pbin`, and the .idx of the dataset that it was made from. Other downloads are
@@ -236,9 +231,6 @@ def _open_with_room(manifest: Manifest, *, as_copy: bool) -> PbinFile:
     Args:
         manifest: Manifest of the `.pbin`.
         as_copy: Whether the tokens are read from a copy on the disk.
-
-    Raises:
-        FormatError: The file is damaged.
     """
     # The .pbin consists of tokens and the index. For example, a file of 2,100 MB with tokens of
     # 2,000 MB has an index of 100 MB.
@@ -252,7 +244,7 @@ def _open_with_room(manifest: Manifest, *, as_copy: bool) -> PbinFile:
     manifest.access.make_room(pbin_index_bytes + idx_bytes, manifest.url())
 
     path = manifest.folder / facts["file"]
-    return open_pbin(path, manifest.access.open_bytes(path, as_copy=as_copy))
+    return manifest.access.open_bytes(path, as_copy=as_copy)
 
 
 def _ranges_to_compare(n_tokens: int, token_bytes: int, *, deep: bool) -> list[tuple[int, int]]:
