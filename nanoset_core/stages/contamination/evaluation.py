@@ -15,7 +15,7 @@ from nanoset_core.errors import ConfigError, InputError, MissingError
 from nanoset_core.outputs.manifest import Manifest, Recipe, Written
 from nanoset_core.project.project import Project
 from nanoset_core.stages.contamination.collector import TextCollector, evaluation_facts
-from nanoset_core.stages.contamination.layouts import EVALUATION_LAYOUT
+from nanoset_core.stages.contamination.names import EVALUATION_LAYOUT
 from nanoset_core.stages.contamination.search import Evaluation
 from nanoset_core.stages.contamination.texts import read_texts
 from nanoset_core.stages.contamination.token_bytes import word_vocabulary

@@ -17,8 +17,8 @@ from nanoset_core.outputs.manifest import Manifest, Recipe, Written
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project, despite_lost_copies
 from nanoset_core.stages.contamination.evaluation import evaluation_options, make_evaluation
-from nanoset_core.stages.contamination.layouts import LAYOUT, SHARD_LAYOUT, STAGE, VERSION
 from nanoset_core.stages.contamination.matches import match_rows, write_matches
+from nanoset_core.stages.contamination.names import LAYOUT, SHARD_LAYOUT, STAGE, VERSION
 from nanoset_core.stages.contamination.search import Evaluation, Match
 from nanoset_core.stages.dataset.stage import DATASET
 from nanoset_core.stages.dataset.tokens import open_dataset

@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.records.text import format_count
-from nanoset_core.stages.contamination.layouts import LAYOUT
 from nanoset_core.stages.contamination.matches import (
     BOILERPLATE_DOCUMENTS,
     MatchSummary,
     summary_of,
 )
+from nanoset_core.stages.contamination.names import LAYOUT
 from nanoset_core.stages.contamination.scope import contaminated_inputs_of_training
 from nanoset_core.stages.stage import Key, Summary, counted
 

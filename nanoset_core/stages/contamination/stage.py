@@ -19,7 +19,7 @@ from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig
-from nanoset_core.stages.contamination.layouts import (
+from nanoset_core.stages.contamination.names import (
     EVALUATION_LAYOUT,
     LAYOUT,
     SHARD_LAYOUT,
