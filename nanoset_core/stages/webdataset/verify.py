@@ -29,7 +29,6 @@ from nanoset_core.stages.dataset.tokens import bin_name
 from nanoset_core.stages.datasets import current_dataset, dataset_of
 from nanoset_core.stages.report import (
     BUILD,
-    FORCE_BUILD,
     PART_BYTES,
     DividedCheck,
     Report,
@@ -161,7 +160,7 @@ def _intact_files(report: Report, manifest: Manifest) -> set[str]:
         """Return a report on one of the files."""
         file_report = Report(report.output)
         is_list = name not in tars
-        check_file(file_report, manifest, name, deep=is_list, remedy=FORCE_BUILD)
+        check_file(file_report, manifest, name, deep=is_list)
         return file_report
 
     # `each` reads lists in a bucket with several requests at the same time.
@@ -224,7 +223,7 @@ def verify_plan(project: Project, name: str) -> Report:
         manifest = current_manifest(project, SHUFFLE_PLAN, key)  # the record of the plan
         check_freshness(report, project, SHUFFLE_PLAN, key, manifest)
         for file in manifest.files:
-            check_file(report, manifest, file, deep=True, remedy=FORCE_BUILD)
+            check_file(report, manifest, file, deep=True)
         _check_evenness(report, manifest)
     return report
 
@@ -419,7 +418,7 @@ def _is_intact(report: Report, manifest: Manifest, tar_name: str) -> bool:
     """
     if not manifest.access.is_here(manifest.folder / tar_name):
         return True
-    return check_file(report, manifest, tar_name, deep=True, remedy=FORCE_BUILD)
+    return check_file(report, manifest, tar_name, deep=True)
 
 
 def _check_evenness(report: Report, plan: Manifest) -> None:
