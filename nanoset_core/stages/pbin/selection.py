@@ -40,6 +40,7 @@ from nanoset_core.formats.pbin.writing import (
     read_tokens,
     write_parts,
 )
+from nanoset_core.records.text import format_count
 from nanoset_core.storage.regular_files import open_regular, read_regular
 
 _BLOCK_TOKENS = 1 << 21
@@ -233,9 +234,10 @@ def _common_token_bytes(files: Sequence[_Named]) -> int:
             raise FormatError(
                 "files with tokens of different sizes cannot be joined",
                 where=f"{file.path}, byte 8",
-                found=f"{file.token_bytes} bytes a token",
+                found=f"{format_count(file.token_bytes, 'byte')} a token",
                 expected=f"{first_file.token_bytes}, as in {first_file.path}",
-                remedy="make them with the same tokenizer",
+                remedy="make them with the same tokenizer, and with --vocab-size if it has added "
+                "tokens, which not every text contains",
             )
     return first_file.token_bytes
 

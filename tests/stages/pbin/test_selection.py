@@ -211,9 +211,12 @@ def test_files_with_tokens_of_different_sizes_are_refused(tmp_path):
     sources = [DOCS, GOLDEN / "u1.pbin"]
 
     message = r"u1\.pbin, byte 8: files with tokens of different sizes"
-    with pytest.raises(FormatError, match=message):
+    with pytest.raises(FormatError, match=message) as caught:
         shuffle_pbin_chunk(sources, tmp_path / "x.pbin", chunk=0, chunks=1, seed=1)
 
+    assert caught.value.found == "1 byte a token"
+    # Files of one tokenizer can differ, too: added tokens do not count in its vocabulary.
+    assert "--vocab-size" in caught.value.remedy
     assert list(tmp_path.iterdir()) == []
 
 
