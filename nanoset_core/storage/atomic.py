@@ -139,10 +139,22 @@ def put_in_place(file: BinaryIO, target: Path) -> None:
     Raises:
         OSError: The disk is full, or the file cannot be renamed.
     """
-    file.flush()
-    os.fsync(file.fileno())
+    flush_to_disk(file)
     os.replace(file.name, target)
     file.close()
+
+
+def flush_to_disk(file: BinaryIO) -> None:
+    """Wait until all bytes that were written to a file are on the disk.
+
+    Args:
+        file: A file that is open for writing.
+
+    Raises:
+        OSError: The disk is full, or reports an error.
+    """
+    file.flush()
+    os.fsync(file.fileno())
 
 
 def discard(file: BinaryIO) -> None:

@@ -29,7 +29,14 @@ from nanoset_core.formats.indexed.layout import (
     write_idx,
 )
 from nanoset_core.storage.appending import append_file
-from nanoset_core.storage.atomic import discard, fsync_folder, open_unfinished, put_in_place
+from nanoset_core.storage.atomic import (
+    alone_in,
+    discard,
+    flush_to_disk,
+    fsync_folder,
+    open_unfinished,
+    put_in_place,
+)
 from nanoset_core.storage.store import OnJoin, no_progress
 
 _MAX_LENGTH = 2**31 - 1
@@ -54,6 +61,10 @@ class MMapIndexedDatasetBuilder:
 
     The context manager calls `finalize` at the end of the block, and leaves no file if the block
     raises. The builder takes 4 bytes of memory for a sequence and 8 for a document.
+
+    If several processes or threads of a machine write the same dataset, both files are those of the
+    builder that finished last. Several machines must not do so: the file system they share may have
+    no locks.
     """
 
     def __init__(
@@ -272,10 +283,16 @@ class MMapIndexedDatasetBuilder:
             document_indices = np.frombuffer(self._document_indices, np.int64)
             modes = None if self._modes is None else np.frombuffer(self._modes, np.int8)
             write_idx(idx_file, self.dtype, lengths, document_indices, modes)
-            # An old .idx next to the new .bin would be read as if the two belonged together.
-            idx_file_path.unlink(missing_ok=True)
-            put_in_place(self._file, bin_file_path)
-            put_in_place(idx_file, idx_file_path)
+            # Wait for the disk before the folder is locked, so that the lock is held for moments.
+            flush_to_disk(self._file)
+            flush_to_disk(idx_file)
+            # Another builder of this dataset may finish now, too. Without the lock, the .bin of one
+            # could end up next to the .idx of the other.
+            with alone_in(bin_file_path.parent):
+                # An old .idx next to the new .bin would be read as if the two belonged together.
+                idx_file_path.unlink(missing_ok=True)
+                put_in_place(self._file, bin_file_path)
+                put_in_place(idx_file, idx_file_path)
         except BaseException:
             discard(idx_file)
             self.abort()
@@ -508,7 +525,8 @@ def merge_indexed_datasets(
     A dataset is a pair of files, such as web.bin with tokens and web.idx with its index. The tokens
     are copied, and the indexes are joined. If an error occurs, no file appears. The bytes are those
     that Megatron-LM's `IndexedDatasetBuilder.add_index` writes in a loop. Memory is needed for the
-    indexes and a chunk of tokens.
+    indexes and a chunk of tokens. If several processes of a machine write the same dataset, the
+    last one replaces both files.
 
     Args:
         prefixes: Paths of the datasets without endings, in order.

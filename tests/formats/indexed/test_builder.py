@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import threading
 from itertools import chain, pairwise
 
 import numpy as np
@@ -15,9 +16,11 @@ from hypothesis import strategies as st
 
 from helpers.sample_pairs import pair_bytes, write_sequences
 from nanoset_core.errors import ConfigError, FormatError, MissingError, SourceChangedError
+from nanoset_core.formats.indexed import builder as builder_module
 from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder, merge_indexed_datasets
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.storage.appending import append_file
+from nanoset_core.storage.atomic import put_in_place
 
 
 def digests(prefix):
@@ -381,3 +384,22 @@ def test_a_rename_that_fails_leaves_no_index_of_other_tokens(tmp_path, monkeypat
 
     assert not (tmp_path / "x.idx").exists()
     assert {path.name for path in tmp_path.iterdir()} <= {"x.bin"}
+
+
+def test_two_builders_of_a_dataset_never_leave_the_files_of_different_ones(tmp_path, monkeypatch):
+    second = threading.Thread(target=write_sequences, args=(tmp_path / "x", [[2, 2]] * 4))
+
+    def put_while_another_finishes(file, target):
+        put_in_place(file, target)
+        if not second.ident:  # not started yet: this is the .bin of the first builder
+            second.start()
+            second.join(0.3)
+
+    monkeypatch.setattr(builder_module, "put_in_place", put_while_another_finishes)
+
+    write_sequences(tmp_path / "x", [[1, 1, 1]] * 5)
+    second.join()
+
+    written = MMapIndexedDataset(tmp_path / "x")
+    assert [tokens.tolist() for tokens in written] == [[2, 2]] * 4
+    assert written.token_count == written.sequence_lengths.sum()
