@@ -161,6 +161,7 @@ class BlendedNanoset(SplitSamples):
         Returns:
             (number of the dataset, array of shape (n_parts, 3)). Each row of the array is the
             number of a sequence, the first token in it, and the token after the last one.
+            `Nanoset.sources` says how to get the numbers of documents.
 
         Raises:
             SampleIndexError: There is no such sample.

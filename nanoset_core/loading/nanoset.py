@@ -241,38 +241,44 @@ class Nanoset(SplitSamples):
         return self._read(index).astype(np.int64, copy=False)
 
     def sources(self, index: int) -> NDArray[np.int64]:
-        """Return which parts of which documents a training sample consists of.
+        """Return which parts of which sequences of the dataset a training sample consists of.
 
-        The documents of a dataset are shuffled, put one after another, and cut into samples. So a
-        sample may have the end of one document and the start of another. For example, of 5 tokens:
+        The sequences of a dataset are shuffled, put one after another, and cut into samples. So a
+        sample may have the end of one sequence and the start of another. For example, of 5 tokens:
 
-            document    first token    stop
-            7           8              10        the last 2 tokens of document 7, which has 10
-            4           0              3         the first 3 tokens of document 4
+            sequence    first token    stop
+            7           8              10        the last 2 tokens of sequence 7, which has 10
+            4           0              3         the first 3 tokens of sequence 4
+
+        Usually a document is one sequence. But it may have several, and a document without text may
+        have none. From there on, documents have other numbers than sequences. These are the numbers
+        of the documents:
+
+            borders = nanoset.dataset.document_indices
+            documents = np.searchsorted(borders, sources[:, 0], side="right") - 1
 
         Args:
             index: Number of the sample; a negative one counts from the end.
 
         Returns:
-            Such rows, shape (n_parts, 3): number of the document, its first token in the sample,
-            and the token after the last one. (If documents are stored as several sequences, it is
-            the number of a sequence.)
+            Such rows, int64, shape (n_parts, 3): number of the sequence, its first token in the
+            sample, and the token after the last one.
 
         Raises:
             SampleIndexError: There is no such sample.
         """
         position = self._position(index)
         sample = self._shuffle_entries[position]  # its number before samples were shuffled
-        span = self._span(sample)  # where it starts and stops in the shuffled documents
+        span = self._span(sample)  # where it starts and stops in the shuffled sequences
         places = slice(span.first_entry, span.last_entry + 1)
-        documents = self.document_index[places].astype(np.int64)  # (n_parts,) 7 4
+        sequences = self.document_index[places].astype(np.int64)  # (n_parts,) 7 4
 
-        # All tokens of each document belong to the sample, except at both ends of it.
-        first_tokens = np.zeros(len(documents), np.int64)
+        # All tokens of each sequence belong to the sample, except at both ends of it.
+        first_tokens = np.zeros(len(sequences), np.int64)
         first_tokens[0] = span.first_token  # 8 0
-        stop_tokens = self.dataset.sequence_lengths[documents].astype(np.int64)
+        stop_tokens = self.dataset.sequence_lengths[sequences].astype(np.int64)
         stop_tokens[-1] = span.stop_token  # 10 3
-        return np.stack([documents, first_tokens, stop_tokens], axis=1)
+        return np.stack([sequences, first_tokens, stop_tokens], axis=1)
 
     def _read(self, index: int) -> Tokens:
         """Return the tokens of a training sample, in the order of training.

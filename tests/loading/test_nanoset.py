@@ -201,6 +201,24 @@ def test_a_sample_that_ends_in_an_empty_sequence_is_read_as_nemo_does(
     assert valid.batch([0, 1]).tolist() == singles
 
 
+def test_the_sources_of_a_sample_are_sequences_that_lead_to_documents(tmp_path):
+    prefix = str(tmp_path / "d")
+    with MMapIndexedDatasetBuilder(prefix, np.uint16) as builder:
+        # Document 0 has two sequences, document 1 has none, and document 2 has one.
+        builder.add_documents([1, 2, 3, 4, 5], [1, 2, 2], [2, 0, 1])
+    config = NanosetConfig(
+        prefix, sequence_length=4, split="1,0,0", path_to_cache=str(tmp_path / "cache")
+    )
+    train = NanosetBuilder(config).build()[0]
+
+    sources = train.sources(0)
+    borders = train.dataset.document_indices
+    documents = np.searchsorted(borders, sources[:, 0], side="right") - 1
+
+    document_by_sequence = dict(zip(sources[:, 0].tolist(), documents.tolist(), strict=True))
+    assert document_by_sequence == {0: 0, 1: 0, 2: 2}
+
+
 # A blend of two datasets
 
 
