@@ -42,7 +42,7 @@ def build_blending_indices(
     *,
     work: SpeculationCost | None = None,
 ) -> tuple[NDArray[np.int16], NDArray[np.int64]]:
-    """Mix datasets in proportion to weights: decide what each training sample is.
+    """Mix datasets in proportion to weights that add up to 1: decide what each training sample is.
 
     Each next sample is from the dataset that is furthest behind its weight. For example, the first
     six samples with the weights 0.5, 0.3 and 0.2:
@@ -50,10 +50,15 @@ def build_blending_indices(
         dataset                        0  1  2  0  1  0
         number within the dataset      0  0  0  1  1  2
 
+    The weights are used as they are, as in Megatron-LM, whose callers divide them by their sum. If
+    they do not add up to 1, the samples are not in proportion to them: with the weights 3 and 1,
+    all samples are from dataset 0.
+
     Source: Megatron-LM `helpers.cpp`, `build_blending_indices`.
 
     Args:
-        weights: Weight of each dataset, shape (n_datasets,), 1 to 32766 of them.
+        weights: Weight of each dataset, 0 or more, shape (n_datasets,), 1 to 32766 of them. They
+            should add up to 1.
         size: Number of samples.
         work: For tests and benchmarks: counts how much is computed.
 
@@ -61,16 +66,13 @@ def build_blending_indices(
         Both rows of the example, int16 and int64, shape (size,).
 
     Raises:
-        ConfigError: A weight is not finite, the size is negative, or there are too few or too many
-            datasets.
+        ConfigError: The weights are not a flat list of finite numbers of which none is negative and
+            one is above 0, the size is negative, or there are too few or too many datasets.
     """
     weight_array = np.ascontiguousarray(weights, dtype=np.float64)
-    _check_dataset_count(len(weight_array))
-    if size < 0 or not np.isfinite(weight_array).all():
-        raise ConfigError(
-            "a blend needs finite weights and a size of 0 or more",
-            found=f"weights {weight_array.tolist()}, size {size}",
-        )
+    _check_weights(weight_array)
+    if size < 0:
+        raise ConfigError("a blend cannot have this size", found=size, expected="0 or more samples")
     blend = _blend_by_weights(weight_array, size, work)
     return blend.dataset_index, blend.dataset_sample_index
 
@@ -330,6 +332,28 @@ def _furthest_behind(
     behind_by = weights * time - counts  # (n_datasets,)
     behind_by[counts == sizes] = -np.inf  # no samples are left
     return int(np.argmax(behind_by))
+
+
+def _check_weights(weights: NDArray[np.float64]) -> None:
+    """Check that a blend can have some weights. They need not add up to 1.
+
+    Args:
+        weights: Weight of each dataset, as the caller has given them.
+
+    Raises:
+        ConfigError: They are not a flat list of finite numbers, one is negative, all are 0, or
+            there are too few or too many.
+    """
+    is_flat = weights.ndim == 1
+    if is_flat:
+        _check_dataset_count(len(weights))
+    if not is_flat or not np.isfinite(weights).all() or weights.min() < 0 or weights.max() == 0:
+        raise ConfigError(
+            "a blend cannot have these weights",
+            found=weights.tolist(),
+            expected="a flat list of finite numbers, none below 0, one or more above 0",
+            remedy="give each dataset's share of the samples, such as [0.75, 0.25]",
+        )
 
 
 def _check_dataset_count(count: int) -> None:

@@ -75,10 +75,10 @@ def build_sample_index(
     Source: Megatron-LM `helpers.cpp`, `build_sample_idx`.
 
     Args:
-        sizes: Tokens of each document (or sequence, if a document is stored as several ones), shape
-            (n_sequences,).
+        sizes: Tokens of each document (or sequence, if a document is stored as several ones), 0 or
+            more, shape (n_sequences,).
         document_index: Documents in the order of reading, all epochs, shape (n_positions,).
-        sequence_length: Tokens of a sample, without the extra one.
+        sequence_length: Tokens of a sample, without the extra one, 1 or more.
         num_epochs: Number of epochs in document_index.
         tokens_per_epoch: Tokens of one epoch; num_epochs of them must be what document_index holds.
         add_extra_token: 1 if a sample has one token more, which is the next sample's first; else 0.
@@ -92,26 +92,36 @@ def build_sample_index(
         is a position in `document_index`.
 
     Raises:
-        ConfigError: The tokens don't add up, or, without `empty_end`, the last short sample ends in
-            an empty document (the trainer's own check refuses that, too).
+        ConfigError: The tokens don't add up; a size is negative; a document does not exist; an
+            argument is impossible; or, without `empty_end`, the last short sample ends in an empty
+            document (the trainer's own check refuses that, too).
     """
     # The array of an .idx is not aligned: numpy would copy all of it for every block.
     sizes = np.require(sizes, requirements="A")
+    _check_arguments(sizes, sequence_length, add_extra_token)
 
+    longest = int(sizes.max()) if len(sizes) else 0
     total_tokens = num_epochs * tokens_per_epoch
     n_full_samples = sample_count(total_tokens, sequence_length, add_extra_token)
     n_samples = sample_count(
         total_tokens, sequence_length, add_extra_token, drop_last_partial=drop_last_partial_sequence
     )
-    index = np.empty((n_samples + 1, 2), dtype=_index_dtype(len(document_index), _longest(sizes)))
+    index = np.empty((n_samples + 1, 2), dtype=_index_dtype(len(document_index), longest))
 
     # The first sample starts at the first token. The others are found block by block.
     index[0] = 0
     tokens_before = 0
     shape = _SampleShape(sequence_length, add_extra_token)
-    for block in _running_sums(sizes, document_index, threads):
-        _fill_rows(index[: n_full_samples + 1], block, tokens_before, shape)
-        tokens_before += int(block.stops[-1])
+    try:
+        for block in _running_sums(sizes, document_index, longest, threads):
+            _fill_rows(index[: n_full_samples + 1], block, tokens_before, shape)
+            tokens_before += int(block.stops[-1])
+    except IndexError as error:
+        raise ConfigError(
+            "the document index has a document that does not exist",
+            found=str(error),
+            expected=f"numbers below {len(sizes)}, the number of sizes",
+        ) from error
     if tokens_before != total_tokens:
         raise _other_tokens_error(tokens_before, num_epochs, tokens_per_epoch)
 
@@ -124,6 +134,40 @@ def build_sample_index(
         # It ends at the last token of all.
         index[n_samples] = (len(document_index) - 1, last_offset)
     return index
+
+
+def _check_arguments(
+    sizes: NDArray[np.integer], sequence_length: int, add_extra_token: int
+) -> None:
+    """Check the arguments of `build_sample_index` that would give wrong samples without an error.
+
+    Args:
+        sizes: Tokens of each document, shape (n_sequences,).
+        sequence_length: Tokens of a sample, without the extra one.
+        add_extra_token: 1 if a sample has one token more; else 0.
+
+    Raises:
+        ConfigError: One of them is impossible.
+    """
+    if sequence_length < 1:
+        raise ConfigError(
+            "a sample has at least one token", where="sequence_length", found=sequence_length
+        )
+    if add_extra_token not in (0, 1):
+        raise ConfigError(
+            "a sample has at most one extra token",
+            where="add_extra_token",
+            found=add_extra_token,
+            expected="0 or 1",
+        )
+    is_integer = sizes.dtype.kind in "iu"
+    if len(sizes) and (not is_integer or sizes.min() < 0):
+        raise ConfigError(
+            "a document cannot have such a number of tokens",
+            where="sizes",
+            found=f"{sizes.min()} ({sizes.dtype.name})",
+            expected="integers, 0 or more",
+        )
 
 
 def _other_tokens_error(found: int, num_epochs: int, tokens_per_epoch: int) -> ConfigError:
@@ -214,7 +258,7 @@ class _BlockSums(NamedTuple):
 
 
 def _running_sums(
-    sizes: NDArray[np.int32], document_index: NDArray[np.int32], threads: int
+    sizes: NDArray[np.int32], document_index: NDArray[np.int32], longest: int, threads: int
 ) -> Iterator[_BlockSums]:
     """Yield at which token each document ends, for 65,536 documents (a block) at a time.
 
@@ -225,11 +269,12 @@ def _running_sums(
     Args:
         sizes: Tokens of each document, shape (n_sequences,).
         document_index: The documents in the order of reading, shape (n_positions,).
+        longest: Tokens of the longest document.
         threads: How many threads compute blocks ahead of the caller; 1 means none.
     """
     # Numbers of 32 bits need half the memory. They are large enough for every block if they are for
     # a block that consists of copies of the longest document.
-    all_fit_int32 = _longest(sizes) * BLOCK_DOCUMENTS < _INT32_MAX
+    all_fit_int32 = longest * BLOCK_DOCUMENTS < _INT32_MAX
 
     def block_sums(start: int) -> _BlockSums:
         """Return the sums of the block that starts at a position of `document_index`."""
@@ -243,11 +288,6 @@ def _running_sums(
         return
     for start in block_starts:
         yield block_sums(start)
-
-
-def _longest(sizes: NDArray[np.int32]) -> int:
-    """Return the tokens of the longest sequence, or 0 if there are no sequences."""
-    return int(sizes.max()) if len(sizes) else 0
 
 
 def _stops_in_block(sizes: NDArray[np.int32], *, fits_int32: bool) -> NDArray[np.signedinteger]:

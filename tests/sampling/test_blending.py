@@ -335,10 +335,28 @@ def test_speculation_is_cheap_for_weights_over_seven_decades():
     assert cost.passes < 25
 
 
-@pytest.mark.parametrize("weights", [[], [float("nan"), 1.0], [float("inf")], [1.0] * 32767])
+@pytest.mark.parametrize(
+    "weights",
+    [
+        pytest.param([], id="none"),
+        pytest.param([float("nan"), 1.0], id="not a number"),
+        pytest.param([float("inf")], id="infinite"),
+        pytest.param([1.0] * 32767, id="too many"),
+        pytest.param([-1.0, 2.0], id="negative"),
+        pytest.param([0.0, 0.0], id="all zero"),
+        pytest.param([[0.3, 0.7]], id="a row"),
+        pytest.param([[0.3], [0.7]], id="a column"),
+    ],
+)
 def test_impossible_weights_are_refused(weights):
     with pytest.raises(ConfigError, match="blend"):
         build_blending_indices(weights, 3)
+
+
+def test_weights_are_used_as_they_are_like_in_megatron():
+    dataset_index, _ = build_blending_indices([3, 1], 100)
+
+    assert dataset_index.tolist() == [0] * 100
 
 
 @pytest.mark.parametrize("sizes", [[], [3, 0], [-1, 2]])

@@ -205,6 +205,30 @@ def test_tokens_that_do_not_add_up_are_refused():
         build_sample_index(sizes, documents, 4, 2, 8)
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"sizes": np.array([3, -5, 14], np.int32)}, "-5"),
+        ({"sizes": np.array([3.9, 5.2, 4.1])}, "float64"),
+        ({"document_index": np.array([0, 1, 3], np.int32)}, "does not exist"),
+        ({"sequence_length": 0}, "sequence_length"),
+        ({"add_extra_token": 2}, "add_extra_token"),
+    ],
+    ids=["negative size", "fractions", "no such document", "empty samples", "two extra tokens"],
+)
+def test_impossible_arguments_of_the_sample_index_are_refused(changes, message):
+    arguments = {
+        "sizes": np.array([3, 5, 4], np.int32),
+        "document_index": np.arange(3, dtype=np.int32),
+        "sequence_length": 4,
+        "num_epochs": 1,
+        "tokens_per_epoch": 12,
+    }
+
+    with pytest.raises(ConfigError, match=message):
+        build_sample_index(**(arguments | changes))
+
+
 # Document index
 
 
