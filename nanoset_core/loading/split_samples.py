@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -72,6 +72,23 @@ class SplitSamples:
     def __repr__(self) -> str:
         """Return the class, what the samples are called in messages, and their number."""
         return f"{type(self).__name__}({self._where}, {len(self)} samples)"
+
+    def __getitem__(self, index: int | None) -> Sample:
+        """Return a sample as the trainer's dictionary.
+
+        Args:
+            index: Index of the sample; None returns sample 0 with a loss mask of zeros, as padding.
+        """
+        raise NotImplementedError
+
+    def __iter__(self) -> Iterator[Sample]:
+        """Yield all samples.
+
+        Without this method, Python would call `samples[0]`, `samples[1]` and so on until an
+        IndexError, and take the SampleIndexError of a damaged index file for the end.
+        """
+        for index in range(len(self)):
+            yield self[index]
 
     def __getitems__(self, indices: Sequence[int | None]) -> list[Sample]:
         """Return the samples at some indices, faster than one by one.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -271,6 +273,15 @@ def test_a_blend_reads_the_samples_of_its_datasets(splits):
             item = split[index]
             assert item["dataset_id"] == dataset_number
             assert item["tokens"].tolist() == expected[:-1]
+
+
+def test_a_damaged_entry_of_a_blend_does_not_end_a_loop(splits):
+    train = copy.copy(splits[0])
+    train.dataset_sample_index = train.dataset_sample_index.copy()
+    train.dataset_sample_index[1] = 10**6
+
+    with pytest.raises(SampleIndexError):
+        list(train)
 
 
 def test_a_blend_says_where_its_tokens_come_from(splits):
