@@ -28,6 +28,7 @@ from nanoset_core.sampling.plan import plan_split
 from nanoset_core.sampling.planned import MemberPlan, SplitPlan
 from nanoset_core.sampling.split_data import LengthReader
 from nanoset_core.sampling.splits import SPLITS
+from nanoset_core.storage.location import is_remote
 
 Split = Nanoset | BlendedNanoset
 Splits = tuple[Split | None, Split | None, Split | None]
@@ -40,8 +41,12 @@ class NanosetBuilder:
     Index files are read from `path_to_cache`, or from the trainer's own folder next to the data.
     Those that are missing, or were made from other data or settings, are built and written there.
     If the folder does not allow this, because of its permissions or since it is mounted read-only,
-    indices are only kept in memory. Other failures, such as a full disk, are errors. Processes that
-    build at the same time write the same bytes, and each file appears complete.
+    indices are only kept in memory. The same applies to data in a bucket without a `path_to_cache`.
+    Other failures, such as a full disk, are errors. Processes that build at the same time write the
+    same bytes, and each file appears complete.
+
+    Pickles of the splits contain paths as they were given. If these are relative, unpickle in the
+    same working directory.
     """
 
     def __init__(self, config: NanosetConfig) -> None:
@@ -51,7 +56,8 @@ class NanosetBuilder:
             config: Datasets, sizes of the splits, and all other settings.
 
         Raises:
-            ConfigError: It is something else, such as a dictionary of settings.
+            ConfigError: It is something else, such as a dictionary of settings, or its
+                `path_to_cache` is the address of a bucket.
         """
         if not isinstance(config, NanosetConfig):
             raise ConfigError(
@@ -59,6 +65,13 @@ class NanosetBuilder:
                 where="config",
                 found=f"an object of type {type(config).__name__}",
                 remedy="pass NanosetConfig(…), or NanosetConfig.from_json(…) for a dictionary",
+            )
+        if config.path_to_cache is not None and is_remote(config.path_to_cache):
+            raise ConfigError(
+                "index files are not written to a bucket",
+                where="path_to_cache",
+                found=config.path_to_cache,
+                expected="a folder on a local or mounted file system",
             )
         self.config = config
 
@@ -189,10 +202,13 @@ class NanosetBuilder:
 
     def _build_member(self, member: MemberPlan) -> Nanoset:
         """Build the samples of one dataset, or open them if they exist."""
-        folder = cache_dir_of(member, self.config)
-        if _write_if_possible(member_set(member, self.config, folder)):
-            return open_nanoset(member, self.config, folder)
-        # The folder cannot be written to: keep the index arrays in memory.
+        is_next_to_data = self.config.path_to_cache is None
+        has_folder = not (is_next_to_data and is_remote(member.prefix))
+        if has_folder:
+            folder = cache_dir_of(member, self.config)
+            if _write_if_possible(member_set(member, self.config, folder)):
+                return open_nanoset(member, self.config, folder)
+        # There is no folder that can be written to: keep the index arrays in memory.
         dataset = MMapIndexedDataset(member.prefix)
         indices = build_member_indices(member, self.config, dataset.sequence_lengths)
         return Nanoset(dataset, member, self.config, indices)

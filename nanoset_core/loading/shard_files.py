@@ -20,6 +20,7 @@ from nanoset_core.errors import FormatError, MissingError
 from nanoset_core.formats.tars.members import read_member
 from nanoset_core.formats.tars.samples import MANIFEST_NAME, iterate_token_members
 from nanoset_core.formats.tars.tar import map_archive
+from nanoset_core.storage.location import path_on_this_machine
 from nanoset_core.storage.paths import is_inside
 from nanoset_core.storage.regular_files import read_regular
 
@@ -57,8 +58,9 @@ def iterate_shard(path: Path | str, begin: int = 0) -> Iterator[NDArray[np.integ
     Raises:
         MissingError: The file does not exist.
         FormatError: The shard is damaged.
+        ConfigError: The path is the address of a bucket.
     """
-    path = Path(path)
+    path = path_on_this_machine(path)
     archive = map_archive(path)
     for member in islice(iterate_token_members(archive, path), begin, None):
         yield read_member(archive, member, path)
@@ -80,8 +82,9 @@ def iterate_shards(folder: Path | str) -> Iterator[NDArray[np.integer[Any]]]:
     Raises:
         MissingError: The manifest or a shard does not exist.
         FormatError: A shard is not as the manifest says, or the manifest lists none.
+        ConfigError: The folder is the address of a bucket.
     """
-    folder = Path(folder)
+    folder = path_on_this_machine(folder)
     for row in manifest_rows(folder / MANIFEST_NAME):
         yield from iterate_counted(folder / f"{row.stem}.tar", row.samples)
 

@@ -22,6 +22,7 @@ from nanoset_core.formats.tars.samples import MANIFEST_NAME
 from nanoset_core.loading.boundaries import bounded_sample
 from nanoset_core.loading.shard_files import ManifestRow, iterate_counted, manifest_rows
 from nanoset_core.sampling.arguments import choice, plain_integer, token_id, whole_number
+from nanoset_core.storage.location import path_on_this_machine
 
 Uneven = Literal["raise", "drop", "repeat", "keep"]
 """What happens if ranks would have different numbers of samples; `ShardReader` explains it."""
@@ -137,7 +138,8 @@ class ShardReader:
         """
         choice("uneven", uneven, get_args(Uneven))
         _check_rank(rank, world_size)
-        self.folder = Path(folder)
+        # Absolute, since the caller may change the working directory before it reads.
+        self.folder = path_on_this_machine(folder).absolute()
         self.rank = rank
         self.world_size = world_size
         self.eod_token = None if eod_token is None else token_id("eod_token", eod_token)

@@ -47,7 +47,13 @@ from nanoset_core.storage.atomic import (
     write_atomic,
 )
 from nanoset_core.storage.local import LocalStore
-from nanoset_core.storage.location import StorageSpec, copies_folder, is_remote, remote_location
+from nanoset_core.storage.location import (
+    StorageSpec,
+    copies_folder,
+    is_remote,
+    path_on_this_machine,
+    remote_location,
+)
 from nanoset_core.storage.many_folders import call_for_folders
 from nanoset_core.storage.removals import remove_file
 from nanoset_core.storage.store import Store
@@ -1189,7 +1195,7 @@ def open_root(
 
     address = os.fspath(location)
     if not is_remote(address):
-        return OutputRoot(FileAccess(Path(location).resolve()))
+        return OutputRoot(FileAccess(path_on_this_machine(address).resolve()))
     # Files in a bucket are copied to a local folder before they are read.
     storage = storage or StorageSpec()
     place = remote_location(address, where="the output root", storage=storage).place

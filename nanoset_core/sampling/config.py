@@ -33,6 +33,7 @@ from nanoset_core.sampling.arguments import (
 )
 from nanoset_core.sampling.presets import Preset, get_preset
 from nanoset_core.sampling.splits import SPLITS, Rows, SplitName, parse_split, sample_count
+from nanoset_core.storage.paths import expanded
 
 Blend = str | os.PathLike[str] | Mapping[str, float] | Sequence[str]
 """The data of a split: one dataset, or several with weights, or several without weights.
@@ -124,7 +125,9 @@ class NanosetConfig:
     test_split_samples: int | None = None
     """Minimum number of samples of test; None is one epoch."""
     path_to_cache: str | None = None
-    """Folder of the index files; None is the trainer's default, next to the data."""
+    """Folder of the index files; None is the trainer's default, next to the data. `~` is replaced
+    by the home folder.
+    """
     preset: str = "megatron"
     """The trainer whose rules and names are followed, such as megatron, nemo or nanotron-main."""
     tokenizer_identifiers: Mapping[str, Any] = field(default_factory=dict)
@@ -570,7 +573,7 @@ class NanosetConfig:
 
         # All other settings of such types.
         if self.path_to_cache is not None:
-            values["path_to_cache"] = _plain_path("path_to_cache", self.path_to_cache)
+            values["path_to_cache"] = _plain_folder("path_to_cache", self.path_to_cache)
         values["trainer_paths"] = _plain_paths(self.trainer_paths)
         values["orders"] = _plain_orders(self.orders)
         identifiers = _plain_mapping("tokenizer_identifiers", self.tokenizer_identifiers)
@@ -659,6 +662,20 @@ def _plain_path(where: str, path: Any) -> str:
     if not isinstance(path, str | os.PathLike):
         raise ConfigError("not a path", where=where, found=repr(path), expected="a path")
     return str(os.fspath(path))
+
+
+def _plain_folder(where: str, path: Any) -> str:
+    """Return the path of a folder as a string, with the home folder in place of `~`.
+
+    Args:
+        where: The setting, for the message.
+        path: The path, or an address such as s3://bucket/cache, which is not changed.
+
+    Raises:
+        ConfigError: It is not a path, or there is no such user.
+    """
+    text = _plain_path(where, path)
+    return str(expanded(text, where)) if text.startswith("~") else text
 
 
 def _plain_mapping(where: str, mapping: Any) -> dict[Any, Any]:

@@ -135,6 +135,30 @@ def local_path(url: str, *, base: Path, where: str) -> Path:
     return path
 
 
+def path_on_this_machine(path: str | PathLike[str]) -> Path:
+    """Return the path of a file or folder that a caller in Python has named, and that is local.
+
+        data/a              data/a
+        ~/a, file:///b/a    /home/ada/a and /b/a
+        s3://bucket/a       an error; Python would take it for a path below a folder named "s3:"
+
+    Args:
+        path: What the caller has given.
+
+    Raises:
+        ConfigError: It is the address of a bucket, or cannot be a path.
+    """
+    text = fspath(path)
+    if is_remote(text):
+        raise ConfigError(
+            "this is not read from or written to a bucket",
+            where=text,
+            expected="a path on a local or mounted file system",
+            remedy="mount the bucket, or copy the files",
+        )
+    return expanded(without_file_scheme(text), where=text)
+
+
 def is_remote(location: str) -> bool:
     """Return whether a location is a URL, other than file://, instead of a local path.
 

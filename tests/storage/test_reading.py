@@ -17,8 +17,19 @@ import pytest
 
 from helpers.answering import answering, send_answer
 from helpers.s3_server import total_bytes
-from nanoset_core import MMapIndexedDataset, MMapIndexedDatasetBuilder
-from nanoset_core.errors import InputError, MissingError, SourceChangedError, StorageError
+from nanoset_core import (
+    MMapIndexedDataset,
+    MMapIndexedDatasetBuilder,
+    NanosetBuilder,
+    NanosetConfig,
+)
+from nanoset_core.errors import (
+    ConfigError,
+    InputError,
+    MissingError,
+    SourceChangedError,
+    StorageError,
+)
 from nanoset_core.storage import reading
 from nanoset_core.storage import s3_requests as requests
 from nanoset_core.storage.location import RemoteFolder
@@ -316,6 +327,34 @@ def check_same_dataset(dataset: MMapIndexedDataset, local_dataset: MMapIndexedDa
     for document, local_document in zip(dataset, local_dataset, strict=True):
         assert np.array_equal(document, local_document)
     assert np.array_equal(dataset.tokens, local_dataset.tokens)
+
+
+@pytest.mark.usefixtures("dataset_environment")
+def test_the_error_for_a_missing_dataset_in_a_bucket_names_its_address(place):
+    with pytest.raises(MissingError) as error:
+        MMapIndexedDataset(f"{place.url()}/none")
+
+    assert f"{place.url()}/none.idx: no such file" in str(error.value)
+
+
+def test_a_whole_bucket_is_no_dataset():
+    with pytest.raises(ConfigError, match="a whole bucket"):
+        MMapIndexedDataset("s3://bucket")
+
+
+@pytest.mark.usefixtures("dataset_environment")
+def test_index_files_for_data_in_a_bucket_are_kept_in_memory(place, tmp_path, monkeypatch):
+    write_dataset(tmp_path / "local", 30)
+    upload_dataset(tmp_path / "local", place)
+    working_folder = tmp_path / "working"
+    working_folder.mkdir()
+    monkeypatch.chdir(working_folder)
+    config = NanosetConfig(f"{place.url()}/text_document", sequence_length=4, split="1,0,0")
+
+    train = NanosetBuilder(config).build()[0]
+
+    assert len(train.batch(range(len(train)))) == len(train) > 0
+    assert list(working_folder.iterdir()) == []
 
 
 def test_a_dataset_in_a_bucket_has_the_documents_of_its_files(dataset_environment, place, tmp_path):

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -37,6 +37,7 @@ from nanoset_core.storage.atomic import (
     open_unfinished,
     put_in_place,
 )
+from nanoset_core.storage.location import path_on_this_machine
 from nanoset_core.storage.store import OnJoin, no_progress
 
 _MAX_LENGTH = 2**31 - 1
@@ -77,14 +78,17 @@ class MMapIndexedDatasetBuilder:
         """Open the .bin.
 
         Args:
-            prefix: Path of the dataset without `.bin` and `.idx`.
-            dtype: Type of the tokens in the .bin; see `optimal_dtype`.
+            prefix: Path of the dataset on this machine, without `.bin` and `.idx`.
+            dtype: Type of the tokens in the .bin. Megatron-LM expects uint16 if the vocabulary has
+                less than 65,500 tokens, and int32 otherwise.
             multimodal: Store a mode (int8) with every sequence.
 
         Raises:
-            ConfigError: An .idx has no code for the type.
+            ConfigError: An .idx has no code for the type, or the prefix is the address of a bucket.
         """
         self.prefix = os.fspath(prefix)
+        # Absolute, since the caller may change the working directory before the end.
+        self._target = path_on_this_machine(prefix).absolute()
         self.dtype = DTYPE_CODES[dtype_code(dtype)]
         self._lengths = array("i")  # int32, tokens of each sequence
         # int64, first sequence of each document, and the end
@@ -92,7 +96,7 @@ class MMapIndexedDatasetBuilder:
         self._modes = array("b") if multimodal else None  # int8, mode of each sequence
         self._first_part: str | None = None
         """Prefix of the first dataset of `add_index`."""
-        self._file = open_unfinished(bin_path(prefix))
+        self._file = open_unfinished(bin_path(self._target))
         self._is_finished = False
 
     def add_item(self, tokens: ArrayLike, mode: int = 0) -> None:
@@ -166,8 +170,8 @@ class MMapIndexedDatasetBuilder:
         Raises:
             ConfigError: The numbers don't add up, or a token does not fit the dataset's type.
         """
-        counts = np.asarray(sequences_per_document, dtype=np.int64)
-        sequence_lengths = np.asarray(lengths, dtype=np.int64)
+        counts = _whole_numbers(sequences_per_document, "sequences_per_document", self.prefix)
+        sequence_lengths = _whole_numbers(lengths, "lengths", self.prefix)
         has_valid_counts = counts.ndim == 1 and (len(counts) == 0 or counts.min() >= 0)
         if not has_valid_counts or int(counts.sum()) != len(sequence_lengths):
             raise ConfigError(
@@ -206,9 +210,11 @@ class MMapIndexedDatasetBuilder:
             Bytes of its tokens.
 
         Raises:
+            ConfigError: The prefix is the address of a bucket.
             MissingError: A file is missing.
             FormatError: The token types differ, or the .bin is not just the sequences in order.
         """
+        prefix = path_on_this_machine(prefix)
         token_file = bin_path(prefix)
         start_byte = 0
         if tokens is not None:
@@ -222,7 +228,7 @@ class MMapIndexedDatasetBuilder:
         size_bytes = int(lengths.sum(dtype=np.int64)) * self.dtype.itemsize
         if not is_back_to_back(lengths, index.sequence_pointers, self.dtype.itemsize):
             raise not_back_to_back(idx_path(prefix))
-        _check_size(index, size_bytes, token_file, start_byte, is_range=tokens is not None)
+        _check_size(size_bytes, token_file, start_byte, is_range=tokens is not None)
 
         # The document indices 0 2 3 say that documents stop before the sequences 2 and 3. If this
         # dataset has 10 sequences already, these become 12 and 13.
@@ -275,8 +281,8 @@ class MMapIndexedDatasetBuilder:
                 found=f"{n_open_sequences} sequences without an end_document()",
             )
 
-        bin_file_path = bin_path(self.prefix)
-        idx_file_path = idx_path(self.prefix)
+        bin_file_path = bin_path(self._target)
+        idx_file_path = idx_path(self._target)
         idx_file = open_unfinished(idx_file_path)
         try:
             lengths = np.frombuffer(self._lengths, np.int32)
@@ -346,7 +352,7 @@ class MMapIndexedDatasetBuilder:
             ConfigError: They are not a flat array of integers (floats, if the dataset has floats),
                 or a token does not fit the type.
         """
-        values = np.asarray(tokens)
+        values = _as_array(tokens, "tokens", self.prefix)
         if values.size == 0:
             return np.empty(0, self.dtype)
         kinds = "f" if self.dtype.kind == "f" else "iu"  # numpy's codes: float, int, unsigned
@@ -380,7 +386,7 @@ class MMapIndexedDatasetBuilder:
             where=self.prefix,
             found=high if high > bounds.max else low,
             expected=f"{bounds.min} to {bounds.max} ({self.dtype.name})",
-            remedy="choose the dtype by optimal_dtype(vocab_size)",
+            remedy="use np.uint16 for a vocabulary below 65,500 tokens, otherwise np.int32",
         )
 
     def _write(self, flat: Tokens, lengths: ArrayLike, modes: Sequence[int] | None) -> None:
@@ -398,7 +404,7 @@ class MMapIndexedDatasetBuilder:
             ConfigError: The lengths do not add up to the tokens, or the modes are wrong.
         """
         self._check_unfinished()
-        sizes = np.asarray(lengths, dtype=np.int64)
+        sizes = _whole_numbers(lengths, "lengths", self.prefix)
         self._check_lengths(sizes, n_tokens=len(flat))
         mode_array = None if modes is None else np.asarray(modes)
         self._extend_modes(mode_array, len(sizes), self.prefix)
@@ -424,8 +430,9 @@ class MMapIndexedDatasetBuilder:
             raise ConfigError(
                 "sequence lengths don't fit the tokens",
                 where=self.prefix,
-                found=f"lengths that add up to {int(sizes.sum())}",
-                expected=f"{n_tokens} tokens, each length 0 to {_MAX_LENGTH}",
+                found=f"lengths from {shortest} to {longest} that add up to {int(sizes.sum())}",
+                expected=f"a flat list of lengths from 0 to {_MAX_LENGTH} that add up to "
+                f"{n_tokens} tokens",
             )
 
     def _extend_modes(self, modes: NDArray[np.integer] | None, count: int, where: object) -> None:
@@ -440,8 +447,8 @@ class MMapIndexedDatasetBuilder:
             where: The dataset, for messages.
 
         Raises:
-            ConfigError: The number of modes is wrong, or a mode is not 0 although the dataset is
-                not multimodal.
+            ConfigError: The number of modes is wrong, a mode does not fit into int8, or a mode is
+                not 0 although the dataset is not multimodal.
         """
         if self._modes is None:
             if modes is not None and np.any(modes):
@@ -459,32 +466,72 @@ class MMapIndexedDatasetBuilder:
                 found=len(new_modes),
                 expected=count,
             )
+        if modes is not None and not np.array_equal(new_modes, modes):
+            raise ConfigError(
+                "a mode does not fit into int8",
+                where=where,
+                found=f"modes from {modes.min()} to {modes.max()}",
+                expected="whole numbers from -128 to 127",
+            )
         self._modes.frombytes(new_modes.tobytes())
 
 
-def _check_size(
-    index: Index, size_bytes: int, path: Path, start_byte: int, *, is_range: bool
-) -> None:
-    """Check that a file has the tokens of all sequences of a dataset, and nothing else.
-
-    Datasets are merged by copying their files one after another, so a file must not have gaps. For
-    example, sequences of 3 and 5 tokens of 2 bytes each need 6 + 10 = 16 bytes:
-
-        sequence 0    sequence 1    the file has
-        0 to 6        6 to 16       16 bytes        fine
-        0 to 6        6 to 16       14 bytes        refused: it is cut off
-        0 to 6        6 to 16       20 bytes        refused, unless it is a range (`is_range`)
-        0 to 6        8 to 18       18 bytes        refused: there is a gap of 2 bytes
+def _whole_numbers(values: ArrayLike, name: str, where: str) -> NDArray[np.int64]:
+    """Return an argument that consists of whole numbers as an array of int64.
 
     Args:
-        index: Says where the sequences are in the file.
+        values: What the caller has given, such as [2, 3].
+        name: Name of the argument, for the message.
+        where: The dataset, for the message.
+
+    Raises:
+        ConfigError: The argument has something else, such as fractions or lists of unequal lengths.
+    """
+    array = _as_array(values, name, where)
+    if array.size and array.dtype.kind not in "iu":
+        raise ConfigError(
+            f"{name} are not whole numbers",
+            where=where,
+            found=array.dtype.name,
+            expected="integers",
+        )
+    return array.astype(np.int64, copy=False)
+
+
+def _as_array(values: ArrayLike, name: str, where: str) -> NDArray[Any]:
+    """Convert an argument to an array; lists of unequal lengths in it are a ConfigError.
+
+    Args:
+        values: What the caller has given.
+        name: Name of the argument, for the message.
+        where: The dataset, for the message.
+    """
+    try:
+        return np.asarray(values)
+    except ValueError as error:
+        raise ConfigError(
+            f"{name} are not a flat array of numbers", where=where, found=str(error)
+        ) from error
+
+
+def _check_size(size_bytes: int, path: Path, start_byte: int, *, is_range: bool) -> None:
+    """Check that a file has the tokens of all sequences of a dataset, and nothing else.
+
+    Datasets are merged by copying their files one after another. For example, sequences of 3 and 5
+    tokens of 2 bytes each need 6 + 10 = 16 bytes:
+
+        the file has 16 bytes    fine
+        the file has 14 bytes    refused: it is cut off
+        the file has 20 bytes    refused, unless it is a range (`is_range`)
+
+    Args:
         size_bytes: Bytes of all sequences together, here 16.
         path: The file.
         start_byte: Byte of the file at which the first sequence starts.
         is_range: Whether the file may have other bytes after the sequences, which are ignored.
 
     Raises:
-        FormatError: The file is missing, has more or fewer bytes, or there are gaps.
+        FormatError: The file is missing, or has more or fewer bytes.
     """
     # The bytes for sequences in the file. In a range, ignore those that follow after them.
     bytes_in_file = None  # no file
@@ -492,18 +539,16 @@ def _check_size(
         bytes_in_file = path.stat().st_size - start_byte
         if is_range:
             bytes_in_file = min(bytes_in_file, size_bytes)
-
-    # With a gap between two sequences, the last one ends later than the sum of all their bytes.
-    has_gaps = index.end_bytes != size_bytes
-    if bytes_in_file == size_bytes and not has_gaps:
+    if bytes_in_file == size_bytes:
         return
-    found_bytes = "no" if bytes_in_file is None else str(bytes_in_file)
+    found_bytes = "no file" if bytes_in_file is None else f"{bytes_in_file} bytes"
     raise FormatError(
         "the .bin is not just the sequences of its .idx, back to back",
         where=path,
-        found=f"{found_bytes} bytes, last sequence ends at byte {index.end_bytes}",
+        found=found_bytes,
         expected=f"{size_bytes} bytes",
-        remedy="write this dataset again before merging it",
+        remedy="write this dataset again before merging it; "
+        "if it is a view, name the dataset that the view was made from",
     )
 
 
@@ -529,14 +574,21 @@ def merge_indexed_datasets(
     last one replaces both files.
 
     Args:
-        prefixes: Paths of the datasets without endings, in order.
+        prefixes: Paths of the datasets on this machine without endings, in order.
         output_prefix: Path of the dataset to write.
 
     Raises:
-        ConfigError: No dataset is given.
+        ConfigError: No dataset is given, or one is not on this machine.
         MissingError: A file is missing.
-        FormatError: A dataset is damaged, or token types differ.
+        FormatError: A dataset is damaged or a view, or token types differ.
     """
+    if isinstance(prefixes, str | os.PathLike):
+        raise ConfigError(
+            "datasets are merged from a list of paths",
+            where="prefixes",
+            found=repr(prefixes),
+            expected=f"a list, such as [{os.fspath(prefixes)!r}]",
+        )
     inputs = [MergeInput(os.fspath(prefix)) for prefix in prefixes]
     merge_inputs(inputs, output_prefix, no_progress)
 
@@ -560,7 +612,8 @@ def merge_inputs(
     """
     if not inputs:
         raise ConfigError("nothing to merge", where=output_prefix, expected="one dataset or more")
-    first_index = read_idx(idx_path(inputs[0].prefix), validate=False)
+    first_prefix = path_on_this_machine(inputs[0].prefix)
+    first_index = read_idx(idx_path(first_prefix), validate=False)
     is_multimodal = first_index.modes is not None
     with MMapIndexedDatasetBuilder(
         output_prefix, first_index.dtype, multimodal=is_multimodal

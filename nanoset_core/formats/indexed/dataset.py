@@ -11,10 +11,15 @@ from typing import Self, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_core.errors import FormatError, SampleIndexError
+from nanoset_core.errors import ConfigError, FormatError, SampleIndexError
 from nanoset_core.formats.indexed.layout import Tokens, bin_path, idx_path, no_such_file, read_idx
 from nanoset_core.storage.access import FileAccess
-from nanoset_core.storage.location import copies_folder, is_remote, remote_location
+from nanoset_core.storage.location import (
+    copies_folder,
+    is_remote,
+    path_on_this_machine,
+    remote_location,
+)
 from nanoset_core.storage.mapped_files import BlockFile, MappedFile
 from nanoset_core.storage.store import Store
 
@@ -24,7 +29,27 @@ class MMapIndexedDataset:
 
     `dataset[i]` returns the tokens of sequence i as a read-only view of dtype `dtype`, and
     `dataset[i:j]` a list of such views. It corresponds to Megatron-LM's `IndexedDataset`. A pickle
-    contains only the path of a dataset: unpickling opens it again.
+    contains only the absolute path of a dataset: unpickling opens it again.
+
+    Usually a document is one sequence. Document d consists of the sequences from
+    `document_indices[d]` up to, but not including, `document_indices[d + 1]`.
+
+    Attributes:
+        prefix: Path of the dataset as it was given, without `.bin` and `.idx`.
+        dtype: Type of one token.
+        sequence_lengths: Tokens of each sequence, int32, shape (n,).
+        sequence_pointers: Byte offset of each sequence in the .bin, int64, shape (n,).
+        document_indices: Sequence at which each document begins, int64, shape (documents + 1,); the
+            last entry is n.
+        modes: Mode of each sequence, int8, shape (n,); None if the dataset is not multimodal.
+        token_count: Tokens in the .bin. The .bin of a view is that of its corpus: the view itself
+            has `sequence_lengths.sum()` tokens.
+        bin_bytes: Bytes of the .bin.
+        stored_bytes: The .bin as bytes that can be sliced; in a bucket, slices are downloaded when
+            they are taken.
+        is_here: Whether all tokens are on this machine; otherwise they are downloaded when they are
+            read.
+        access: Reads the files if they are below an output root in a bucket; otherwise None.
     """
 
     __slots__ = (
@@ -46,15 +71,14 @@ class MMapIndexedDataset:
     )
 
     access: FileAccess | None
-    """Reads its files if it is below an output root in a bucket; otherwise None."""
 
     def __init__(self, prefix: str | os.PathLike[str], *, validate: bool = True) -> None:
         """Open a dataset.
 
         Args:
-            prefix: Path without `.bin` and `.idx`. It may be s3://bucket/path, which is accessed
-                with the AWS configuration of this machine. Then the index is downloaded, and those
-                blocks of the tokens that are read.
+            prefix: Path without `.bin` and `.idx`. `~` is replaced by the home folder. It may be
+                s3://bucket/path, which is accessed with the AWS configuration of this machine. Then
+                the index is downloaded, and those blocks of the tokens that are read.
             validate: Also check every entry of the .idx, in one pass; otherwise only header, sizes
                 and ends.
 
@@ -67,7 +91,8 @@ class MMapIndexedDataset:
         self.prefix = os.fspath(prefix)
         self.access = None
         local_prefix, access = _locate(self.prefix)
-        self._open(local_prefix, access, validate=validate)
+        with access.named():  # errors name the address in a bucket, not the local copy
+            self._open(local_prefix, access, validate=validate)
 
     @classmethod
     def below(cls, access: FileAccess | None, prefix: str, *, validate: bool = False) -> Self:
@@ -117,36 +142,23 @@ class MMapIndexedDataset:
         required_bytes = index.required_bytes() if validate else index.end_bytes
         _check_bin_size(path, len(self._file.buffer), required_bytes)
 
+        # The docstring of the class describes these attributes.
         self.dtype = index.dtype
-        """Type of one token."""
         self.sequence_lengths = index.sequence_lengths
-        """Tokens per sequence, int32, shape (n,)."""
         self.sequence_pointers = index.sequence_pointers
-        """Byte offset of each sequence in the .bin, int64, shape (n,)."""
         self.document_indices = index.document_indices
-        """Sequence at which each document begins, int64, shape (documents + 1,); the last entry is
-        n.
-        """
         self.modes = index.modes
-        """Mode of each sequence, int8, shape (n,); None if the dataset is not multimodal."""
         self.bin_bytes = self._file.size
-        """Size of the .bin."""
         self.stored_bytes = self._file.sliceable
-        """Bytes of the .bin, which can be sliced. Slices of a .bin in a bucket are downloaded when
-        they are taken.
-        """
         self.is_here = not isinstance(self._file, BlockFile)
-        """Whether all tokens are on this machine; otherwise they are downloaded when they are read.
-        """
         self.token_count = self.bin_bytes // index.dtype.itemsize
-        """Tokens in the .bin."""
         self._tokens: Tokens = np.frombuffer(self._file.buffer, index.dtype, self.token_count)
 
     @property
     def tokens(self) -> Tokens:
-        """All tokens of the .bin as one flat read-only array.
+        """All tokens of the .bin as one flat read-only array of `dtype`, shape (token_count,).
 
-        A .bin in a bucket is downloaded first.
+        A .bin in a bucket is downloaded first. The .bin of a view has all tokens of its corpus.
         """
         self._file.fetch_span(0, self._file.size)
         return self._tokens
@@ -230,6 +242,15 @@ class MMapIndexedDataset:
         """Return the number of sequences."""
         return len(self.sequence_lengths)
 
+    def __iter__(self) -> Iterator[Tokens]:
+        """Yield the tokens of each sequence.
+
+        Without this method, Python would call `dataset[0]`, `dataset[1]` and so on until an
+        IndexError, and take the SampleIndexError of a damaged sequence for the end.
+        """
+        for index in range(len(self)):
+            yield self.get(index)
+
     @overload
     def __getitem__(self, index: int) -> Tokens: ...
 
@@ -288,7 +309,10 @@ class MMapIndexedDataset:
 
     def __reduce__(self) -> tuple[object, ...]:
         """Return how to recreate the dataset from a pickle: a function and its arguments."""
-        return _open_again, (self.prefix, self.access)
+        is_local = self.access is None and not is_remote(self.prefix)
+        # The absolute path, since a process that unpickles it may have another working directory.
+        prefix = str(self._bin_path).removesuffix(".bin") if is_local else self.prefix
+        return _open_again, (prefix, self.access)
 
 
 def _open_again(prefix: str, access: FileAccess | None = None) -> MMapIndexedDataset:
@@ -303,7 +327,7 @@ def _open_again(prefix: str, access: FileAccess | None = None) -> MMapIndexedDat
 def _locate(prefix: str) -> tuple[str, FileAccess]:
     """Find a dataset on this machine, or prepare to download it from a bucket.
 
-        data/web               the files data/web.bin and data/web.idx, as they are
+        data/web               the files data/web.bin and data/web.idx
         s3://bucket/data/web   copies of the two files in a local folder, which are downloaded when
                                they are needed
 
@@ -311,12 +335,20 @@ def _locate(prefix: str) -> tuple[str, FileAccess]:
         prefix: Path of the files without .bin and .idx.
 
     Returns:
-        (path of the files on this machine, without .bin and .idx; an object that reads them)
+        (absolute path of the files on this machine, without .bin and .idx; an object that reads
+        them)
     """
     if not is_remote(prefix):
-        return prefix, FileAccess(Path(prefix).parent)
+        path = path_on_this_machine(prefix).absolute()
+        return str(path), FileAccess(path.parent)
 
     location = remote_location(prefix, where="the dataset's prefix")
+    if not location.path:
+        raise ConfigError(
+            "this is a whole bucket, and not a dataset in it",
+            where=prefix,
+            expected="the prefix of a .bin and an .idx, such as s3://bucket/data/web",
+        )
     bucket_folder = location.parent.place
     access = FileAccess(copies_folder(bucket_folder), bucket_folder)
     local_prefix = access.folder / location.name

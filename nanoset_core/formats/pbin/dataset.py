@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from nanoset_core.errors import ConfigError, SampleIndexError
 from nanoset_core.formats.pbin.layout import IndexFacts, PbinIndex, load_index, open_pbin
+from nanoset_core.storage.location import path_on_this_machine
 
 _MEMORY_DTYPES: dict[int, np.dtype[np.integer]] = {
     1: np.dtype(np.uint8),
@@ -39,26 +40,32 @@ class PackedDataset:
 
     The index is read when the first document is requested; `continuous` does not need it. Wrong
     offsets that Modalities' merge has written are corrected (`index_facts.merge_faults`). A pickle
-    of the dataset contains its path only. Modalities' counterparts are `PackedMemMapDatasetBase`
-    and `PackedMemMapDatasetContinuous`.
+    of the dataset contains its absolute path only. Modalities' counterparts are
+    `PackedMemMapDatasetBase` and `PackedMemMapDatasetContinuous`.
+
+    Attributes:
+        path: Absolute path of the file.
+        tokens: All tokens of the file, read-only, shape (n_tokens,). They are unsigned, with
+            `token_bytes` bytes each, in the byte order of the file.
+        dtype: Type of the tokens of documents and samples: uint8, int32 or int64.
 
     Args:
-        path: Path of the file.
+        path: Path of the file on this machine. `~` is replaced by the home folder.
 
     Raises:
         MissingError: The file does not exist.
         FormatError: The file is damaged; the message names the byte.
+        ConfigError: The path is the address of a bucket.
     """
 
     __slots__ = ("__dict__", "_file", "dtype", "path", "tokens")
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
-        self._file = open_pbin(path)
+        """Open a file; the docstring of the class describes the arguments and attributes."""
+        self.path = path_on_this_machine(path).absolute()
+        self._file = open_pbin(self.path)
         self.tokens = self._file.tokens
-        """All tokens, read-only, unsigned and in the byte order of the file, shape (n_tokens,)."""
         self.dtype = _MEMORY_DTYPES[self._file.token_bytes]
-        """Type of the tokens of documents and samples."""
 
     @property
     def layout(self) -> str:

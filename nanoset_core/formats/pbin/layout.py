@@ -208,11 +208,15 @@ def required(path: object, expected: str, remedy: str) -> Iterator[None]:
         remedy: What the user can do.
 
     Raises:
-        MissingError: The file does not exist.
+        MissingError: The file does not exist, or is a folder.
     """
     try:
         yield
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
+    except IsADirectoryError as error:
+        raise MissingError(
+            "this is a folder", where=path, expected=expected, remedy="name a file in it"
+        ) from error
+    except (FileNotFoundError, NotADirectoryError) as error:
         raise MissingError("no such file", where=path, expected=expected, remedy=remedy) from error
 
 

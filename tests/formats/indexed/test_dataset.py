@@ -35,6 +35,17 @@ def token_lists(sequences):
     return [sequence.tolist() for sequence in sequences]
 
 
+def test_a_damaged_sequence_does_not_end_a_loop(prefix):
+    idx_path = prefix.with_suffix(".idx")
+    idx = bytearray(idx_path.read_bytes())
+    idx[38:42] = np.int32(-5).tobytes()  # the length of sequence 1
+    idx_path.write_bytes(idx)
+    dataset = MMapIndexedDataset(prefix, validate=False)
+
+    with pytest.raises(SampleIndexError, match="sequence 1"):
+        list(dataset)
+
+
 # Datasets that Megatron-LM wrote
 
 

@@ -260,15 +260,15 @@ def test_a_damaged_file_is_an_error_that_names_the_byte_and_a_remedy(tmp_path, d
 
 
 @pytest.mark.parametrize(
-    "path",
+    ("path", "message"),
     [
-        pytest.param("x.pbin", id="no file"),
-        pytest.param("", id="a folder"),
-        pytest.param("x/y", id="no folder"),
+        pytest.param("x.pbin", "no such file", id="no file"),
+        pytest.param("", "this is a folder", id="a folder"),
+        pytest.param("x/y", "no such file", id="no folder"),
     ],
 )
-def test_a_missing_file_is_an_error(tmp_path, path):
-    with pytest.raises(MissingError, match="no such file"):
+def test_a_missing_file_is_an_error(tmp_path, path, message):
+    with pytest.raises(MissingError, match=message):
         open_pbin(tmp_path / path)
 
 
