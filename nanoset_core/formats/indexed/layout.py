@@ -187,13 +187,19 @@ def dtype_code(dtype: DTypeLike) -> int:
         dtype: The type, of any byte order.
 
     Raises:
-        ConfigError: The format has no number for the type, such as for float16.
+        ConfigError: The format has no number for the type, such as for float16, or numpy has no
+            such type.
     """
-    little_endian = np.dtype(dtype).newbyteorder("<")
+    names = ", ".join(known_dtype.name for known_dtype in DTYPE_CODES.values())
+    try:
+        little_endian = np.dtype(dtype).newbyteorder("<")
+    except TypeError as error:
+        raise ConfigError(
+            "this is no type of numpy", found=repr(dtype), expected=f"one of {names}"
+        ) from error
     for code, known_dtype in DTYPE_CODES.items():
         if known_dtype == little_endian:
             return code
-    names = ", ".join(known_dtype.name for known_dtype in DTYPE_CODES.values())
     raise ConfigError(
         "an .idx has no code for this token type",
         found=np.dtype(dtype).name,

@@ -7,6 +7,7 @@ import hashlib
 import os
 import threading
 from itertools import chain, pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from nanoset_core.errors import ConfigError, FormatError, MissingError, SourceCh
 from nanoset_core.formats.indexed import builder as builder_module
 from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder, merge_indexed_datasets
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
+from nanoset_core.formats.indexed.layout import HEADER, MAGIC, read_idx
 from nanoset_core.storage.appending import append_file
 from nanoset_core.storage.atomic import put_in_place
 
@@ -219,6 +221,30 @@ def test_a_token_file_that_does_not_match_its_index_is_not_merged(tmp_path, cont
     assert not list(tmp_path.glob("*out*"))
 
 
+@pytest.mark.parametrize("as_type", [str, Path])
+def test_a_merge_needs_a_list_and_not_a_single_path(tmp_path, as_type):
+    write_sequences(tmp_path / "a", [[1]])
+
+    with pytest.raises(ConfigError, match="a list, such as"):
+        merge_indexed_datasets(as_type(tmp_path / "a"), tmp_path / "out")
+
+
+def test_the_error_for_a_merge_of_gaps_names_views(tmp_path):
+    write_sequences(tmp_path / "corpus", [[1], [2], [3]])
+    corpus = read_idx(tmp_path / "corpus.idx")
+    is_kept = np.array([True, False, True])
+    # A view has the lengths, pointers and documents of its sequences alone.
+    header = HEADER.pack(MAGIC, 1, 8, 2, 3)
+    lengths = corpus.sequence_lengths[is_kept].tobytes()
+    pointers = corpus.sequence_pointers[is_kept].tobytes()
+    view_idx = header + lengths + pointers + np.arange(3).tobytes()
+    (tmp_path / "view.idx").write_bytes(view_idx)
+    (tmp_path / "view.bin").write_bytes((tmp_path / "corpus.bin").read_bytes())
+
+    with pytest.raises(FormatError, match="that the view was made from"):
+        merge_indexed_datasets([tmp_path / "view"], tmp_path / "out")
+
+
 def test_a_merge_needs_datasets(tmp_path):
     with pytest.raises(ConfigError, match="nothing to merge"):
         merge_indexed_datasets([], tmp_path / "out")
@@ -243,7 +269,7 @@ def test_a_merge_of_a_missing_dataset_is_an_error(tmp_path):
 def test_a_token_that_does_not_fit_the_type_is_refused(tmp_path, tokens, dtype, wrong_token):
     builder = MMapIndexedDatasetBuilder(tmp_path / "x", dtype)
 
-    with pytest.raises(ConfigError, match="optimal_dtype") as caught:
+    with pytest.raises(ConfigError, match=r"np\.uint16 for a vocabulary below 65,500") as caught:
         builder.add_document(tokens)
 
     assert caught.value.found == str(wrong_token)
@@ -257,6 +283,7 @@ def test_a_token_that_does_not_fit_the_type_is_refused(tmp_path, tokens, dtype, 
         pytest.param([[1, 2]], id="two dimensions"),
         pytest.param([0.5], id="fractions"),
         pytest.param(["a"], id="text"),
+        pytest.param([[1, 2], [3]], id="lists of unequal lengths"),
     ],
 )
 def test_tokens_must_be_a_flat_array_of_integers(tmp_path, tokens):
@@ -275,6 +302,7 @@ def test_tokens_must_be_a_flat_array_of_integers(tmp_path, tokens):
         pytest.param([1, 2], id="too many"),
         pytest.param([-1, 3], id="negative"),
         pytest.param([[2]], id="two dimensions"),
+        pytest.param([1.5, 1.5], id="fractions"),
     ],
 )
 def test_the_lengths_of_sequences_must_add_up_to_the_tokens(tmp_path, lengths):
@@ -326,6 +354,21 @@ def test_each_sequence_of_a_multimodal_dataset_needs_a_mode(tmp_path):
         MMapIndexedDatasetBuilder(tmp_path / "x", multimodal=True) as builder,
     ):
         builder.add_document([1, 2], [1, 1], modes=[0])
+
+
+@pytest.mark.parametrize("modes", [[1.9, 0], [200, 0], [-129, 0]])
+def test_a_mode_must_fit_into_8_bits(tmp_path, modes):
+    with (
+        pytest.raises(ConfigError, match="-128 to 127"),
+        MMapIndexedDatasetBuilder(tmp_path / "x", multimodal=True) as builder,
+    ):
+        builder.add_document([1, 2], [1, 1], modes)
+
+
+@pytest.mark.parametrize("dtype", ["int99", np.float16])
+def test_a_type_that_an_idx_cannot_name_is_refused(tmp_path, dtype):
+    with pytest.raises(ConfigError, match="uint8, int8, int16"):
+        MMapIndexedDatasetBuilder(tmp_path / "x", dtype)
 
 
 # The files are replaced as the last step
