@@ -168,12 +168,13 @@ class Lineage:
         self.shards: tuple[str, ...] = tuple(self.tokenized.facts[SHARDS])
         """Digests of the shards, in the order of the documents."""
         self.numbers = LineNumbers.of(self.tokenized.facts)
-        """Converts line numbers within pieces of a file to line numbers within the file."""
+        """Converts line numbers that count from the beginning of a piece of a large file."""
         self._folder = outputs.folder / SHARDS_FOLDER / self.corpus
-        counts = self.tokenized.facts.get(BY_SHARD, ())
-        self._first_documents: list[int] = list(accumulate(counts, initial=0))
-        """Number of the first document of each shard whose count is known so far, and the number
-        after the last document of these shards. Counts are read when they are needed.
+        document_counts = self.tokenized.facts.get(BY_SHARD, ())  # of each shard; () if not stored
+        self._first_documents: list[int] = list(accumulate(document_counts, initial=0))
+        """Number of the first document of each shard, and then the number of all documents: 0, 40,
+        70 for shards of 40 and 30 documents. If counts are not stored, it is [0] at first, and
+        grows when shards are opened.
         """
 
     def folder(self, shard: int) -> Path:

@@ -160,16 +160,16 @@ class Graph:
         return None
 
     def set_failing(self, nodes: Iterable[Node], label: str) -> None:
-        """Record that some outputs cannot be built, for `stale_reasons` of what is made from them.
+        """Record that some outputs cannot be built, so that others have to wait for them.
 
         For example, a new file of the corpus `news` is damaged. So its shards and its dataset
-        cannot be built, and the columns of its documents, which are made from the shards, have to
-        wait. Why the columns are out of date is then said in these words:
+        cannot be built. The columns of its documents, which are made from the shards, have to wait.
+        This call changes what `stale_reasons` says about the columns:
 
-            before this call    tokenized changed
-            after it            waits for corpus news, which fails
+            without it    "tokenized changed"    (the input `tokenized`, which are the shards)
+            with it       "waits for corpus news, which fails"
 
-        Call it before `stale_reasons`, which remembers its results.
+        Call it first: `stale_reasons` remembers what it has returned, and would return that again.
 
         Args:
             nodes: The outputs that cannot be built: the shards and the dataset of `news`.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -480,7 +481,8 @@ def _made_from(
 
     A shard is a tokenized piece of text, a dataset is all shards joined, and a view is a selection
     of documents. From the shard, the first round finds the dataset, which was made directly from
-    it. The second round finds the view. The result is [81aa…, c04d…].
+    it. The second round finds the view. The result is [81aa…, c04d…], since the view was made from
+    the dataset.
 
     Args:
         sources: Digests of the versions to start from. They are not part of the result.
@@ -489,7 +491,6 @@ def _made_from(
     Returns:
         Digests, each after those that it was made from.
     """
-    descendants: list[str] = []
     reached = set(sources)
     while True:
         next_versions: list[str] = []
@@ -499,9 +500,15 @@ def _made_from(
             if is_new and is_made_from_reached:
                 next_versions.append(digest)
         if not next_versions:
-            return descendants
-        descendants += next_versions
+            break
         reached.update(next_versions)
+
+    # A version may be found before another one that it was made from, too: sort them.
+    descendants = reached.difference(sources)
+    order: TopologicalSorter[str] = TopologicalSorter()
+    for digest in sorted(descendants):
+        order.add(digest, *descendants.intersection(version_by_digest[digest].sources.digests))
+    return list(order.static_order())
 
 
 def _read_sources(root: OutputRoot, folder: Path) -> VersionSources:

@@ -307,17 +307,19 @@ class FileSet:
     def is_complete(self) -> bool:
         """Return whether all of these index files exist and are up to date, without writing any.
 
-        They are compared with their *sidecar*, a JSON file next to them. It has their sizes and
-        digests, and says what they were made from. Only the sizes are compared, which is much
-        faster than computing the digests again.
+        A JSON file next to them, their *sidecar*, says what they were made from, and lists them
+        with sizes and digests. They are up to date if they were made from what these index files
+        are made from, all are listed, and each has the size in the list. Their digests are not
+        computed again, which would take long.
         """
         delivery = self.delivery(compares_sizes=True)
-        # With `overwrite`, files of other data or settings are not an error, since they would be
-        # overwritten. They only count as missing.
+        # `overwrite` writes nothing here. With it, files of other data or settings are no error,
+        # but count as missing.
         sidecar = delivery.find(overwrite=True)
         if sidecar is None:
             return False
-        return self._digests_in(sidecar) is not None
+        all_are_listed = self._digests_in(sidecar) is not None
+        return all_are_listed
 
     def delivery(self, folder: Location | None = None, *, compares_sizes: bool = False) -> Delivery:
         """Return an object that writes these index files to a folder, or finds them there.

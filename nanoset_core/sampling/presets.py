@@ -277,17 +277,18 @@ class Preset:
         return minor >= _FIRST_COMPENSATED_MINOR
 
     def check_depends_on_python(self, option: str) -> None:
-        """Check that the trainer's splits depend on its version of Python, so that one may be set.
+        """Check that the trainer divides data differently in different versions of Python.
 
-        They do if the trainer adds up the shares of train, valid and test with Python's `sum`, see
-        `compensates`.
+        It does if it adds up the shares of train, valid and test with Python's `sum`, whose result
+        depends on the version (see `compensates`). For other trainers, it makes no sense to say
+        with which Python they run.
 
         Args:
-            option: The option that sets one, for the message: "trainer_python='3.12'" in
+            option: The option that says so, for the message: "trainer_python='3.12'" in
                 nanoset.yaml, or "compensated_sums=True" in Python.
 
         Raises:
-            ConfigError: The trainer adds them up in another way, so its splits do not depend on it.
+            ConfigError: The trainer does not use `sum`.
         """
         if not self.sums_by_python:
             raise self._unknown_option(option, "none: its splits are the same in every Python")

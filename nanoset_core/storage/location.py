@@ -74,7 +74,10 @@ class StorageSpec:
     """
 
     def __post_init__(self) -> None:
-        """Check that all fields have the declared types, since they may be arguments in Python.
+        """Check the types of all fields, and store paths as text.
+
+        Fields from nanoset.yaml were checked when it was read, but a caller in Python may have
+        passed anything, such as `StorageSpec(scratch_mib="5")`.
 
         Raises:
             ConfigError: A value has a wrong type, or is out of range.

@@ -464,9 +464,10 @@ def describe(files: tuple[Location, ...]) -> None:
 
     for path in files:
         with path_and_access(path) as (local_path, access):
+            # Of a file in a bucket, only the header and the index are downloaded.
             mapped = None if access is None else access.open_bytes(local_path)
             file = open_pbin(local_path, mapped)
-            index = load_index(file)
+            index = load_index(file)  # an error if it is not correct
             _print_description(path, file, index)
 
 

@@ -30,12 +30,14 @@ from helpers.locations import REPOSITORY
 from helpers.s3_server import requests_answered
 from helpers.sample_project import jsonl, outputs_of, tree, write_project
 from nanoset_core.errors import ConfigError, FormatError, MissingError, StaleError, StorageError
+from nanoset_core.outputs.manifest import read_manifest
 from nanoset_core.project import purge as purge_module
 from nanoset_core.project.interrupted_purges import interrupted_purges
 from nanoset_core.project.project import Project
 from nanoset_core.project.purge import purge
 from nanoset_core.project.purge_plan import plan_purge
 from nanoset_core.project.purge_receipt import is_unfinished
+from nanoset_core.project.sources import sources_of
 from nanoset_core.stages.mappings.run_before import handoff_and_splits
 from nanoset_core.stages.shards import purged
 
@@ -267,6 +269,18 @@ def test_a_purge_erases_all_versions_with_one_of_the_documents(built, erased):
     digests_after = digests_of_web(erased.project)
 
     assert not set(digests_after) & set(digests_before)
+
+
+def test_each_version_is_erased_before_those_that_it_was_made_from(built):
+    versions = plan_purge(built, IDS).versions
+
+    # If a purge is killed, what was made from an erased version would not be found any more.
+    erased: set[str] = set()
+    for version in versions:
+        manifest = read_manifest(built.outputs.folder / version.path)
+        assert not erased.intersection(sources_of(built.outputs, manifest).digests)
+        erased.add(manifest.digest)
+    assert len(erased) > 10
 
 
 def test_a_purge_keeps_the_versions_of_other_corpora(erased):
