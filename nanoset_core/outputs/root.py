@@ -40,6 +40,7 @@ from nanoset_core.records.json_records import JsonForm, Record, dump, load
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import (
     UNFINISHED,
+    can_make_links,
     point_to,
     published_folder,
     sha256_file,
@@ -59,6 +60,7 @@ from nanoset_core.storage.removals import remove_file
 from nanoset_core.storage.store import Store
 from nanoset_core.storage.uploads import publish_folder, write_small_file
 from nanoset_core.storage.worker_folders import for_a_task
+from nanoset_core.untrusted import shell_word
 
 R = TypeVar("R")
 CURRENT = "current.json"
@@ -924,7 +926,7 @@ class OutputRoot:
         """
         output = manifest.folder.parent
         link = output / CURRENT_LINK
-        _check_no_folder_at(link)
+        self.check_link_is_no_folder(output)
 
         # This process remembers which version is current. Forget that before the file is written:
         # if writing fails, it is not known which version the file names.
@@ -948,30 +950,79 @@ class OutputRoot:
         remove_file(self.access, output / CURRENT)
         (output / CURRENT_LINK).unlink(missing_ok=True)
 
+    def check_link(self, manifest: Manifest) -> None:
+        """Check the link `current` of an output, which other programs follow.
 
-def _check_no_folder_at(link: Path) -> None:
-    """Check that no folder is in the place of a link, such as `datasets/web/current`.
+        nanoset itself reads `current.json`, and so does not notice. For example, if `3f9c…` is the
+        current version:
 
-    This link leads to the current version of an output. Some programs follow it when they copy
-    outputs: then the copy has a folder there, with the files of one version, and a new link
-    cannot replace it.
+            datasets/web/current → 3f9c…    fine
+            datasets/web/current → 81aa…    an error: it leads to an old version
+            datasets/web/current/web.bin    an error: it was copied as a folder
+            no such link                    an error, unless the file system has no links
+
+        In a bucket, which has no links, nothing is checked.
+
+        Args:
+            manifest: Manifest of the current version.
+
+        Raises:
+            StorageError: The link is wrong. The next build can set it again, unless a folder is
+                there.
+        """
+        if self.access.takes_requests:
+            return
+        output = manifest.folder.parent
+        link = output / CURRENT_LINK
+        if link.is_symlink():
+            target = link.readlink()
+            if target != Path(manifest.digest):
+                raise StorageError(
+                    "the link `current` leads to another version",
+                    where=link,
+                    found=target,
+                    expected=manifest.digest,
+                )
+            return
+
+        self.check_link_is_no_folder(output)
+        if can_make_links(output):
+            raise StorageError("the link `current` is missing", where=link)
+
+    def check_link_is_no_folder(self, output: Path) -> None:
+        """Check that no folder is in the place of a link, such as `datasets/web/current`.
+
+        Some programs follow this link when they copy outputs. Then the copy has a folder there,
+        with the files of one version, and a new link cannot replace it.
+
+        Args:
+            output: Folder of the output, such as `datasets/web`.
+
+        Raises:
+            StorageError: A folder is there.
+        """
+        link = output / CURRENT_LINK
+        if link.is_symlink() or not link.is_dir():
+            return
+        command = delete_copies_command(self.folder)
+        raise StorageError(
+            "a folder is where the link `current` should be",
+            where=link,
+            expected="a symbolic link, which programs that copy outputs may turn into a folder",
+            remedy=f"delete all such folders (`{command}`), and build again",
+        )
+
+
+def delete_copies_command(root: Path) -> str:
+    """Return a shell command that deletes the folders that were made from links `current`.
+
+    A corpus may be called `current`, too: its folders, such as `datasets/current`, stay.
 
     Args:
-        link: Path of the link.
-
-    Raises:
-        StorageError: A folder is there.
+        root: Local folder of all outputs.
     """
-    if link.is_dir() and not link.is_symlink():
-        raise StorageError(
-            "a folder is where the link to the current version should be",
-            where=link,
-            expected="a symbolic link, or nothing",
-            remedy=(
-                "move the folder away (a program that copied the outputs may have made it from the "
-                "link), and build again"
-            ),
-        )
+    folders = f"find {shell_word(root)} -mindepth 3 -name {CURRENT_LINK} -type d"
+    return f"{folders} -prune -exec rm -r {{}} +"
 
 
 def _check_is_of_output(manifest: Manifest, stage: str, name: str, digest: str) -> None:

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from nanoset_core.errors import one_line
+from nanoset_core.errors import StorageError, one_line
 from nanoset_core.outputs.current import CurrentVersion, Reason, differences
 from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.project.project import Project
@@ -614,8 +614,12 @@ def reasons_to_build(
 
     stale_reasons = _with_clear_texts(current.stale_reasons(recipe))
     if not stale_reasons:
-        # The version and its own files are fine. It may also need files in other folders.
-        return _faults_in_other_folders(project, node, current)
+        # The version and its own files are fine. It may also need files in other folders, and the
+        # link that leads to it may be wrong.
+        return [
+            *_faults_in_other_folders(project, node, current),
+            *_faults_of_link(project, current),
+        ]
 
     # Perhaps the user has changed a setting, has built, and has changed it back. Then a version by
     # the present settings is still stored, but is not the current one. Add a hint on this.
@@ -650,6 +654,27 @@ def _faults_in_other_folders(project: Project, node: Node, current: CurrentVersi
     if fault is None:
         return []
     return [Reason(fault)]
+
+
+def _faults_of_link(project: Project, current: CurrentVersion) -> list[Reason]:
+    """Check the link `current` of an output, which other programs follow to its current version.
+
+    A build of the output sets the link again, and makes nothing else.
+
+    Args:
+        project: The project, whose root folder has the output.
+        current: The current version of the output.
+
+    Returns:
+        One reason to build the output, such as "the link `current` is missing"; otherwise none.
+    """
+    if current.manifest is None:
+        return []  # it does not exist
+    try:
+        project.outputs.check_link(current.manifest)
+    except StorageError as error:
+        return [Reason(error.what)]
+    return []
 
 
 def stale_reasons(project: Project, stage: Stage, key: Key) -> list[str]:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from nanoset_core.errors import NanosetError, one_line
+from nanoset_core.errors import NanosetError, StorageError, one_line
 from nanoset_core.outputs.current import Reason
 from nanoset_core.project.graph import Graph, inventory_node
 from nanoset_core.project.project import Project
@@ -479,10 +479,16 @@ def _first_refusal(graph: Graph, nodes: Sequence[Node], planning: ReadingBudget)
     Returns:
         The reason of the first output that cannot be made; None if no reason is known.
     """
+    outputs = graph.project.outputs
     for node in nodes:
         stage = node.stage  # the code that makes the output
+        try:
+            outputs.check_link_is_no_folder(outputs.folder / stage.layout.folder / node.name)
+        except StorageError as error:
+            return one_line(error)
+
         if not isinstance(stage, Planned):
-            continue  # nothing can be found out before the build
+            continue  # nothing more can be found out before the build
         recipe = graph.recipe(node)  # what it would be made from
         if recipe is None:
             continue  # this is not known

@@ -21,6 +21,7 @@ from nanoset_core.stages.inventory.corpora import corpus_names
 from nanoset_core.stages.inventory.verify import verify_raw_folder
 from nanoset_core.stages.registry import stages
 from nanoset_core.stages.report import (
+    BUILD,
     DividedCheck,
     PartTask,
     Report,
@@ -89,6 +90,7 @@ class Target:
         reports: list[Report] = []
         for node in self.nodes:  # a node is one output; its stage is the code that made it
             report = node.stage.verify(self.project, node.key, deep=deep, run=run)
+            self._check_link(node, report)
             reports.append(report)
             # The next outputs are made from this one. If it was never built, they were not either,
             # and one error is enough.
@@ -101,6 +103,22 @@ class Target:
         for report in reports:
             combined_report.include(report)
         return combined_report
+
+    def _check_link(self, node: Node, report: Report) -> None:
+        """Check that the link `current` leads to the current version of an output.
+
+        Args:
+            node: The output.
+            report: The report on it, to which an error is added if the link is wrong.
+        """
+        outputs = self.project.outputs
+        if outputs.access.takes_requests:
+            return  # a bucket has no links
+        manifest = current_version(self.project, node.stage, node.key).manifest
+        if manifest is None:
+            return  # other checks report this
+        with report.catching(remedy=BUILD):
+            outputs.check_link(manifest)
 
     def _is_missing(self, node: Node) -> bool:
         """Return whether an output has not been built."""

@@ -216,6 +216,23 @@ def point_to(link: Path, target: str) -> None:
         raise
 
 
+def can_make_links(folder: Path) -> bool:
+    """Return whether symbolic links can be made in a folder, by making one and removing it.
+
+    Some file systems have no links, and others do not say so before a program tries.
+
+    Args:
+        folder: The folder. If this user may not write to it, the result is False.
+    """
+    trial_link = unfinished_name(folder / "link")
+    try:
+        trial_link.symlink_to("nowhere")
+        trial_link.unlink()
+    except OSError:
+        return False
+    return True
+
+
 @contextlib.contextmanager
 def published_folder(final: Path, *, keep: Callable[[], bool] = lambda: False) -> Iterator[Path]:
     """Yield a new folder to be filled, which gets its final path when the block ends.

@@ -6,10 +6,13 @@ tests/storage/test_outputs_conform.py specifies what holds for roots in buckets,
 from __future__ import annotations
 
 import dataclasses
+import errno
 import hashlib
 import json
 import os
+import re
 import shutil
+import subprocess
 import tracemalloc
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -380,6 +383,74 @@ def test_an_output_whose_current_version_was_unset_has_only_its_versions(root, m
 
     assert [path.name for path in folder.iterdir()] == [manifest.digest]
     assert root.current("shards", "web") is None
+
+
+def lead_link_elsewhere(output: Path) -> None:
+    """Let the link to the current version of an output lead to nothing."""
+    (output / "current").unlink()
+    (output / "current").symlink_to("0" * 20)
+
+
+def remove_link(output: Path) -> None:
+    """Remove the link to the current version of an output."""
+    (output / "current").unlink()
+
+
+def replace_link_by_folder(output: Path) -> None:
+    """Replace the link by a copy of the version, as programs do that follow links."""
+    version = (output / "current").resolve()
+    (output / "current").unlink()
+    shutil.copytree(version, output / "current")
+
+
+def test_the_link_to_the_current_version_is_correct_after_it_was_set(root, manifest):
+    root.check_link(root.make_current(manifest))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lead_link_elsewhere, "the link `current` leads to another version"),
+        (remove_link, "the link `current` is missing"),
+    ],
+)
+def test_a_wrong_link_is_an_error_until_the_version_is_made_current_again(
+    root, manifest, change, message
+):
+    root.make_current(manifest)
+    change(manifest.folder.parent)
+    with pytest.raises(StorageError, match=message):
+        root.check_link(manifest)
+
+    root.make_current(manifest)
+
+    root.check_link(manifest)
+
+
+def test_the_command_of_the_error_deletes_all_folders_in_the_place_of_links(root):
+    recipes = [RECIPE, Recipe("shards", "current", 1), Recipe("nanosets", "a b/train", 1)]
+    manifests = [root.make_current(root.commit(recipe, write_output)) for recipe in recipes]
+    for manifest in manifests:
+        replace_link_by_folder(manifest.folder.parent)
+
+    with pytest.raises(StorageError, match="a folder is where the link") as caught:
+        root.check_link(manifests[0])
+    command = re.search("`(find .*)`", caught.value.remedy)[1]
+    subprocess.run(command, shell=True, check=True)
+
+    for manifest in manifests:
+        root.check_link(root.make_current(manifest))
+
+
+def test_a_file_system_without_links_needs_none(root, manifest, monkeypatch):
+    def refuse(self: Path, target: str) -> None:
+        raise OSError(errno.EPERM, "not on this file system")
+
+    monkeypatch.setattr(Path, "symlink_to", refuse)
+
+    root.check_link(root.make_current(manifest))
+
+    assert not (manifest.folder.parent / "current").exists()
 
 
 def test_a_damaged_pointer_is_replaced(root, manifest):

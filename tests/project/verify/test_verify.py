@@ -321,6 +321,11 @@ FAULTS = {
     "a cut shard": Fault(
         cut("shards/web/*/tokens.bin", 0), check_corpus, quick_findings=["a shard is not whole"]
     ),
+    "a link to the current version that is missing": Fault(
+        remove("datasets/web/current"),
+        check_corpus,
+        quick_findings=["the link `current` is missing"],
+    ),
     "a damaged table of documents": Fault(
         overwrite_in("shards/web/*/documents.parquet", -20, b"\xff" * 20),
         check_shards,

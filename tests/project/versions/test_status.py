@@ -457,6 +457,36 @@ def test_outputs_with_unreadable_manifests_are_reported_as_damaged(copy, output,
     assert "does not name a version" in all_reasons or "not a manifest" in all_reasons
 
 
+@pytest.mark.parametrize("old_target", [None, "nowhere"])
+def test_a_wrong_link_to_the_current_version_is_reported_and_set_by_a_build(copy, old_target):
+    folder = copy()
+    link = folder / "data/datasets/web/current"
+    target = link.readlink()
+    link.unlink()
+    if old_target is not None:
+        link.symlink_to(old_target)
+
+    assert outdated(folder) == {"corpus web": "stale"}
+    [reason] = reasons(folder, "corpus web")
+    assert reason.startswith("the link `current`")
+
+    build(folder)
+    assert link.readlink() == target
+    assert outdated(folder) == {}
+
+
+def test_a_folder_in_the_place_of_a_link_is_a_failure_although_the_output_is_up_to_date(copy):
+    folder = copy()
+    link = folder / "data/datasets/web/current"
+    version = link.resolve()
+    link.unlink()
+    shutil.copytree(version, link)
+
+    assert outdated(folder) == {"corpus web": "failing"}
+    [reason] = reasons(folder, "corpus web")
+    assert reason == f"a folder is where the link `current` should be: {link}"
+
+
 def test_a_row_without_a_current_version_counts_the_bytes_that_exist(copy):
     folder = copy()
     shutil.rmtree(folder / "data/nanosets/pretrain/train/blend")
