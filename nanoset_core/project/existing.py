@@ -36,6 +36,10 @@ class StoredOutput:
     """Digests of its versions."""
     current: str | None
     """Digest of the current version, or None."""
+    has_copy: bool = False
+    """Whether there is a folder `current`: a program has copied a version through the link of this
+    name, often into a bucket.
+    """
 
     @property
     def subject(self) -> str:
@@ -148,6 +152,9 @@ def _output_in(
     """
     digests = {entry.name for entry in entries if entry.is_folder and is_digest(entry.name)}
     has_pointer = any(entry.name == CURRENT for entry in entries)
+    has_copy = any(
+        entry.name == CURRENT_LINK and entry.is_folder and not entry.is_link for entry in entries
+    )
     if not digests and not has_pointer:
         return None
 
@@ -155,7 +162,9 @@ def _output_in(
     current_digest: str | None = None
     if has_pointer:
         current_digest = _existing_current(listing, folder, digests)
-    return StoredOutput(stage_folder, name, folder, frozenset(digests), current_digest)
+    return StoredOutput(
+        stage_folder, name, folder, frozenset(digests), current_digest, has_copy=has_copy
+    )
 
 
 def _existing_current(listing: FileAccess, folder: Path, versions: Collection[str]) -> str | None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from nanoset_core.errors import FormatError
 from nanoset_core.outputs.manifest import MANIFEST, Manifest, read_manifest
 from nanoset_core.outputs.receipts import FILES, parse_receipt
-from nanoset_core.outputs.root import CURRENT
+from nanoset_core.outputs.root import CURRENT, CURRENT_LINK
 from nanoset_core.project.existing import StoredOutput, shared_folders
 from nanoset_core.project.garbage import Garbage, GarbageKind, LeftAlone, Policy
 from nanoset_core.project.needed import Needed
@@ -50,6 +50,9 @@ def judge_all(
         for digest in output.versions:
             if digest not in needed.digests:
                 yield judge_version(listing, output, digest)
+        if output.has_copy:
+            copy = output.folder / CURRENT_LINK
+            yield LeftAlone(copy, "a folder, copied through the link `current`, that nothing needs")
     yield from judge_all_shared_files(listing, outputs, needed, policy)
 
 

@@ -12,9 +12,9 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nanoset_core.errors import ConfigError, remedy_for_name
+from nanoset_core.errors import ConfigError, StorageError, remedy_for_name
 from nanoset_core.outputs.manifest import Manifest
-from nanoset_core.outputs.root import OutputRoot
+from nanoset_core.outputs.root import CURRENT_LINK, OutputRoot, delete_copies_command
 from nanoset_core.project.existing import StoredOutput, all_outputs
 from nanoset_core.project.project import Project
 from nanoset_core.project.sources import VersionSources, sources_of
@@ -26,6 +26,7 @@ from nanoset_core.stages.shards.line_numbers import LineNumbers
 from nanoset_core.stages.shards.one_shard import DOCUMENTS, SHARDS_FOLDER
 from nanoset_core.stages.shards.stage import TOKENIZED
 from nanoset_core.stages.stage import Key, find_current
+from nanoset_core.text.notices import abbreviated
 
 
 class ShardKey(NamedTuple):
@@ -119,7 +120,8 @@ def plan_purge(project: Project, ids: Sequence[str], corpora: Collection[str] = 
         ConfigError: A corpus (text collection) with such documents is not in the raw folder any
             more, so that its other documents would be lost; or a corpus has no shards.
         FormatError: The file that describes a version, or a table of documents, cannot be read.
-        StorageError: An output is damaged, so that it is not known what it was made from.
+        StorageError: An output is damaged, so that it is not known what it was made from. Or there
+            are copies of versions that a purge does not reach.
     """
     searched_corpora = _searched_corpora(project, corpora)
     documents_by_shard = _find_documents(project, ids, searched_corpora)
@@ -352,9 +354,13 @@ def _tainted_versions(project: Project, shards: Collection[ShardKey]) -> Iterato
         project: The project, whose output folder has the versions.
         shards: The shards (tokenized pieces of text) that contain these documents. Everything that
             was made from them contains the documents, too.
+
+    Raises:
+        StorageError: There are folders `current`, which may contain the documents, too.
     """
     root = project.outputs
     outputs = all_outputs(root.access.listing())
+    _check_no_copies(root, outputs)
     current_digests = {output.current for output in outputs}
     versions = list(_versions_to_examine(root, outputs, shards))
     folder_by_digest = {version.digest: version.folder for version in versions}
@@ -368,6 +374,41 @@ def _tainted_versions(project: Project, shards: Collection[ShardKey]) -> Iterato
             is_current=digest in current_digests,
             files=own_files(manifest),
         )
+
+
+def _check_no_copies(root: OutputRoot, outputs: Iterable[StoredOutput]) -> None:
+    """Check that no version was copied through the link `current` of its output.
+
+    For example, `aws s3 sync` follows links by default. So after the outputs were copied to a
+    bucket, it has these objects:
+
+        datasets/web/3f9c…/web.bin      of the version that was current
+        datasets/web/current/web.bin    a copy, which no later build changes
+
+    A purge erases versions. The text of an erased document would stay in the copy.
+
+    Args:
+        root: The output folder of the project.
+        outputs: All outputs in it.
+
+    Raises:
+        StorageError: There are such copies.
+    """
+    copies = [output.folder / CURRENT_LINK for output in outputs if output.has_copy]
+    if not copies:
+        return
+
+    remedy = "delete all objects below these prefixes, and purge again"
+    if not root.access.takes_requests:
+        remedy = f"delete these folders (`{delete_copies_command(root.folder)}`), and purge again"
+    names = [root.access.name(copy) for copy in copies]  # such as datasets/web/current
+    raise StorageError(
+        "a purge does not reach folders `current`, which may contain the documents",
+        where=root.access.url(root.folder),
+        found=abbreviated(names),
+        expected="symbolic links, which programs that copy outputs may turn into folders",
+        remedy=remedy,
+    )
 
 
 def _erasure_order(versions: Sequence[_ExaminedVersion], shards: Iterable[ShardKey]) -> list[str]:

@@ -610,6 +610,20 @@ def test_outputs_behind_symbolic_links_are_read_but_not_removed(changed):
     assert shards.stage.fault(project, shards.key, manifest) is None
 
 
+def test_a_copy_that_was_made_through_the_link_is_reported_but_not_removed(changed):
+    project, folder = changed
+    link = folder / "data/datasets/web/current"
+    version = link.resolve()
+    link.unlink()
+    shutil.copytree(version, link)
+
+    collection = collect(project)
+
+    [reason] = reasons_to_leave_alone(collection, "datasets/web/current")
+    assert reason == "a folder, copied through the link `current`, that nothing needs"
+    assert (link / "manifest.json").exists()
+
+
 def add_a_file(version: Path) -> Path:
     """Write a file of somebody else into a version."""
     (version / "mine.txt").write_text("do not lose this")

@@ -764,6 +764,19 @@ def test_a_build_that_starts_during_a_purge_is_named(project):
     erase(project)
 
 
+def test_a_purge_refuses_to_leave_a_copy_behind_that_was_made_through_a_link(project):
+    link = project.outputs.folder / "datasets/web/current"
+    version = link.resolve()
+    link.unlink()
+    shutil.copytree(version, link)
+
+    with pytest.raises(StorageError, match="a purge does not reach folders `current`") as caught:
+        plan_purge(project, IDS)
+
+    assert caught.value.found == "datasets/web/current"
+    assert f"find {project.outputs.folder} " in caught.value.remedy
+
+
 def test_a_corpus_without_shards_cannot_be_purged(built):
     with pytest.raises(ConfigError, match="there are no shards of such a corpus"):
         plan_purge(built, IDS, ["nowhere"])
@@ -815,6 +828,19 @@ def test_one_request_finds_out_that_no_corpus_has_erased_documents(bucket_projec
     assert interrupted_purges(bucket_project.outputs) == []
 
     assert requests_answered[bucket.endpoint_url] == n_requests_before + 1
+
+
+def test_a_purge_refuses_to_leave_a_copy_in_a_bucket_that_was_made_through_a_link(
+    bucket_project, bucket
+):
+    build_view(bucket_project)
+    bucket.put("datasets/web/current/web_text_document.bin", b"tokens")
+
+    with pytest.raises(StorageError, match="a purge does not reach folders `current`") as caught:
+        plan_purge(bucket_project, IDS)
+
+    assert caught.value.found == "datasets/web/current"
+    assert caught.value.remedy.startswith("delete all objects below")
 
 
 def test_documents_are_erased_from_a_bucket_and_its_local_copies(
