@@ -44,7 +44,7 @@ from nanoset_core.stages.webdataset.order import ranks, ranks_of
 from nanoset_core.stages.webdataset.plan import ShufflePlan, StoredShufflePlan
 from nanoset_core.stages.webdataset.recipes import PLANS
 from nanoset_core.stages.webdataset.recipes import STAGE as WEBDATASETS
-from nanoset_core.stages.webdataset.tars import shard_stem
+from nanoset_core.stages.webdataset.tars import tar_name
 
 _BUILD = "run `nanoset build`"
 _WAS_DELETED = "an output that the webdataset was made from was deleted"
@@ -266,7 +266,7 @@ class Tars:
         Args:
             position: Number of the context over all tars, from 0.
         """
-        return f"{shard_stem(position // self.plan.shard_size)}.tar"
+        return tar_name(position // self.plan.shard_size)
 
     def key(self, position: int) -> str:
         """Return the key of the context at a position, such as `00000003_00000017`.

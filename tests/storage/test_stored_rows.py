@@ -188,7 +188,7 @@ def test_only_the_missing_tar_of_a_complete_webdataset_is_written_again(project,
     _, plan = shuffling.current_plan(project, "shuffled")
     shards = shuffling.group_shards(plan, N_GROUPS, N_GROUPS - 1)
     assert len(shards) > 1
-    missing_tar = f"{shuffling.shard_stem(shards[0])}.tar"
+    missing_tar = shuffling.tar_name(shards[0])
     store.delete(f"{folder}/{missing_tar}")
     (project.outputs.folder / folder / missing_tar).unlink(missing_ok=True)
     written: list[list[int]] = []

@@ -19,6 +19,7 @@ from nanoset_core.project.project import Project
 from nanoset_core.sampling.packing.pieces import FilledPacks, PieceArrays
 from nanoset_core.stages.checking import check_files, check_freshness, current_manifest
 from nanoset_core.stages.dataset.differences import include_differences
+from nanoset_core.stages.dataset.token_ranges import spread_rows
 from nanoset_core.stages.dataset.tokens import open_dataset
 from nanoset_core.stages.datasets import dataset_of
 from nanoset_core.stages.packs.pieces import PIECES_FILE, PieceTable, open_pieces
@@ -89,7 +90,8 @@ def _compare_some(report: Report, manifest: Manifest, dataset: MMapIndexedDatase
     table = open_pieces(manifest)
     writer = PackWriter(dataset, PackingRules.of(manifest.recipe["options"]), manifest.name)
 
-    for number in _evenly_spread(manifest.facts["packs"]):  # such as 0, 7, 14
+    sampled_packs = spread_rows(manifest.facts["packs"], _SAMPLED_PACKS)  # such as 0, 7, 14
+    for number in sampled_packs.tolist():
         # Fill the pack again, as a build does, with the documents that the table lists for it.
         pieces_of_pack = _listed_pack(table, number)
         expected_tokens = writer.tokens(pieces_of_pack)
@@ -101,12 +103,6 @@ def _compare_some(report: Report, manifest: Manifest, dataset: MMapIndexedDatase
                 remedy=f"delete {manifest.url()}, and {BUILD}",
             )
             return
-
-
-def _evenly_spread(n_packs: int) -> list[int]:
-    """Return the numbers of a few packs, from the first to the last: 0, 7, 14, … for 106 packs."""
-    numbers = np.linspace(0, n_packs - 1, _SAMPLED_PACKS).astype(np.int64)
-    return [int(number) for number in np.unique(numbers)]  # each once, if there are fewer packs
 
 
 def _listed_pack(table: PieceTable, number: int) -> FilledPacks:

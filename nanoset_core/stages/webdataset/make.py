@@ -39,7 +39,7 @@ from nanoset_core.stages.webdataset.quality import shuffle_quality
 from nanoset_core.stages.webdataset.recipes import PLANS, plan_recipe, webdataset_recipe
 from nanoset_core.stages.webdataset.sources import TokenSource
 from nanoset_core.stages.webdataset.stored_rows import ROWS
-from nanoset_core.stages.webdataset.tars import TarFacts, shard_stem
+from nanoset_core.stages.webdataset.tars import TarFacts, tar_name
 from nanoset_core.stages.webdataset.write_options import WriteOptions
 from nanoset_core.stages.webdataset.writing import write_shards
 from nanoset_core.storage.access import FileAccess
@@ -357,9 +357,9 @@ def _stored_tars(access: FileAccess, folder: Path, shards: Iterable[int]) -> dic
     """
     if not access.takes_requests:
         return {}
-    tar_names = [f"{shard_stem(shard)}.tar" for shard in shards]
+    tar_names = [tar_name(shard) for shard in shards]
     sizes = access.sizes(folder, tar_names)
-    return {access.name(folder / tar_name): size for tar_name, size in sizes.items()}
+    return {access.name(folder / name): size for name, size in sizes.items()}
 
 
 def _written_facts(
@@ -464,7 +464,7 @@ def group_facts(project: Project, name: str, group: int) -> dict[Path, TarFacts 
 
     facts_by_path: dict[Path, TarFacts | None] = {}
     for shard in shard_numbers:
-        facts_by_path[tar_folder / f"{shard_stem(shard)}.tar"] = facts_by_shard.get(shard)
+        facts_by_path[tar_folder / tar_name(shard)] = facts_by_shard.get(shard)
     return facts_by_path
 
 
@@ -623,7 +623,7 @@ def _check_all_written(
     missing = [shard for shard in range(plan.shards) if shard not in facts]
     if not missing:
         return
-    first_missing = f"{shard_stem(missing[0])}.tar"
+    first_missing = tar_name(missing[0])
     raise MissingError(
         "some shards have not been written",
         where=project.outputs.access.url(project.outputs.place(recipe)),

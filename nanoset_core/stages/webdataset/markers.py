@@ -17,7 +17,7 @@ from typing import ClassVar
 
 from nanoset_core.errors import FormatError
 from nanoset_core.records.json_records import JsonForm, Record, dump, load
-from nanoset_core.stages.webdataset.tars import TarFacts, shard_stem
+from nanoset_core.stages.webdataset.tars import TarFacts, shard_stem, tar_name
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import fsync_folder
 from nanoset_core.storage.removals import remove_stored_folder
@@ -135,7 +135,7 @@ def read_markers(
     Returns:
         Number of each complete tar → its counts, size and sha256.
     """
-    tar_names = [_tar_name(shard) for shard in shards]
+    tar_names = [tar_name(shard) for shard in shards]
     marker_names = [_marker_name(shard) for shard in shards]
     sizes = access.sizes(folder, tar_names + marker_names)  # of those that exist
 
@@ -146,7 +146,7 @@ def read_markers(
 
     complete: dict[int, TarFacts] = {}
     for shard, facts in zip(shards_with_both, all_facts, strict=True):
-        if facts is not None and facts.size_bytes == sizes[_tar_name(shard)]:
+        if facts is not None and facts.size_bytes == sizes[tar_name(shard)]:
             complete[shard] = facts
     return complete
 
@@ -184,7 +184,7 @@ def _has_tar_and_marker(shard: int, names: Container[str]) -> bool:
         shard: Number of the shard.
         names: Names of the files that exist.
     """
-    return _tar_name(shard) in names and _marker_name(shard) in names
+    return tar_name(shard) in names and _marker_name(shard) in names
 
 
 def _read_marker(folder: Path, made_from: str, access: FileAccess, shard: int) -> TarFacts | None:
@@ -208,10 +208,6 @@ def _read_marker(folder: Path, made_from: str, access: FileAccess, shard: int) -
     if marker.made_from != made_from or marker.shard != shard:
         return None
     return marker.tar
-
-
-def _tar_name(shard: int) -> str:
-    return f"{shard_stem(shard)}.tar"
 
 
 def _marker_name(shard: int) -> str:

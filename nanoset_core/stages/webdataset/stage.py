@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -53,9 +52,6 @@ from nanoset_core.stages.webdataset.settings import engine_warning
 from nanoset_core.stages.webdataset.show import webdataset_summary
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import sweep_abandoned
-
-_TAR = re.compile(r"shard-\d{8,}\.tar")
-"""Name of a tar."""
 
 
 class PlanStage(Planned, Advising):
@@ -341,6 +337,7 @@ class WebdatasetStage(Resumable):
         """
         from nanoset_core.stages.webdataset.lists import LISTS
         from nanoset_core.stages.webdataset.markers import MARKERS
+        from nanoset_core.stages.webdataset.tars import is_tar_name
 
         marker_names = [name for name in access.names(folder / MARKERS) if name.endswith(".json")]
         markers = {f"{MARKERS}/{name}" for name in marker_names}
@@ -350,7 +347,7 @@ class WebdatasetStage(Resumable):
         version_of_folder = folder.name
         if versions != {version_of_folder}:
             return None
-        tars = {name for name in access.names(folder) if _TAR.fullmatch(name)}
+        tars = {name for name in access.names(folder) if is_tar_name(name)}
         return tars | markers | set(LISTS)
 
 

@@ -8,6 +8,7 @@ complete, and its sha256 is computed while it is written.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,9 @@ TILE_BYTES = 2 << 20
 """Bytes of tokens gathered, encoded and written at once."""
 _JSON_GZ_BYTES_PER_TOKEN = 2.0
 """Bytes of a token of text as gzipped JSON: 1.7 to 2.1, by vocabulary and language."""
+
+_TAR_NAME = re.compile(r"shard-\d{8,}\.tar")
+"""File names of tars; a number of more than 8 digits has all of them."""
 
 Fill = Callable[[int, int, NDArray[np.integer[Any]]], object]
 """A function `fill(start, stop, out)` that writes the tokens of the rows [start, stop) into `out`,
@@ -68,6 +72,16 @@ def shard_stem(shard: int) -> str:
     return f"shard-{shard:08d}"
 
 
+def tar_name(shard: int) -> str:
+    """Return the file name of a shard's tar: 7 gives `shard-00000007.tar`."""
+    return f"{shard_stem(shard)}.tar"
+
+
+def is_tar_name(name: str) -> bool:
+    """Return whether a file name is one that `tar_name` gives, such as `shard-00000007.tar`."""
+    return _TAR_NAME.fullmatch(name) is not None
+
+
 def write_tar(
     plan: ShufflePlan,
     shard: int,
@@ -91,7 +105,7 @@ def write_tar(
     Returns:
         Counts of samples and tokens, and size and sha256 of the tar.
     """
-    path = folder / f"{shard_stem(shard)}.tar"
+    path = folder / tar_name(shard)
     archive = _write_archive(path, _blocks(plan, shard, len(contexts), fill))
 
     # Count the padding. Most plans have none, so that the samples need not be looked up.

@@ -43,7 +43,7 @@ from nanoset_core.stages.webdataset.plan import ShufflePlan
 from nanoset_core.stages.webdataset.recipes import STAGE
 from nanoset_core.stages.webdataset.sources import TokenSource
 from nanoset_core.stages.webdataset.stage import SHUFFLE_PLAN, WEBDATASET
-from nanoset_core.stages.webdataset.tars import TarFacts, shard_stem
+from nanoset_core.stages.webdataset.tars import TarFacts, tar_name
 from nanoset_core.storage.uploads import drop_copies
 
 _REMOVE = f"delete the tar, and {BUILD}"
@@ -154,7 +154,7 @@ def _intact_files(report: Report, manifest: Manifest) -> set[str]:
     Returns:
         Names of the intact files.
     """
-    tars = {_tar_name(tar_facts) for tar_facts in manifest.facts["shards_written"]}
+    tars = {tar_name(tar_facts["shard"]) for tar_facts in manifest.facts["shards_written"]}
 
     def check(name: str) -> Report:
         """Return a report on one of the files."""
@@ -189,7 +189,7 @@ def _deep_parts(manifest: Manifest, intact_files: set[str]) -> list[list[int]]:
     intact_tars: list[int] = []
     sizes: list[int] = []
     for number, tar_facts in enumerate(manifest.facts["shards_written"]):
-        if _tar_name(tar_facts) in intact_files:
+        if tar_name(tar_facts["shard"]) in intact_files:
             intact_tars.append(number)
             sizes.append(tar_facts["size_bytes"])
 
@@ -396,16 +396,16 @@ def _check_stored_tar(
         expected: The tokens that its samples must have.
         deep: Whether to read every sample, rather than the first and the last one.
     """
-    tar_name = _tar_name(tar_facts)
+    name = tar_name(tar_facts["shard"])
     with findings.report.catching(remedy=_REMOVE):
-        if not deep or _is_intact(findings.report, manifest, tar_name):
-            path = manifest.path(tar_name)  # downloads it if needed
+        if not deep or _is_intact(findings.report, manifest, name):
+            path = manifest.path(name)  # downloads it if needed
             _check_tar(findings, path, tar_facts, expected, deep=deep)
     # Free the space of a download before the next tar needs it.
-    drop_copies(manifest.access, [manifest.folder / tar_name])
+    drop_copies(manifest.access, [manifest.folder / name])
 
 
-def _is_intact(report: Report, manifest: Manifest, tar_name: str) -> bool:
+def _is_intact(report: Report, manifest: Manifest, name: str) -> bool:
     """Check the sha256 of a tar file against the recorded one.
 
     If the tar is in a bucket, it has to be downloaded first, which compares the sha256 anyway. So
@@ -414,11 +414,11 @@ def _is_intact(report: Report, manifest: Manifest, tar_name: str) -> bool:
     Args:
         report: Gets an error if the sha256 is wrong.
         manifest: Record of the dataset, with the sha256 of each file.
-        tar_name: Name of the tar.
+        name: Name of the tar.
     """
-    if not manifest.access.is_here(manifest.folder / tar_name):
+    if not manifest.access.is_here(manifest.folder / name):
         return True
-    return check_file(report, manifest, tar_name, deep=True)
+    return check_file(report, manifest, name, deep=True)
 
 
 def _check_evenness(report: Report, plan: Manifest) -> None:
@@ -452,11 +452,6 @@ def _check_evenness(report: Report, plan: Manifest) -> None:
         "which nearly every seed gives (all but one in thousands)",
         remedy=f"set another webdatasets.{plan.name}.seed",
     )
-
-
-def _tar_name(row: Mapping[str, Any]) -> str:
-    """Return the file name of a tar, given its facts in a manifest."""
-    return f"{shard_stem(row['shard'])}.tar"
 
 
 @dataclass(frozen=True, slots=True)
