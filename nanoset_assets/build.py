@@ -30,22 +30,21 @@ from nanoset_assets.build_survey import OutputSurvey, corpora_to_examine, survey
 from nanoset_assets.complete_history import digest_of_outputs, remember_outputs
 from nanoset_assets.dagster_compat import code_location_of, runs_in_code_location
 from nanoset_assets.definitions import DEFINITIONS_MODULE, remembered_definitions
-from nanoset_assets.due_runs import run_key
-from nanoset_assets.graph_state import load_graph_state
+from nanoset_assets.graph_state import GraphState, load_graph_state
 from nanoset_assets.names import Names
 from nanoset_assets.open_history import asset_database, history_kept_open
 from nanoset_assets.overview import OVERVIEW
 from nanoset_assets.partition_sets import register
 from nanoset_assets.project_defs import ProjectDefs
 from nanoset_assets.run_owner import close_abandoned_runs, owner_tag
+from nanoset_assets.runs import divide_into_runs, run_key
 from nanoset_assets.selection import selected
 from nanoset_assets.tags import REBUILD_TAG
 from nanoset_core.execution.cluster_connection import connections_kept
 from nanoset_core.project.disk import check_disk, plan_line, text_bytes
 from nanoset_core.project.dry_run import DryRun, plan
-from nanoset_core.project.graph import Graph, Step
+from nanoset_core.project.graph import Graph, Step, add_stale_inputs
 from nanoset_core.project.project import Project
-from nanoset_core.project.runs import GraphState, add_stale_inputs, divide_into_runs
 from nanoset_core.project.survey import survey_project
 from nanoset_core.stages.inventory.corpora import scan_names
 from nanoset_core.stages.inventory.stage import INVENTORY

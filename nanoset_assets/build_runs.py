@@ -1,8 +1,8 @@
 """Execute the runs of `nanoset build` in this process, and record their results in a report.
 
 A step is the work of making one output, and a run makes the outputs of several steps in sequence;
-see `nanoset_core/project/runs.py`. For each run, two lines are printed: `[3/25] indexed_dataset
-[web] …` when it starts, and `[3/25] indexed_dataset [web]: made in 4.2 s` when it ends.
+see `runs.py`. For each run, two lines are printed: `[3/25] indexed_dataset [web] …` when it starts,
+and `[3/25] indexed_dataset [web]: made in 4.2 s` when it ends.
 """
 
 from __future__ import annotations

@@ -1,26 +1,27 @@
 """Decide which missing and stale outputs a sensor or the schedule requests now, and in which runs.
 
 A step is the work of making one output. A run makes the outputs of several steps in sequence, such
-as all outputs of one corpus; see `nanoset_core/project/runs.py`. An output has to wait if, for
-example, an active run makes one of its inputs.
+as all outputs of one corpus; see `runs.py`. An output has to wait if, for example, an active run
+makes one of its inputs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import dagster as dg
 
 from nanoset_assets.active_runs import ActiveRuns
-from nanoset_assets.asset_names import asset_path, job_of, label_of, partition_of
+from nanoset_assets.asset_names import asset_path, label_of, partition_of
 from nanoset_assets.failed_runs import reason_not_requested
+from nanoset_assets.graph_state import GraphState
 from nanoset_assets.loaded import RELOAD, LoadedAssets
 from nanoset_assets.names import Names
+from nanoset_assets.runs import divide_into_runs, run_key
 from nanoset_assets.tags import AUTOMATION_TAG, WANTED_TAG
 from nanoset_core.project.graph import Step
-from nanoset_core.project.runs import GraphState, divide_into_runs
 from nanoset_core.stages.inventory.stage import INVENTORY
 
 
@@ -32,24 +33,6 @@ class DueRuns:
     """The steps of each run that can start now."""
     waiting_reasons: dict[str, str] = field(default_factory=dict)
     """Label of each output that has to wait → why."""
-
-
-def run_key(step: Step) -> Hashable:
-    """Return which run of Dagster a step belongs to: all steps with the same key are one run.
-
-    A run makes one partition of some assets, such as everything of the text collection `web`:
-
-        file list of web, tokens of web, dataset of web    ("corpus", "web")
-        dataset of books                                   ("corpus", "books")
-        an asset without partitions                        the output itself: a run of its own
-
-    Args:
-        step: The work of making one output.
-    """
-    partition = partition_of(step.node)
-    if partition is None:
-        return step.node
-    return (job_of(step.node), partition)
 
 
 def due_runs(

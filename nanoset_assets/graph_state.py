@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import dagster as dg
@@ -27,11 +28,57 @@ from nanoset_assets.ui.metadata import place, size_bytes
 from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.project.graph import Graph, Step
 from nanoset_core.project.project import Project
-from nanoset_core.project.runs import GraphState
 from nanoset_core.records.json_records import from_plain
 from nanoset_core.stages.handoff.stage import TRAINER_FILES
 from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.stages.stage import Node
+
+
+@dataclass(frozen=True, slots=True)
+class GraphState:
+    """Every step of a project at one moment, with what Dagster's history says about its output."""
+
+    steps: Mapping[Node, Step]
+    """Output → its step; each step comes after those that it needs."""
+    failed_check: frozenset[Node] = frozenset()
+    """Outputs whose last check found errors, or did not end."""
+    forced: frozenset[Node] = frozenset()
+    """Outputs to rebuild even if they are up to date."""
+
+    def is_fresh(self, node: Node) -> bool:
+        """Return whether an output is up to date, undamaged, and passed its last check.
+
+        Args:
+            node: The output. One without a step, because it is not known what it should be made
+                from, is not fresh.
+        """
+        return (
+            node in self.steps and self.steps[node].is_up_to_date and node not in self.failed_check
+        )
+
+    def is_stale(self, node: Node) -> bool:
+        """Return whether an output is missing, stale or faulty, and has a step that makes it.
+
+        Args:
+            node: The output.
+        """
+        return node in self.steps and not self.is_fresh(node)
+
+    def needs_run(self, node: Node) -> bool:
+        """Return whether an output has to be made, because it is stale or its rebuild is forced.
+
+        Args:
+            node: The output. One without a step cannot be made.
+        """
+        return self.is_stale(node) or (node in self.forced and node in self.steps)
+
+    def inputs_of(self, node: Node) -> tuple[Node, ...]:
+        """Return the outputs that an output is made directly from.
+
+        Args:
+            node: The output, which must have a step.
+        """
+        return self.steps[node].needs
 
 
 def load_graph_state(

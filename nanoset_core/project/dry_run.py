@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from nanoset_core.project.disk import disk_need, free_bytes, text_bytes
-from nanoset_core.project.graph import Graph, inventory_node
+from nanoset_core.project.graph import Graph, add_stale_inputs, inventory_node
 from nanoset_core.project.planned_views import PlannedView, planned_views
 from nanoset_core.project.project import Project
-from nanoset_core.project.runs import add_stale_inputs
 from nanoset_core.project.status import PLANNED_BYTES, status_row
 from nanoset_core.project.survey import CorpusFindings, ProjectSurvey
 from nanoset_core.stages.stage import Node, ReadingBudget, RowName

@@ -10,8 +10,7 @@ that all of them agree.
   otherwise.
 - A *row* is the nodes that `nanoset status` shows together, such as the inventory, shards and
   dataset of a corpus.
-- A *step* is the work of making one node, with its digest and the reasons for making it; see
-  `project/runs.py`.
+- A *step* is the work of making one node, with its digest and the reasons for making it.
 
 The recipes of all outputs follow from those of the inventories, which list the files of the raw
 folder.
@@ -19,7 +18,7 @@ folder.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from nanoset_core.errors import StorageError, one_line
@@ -573,6 +572,40 @@ def requested_nodes(config: ProjectConfig, corpora: Collection[str] = ()) -> lis
     for stage in stages():  # a stage makes outputs of one kind, such as datasets
         nodes += [Node(stage, key) for key in stage.keys(config, corpora)]
     return nodes
+
+
+def add_stale_inputs(
+    outputs: Collection[Node],
+    *,
+    inputs_of: Callable[[Node], Iterable[Node]],
+    is_stale: Callable[[Node], bool],
+) -> set[Node]:
+    """Add to some outputs what has to be made for them: those of their inputs that are out of date.
+
+    For example, a dataset is to be made. It is made from shards (tokenized pieces of text), and
+    these from a list of files:
+
+        list of files      up to date       not added
+        shards             out of date      added
+        dataset            to be made
+
+    So the result is the shards and the dataset.
+
+    Args:
+        outputs: The outputs that are to be made, here the dataset.
+        inputs_of: Returns the outputs that an output is made directly from.
+        is_stale: Returns whether an output is out of date.
+    """
+    to_make = set(outputs)
+    nodes_to_examine = list(outputs)
+    while nodes_to_examine:
+        node = nodes_to_examine.pop()
+        for input_node in inputs_of(node):
+            # The inputs of an input that is up to date need not be looked at.
+            if input_node not in to_make and is_stale(input_node):
+                to_make.add(input_node)
+                nodes_to_examine.append(input_node)
+    return to_make
 
 
 def digest_of_node(node: Node, recipe: Recipe) -> str:

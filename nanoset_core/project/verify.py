@@ -22,10 +22,10 @@ from nanoset_core.stages.inventory.verify import verify_raw_folder
 from nanoset_core.stages.registry import stages
 from nanoset_core.stages.report import (
     BUILD,
+    CheckRunner,
     DividedCheck,
     PartTask,
     Report,
-    Run,
     check_part_task,
     run_here,
 )
@@ -76,7 +76,7 @@ class Target:
         """Whether it can only be verified on this machine, since it has paths of this machine."""
         return any(isinstance(node.stage, BoundToMachine) for node in self.nodes)
 
-    def verify(self, *, deep: bool, run: Run = run_here) -> Report:
+    def verify(self, *, deep: bool, run: CheckRunner = run_here) -> Report:
         """Check outputs that belong together, and return one report on what is wrong with them.
 
         For example, those of a text collection are the list of its files, its tokens, and its

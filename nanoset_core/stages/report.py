@@ -4,8 +4,8 @@
 warnings, and figures that were measured.
 
 With `--deep`, every byte is read. If an output is large, this is a `DividedCheck`: a function that
-checks one part, and the list of parts. A function of the type `Run` has the parts checked: in this
-process (`run_here`), or by workers on other machines (`project/verify.py`).
+checks one part, and the list of parts. A `CheckRunner` is a function that has the parts checked: in
+this process (`run_here`), or by workers on other machines (`project/verify.py`).
 """
 
 from __future__ import annotations
@@ -372,7 +372,7 @@ class DividedCheck:
             report.add_exception(errors[0])  # the others probably have the same cause
 
 
-Run = Callable[[Report, DividedCheck], None]
+CheckRunner = Callable[[Report, DividedCheck], None]
 """Has the parts of a check done and adds the outcomes to a report, either at once or later."""
 
 

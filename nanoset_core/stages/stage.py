@@ -38,7 +38,7 @@ from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig
-from nanoset_core.stages.report import Report, Run, run_here
+from nanoset_core.stages.report import CheckRunner, Report, run_here
 from nanoset_core.stages.text_estimate import TextEstimate
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import UNFINISHED
@@ -244,7 +244,7 @@ class Stage(ABC):
         return {}
 
     def verify(
-        self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here
+        self, project: Project, key: Key, *, deep: bool = False, run: CheckRunner = run_here
     ) -> Report:
         """Check an output of this stage: that its files are intact and contain what they should.
 

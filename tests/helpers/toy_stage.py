@@ -11,7 +11,7 @@ from nanoset_core.project.project import Project, holding
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.checking import check_files, check_freshness, current_manifest
 from nanoset_core.stages.datasets import current_dataset, dataset_node
-from nanoset_core.stages.report import BUILD, Report, Run, run_here
+from nanoset_core.stages.report import BUILD, CheckRunner, Report, run_here
 from nanoset_core.stages.stage import CorpusStage, Key, Layout, Node, Stage, Summary, counted
 
 
@@ -36,7 +36,7 @@ class Counts(CorpusStage):
         return _make(project, key.subject, self)
 
     def verify(
-        self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here
+        self, project: Project, key: Key, *, deep: bool = False, run: CheckRunner = run_here
     ) -> Report:
         """Check that the file exists, has its recorded size and sha256, and is up to date."""
         report = Report(self.report_name(key))

@@ -20,7 +20,7 @@ from nanoset_core.stages.attributes.names import STAGE, TABLES_FOLDER, VERSION
 from nanoset_core.stages.attributes.policies import violations
 from nanoset_core.stages.columns.stage import AlignedStage
 from nanoset_core.stages.given_files import given_files
-from nanoset_core.stages.report import Report, Run, run_here
+from nanoset_core.stages.report import CheckRunner, Report, run_here
 from nanoset_core.stages.stage import (
     InternalStage,
     Key,
@@ -53,7 +53,7 @@ class AttributesStage(AlignedStage, Planned):
         return join_attributes(project, key.subject)
 
     def verify(
-        self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here
+        self, project: Project, key: Key, *, deep: bool = False, run: CheckRunner = run_here
     ) -> Report:
         from nanoset_core.stages.attributes.verify import verify_attributes
 

@@ -18,7 +18,7 @@ from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.columns.names import STAGE, TABLES_FOLDER, VERSION
 from nanoset_core.stages.per_shard import SHARDS
-from nanoset_core.stages.report import Report, Run, run_here
+from nanoset_core.stages.report import CheckRunner, Report, run_here
 from nanoset_core.stages.shards.stage import TOKENIZED
 from nanoset_core.stages.stage import (
     InternalStage,
@@ -110,7 +110,7 @@ class ColumnsStage(AlignedStage):
         return keep_columns(project, key.subject)
 
     def verify(
-        self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here
+        self, project: Project, key: Key, *, deep: bool = False, run: CheckRunner = run_here
     ) -> Report:
         from nanoset_core.stages.columns.verify import verify_columns
 

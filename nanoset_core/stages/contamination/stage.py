@@ -29,7 +29,7 @@ from nanoset_core.stages.contamination.names import (
 from nanoset_core.stages.contamination.scope import is_clean, searched_corpora
 from nanoset_core.stages.dataset.stage import DATASET
 from nanoset_core.stages.per_shard import SHARDS
-from nanoset_core.stages.report import Report, Run, run_here
+from nanoset_core.stages.report import CheckRunner, Report, run_here
 from nanoset_core.stages.stage import (
     AFTER,
     InternalStage,
@@ -72,7 +72,7 @@ class ContaminationStage(Planned):
         return find_contamination(project, key.subject, key.part or "")
 
     def verify(
-        self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here
+        self, project: Project, key: Key, *, deep: bool = False, run: CheckRunner = run_here
     ) -> Report:
         # Imported here: every command imports this module, but few of them verify outputs.
         from nanoset_core.stages.contamination.verify import verify_contamination

@@ -16,7 +16,7 @@ from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.dataset.origin import shards_of
 from nanoset_core.stages.dataset.tokens import PIECES_ENDING
 from nanoset_core.stages.inventory.stage import INVENTORY
-from nanoset_core.stages.report import Report, Run, run_here
+from nanoset_core.stages.report import CheckRunner, Report, run_here
 from nanoset_core.stages.shards.options import token_options
 from nanoset_core.stages.shards.stage import TOKENIZED
 from nanoset_core.stages.stage import (
@@ -77,7 +77,7 @@ class DatasetStage(CorpusStage, Estimated):
         return int(text_of(key.subject).tokens * project.tokenizer.dtype.itemsize)
 
     def verify(
-        self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here
+        self, project: Project, key: Key, *, deep: bool = False, run: CheckRunner = run_here
     ) -> Report:
         from nanoset_core.stages.dataset.verify import verify_corpus_dataset
 

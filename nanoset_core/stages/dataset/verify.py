@@ -34,7 +34,7 @@ from nanoset_core.stages.dataset.tokens import fetch_tokens, pieces_of_bin, read
 from nanoset_core.stages.dataset.verify_pair import verify_pair
 from nanoset_core.stages.datasets import dataset_of
 from nanoset_core.stages.inventory.make import fingerprint_memory, inventory_of
-from nanoset_core.stages.report import BUILD, FORCE_BUILD, Report, Run, Severity, run_here
+from nanoset_core.stages.report import BUILD, FORCE_BUILD, CheckRunner, Report, Severity, run_here
 from nanoset_core.stages.shards.repeats import LIMIT_KEY
 from nanoset_core.stages.shards.stage import TOKENIZED
 from nanoset_core.stages.shards.verify import check_losses
@@ -60,7 +60,7 @@ _FILE_CHANGES = {"changed": "the file was changed since", "gone": "the file was 
 
 
 def verify_corpus_dataset(
-    project: Project, corpus: str, *, deep: bool = False, run: Run = run_here
+    project: Project, corpus: str, *, deep: bool = False, run: CheckRunner = run_here
 ) -> Report:
     """Check the current dataset of a corpus: a file with the tokens of its documents, and an index.
 
@@ -97,7 +97,7 @@ def verify_corpus_dataset(
 
 
 def _check_pair(
-    report: Report, project: Project, dataset: Manifest, *, deep: bool, run: Run
+    report: Report, project: Project, dataset: Manifest, *, deep: bool, run: CheckRunner
 ) -> None:
     """Check the token file and the index of a dataset, without what they were made from.
 

@@ -33,7 +33,7 @@ from nanoset_core.stages.dataset.token_ranges import (
     spread_ranges,
     token_ranges,
 )
-from nanoset_core.stages.report import DividedCheck, Report, Run, run_here
+from nanoset_core.stages.report import CheckRunner, DividedCheck, Report, run_here
 from nanoset_core.stages.shards.repeats import MAX_DUPLICATE_FRACTION
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.location import Location, store_of
@@ -54,7 +54,7 @@ def verify_pair(
     report: Report | None = None,
     access: FileAccess | None = None,
     pieces: Sequence[PieceDigest] = (),
-    run: Run = run_here,
+    run: CheckRunner = run_here,
     is_view: bool = False,
 ) -> Report:
     """Check a .bin/.idx pair: the index, and the tokens of all or of some sequences.

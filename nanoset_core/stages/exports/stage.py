@@ -20,7 +20,7 @@ from nanoset_core.stages.exports.formats import FORMATS, LinkedFormat
 from nanoset_core.stages.exports.samples import SampledFormat
 from nanoset_core.stages.exports.settings import IN_SAMPLES, STAGE, VERSION
 from nanoset_core.stages.exports.show import export_summary
-from nanoset_core.stages.report import Report, Run, run_here
+from nanoset_core.stages.report import CheckRunner, Report, run_here
 from nanoset_core.stages.stage import (
     Estimated,
     Key,
@@ -103,7 +103,7 @@ class ExportStage(Planned, Resumable, Estimated):
         return int(text_of(corpus).tokens * project.tokenizer.dtype.itemsize)
 
     def verify(
-        self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here
+        self, project: Project, key: Key, *, deep: bool = False, run: CheckRunner = run_here
     ) -> Report:
         # Imported here: every command imports this module, but few of them verify outputs.
         from nanoset_core.stages.exports.verify import verify_export

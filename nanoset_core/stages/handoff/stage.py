@@ -27,7 +27,7 @@ from nanoset_core.stages.mappings.planning import NanosetContext
 from nanoset_core.stages.mappings.settings import ScheduleSpec
 from nanoset_core.stages.mappings.stage import BLENDED, INDEX_MAPPINGS
 from nanoset_core.stages.order_warnings import nanoset_order_warnings
-from nanoset_core.stages.report import Report, Run, run_here
+from nanoset_core.stages.report import CheckRunner, Report, run_here
 from nanoset_core.stages.stage import (
     SUBJECT,
     Advising,
@@ -139,7 +139,7 @@ class HandoffStage(BoundToMachine, Planned, Advising):
         return write_handoff(project, key.subject)
 
     def verify(
-        self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here
+        self, project: Project, key: Key, *, deep: bool = False, run: CheckRunner = run_here
     ) -> Report:
         """Check that the files of a handoff are unchanged. See `verify_handoff`."""
         from nanoset_core.stages.handoff.verify import verify_handoff

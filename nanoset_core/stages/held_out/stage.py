@@ -26,7 +26,7 @@ from nanoset_core.stages.held_out.settings import (
     may_share_documents,
 )
 from nanoset_core.stages.held_out.show import held_out_summary
-from nanoset_core.stages.report import Report, Run, run_here
+from nanoset_core.stages.report import CheckRunner, Report, run_here
 from nanoset_core.stages.stage import (
     SUBJECT,
     InternalStage,
@@ -67,7 +67,7 @@ class HeldOutStage(Stage):
         return compare_held_out(project, key.subject)
 
     def verify(
-        self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here
+        self, project: Project, key: Key, *, deep: bool = False, run: CheckRunner = run_here
     ) -> Report:
         from nanoset_core.stages.held_out.verify import verify_held_out
 

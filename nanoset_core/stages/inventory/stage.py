@@ -17,7 +17,7 @@ from nanoset_core.stages.inventory.make import (
     make_inventory,
     survey_corpus,
 )
-from nanoset_core.stages.report import Report, Run, run_here
+from nanoset_core.stages.report import CheckRunner, Report, run_here
 from nanoset_core.stages.stage import CorpusStage, Key, Layout, Summary
 
 
@@ -41,7 +41,7 @@ class InventoryStage(CorpusStage):
         return make_inventory(project, key.subject)
 
     def verify(
-        self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here
+        self, project: Project, key: Key, *, deep: bool = False, run: CheckRunner = run_here
     ) -> Report:
         from nanoset_core.stages.inventory.verify import verify_inventory
 

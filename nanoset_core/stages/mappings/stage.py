@@ -28,7 +28,7 @@ from nanoset_core.stages.mappings.lookup import cache_folder
 from nanoset_core.stages.mappings.planning import NanosetContext
 from nanoset_core.stages.mappings.run_before import handoff_and_splits
 from nanoset_core.stages.mappings.show import mappings_summary, split_summary
-from nanoset_core.stages.report import Report, Run, run_here
+from nanoset_core.stages.report import CheckRunner, Report, run_here
 from nanoset_core.stages.stage import (
     AFTER,
     PART,
@@ -114,7 +114,7 @@ class MappingsStage(_SplitStage, Planned):
         return write_mappings(project, key.subject, split_of(key))
 
     def verify(
-        self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here
+        self, project: Project, key: Key, *, deep: bool = False, run: CheckRunner = run_here
     ) -> Report:
         from nanoset_core.stages.mappings.verify import verify_mappings
 
@@ -222,7 +222,7 @@ class BlendStage(_SplitStage):
         return write_blended(project, key.subject, split_of(key))
 
     def verify(
-        self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here
+        self, project: Project, key: Key, *, deep: bool = False, run: CheckRunner = run_here
     ) -> Report:
         from nanoset_core.stages.mappings.verify import verify_blend
 

@@ -14,7 +14,7 @@ from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.order_warnings import reordering_warnings
 from nanoset_core.stages.packs.pieces import PIECES_FILE
 from nanoset_core.stages.packs.show import packs_summary
-from nanoset_core.stages.report import Report, Run, run_here
+from nanoset_core.stages.report import CheckRunner, Report, run_here
 from nanoset_core.stages.stage import PART, Advising, Estimated, Key, Layout, Node, Summary
 from nanoset_core.stages.text_estimate import TextEstimate
 from nanoset_core.stages.views.stage import DerivedStage, unpacked_node
@@ -79,7 +79,7 @@ class PacksStage(DerivedStage, Advising, Estimated):
         return int(text_of(key.subject).tokens * project.tokenizer.dtype.itemsize)
 
     def verify(
-        self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here
+        self, project: Project, key: Key, *, deep: bool = False, run: CheckRunner = run_here
     ) -> Report:
         from nanoset_core.stages.packs.verify import verify_packs
 

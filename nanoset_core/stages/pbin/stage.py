@@ -11,7 +11,7 @@ from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.contamination.stage import searches_before_training
 from nanoset_core.stages.datasets import dataset_node
 from nanoset_core.stages.pbin.show import pbin_summary
-from nanoset_core.stages.report import Report, Run, run_here
+from nanoset_core.stages.report import CheckRunner, Report, run_here
 from nanoset_core.stages.stage import Estimated, Key, Layout, Node, PerCorpus, Stage, Summary
 from nanoset_core.stages.text_estimate import TextEstimate
 
@@ -56,7 +56,7 @@ class PbinStage(Stage):
         return make_pbin(project, key.subject, self)
 
     def verify(
-        self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here
+        self, project: Project, key: Key, *, deep: bool = False, run: CheckRunner = run_here
     ) -> Report:
         # Imported here: every command imports this module, but few of them verify outputs.
         from nanoset_core.stages.pbin.verify import verify_pbin

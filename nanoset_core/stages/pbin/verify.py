@@ -30,7 +30,14 @@ from nanoset_core.stages.dataset.token_check import AT_ONCE, StoredArray, stored
 from nanoset_core.stages.dataset.token_ranges import QUICK_TOKENS, spread_chunks
 from nanoset_core.stages.dataset.tokens import open_dataset
 from nanoset_core.stages.datasets import dataset_node
-from nanoset_core.stages.report import BUILD, PART_BYTES, DividedCheck, Report, Run, run_here
+from nanoset_core.stages.report import (
+    BUILD,
+    PART_BYTES,
+    CheckRunner,
+    DividedCheck,
+    Report,
+    run_here,
+)
 from nanoset_core.stages.stage import Key, Stage
 from nanoset_core.storage.mapped_files import MappedFile
 
@@ -41,7 +48,7 @@ _INDEX_ENTRY_BYTES = 20
 
 
 def verify_pbin(
-    project: Project, stage: Stage, key: Key, *, deep: bool = False, run: Run = run_here
+    project: Project, stage: Stage, key: Key, *, deep: bool = False, run: CheckRunner = run_here
 ) -> Report:
     """Check a `.pbin`, the file of tokens and their index from which the framework Modalities
     trains.
@@ -147,7 +154,7 @@ def _remedy(manifest: Manifest) -> str:
 
 
 def _check_content(
-    report: Report, project: Project, manifest: Manifest, *, deep: bool, run: Run
+    report: Report, project: Project, manifest: Manifest, *, deep: bool, run: CheckRunner
 ) -> None:
     """Compare a file with the dataset that it was made from: its index, documents and tokens.
 

@@ -15,7 +15,7 @@ from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.stages.per_shard import SHARDS
-from nanoset_core.stages.report import Report, Run, run_here
+from nanoset_core.stages.report import CheckRunner, Report, run_here
 from nanoset_core.stages.shards.one_shard import BIN, SHARDS_FOLDER, VERSION
 from nanoset_core.stages.shards.options import token_options
 from nanoset_core.stages.shards.shard_sets import (
@@ -63,7 +63,7 @@ class TokenizedStage(CorpusStage, OutsideFiles, Planned, Estimated):
         return tokenize_corpus(project, key.subject)
 
     def verify(
-        self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here
+        self, project: Project, key: Key, *, deep: bool = False, run: CheckRunner = run_here
     ) -> Report:
         from nanoset_core.stages.shards.verify import verify_shards
 

@@ -15,7 +15,15 @@ from nanoset_core.stages.checking import check_files, check_freshness
 from nanoset_core.stages.dataset.token_ranges import QUICK_TOKENS
 from nanoset_core.stages.inventory.make import current_inventory
 from nanoset_core.stages.per_shard import SHARDS
-from nanoset_core.stages.report import BUILD, FORCE_BUILD, DividedCheck, Report, Run, run_here, runs
+from nanoset_core.stages.report import (
+    BUILD,
+    FORCE_BUILD,
+    CheckRunner,
+    DividedCheck,
+    Report,
+    run_here,
+    runs,
+)
 from nanoset_core.stages.shards.document_rows import DocumentRows
 from nanoset_core.stages.shards.facts import ShardFacts
 from nanoset_core.stages.shards.losses import Losses
@@ -38,7 +46,7 @@ _COUNTS = ("lines", "documents", "skipped", "sequences", "tokens", "rejected", "
 
 
 def verify_shards(
-    project: Project, corpus: str, *, deep: bool = False, run: Run = run_here
+    project: Project, corpus: str, *, deep: bool = False, run: CheckRunner = run_here
 ) -> Report:
     """Check the tokens of a corpus as they were made: in parts, the shards, before they are merged.
 

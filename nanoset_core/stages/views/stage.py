@@ -25,7 +25,7 @@ from nanoset_core.stages.dataset.stage import DATASET
 from nanoset_core.stages.dataset.tokens import PIECES_ENDING
 from nanoset_core.stages.given_files import given_files
 from nanoset_core.stages.order_warnings import view_order_warnings
-from nanoset_core.stages.report import Report, Run, run_here
+from nanoset_core.stages.report import CheckRunner, Report, run_here
 from nanoset_core.stages.stage import (
     PART,
     Advising,
@@ -170,7 +170,7 @@ class ViewStage(DerivedStage, Planned, Advising):
         return make_view(project, self.layout.name_of(key))
 
     def verify(
-        self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here
+        self, project: Project, key: Key, *, deep: bool = False, run: CheckRunner = run_here
     ) -> Report:
         # Imported here, since the checks import this module.
         from nanoset_core.stages.views.verify import verify_view

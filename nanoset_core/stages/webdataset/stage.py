@@ -24,7 +24,7 @@ from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.contamination.stage import searches_before_training
 from nanoset_core.stages.datasets import dataset_node
 from nanoset_core.stages.order_warnings import reordering_warnings
-from nanoset_core.stages.report import Report, Run, run_here
+from nanoset_core.stages.report import CheckRunner, Report, run_here
 from nanoset_core.stages.stage import (
     PART,
     SUBJECT,
@@ -78,7 +78,7 @@ class PlanStage(Planned, Advising):
         return make_plan(project, key.subject)
 
     def verify(
-        self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here
+        self, project: Project, key: Key, *, deep: bool = False, run: CheckRunner = run_here
     ) -> Report:
         from nanoset_core.stages.webdataset.verify import verify_plan
 
@@ -194,7 +194,7 @@ class TarsStage(InParts, Estimated):
         return plan
 
     def verify(
-        self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here
+        self, project: Project, key: Key, *, deep: bool = False, run: CheckRunner = run_here
     ) -> Report:
         from nanoset_core.stages.webdataset.verify import verify_group
 
@@ -265,7 +265,7 @@ class WebdatasetStage(Resumable):
         return finish(project, key.subject)
 
     def verify(
-        self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here
+        self, project: Project, key: Key, *, deep: bool = False, run: CheckRunner = run_here
     ) -> Report:
         from nanoset_core.stages.webdataset.verify import verify_webdataset
 

@@ -30,9 +30,9 @@ from nanoset_core.stages.datasets import current_dataset, dataset_of
 from nanoset_core.stages.report import (
     BUILD,
     PART_BYTES,
+    CheckRunner,
     DividedCheck,
     Report,
-    Run,
     run_here,
     runs,
 )
@@ -59,7 +59,7 @@ _MAX_PARTS = 64
 
 
 def verify_webdataset(
-    project: Project, name: str, *, deep: bool = False, run: Run = run_here
+    project: Project, name: str, *, deep: bool = False, run: CheckRunner = run_here
 ) -> Report:
     """Check the files of a shuffled dataset: tars of training samples, and lists that name them.
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any
 
-from nanoset_core.project.graph import Step
-from nanoset_core.project.runs import GraphState, add_stale_inputs, divide_into_runs
+from nanoset_assets.graph_state import GraphState
+from nanoset_assets.runs import divide_into_runs
+from nanoset_core.project.graph import Step, add_stale_inputs
 from nanoset_core.stages.registry import DATASET, INVENTORY, PBIN, TOKENIZED
 from nanoset_core.stages.stage import Key, Node
 
