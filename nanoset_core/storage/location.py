@@ -154,7 +154,7 @@ def path_on_this_machine(path: str | PathLike[str]) -> Path:
     text = fspath(path)
     if is_remote(text):
         raise ConfigError(
-            "this is not read from or written to a bucket",
+            "only local files can be used here",
             where=text,
             expected="a path on a local or mounted file system",
             remedy="mount the bucket, or copy the files",

@@ -35,8 +35,6 @@ class PackedDataset:
 
     `dataset[i]` is the tokens of document i, in the type in which Modalities returns them: uint8,
     int32 or int64 for tokens of 1, 2 or 4 bytes. `dataset[i:j]` is a list of documents.
-    `dataset.tokens` are all tokens as they are in the file: read-only, and uint8, uint16 or uint32
-    in its byte order.
 
     The index is read when the first document is requested; `continuous` does not need it. Wrong
     offsets that Modalities' merge has written are corrected (`index_facts.merge_faults`). A pickle
@@ -45,8 +43,8 @@ class PackedDataset:
 
     Attributes:
         path: Absolute path of the file.
-        tokens: All tokens of the file, read-only, shape (n_tokens,). They are unsigned, with
-            `token_bytes` bytes each, in the byte order of the file.
+        tokens: All tokens as they are in the file: read-only, uint8, uint16 or uint32 in its byte
+            order, shape (n_tokens,).
         dtype: Type of the tokens of documents and samples: uint8, int32 or int64.
 
     Args:
