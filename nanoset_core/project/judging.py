@@ -18,6 +18,7 @@ from nanoset_core.project.existing import StoredOutput, shared_folders
 from nanoset_core.project.garbage import Garbage, GarbageKind, LeftAlone, Policy
 from nanoset_core.project.needed import Needed
 from nanoset_core.records.text import format_count
+from nanoset_core.sampling.descriptions import is_description
 from nanoset_core.stages.registry import stage_of
 from nanoset_core.stages.stage import Resumable, uploaded_files
 from nanoset_core.storage.access import FileAccess
@@ -390,7 +391,7 @@ def _in_order_of_removal(names: Iterable[str]) -> list[str]:
     for name in sorted(names):
         if name.endswith(_NOTE):
             notes.append(name)
-        elif "description" in name:
+        elif is_description(name):
             descriptions.append(name)
         else:
             other_names.append(name)

@@ -217,6 +217,18 @@ def _description(keys: Sequence[str], values: Mapping[str, Any]) -> str:
     return json.dumps(described, indent=4, default=dict)
 
 
+def is_description(name: str) -> bool:
+    """Return whether an index file is a description, the text that a trainer looks for.
+
+    If a trainer finds it, it takes the other files of the set for complete. So a description is
+    written and uploaded last, and deleted first. Some trainers have none.
+
+    Args:
+        name: Name of the file, such as "5ce5…-GPTDataset-train-description.txt".
+    """
+    return name.endswith(_DESCRIPTION_ENDING)
+
+
 def _names(
     description: str, pattern: str, fields: Mapping[str, object], endings: Mapping[str, str]
 ) -> IndexNames:

@@ -17,6 +17,7 @@ from nanoset_core.formats.indexed.layout import idx_path
 from nanoset_core.outputs.manifest import first_fault
 from nanoset_core.sampling.cache import FileSet, blend_set, member_set, open_blend
 from nanoset_core.sampling.config import NanosetConfig
+from nanoset_core.sampling.descriptions import is_description
 from nanoset_core.sampling.planned import BlendPlan, MemberPlan, SplitPlan
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.uploads import upload_files
@@ -110,8 +111,8 @@ class IndexFileWriter:
         sha256_by_path: dict[Path, str] = {}
         for name, sha256 in self._sha256_not_uploaded.items():
             sha256_by_path[self._folder / name] = sha256
-        arrays = [path for path in sha256_by_path if path.suffix == ".npy"]
-        descriptions = [path for path in sha256_by_path if path.suffix != ".npy"]
+        descriptions = [path for path in sha256_by_path if is_description(path.name)]
+        arrays = [path for path in sha256_by_path if not is_description(path.name)]
         # Small files that say what the others were made from: 5ce5…-nanoset.json.
         sidecars = [self._folder / name for name in self._sidecars_not_uploaded]
 
