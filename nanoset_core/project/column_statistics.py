@@ -26,11 +26,11 @@ from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.stages.attributes.column_sources import built_columns
 from nanoset_core.stages.attributes.stage import ATTRIBUTES
+from nanoset_core.stages.scratch_arrays import ScratchArray
 from nanoset_core.stages.shards.stage import TOKENIZED
 from nanoset_core.stages.stage import Key, current_version, require
 from nanoset_core.stages.views.budgets import CHUNK_DOCUMENTS
 from nanoset_core.stages.views.ranked_column import NAN, NULL, RankedColumn
-from nanoset_core.stages.views.scratch import ScratchArray
 from nanoset_core.stages.views.settings import base_of
 from nanoset_core.stages.views.tables import DOCUMENT_COLUMNS, tokenized_shards
 from nanoset_core.statistics.distinct import DistinctCounter

@@ -24,7 +24,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_core.stages.attributes.mapped_files import map_array
+from nanoset_core.stages.scratch_arrays import map_array
 from nanoset_core.text.values import narrowed
 
 _DTYPES = {"int64": np.int64, "uint64": np.uint64, "double": np.float64, "bool": np.uint8}

@@ -31,9 +31,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.formats.indexed.layout import positions_in
-from nanoset_core.stages.attributes.mapped_files import CHUNK_ROWS, create_array, map_array
+from nanoset_core.stages.scratch_arrays import create_array, map_array
 from nanoset_core.statistics.hashing import U64
 
+CHUNK_ROWS = 1 << 16
+"""Rows that are processed together."""
 _PART_BITS = 20
 """A part has about 2 ** 20 rows."""
 _HASH_BITS = 64

@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.stages.attributes.column_files import ColumnWriter, StoredColumn
-from nanoset_core.stages.attributes.id_index import IdIndex, build_index
-from nanoset_core.stages.attributes.mapped_files import CHUNK_ROWS, map_array
+from nanoset_core.stages.attributes.id_index import CHUNK_ROWS, IdIndex, build_index
+from nanoset_core.stages.scratch_arrays import map_array
 from nanoset_core.statistics import hashing
 
 _ID_COLUMN = "id"

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from nanoset_core.errors import FormatError, InputError
+from nanoset_core.stages.attributes.id_index import CHUNK_ROWS
 from nanoset_core.stages.attributes.lookup import Lookup, LookupWriter
-from nanoset_core.stages.attributes.mapped_files import CHUNK_ROWS
 from nanoset_core.stages.attributes.schema import AttributeSchema
 from nanoset_core.storage.location import RawFolder
 from nanoset_core.text.columns import plain_array

@@ -34,8 +34,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from nanoset_core.stages.scratch_arrays import ScratchArray
 from nanoset_core.stages.views.rules import DocumentValues, Filter, Rule
-from nanoset_core.stages.views.scratch import ScratchArray
 
 _RUNS_PER_CHUNK = 16
 """Runs of documents that `LeadingFilters.chunks` yields together; see `_KeptRun`."""

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_core.stages.views.scratch import ScratchArray
+from nanoset_core.stages.scratch_arrays import ScratchArray
 from nanoset_core.statistics.ranks import order_keys
 
 NULL = 1

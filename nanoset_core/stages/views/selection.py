@@ -38,6 +38,7 @@ from numpy.typing import NDArray
 
 from nanoset_core.document_tables.conditions import Condition
 from nanoset_core.document_tables.scan import ID_COLUMN, TOKENS_COLUMN, DocumentScan
+from nanoset_core.stages.scratch_arrays import ScratchArray, create_array
 from nanoset_core.stages.views.budgets import (
     CHUNK_DOCUMENTS,
     BudgetGap,
@@ -62,7 +63,6 @@ from nanoset_core.stages.views.rules import (
     Top,
     Where,
 )
-from nanoset_core.stages.views.scratch import ScratchArray
 from nanoset_core.stages.views.top import TopResult, apply_top
 from nanoset_core.statistics.hashing import salted
 
@@ -638,7 +638,8 @@ def _apply_steps(
         The selection after all steps.
     """
     hashes = files.hashes.mapped()  # (n_candidates,)
-    copy_counts = _ones(len(hashes), copies_path)
+    copy_counts = create_array(copies_path, np.uint32, len(hashes))  # (n_candidates,)
+    copy_counts[:] = 1
     candidates = Candidates(hashes, files.tokens.mapped(), copy_counts)
 
     step_counts = list(selection.step_counts)  # the documents that are left after each step
@@ -714,15 +715,6 @@ def _in_corpus(gap: BudgetGap, candidate_chunks: Iterable[NDArray[np.int64]]) ->
             return replace(gap, document=int(documents[index_in_chunk]))
         index_in_chunk -= len(documents)  # count from the start of the next chunk
     raise IndexError(gap.document)
-
-
-def _ones(count: int, path: Path) -> NDArray[np.uint32]:
-    """Return `count` ones, mapped from a file that is created."""
-    if count == 0:
-        return np.empty(0, np.uint32)  # an empty file cannot be mapped
-    ones = np.memmap(path, np.uint32, "w+", shape=(count,))
-    ones[:] = 1
-    return ones
 
 
 def _count_after(step: Step, candidates: Candidates) -> StepCount:
