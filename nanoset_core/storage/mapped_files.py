@@ -73,6 +73,21 @@ class MappedFile:
         Nothing may be read from the file at the same time.
         """
 
+    def release_memory(self) -> None:
+        """Release the memory of the bytes that were read. They can be read again at any time.
+
+        They would count as memory of this process. The operating system may keep them in its cache.
+        """
+        if isinstance(self.buffer, mmap.mmap):  # not the bytes of an empty file
+            self.buffer.madvise(mmap.MADV_DONTNEED)
+
+    def forget(self) -> None:
+        """Release all that was read: memory, and the disk space of what was downloaded.
+
+        Nothing may be read from the file at the same time.
+        """
+        self.release_memory()
+
 
 class BlockFile(MappedFile):
     """An object of a store as a memory map, into which blocks are read when they are fetched.

@@ -7,7 +7,6 @@ call that was killed is resumed with the files that are missing.
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -225,9 +224,7 @@ class _TokenFile:
         size = self.dtype.itemsize
         self._file.fetch(starts * size, (starts + lengths) * size)
 
-    def tokens_for(self, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> Tokens:
+    def tokens_for(self, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> Tokens:
         """Return all tokens of the file; see `TokenFile`."""
-        if isinstance(self._file.buffer, mmap.mmap):
-            # Release the pages that were read, which would count as memory of this process.
-            self._file.buffer.madvise(mmap.MADV_DONTNEED)
+        self._file.release_memory()  # of the tokens that were read before
         return self._tokens

@@ -8,7 +8,6 @@ the .bin belong to it, and in which order.
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -318,10 +317,7 @@ class TokenSource:
         """
         if "file" not in vars(self):  # it was not opened in this process
             return
-        if isinstance(self.file, BlockFile):
-            self.file.forget()
-        elif isinstance(self.file.buffer, mmap.mmap):
-            self.file.buffer.madvise(mmap.MADV_DONTNEED)
+        self.file.forget()
 
 
 def _greatest_of_dtype(dtype: np.dtype) -> int | None:
