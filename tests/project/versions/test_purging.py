@@ -30,7 +30,6 @@ from helpers.locations import REPOSITORY
 from helpers.s3_server import requests_answered
 from helpers.sample_project import jsonl, outputs_of, tree, write_project
 from nanoset_core.errors import ConfigError, FormatError, MissingError, StaleError, StorageError
-from nanoset_core.outputs.manifest import read_manifest
 from nanoset_core.project import purge as purge_module
 from nanoset_core.project.interrupted_purges import interrupted_purges
 from nanoset_core.project.project import Project
@@ -277,7 +276,7 @@ def test_each_version_is_erased_before_those_that_it_was_made_from(built):
     # If a purge is killed, what was made from an erased version would not be found any more.
     erased: set[str] = set()
     for version in versions:
-        manifest = read_manifest(built.outputs.folder / version.path)
+        manifest = built.outputs.manifest_at(built.outputs.folder / version.path)
         assert not erased.intersection(sources_of(built.outputs, manifest).digests)
         erased.add(manifest.digest)
     assert len(erased) > 10
