@@ -37,9 +37,9 @@ class ExportSpec(Section):
     want one more.
     """
     tokenizer_name: str | None = None
-    """What the files call the tokenizer, such as HuggingFaceTB/SmolLM3-3B: nanotron's main loads
-    the tokenizer by the name in datatrove's metadata; absent = tokenizer.path of nanoset.yaml as it
-    is written there."""
+    """What the files of datatrove call the tokenizer, such as HuggingFaceTB/SmolLM3-3B: nanotron's
+    main loads the tokenizer by this name; absent = tokenizer.path of nanoset.yaml as it is written
+    there. Files of other formats do not name the tokenizer."""
 
     def broken_rules(self, where: str) -> Iterator[ConfigError]:
         """Yield an error if an export lacks the length of samples, or has one that makes no sense.
