@@ -1,4 +1,4 @@
-"""The function with which all commands print text."""
+"""The functions with which all commands print text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TextIO
 
 import click
 
-from nanoset_core.untrusted import escaped, visible
+from nanoset_core.untrusted import Multiline, escaped, visible
 
 
 def echo(
@@ -37,3 +37,13 @@ def echo(
     if fg is not None or bold is not None:
         shown = click.style(shown, fg=fg, bold=bold)
     click.echo(shown, err=err, nl=nl, file=file)
+
+
+def print_error(text: str) -> None:
+    """Print an error to standard error: what is wrong, and in further lines where and what to do.
+
+    Args:
+        text: The error, such as that of an exception. Control characters in it are escaped already.
+    """
+    echo("error: ", fg="red", bold=True, err=True, nl=False)
+    echo(Multiline(text), err=True)

@@ -23,7 +23,7 @@ from io import BufferedWriter, StringIO, TextIOWrapper
 import click
 
 from nanoset_core.cli import commands
-from nanoset_core.cli.echo import echo
+from nanoset_core.cli.echo import echo, print_error
 from nanoset_core.cli.former_names import printing_former_names
 from nanoset_core.cli.streams import UnfailingFile
 from nanoset_core.errors import ConfigError, NanosetError, closest_name
@@ -248,8 +248,7 @@ def _exit_code(arguments: Sequence[str] | None, release_signals: Callable[[], No
         was_interrupted = received_signal() is not None
         if was_interrupted:
             return _report_interruption()
-        echo("error: ", fg="red", bold=True, err=True, nl=False)
-        echo(message(error), err=True)
+        print_error(message(error))
         return 1
 
 

@@ -16,6 +16,7 @@ from nanoset_core.cli.options import ANY_PATH, OVERWRITE_OPTION, option
 from nanoset_core.cli.progress import shown_progress
 from nanoset_core.cli.terminal import print_made, print_notices
 from nanoset_core.cli.tokenizer_options import tokenizer_options
+from nanoset_core.records.text import format_count
 from nanoset_core.stages.exports.settings import FormatName
 
 if TYPE_CHECKING:
@@ -108,11 +109,13 @@ def _counts_text(facts: Mapping[str, Any]) -> str:
         facts: Counts that were recorded with the files: {"documents": 1200, "tokens": 61000, …}.
             Only some formats have samples.
     """
-    text = f"{facts['documents']:,} documents, {facts['tokens']:,} tokens"
+    n_documents = format_count(facts["documents"], "document")
+    n_tokens = format_count(facts["tokens"], "token")
+    text = f"{n_documents}, {n_tokens}"
     if facts["left_out"]:
         text += f", {facts['left_out']:,} without tokens left out"
     if "samples" in facts:
-        text += f", {facts['samples']:,} samples"
+        text += f", {format_count(facts['samples'], 'sample')}"
     if facts.get("dropped"):
-        text += f"; its reader skips the last {facts['dropped']:,} tokens"
+        text += f"; its reader skips the last {format_count(facts['dropped'], 'token')}"
     return text

@@ -17,6 +17,7 @@ from nanoset_core.cli.echo import echo
 from nanoset_core.cli.lengths import describe_lengths
 from nanoset_core.cli.options import ANY_PATH, ManyValued, option
 from nanoset_core.cli.tokenizer_options import tokenizer_options
+from nanoset_core.records.text import format_count
 
 if TYPE_CHECKING:
     from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
@@ -101,10 +102,12 @@ def _count_lines(prefix: Location, dataset: MMapIndexedDataset) -> Iterator[str]
 
     lengths = dataset.sequence_lengths  # (n_sequences,) tokens of each
     n_documents = len(dataset.document_indices) - 1
-    yield f"{prefix}: {n_documents:,} documents, {len(dataset):,} sequences, {dataset.dtype}"
+    documents = format_count(n_documents, "document")
+    sequences = format_count(len(dataset), "sequence")
+    yield f"{prefix}: {documents}, {sequences}, {dataset.dtype}"
     if len(lengths):
         n_tokens = int(lengths.sum(dtype=np.int64))
-        yield f"{n_tokens:,} tokens; a sequence has {describe_lengths(lengths)}"
+        yield f"{format_count(n_tokens, 'token')}; a sequence has {describe_lengths(lengths)}"
 
 
 def _sequence_line(dataset: MMapIndexedDataset, index: int, decoder: _Decoder | None) -> str:
@@ -127,7 +130,7 @@ def _sequence_line(dataset: MMapIndexedDataset, index: int, decoder: _Decoder | 
         shown = decoder.decode(ids)
     if length > SHOWN_TOKENS:
         shown += " …"
-    return f"[{index}] {length:,} tokens: {shown}"
+    return f"[{index}] {format_count(length, 'token')}: {shown}"
 
 
 def _has_default_special_tokens(file: TokenizerPath) -> bool:

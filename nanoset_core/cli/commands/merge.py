@@ -14,6 +14,7 @@ from nanoset_core.cli.echo import echo
 from nanoset_core.cli.options import ANY_PATH, OVERWRITE_OPTION, LocationType, option
 from nanoset_core.cli.progress import shown_progress
 from nanoset_core.cli.terminal import print_made
+from nanoset_core.records.text import format_count
 
 if TYPE_CHECKING:
     from nanoset_core.storage.location import Location
@@ -41,7 +42,9 @@ def command(folder: Location, output_prefix: Location, overwrite: bool) -> None:
     with shown_progress() as progress:
         merged = merge_folder(folder, output_prefix, overwrite=overwrite, progress=progress)
     for prefix, documents in merged.parts:
-        echo(f"  {prefix}: {documents:,} documents")
-    n_datasets = len(merged.parts)
-    counts = f"{n_datasets:,} datasets, {merged.documents:,} documents, {merged.tokens:,} tokens"
-    print_made(f"{output_prefix}: {counts}", is_new=merged.made)
+        echo(f"  {prefix}: {format_count(documents, 'document')}")
+    n_datasets = format_count(len(merged.parts), "dataset")
+    n_documents = format_count(merged.documents, "document")
+    n_tokens = format_count(merged.tokens, "token")
+    summary = f"{output_prefix}: {n_datasets}, {n_documents}, {n_tokens}"
+    print_made(summary, is_new=merged.made)

@@ -7,6 +7,7 @@ A record next to the output says what it was made from, so that it is not made a
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import click
 
-from nanoset_core.cli.echo import echo
+from nanoset_core.cli.echo import echo, print_error
 from nanoset_core.cli.lengths import describe_lengths
 from nanoset_core.cli.options import (
     ANY_FILE,
@@ -30,6 +31,7 @@ from nanoset_core.cli.options import (
 from nanoset_core.cli.progress import shown_progress
 from nanoset_core.cli.terminal import print_made, print_notices, rejected_text
 from nanoset_core.cli.tokenizer_options import text_options
+from nanoset_core.errors import NanosetError
 from nanoset_core.records.text import format_count
 from nanoset_core.stages.shards.settings import DocumentsSpec, TokenizationSpec
 
@@ -334,7 +336,8 @@ def _filter_file(
     document_filter = DocumentFilter(**{**conditions, **list_paths})
 
     is_kept = document_filter.mask(PackedDataset(pbin_path))  # (n_documents,)
-    echo(f"{shown_name}: {is_kept.sum():,} of {len(is_kept):,} documents are kept")
+    n_documents = format_count(len(is_kept), "document")
+    echo(f"{shown_name}: {is_kept.sum():,} of {n_documents} are kept")
     return asdict(filter_pbin(pbin_path, target, is_kept, progress=progress))
 
 
@@ -422,7 +425,7 @@ def raw_index(text: Location, output: Location | None, drop_faulty: bool, overwr
     )
 
     # Print, for example: "t.idx: 2 of 3 lines, 1 dropped, the first in line 2".
-    summary = f"{facts['documents']:,} of {facts['lines']:,} lines"
+    summary = f"{facts['documents']:,} of {format_count(facts['lines'], 'line')}"
     n_dropped = facts["lines"] - facts["documents"]
     if n_dropped:
         summary += f", {n_dropped:,} dropped, the first in line {facts['first_dropped'][0]:,}"
@@ -458,17 +461,40 @@ def _write_raw_index(
 @command.command(short_help="Describe FILES.")
 @_FILES
 def describe(files: tuple[Location, ...]) -> None:
-    """Print the documents, tokens and layout of FILES, and whether their index is correct."""
+    """Print the documents, tokens and layout of FILES, and whether their index is correct.
+
+    Files that cannot be read are reported, and the others are described. The exit code is then 1.
+    """
+    # If a file cannot be read, describe the others all the same.
+    has_errors = False
+    for path in files:
+        try:
+            _describe(path)
+        except NanosetError as error:
+            print_error(str(error))
+            has_errors = True
+    if has_errors:
+        sys.exit(1)
+
+
+def _describe(path: Location) -> None:
+    """Print the documents, tokens and layout of a .pbin, and whether its index is correct.
+
+    Args:
+        path: The file.
+
+    Raises:
+        NanosetError: The file is missing, damaged or no .pbin.
+    """
     from nanoset_core.formats.pbin.layout import load_index, open_pbin
     from nanoset_core.storage.temporary_copies import path_and_access
 
-    for path in files:
-        with path_and_access(path) as (local_path, access):
-            # Of a file in a bucket, only the header and the index are downloaded.
-            mapped = None if access is None else access.open_bytes(local_path)
-            file = open_pbin(local_path, mapped)
-            index = load_index(file)  # an error if it is not correct
-            _print_description(path, file, index)
+    with path_and_access(path) as (local_path, access):
+        # Of a file in a bucket, only the header and the index are downloaded.
+        mapped = None if access is None else access.open_bytes(local_path)
+        file = open_pbin(local_path, mapped)
+        index = load_index(file)  # an error if it is not correct
+        _print_description(path, file, index)
 
 
 def _print_description(path: Location, file: PbinFile, index: PbinIndex) -> None:
@@ -488,7 +514,9 @@ def _print_description(path: Location, file: PbinFile, index: PbinIndex) -> None
     """
     facts = index.facts
     token_size = format_count(file.token_bytes, "byte")
-    echo(f"{path}: {facts.documents:,} documents, {len(file.tokens):,} tokens of {token_size}")
+    n_documents = format_count(facts.documents, "document")
+    n_tokens = format_count(len(file.tokens), "token")
+    echo(f"{path}: {n_documents}, {n_tokens} of {token_size}")
     echo(_layout_text(file.layout.name))
     fault = _fault(facts)
     if fault:
@@ -658,11 +686,11 @@ def _print_counts(
         lost: Text on files that could not be read to their end, printed in bold, or "".
         is_new: Whether this command has written the file. If not, "(already exists)" is added.
     """
-    n_documents = f"{counts['documents']:,}"
-    n_tokens = f"{counts['tokens']:,}"
+    n_documents = format_count(counts["documents"], "document")
+    n_tokens = format_count(counts["tokens"], "token")
     token_size = format_count(counts["token_bytes"], "byte")
-    text = f"{path}: {n_documents} documents, {n_tokens} tokens of {token_size}"
+    text = f"{path}: {n_documents}, {n_tokens} of {token_size}"
     if counts.get("left_out"):
-        text += f", {counts['left_out']:,} documents without tokens left out"
+        text += f", {format_count(counts['left_out'], 'document')} without tokens left out"
     text += rejected
     print_made(text, lost=lost, is_new=is_new)

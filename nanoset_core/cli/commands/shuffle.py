@@ -475,12 +475,12 @@ def _counts_text(result: Shuffled) -> str:
     facts = result.manifest.facts  # what is recorded in the folder of the tars
     plan = facts["plan"]  # the counts that were planned, and then written; a shard is a tar
     text = (
-        f"{format_count(plan['shards'], 'tar')}, {plan['contexts']:,} contexts, "
-        f"{plan['tokens']:,} tokens "
+        f"{format_count(plan['shards'], 'tar')}, {format_count(plan['contexts'], 'context')}, "
+        f"{format_count(plan['tokens'], 'token')} "
         f"({plan['tokens_dropped']:,} dropped, {plan['pad_tokens']:,} of padding)"
     )
     if plan["even"]:
-        text += f", {plan['contexts_left_out']:,} contexts left out"
+        text += f", {format_count(plan['contexts_left_out'], 'context')} left out"
     if facts["rejected"]:
         text += f", {rejected_text(facts['rejected'], result.faults)} (rejects.jsonl)"
     return text

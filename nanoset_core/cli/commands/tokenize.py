@@ -19,6 +19,7 @@ from nanoset_core.cli.progress import shown_progress
 from nanoset_core.cli.terminal import print_made, print_notices
 from nanoset_core.cli.tokenizer_options import text_options
 from nanoset_core.errors import ConfigError, InputError
+from nanoset_core.records.text import format_count
 from nanoset_core.stages.shards.settings import TokenizationSpec
 from nanoset_core.text.notices import abbreviated
 
@@ -324,7 +325,8 @@ def _pair_text(result: Preprocessed) -> str:
     """
     facts = result.facts
     text = (
-        f"{result.prefix}: {facts.documents:,} documents, {facts.tokens:,} tokens, "
+        f"{result.prefix}: {format_count(facts.documents, 'document')}, "
+        f"{format_count(facts.tokens, 'token')}, "
         f"{result.n_rejected:,} rejected"
     )
     if result.rejects:

@@ -136,7 +136,7 @@ def test_the_command_lists_what_it_merged(folder):
 
     assert output.splitlines() == [
         f"  {folder}/a: 2 documents",
-        f"  {folder}/b: 1 documents",
+        f"  {folder}/b: 1 document",
         f"{folder}/all: 2 datasets, 3 documents, 4 tokens",
     ]
 

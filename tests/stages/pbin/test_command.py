@@ -340,5 +340,25 @@ def test_an_error_names_the_damaged_file(pbin_error):
     assert "bad.pbin, byte" in pbin_error("describe", "bad.pbin")
 
 
+def test_files_after_a_damaged_one_are_described(run):
+    Path("bad.pbin").write_bytes(b"no header")
+    file = GOLDEN / "u1.pbin"
+
+    outcome = run("describe", "bad.pbin", "none.pbin", file)
+
+    assert outcome.code == 1
+    assert "bad.pbin, byte" in outcome.error
+    assert "no such file" in outcome.error
+    assert f"{file}: " in outcome.output
+
+
+def test_a_single_document_is_not_called_documents(pbin_output):
+    Path("one.jsonl").write_text('{"text": "hello"}')
+
+    output = pbin_output("one.jsonl", "--output", "one.pbin", *WRITE_OPTIONS)
+
+    assert "one.pbin: 1 document, " in output
+
+
 def test_a_merge_needs_an_output(pbin_error):
     assert "Missing option '--output'" in pbin_error("merge", GOLDEN / "u1.pbin")
