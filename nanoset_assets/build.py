@@ -47,6 +47,7 @@ from nanoset_core.project.graph import Graph, Step, add_stale_inputs
 from nanoset_core.project.project import Project
 from nanoset_core.project.survey import survey_project
 from nanoset_core.stages.inventory.corpora import scan_names
+from nanoset_core.stages.inventory.make import forget_digests
 from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.stages.shards.options import check_tokenizer
 from nanoset_core.stages.stage import Node, is_of_corpora
@@ -117,6 +118,8 @@ def build(
     with history_kept_open(instance):
         if survey is None:
             survey = survey_outputs(project, corpora)
+        if rebuild:
+            survey = builder.read_text_again(survey)
         report = builder.build(survey, rebuild=rebuild)
     report.seconds = time.monotonic() - started
     return report
@@ -185,6 +188,37 @@ class _Builder:
         second_report.made = report.made | second_report.made
         return second_report
 
+    def read_text_again(self, survey: OutputSurvey) -> OutputSurvey:
+        """Read the files of the selected corpora, even those that look unchanged.
+
+        A file that was overwritten may have its former size and modification time. A build that is
+        forced must notice this, too.
+
+        Args:
+            survey: The outputs of the project, as they were before any file was read.
+
+        Returns:
+            The outputs as they are by the content of these files; the same survey if the list of
+            files (the inventory) of no corpus is selected.
+        """
+        project_defs = self._project_defs(StepCounter(self.project.progress))
+        nodes = selected(survey.graph.nodes(), self.select, self.corpora, project_defs)
+        corpora = [node.key.subject for node in nodes if node.stage is INVENTORY]
+        if not corpora:
+            return survey
+        forget_digests(self.project, corpora)
+        return survey_outputs(self.project, self.corpora)
+
+    def _project_defs(self, counter: StepCounter) -> ProjectDefs:
+        """Return the definitions of the project's assets, for runs in this process.
+
+        Args:
+            counter: Expects the steps of the runs.
+        """
+        return ProjectDefs.of(
+            self.project.config, build_project=self.project, started=counter.begin
+        )
+
     def _plan(self, survey: OutputSurvey, *, rebuild: bool) -> _BuildPlan:
         """Decide which outputs of the project are made, and in which runs of Dagster.
 
@@ -193,9 +227,7 @@ class _Builder:
             rebuild: Whether selected outputs that are up to date are made, too.
         """
         counter = StepCounter(self.project.progress)  # prints "3 of 71" when a step begins
-        project_defs = ProjectDefs.of(
-            self.project.config, build_project=self.project, started=counter.begin
-        )
+        project_defs = self._project_defs(counter)
         # Which outputs are missing, out of date, or not known to Dagster?
         state = self._compare_with_history(survey, project_defs.names)
         # Which outputs has the user selected, by a text such as "+key:pretrain/blend", or by naming

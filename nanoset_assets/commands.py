@@ -73,7 +73,11 @@ RowKey = tuple[str, str, str | None]
     "pattern, or Dagster's selection syntax.",
     multiple=True,
 )
-@flag("--force", "Rebuild the selected assets even if they are up to date.")
+@flag(
+    "--force",
+    "Rebuild the selected assets even if they are up to date, and read their files even if they "
+    "look unchanged.",
+)
 @flag("--verbose -v", "Show Dagster's own log.")
 @flag(
     "--dry-run",

@@ -217,6 +217,15 @@ class FingerprintMemory:
         if not self._path.exists() or read_regular(self._path) != data:
             write_atomic(self._path, data)
 
+    def clear(self) -> None:
+        """Delete all digests, on this machine and in the store, so that files are read again."""
+        if self._path is None:
+            return
+        data = dump(StoredFingerprints(_VERSION, PIECE_BYTES, {}))
+        if self._access is not None:
+            self._access.store.put(self._access.name(self._path), data)
+        write_atomic(self._path, data)
+
     @cached_property
     def _entries_in_store(self) -> dict[str, Any]:
         """Path → entry of the file in the store, from all machines; empty without a store."""

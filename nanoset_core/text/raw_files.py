@@ -147,7 +147,8 @@ def source_changed(path: RawFolder, found: str, expected: str) -> SourceChangedE
         where=path,
         found=found,
         expected=expected,
-        remedy="build again once nothing writes to it: the inventory will be updated",
+        remedy="run `nanoset build` once nothing writes to it; if that changes nothing, run "
+        "`nanoset build --force`, which reads all files again",
     )
 
 

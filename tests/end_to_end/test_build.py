@@ -211,6 +211,29 @@ def build_and_show(config, history, capsys):
     return capsys.readouterr().out
 
 
+def test_a_forced_build_notices_an_overwritten_file_that_looks_unchanged(built, history):
+    file = built.parent / "raw/web/part-0/web-0.jsonl"
+    # Digests of files that were written in the last seconds are not remembered, so set a past time.
+    an_hour_ago = time.time_ns() - 3600 * 10**9
+    os.utime(file, ns=(an_hour_ago, an_hour_ago))
+    project = Project.open(built)
+    build(project, history, select="web")
+    inventory_before = project.outputs.require("inventory", "web", remedy="build")
+    # The new text has the same size, and as after `rsync --inplace --times`, the same inode and time.
+    file.write_bytes(file.read_bytes().replace(b"the", b"teh"))
+    os.utime(file, ns=(an_hour_ago, an_hour_ago))
+
+    ordinary_report = build(Project.open(built), history, select="web")
+    forced_report = build(Project.open(built), history, select="web", rebuild=True)
+
+    assert ordinary_report.made == {}
+    assert forced_report.failed == {}
+    inventory = Project.open(built).outputs.require("inventory", "web", remedy="build")
+    assert inventory.digest != inventory_before.digest
+    # The digest of the present text is remembered, so there is nothing left to do.
+    assert build(Project.open(built), history, select="web").made == {}
+
+
 def test_a_new_corpus_rebuilds_no_other_output(built, history):
     new_corpus = built.parent / "raw" / "extra"
     new_corpus.mkdir()

@@ -155,6 +155,12 @@ def test_saving_forgets_all_other_files(path):
     assert FingerprintMemory(path).recall(OLD) is None
 
 
+def test_a_cleared_memory_recalls_nothing(path):
+    remember(path, OLD).clear()
+
+    assert FingerprintMemory(path).recall(OLD) is None
+
+
 def test_a_memory_is_saved_while_files_are_hashed(path, monkeypatch):
     # It is saved whenever files of this many bytes were hashed; each file here has ten.
     monkeypatch.setattr(fingerprint_memory, "SAVE_BYTES", 15)

@@ -219,6 +219,23 @@ def fingerprint_memory(project: Project, folder: RawFolder) -> FingerprintMemory
     return FingerprintMemory(file, access, folder)
 
 
+def forget_digests(project: Project, corpora: Iterable[str]) -> None:
+    """Forget the digests of all files of some corpora, so that the next survey reads these files.
+
+    A file that was overwritten may have the size and the modification time that it had before, for
+    example if `rsync --inplace --times` did it. So it looks unchanged. A user who knows better asks
+    for a rebuild.
+
+    Args:
+        project: The project.
+        corpora: Names of the corpora.
+    """
+    folders = {project.config.corpus_folder(corpus) for corpus in corpora}
+    with explained(project.outputs.folder):  # digests are stored there
+        for folder in folders:
+            fingerprint_memory(project, folder).clear()
+
+
 def with_object_marks(
     project: Project, folder: RawFolder, ranges: Sequence[SourceRange]
 ) -> list[SourceRange]:
