@@ -474,6 +474,7 @@ def _blocked_labels(graph: Graph) -> list[str]:
     A corpus is a text collection, such as `web`. The result may be, for example:
 
         `packed_dataset [web]`    an export of the corpus for a certain trainer
+        `web/views [clean]`       a selection of its documents
         `pretrain`                a data mixture with this corpus: one entry for all of its outputs
 
     Its tokens and its dataset are left out, since the corpus itself is reported as failed.
@@ -483,10 +484,13 @@ def _blocked_labels(graph: Graph) -> list[str]:
     """
     labels: list[str] = []
     for node in graph.blocked():
-        if not is_of_corpora(node.stage):
-            labels.append(node.key.subject)  # the mixture
-        elif node.stage.kind != INVENTORY.kind:  # not the list of files, tokens or dataset
+        stage = node.stage
+        if stage.kind == INVENTORY.kind:
+            continue  # the list of files, tokens or dataset
+        if is_of_corpora(stage) or stage.layout.is_named_by_part:
             labels.append(label_of(node))
+        else:
+            labels.append(node.key.subject)  # the mixture
     return list(dict.fromkeys(labels))  # each once
 
 

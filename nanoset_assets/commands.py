@@ -566,7 +566,7 @@ def _outputs_by_changes(report: BuildReport) -> Mapping[str, list[str]]:
         output               changes
         nanoset pretrain     ["seed: 7 → 8"]
         nanoset tuning       ["seed: 7 → 8"]
-        corpus web           []
+        view web clean       []              (the view `clean` of the corpus `web`)
 
         result: {"seed: 7 → 8": ["nanoset pretrain", "nanoset tuning"]}
 
@@ -576,10 +576,13 @@ def _outputs_by_changes(report: BuildReport) -> Mapping[str, list[str]]:
     Returns:
         The changes, joined by "; " → the outputs.
     """
-    # A nanoset (data mixture) has several steps, but is named only once.
     steps_by_output: dict[str, list[Step]] = defaultdict(list)
     for step in report.steps:
-        output = f"{step.node.stage.kind} {step.node.key.subject}"  # such as "nanoset pretrain"
+        node = step.node
+        # A nanoset (data mixture) has several steps, but is named only once.
+        output = f"{node.stage.kind} {node.key.subject}"  # such as "nanoset pretrain"
+        if node.stage.layout.is_named_by_part:
+            output = node.row.label
         steps_by_output[output].append(step)
 
     outputs_by_changes: dict[str, list[str]] = defaultdict(list)

@@ -17,7 +17,10 @@ from nanoset_assets.stage_assets import asset_outputs
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.registry import stages
 from nanoset_core.stages.stage import Node, Stage, is_of_corpora
+from nanoset_core.text.notices import abbreviated
 
+_MAX_NAMES = 10
+"""How many names of outputs a note lists."""
 RELOAD = "choose Reload on the page Deployment, Code locations"
 """What the user has to do in Dagster's UI after a change of the definitions."""
 
@@ -109,10 +112,10 @@ def reload_notes(loaded: ProjectConfig, now: ProjectConfig) -> list[str]:
 
     notes: list[str] = []
     if changed_parts:
-        names = ", ".join(changed_parts)
+        names = abbreviated(changed_parts, _MAX_NAMES)
         notes.append(f"{now.file.name} has another {names} than is loaded: {RELOAD}")
     if parts_with_other_inputs:
-        names = ", ".join(parts_with_other_inputs)
+        names = abbreviated(parts_with_other_inputs, _MAX_NAMES)
         notes.append(
             f"builds use the new inputs of {names}; "
             f"only the arrows of the asset graph are old: {RELOAD}"
@@ -202,8 +205,10 @@ def _outputs_by_name(config: ProjectConfig) -> dict[str, dict[Node, frozenset[No
                 asset_name = shape_of(stage).asset  # such as "indexed_dataset"
                 outputs_by_name[f"asset {asset_name}"] = {}
                 continue
-            inputs_by_output = outputs_by_name[f"{stage.kind} {subject!r}"]
             for key in keys:
                 output = Node(stage, key)
-                inputs_by_output[output] = frozenset(output.inputs(config).values())
+                # A corpus has many views, which have names of their own.
+                name = key.part if stage.layout.is_named_by_part else subject
+                inputs = frozenset(output.inputs(config).values())
+                outputs_by_name[f"{stage.kind} {name!r}"][output] = inputs
     return dict(outputs_by_name)

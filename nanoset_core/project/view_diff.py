@@ -74,6 +74,16 @@ class ViewDiff:
     lost: DocumentChanges
     """Documents that the old version had more often."""
 
+    @property
+    def without_tokens(self) -> int:
+        """How many more documents without tokens the new version has; negative if it has fewer.
+
+        A view does not store which documents of its corpus these are, so neither `gained` nor
+        `lost` contains them.
+        """
+        difference = self.new.facts["documents"] - self.old.facts["documents"]
+        return int(difference) - (self.gained.documents - self.lost.documents)
+
     def to_json(self) -> dict[str, Any]:
         """Return the differences as plain values, for JSON."""
         return {
@@ -83,6 +93,7 @@ class ViewDiff:
             "new": _version_to_json(self.new),
             "gained": self.gained.to_json(),
             "lost": self.lost.to_json(),
+            "without_tokens": self.without_tokens,
         }
 
 

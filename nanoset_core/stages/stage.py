@@ -80,6 +80,14 @@ class Layout:
     On a disk, all files of a version appear at once.
     """
 
+    @property
+    def is_named_by_part(self) -> bool:
+        """Whether the part alone names an output, as it does for views and packs.
+
+        The subject of these is the corpus that they are made from, which has many of them.
+        """
+        return SUBJECT not in self.path
+
     def name_of(self, key: Key) -> str:
         """Return the name of an output, which is the path of its folder below that of its stage.
 

@@ -52,7 +52,7 @@ EDITS = {
     "a view": Edit(
         old="webdatasets:\n",
         new="views: {few: {of: books, tokens: 500}}\nwebdatasets:\n",
-        name="view 'books'",
+        name="view 'few'",
     ),
     "columns of all corpora": Edit(
         old="max_rejected_fraction: 0.2",

@@ -203,6 +203,19 @@ def test_a_build_names_the_splits_whose_settings_have_changed(built, history, ca
     assert f"Made by other settings than before: {expected}" in capsys.readouterr().out
 
 
+def test_a_build_names_the_view_whose_settings_have_changed(built, history, capsys):
+    config = built.read_text()
+    built.write_text(config + "views: {few: {of: books, tokens: 500}}\n")
+    build(Project.open(built), history, select="books/views")
+    built.write_text(config + "views: {few: {of: books, tokens: 600}}\n")
+
+    report = build(Project.open(built), history, select="books/views")
+    show_report(Project.open(built), report)
+
+    shown = capsys.readouterr().out
+    assert "Made by other settings than before: view books few (views.few.tokens:" in shown
+
+
 def build_and_show(config, history, capsys):
     """Build outputs of the training split of `pretrain`, and return what the report prints."""
     report = build(Project.open(config), history, select="pretrain/train")

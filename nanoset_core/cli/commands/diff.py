@@ -139,6 +139,8 @@ def _print_view_diff(diff: ViewDiff) -> None:
         echo(f"setting: {setting}")
     _print_documents("gained", "+", diff.gained)
     _print_documents("lost", "-", diff.lost)
+    if diff.without_tokens != 0:
+        echo(f"documents without tokens, which are not listed: {diff.without_tokens:+,}")
 
 
 @dataclass(frozen=True, slots=True)

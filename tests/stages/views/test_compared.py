@@ -106,6 +106,21 @@ def test_gained_and_lost_tokens_add_up_to_the_growth_of_the_view(changed_project
     assert diff.gained.tokens - diff.lost.tokens == growth
 
 
+def test_documents_without_tokens_are_only_counted(grown_project, tmp_path):
+    project = copy_project(grown_project, tmp_path / "project")
+    rows = [*sentences("new", 3), {"id": "empty-1", "text": ""}, {"id": "empty-2", "text": ""}]
+    (project.config.raw_folder / "web" / "a.jsonl").write_bytes(jsonl(rows))
+    make_corpora(project, "web")
+    make_view(project, "kept")
+
+    diff = diff_views(project, *find_versions(project, "kept", None), show=2)
+    output = output_of("diff", "kept", "--config", project.config.file)
+
+    assert diff.gained.documents == 0
+    assert diff.without_tokens == 2
+    assert "documents without tokens, which are not listed: +2" in output
+
+
 def test_changed_settings_are_named(changed_project):
     diff = diff_views(changed_project, *find_versions(changed_project, "kept", None), show=2)
 
