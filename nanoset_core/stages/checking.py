@@ -86,7 +86,11 @@ def check_freshness(
     if not reasons:
         return True
     report.warn(
-        "this output is stale", where=manifest.folder, found="; ".join(reasons), remedy=BUILD
+        "this output is stale",
+        where=manifest.folder,
+        found="; ".join(reasons),
+        # For example, a nanoset cannot continue a run whose datasets have changed.
+        remedy=f"{BUILD}; `nanoset status` says if that would fail, and why",
     )
     return False
 

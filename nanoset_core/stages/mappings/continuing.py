@@ -76,12 +76,12 @@ def _check_versions(orders: Mapping[str, Order], prefix_by_corpus: Mapping[str, 
         return
     current_prefixes = [f"{corpus}: {prefix_by_corpus[corpus]}" for corpus in read_prefixes]
     raise ConfigError(
-        "a corpus has changed since the run read it, so that its order cannot be continued",
+        "a dataset has changed since the run read it, so that its order cannot be continued",
         found=", ".join(current_prefixes),
         expected=", ".join(read_prefixes.values()),
         remedy=(
-            "put new text into a corpus of its own; "
-            "the old version comes back with the old text and settings"
+            "restore the text, settings and lists of ids that it was made from, or do not continue "
+            "this run; put new text into a corpus of its own"
         ),
     )
 

@@ -138,7 +138,10 @@ def _missing_version_error(outputs: OutputRoot, name: str, digest: str) -> Missi
         (STAGE, name, digest),
         "what a run was started with is missing",
         expected=one_of(existing_digests, if_there_are_none),
-        remedy="correct the name of its handoff, or restore it",
+        remedy=(
+            "correct the name of its handoff; or build it again: restore the text and nanoset.yaml "
+            "that it was made from, and run `nanoset build`"
+        ),
     )
 
 
