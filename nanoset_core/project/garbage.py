@@ -21,18 +21,22 @@ class Policy:
     keep: int = 0
     """How many older versions of each output are kept."""
     older_than_days: float | None = None
-    """Versions that are younger than this many days are kept; None if age does not matter."""
+    """Versions that were replaced less than this many days ago are kept, and files that were
+    written since then; None if age does not matter.
+    """
     unfinished: bool = False
     """Whether versions that are newer than the current one may be removed. They belong to a build
     that did not end.
     """
 
-    def keeps(self, written_ns: int, current_since_ns: int) -> bool:
+    def keeps(self, written_ns: int, current_since_ns: int, replaced_ns: int | None = None) -> bool:
         """Return whether an old version (build) of an output is kept because of its age.
 
         Args:
             written_ns: When the version, or a file of it, was written, in nanoseconds since 1970.
             current_since_ns: When the current version became current; 0 if there is none.
+            replaced_ns: When another version took its place. None if that is not known: then its
+                age counts from `written_ns`.
         """
         # A version that is newer than the current one may become current soon: a build may be about
         # to complete it. The user can say that no build is running (`unfinished`).
@@ -42,7 +46,8 @@ class Policy:
         if self.older_than_days is None:
             return False  # the user gives no other limit
         limit_ns = time.time_ns() - self.older_than_days * _DAY_NS
-        return written_ns > limit_ns
+        last_used_ns = written_ns if replaced_ns is None else replaced_ns
+        return last_used_ns > limit_ns
 
 
 @dataclass(frozen=True, slots=True)

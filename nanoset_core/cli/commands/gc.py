@@ -40,7 +40,7 @@ _MAX_SHOWN = 50
 )
 @option(
     "--older-than older_than_days",
-    "Remove only what is older than this.",
+    "Remove only versions that were replaced by newer ones more than this many days ago.",
     type=NumberRange(0),
     metavar="DAYS",
 )

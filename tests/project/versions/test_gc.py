@@ -253,6 +253,15 @@ def test_versions_that_were_just_replaced_are_kept_for_a_day(changed):
     assert plan_gc(project, older_than_days=1).garbage == ()
 
 
+def test_an_old_version_that_was_just_replaced_is_kept_for_a_day(two_days_old):
+    data = two_days_old.outputs.folder
+    for path in data.rglob("current.json"):
+        path.touch()
+
+    assert plan_gc(two_days_old, older_than_days=1).garbage == ()
+    assert plan_gc(two_days_old).garbage != ()
+
+
 # Also numbers of days that no timestamp can express.
 @pytest.mark.parametrize("days", [3, 10.0**6, 1e300])
 def test_versions_younger_than_a_number_of_days_are_kept(two_days_old, days):
