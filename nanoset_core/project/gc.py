@@ -41,6 +41,7 @@ from nanoset_core.project.needed import Needed, find_needed
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.dataset.stage import STAGE as DATASETS
+from nanoset_core.stages.mappings.run_before import handoff_and_splits, handoff_named
 from nanoset_core.stages.registry import stages, sweep
 from nanoset_core.stages.stage import CorpusStage, InternalStage
 from nanoset_core.storage.access import FileAccess
@@ -227,10 +228,11 @@ def _find_garbage(
 
     Raises:
         StorageError: A folder of outputs, or a version that has to stay, cannot be read.
+        ConfigError, MissingError: The key `storage.keep_runs` names no version of a handoff.
     """
     listing = project.outputs.access.listing()  # lists all files once, for all steps
     outputs = all_outputs(listing)
-    needed = find_needed(listing, outputs, policy, ignored_shards)
+    needed = find_needed(listing, outputs, policy, _kept_handoffs(project), ignored_shards)
     not_needed = judge_all(listing, outputs, needed, policy)
     judged = _leave_busy_alone(not_needed, builds_by_name)
 
@@ -251,6 +253,28 @@ def _find_garbage(
         unfinished=(*unfinished_files, *unfinished_objects),
         unseen=unseen,
     )
+
+
+def _kept_handoffs(project: Project) -> list[str]:
+    """Return the digests of the handoffs that the key `storage.keep_runs` of nanoset.yaml names.
+
+    A handoff is a folder with the arguments that a trainer is started with. By keeping it, a
+    collection keeps all data that the training run reads.
+
+    Args:
+        project: The project.
+
+    Raises:
+        ConfigError: An entry of the key names no version of a handoff.
+        MissingError: There is no such version, or the samples that it names were deleted. Perhaps
+            the user has misspelt it.
+    """
+    digests: list[str] = []
+    for folder in project.config.storage.keep_runs:
+        nanoset, digest = handoff_named(folder, "storage.keep_runs")
+        handoff_and_splits(project.outputs, nanoset, digest)  # raises if something is missing
+        digests.append(digest)
+    return digests
 
 
 def _leave_busy_alone(
@@ -602,7 +626,8 @@ def old_versions(project: Project) -> OldVersions:
     # Versions (builds of outputs) that nothing needs. There may be thousands of shards (tokenized
     # pieces of text), so what these need is not looked up.
     outputs = all_outputs(access)
-    needed = find_needed(access, outputs, Policy(), reads_shards=False)
+    kept_handoffs = _kept_handoffs(project)
+    needed = find_needed(access, outputs, Policy(), kept_handoffs, reads_shards=False)
     sizes = list(_unneeded_version_sizes(outputs, needed))
 
     # Index files for trainers, which several versions may share.

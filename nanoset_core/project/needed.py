@@ -55,6 +55,7 @@ def find_needed(
     listing: FileAccess,
     outputs: Sequence[StoredOutput],
     policy: Policy,
+    kept_handoffs: Collection[str],
     ignored_shards: Collection[str] = (),
     reads_shards: bool = True,
 ) -> Needed:
@@ -67,6 +68,8 @@ def find_needed(
         listing: Access to the output folder.
         outputs: All outputs in it, with the digests that name their versions.
         policy: Which old versions the user wants to keep.
+        kept_handoffs: Digests of handoffs (the arguments that trainers are started with) that the
+            user wants to keep, because training runs were started with them.
         ignored_shards: Digests of shards (tokenized pieces of text) that do not count as users of
             other versions.
         reads_shards: Whether other shards count. To read all of them takes long if there are many.
@@ -75,7 +78,7 @@ def find_needed(
         StorageError: One of these versions cannot be read, so that it is not known what it needs.
     """
     # Start with the versions that stay for their own sake.
-    digests: list[str] = []
+    digests = list(kept_handoffs)
     for output in outputs:
         if output.current is not None:
             digests.append(output.current)
@@ -272,9 +275,9 @@ def _old_versions_to_keep(
 
     For example, with the options "keep 1" and "keep what is younger than 30 days":
 
-        version 3f9c…    40 days old    deleted
-        version 81aa…    35 days old    kept: the newest one of the old versions
-        version c04d…    today          the current version, which is not yielded here
+        version 3f9c…    made 50 days ago, replaced 40 days ago    deleted
+        version 81aa…    made 40 days ago, replaced 35 days ago    kept: the newest old version
+        version c04d…    made 35 days ago                          current, not yielded here
 
     Args:
         listing: Access to the output folder.
@@ -296,8 +299,12 @@ def _old_versions_to_keep(
     # Keep versions because of their age. One that is newer than the current one is kept, too, since
     # a build may be about to make it current.
     written_ns_by_digest = _old_complete_versions(listing, output)
+    # Nothing replaces a shard: it is kept as long as a list that contains it.
+    times = [] if is_shard else [*written_ns_by_digest.values(), current_since_ns]
     for digest, written_ns in written_ns_by_digest.items():
-        if policy.keeps(written_ns, current_since_ns):
+        # A version was in use until the next one was made, or an older one became current again.
+        replaced_ns = min((time for time in times if time > written_ns), default=None)
+        if policy.keeps(written_ns, current_since_ns, replaced_ns):
             yield digest
 
     # Keep a number of versions, the newest ones. This makes no sense for shards: each is a version,

@@ -72,6 +72,12 @@ class StorageSpec:
     """Whether shards keep their tokens after a dataset contains them, too; with drop, `nanoset gc`
     removes those of the shards.
     """
+    keep_runs: tuple[str, ...] = field(
+        default=(), metadata={"example": ["data/nanosets/pretrain/handoff/0a1b2c3d4e5f60718293"]}
+    )
+    """Training runs whose data `nanoset gc` keeps, each by the folder of the handoff's version that
+    it was started with.
+    """
 
     def __post_init__(self) -> None:
         """Check the types of all fields, and store paths as text.
@@ -88,6 +94,8 @@ class StorageSpec:
             value = getattr(self, name)
             if isinstance(value, PathLike):
                 value = fspath(value)
+            elif isinstance(value, tuple):
+                value = list(value)  # as it is written in nanoset.yaml
             values[name] = parse(hint, value, path=name, where="StorageSpec")
         set_while_made(self, values)
 

@@ -462,7 +462,7 @@ class NanosetLookup:
         continue_from = self.spec.continue_from
         if continue_from is not None:
             # Name the files with which the run was started.
-            handoff = "/".join(handoff_named(continue_from))
+            handoff = "/".join(handoff_named(continue_from.handoff))
             return {"handoff": handoff, "consumed_samples": continue_from.consumed_samples}
 
         previous_phase = self.phase_before()

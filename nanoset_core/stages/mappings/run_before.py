@@ -38,7 +38,7 @@ class HandoffVersion(NamedTuple):
     digest: str
 
 
-def handoff_named(continue_from: ContinueSpec) -> HandoffVersion:
+def handoff_named(folder: str, key: str = "continue_from.handoff") -> HandoffVersion:
     """Return which version of a handoff a training run was started with.
 
     A handoff is a folder with the arguments that a trainer is started with. To continue a run with
@@ -48,18 +48,19 @@ def handoff_named(continue_from: ContinueSpec) -> HandoffVersion:
         …/nanosets/pretrain/handoff/current      an error: it may be a newer version by now
 
     Args:
-        continue_from: The key `continue_from` of nanoset.yaml, whose `handoff` is the folder.
+        folder: The folder, as nanoset.yaml names it.
+        key: The key of nanoset.yaml, for the error.
 
     Raises:
-        ConfigError: The key names no version of a handoff.
+        ConfigError: The folder is no version of a handoff.
     """
     # The groups of the pattern: the name of the nanoset, and a digest or `current`.
-    match = HANDOFF_FOLDER.fullmatch(continue_from.handoff)
+    match = HANDOFF_FOLDER.fullmatch(folder)
     if match is None or match[2] == "current":
         raise ConfigError(
             "this names no version of a handoff",
-            where="continue_from.handoff",
-            found=continue_from.handoff,
+            where=key,
+            found=folder,
             expected=f"…/{STAGE}/<nanoset>/{HANDOFF}/<digest>",
             remedy=(
                 "name the folder that the run was started with; "
@@ -165,7 +166,7 @@ def read_since_handoff(outputs: OutputRoot, continue_from: ContinueSpec) -> Read
         ConfigError: The setting names no handoff, or one without training data.
         MissingError: The handoff, or its training data, was deleted.
     """
-    nanoset, digest = handoff_named(continue_from)  # "pretrain" and "0a1b"
+    nanoset, digest = handoff_named(continue_from.handoff)  # "pretrain" and "0a1b"
     versions = handoff_and_splits(outputs, nanoset, digest)
     handoff = versions[HANDOFF]
     plan, config = read_split(versions["train"], outputs.folder)
@@ -232,7 +233,7 @@ def continued_project(
     # Check that nanoset and handoff exist, and name the version of the handoff by its digest.
     project.nanoset(name)
     handoff_version = _with_digest(project.outputs, handoff)
-    handoff_named(ContinueSpec(handoff_version, consumed_samples))
+    handoff_named(handoff_version)
 
     # The phases of a nanoset are nanosets of the project, but have no section in nanoset.yaml.
     value, _ = read_yaml(config.file, remedy="correct the line")
