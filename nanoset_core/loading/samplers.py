@@ -210,7 +210,8 @@ class PretrainingSampler(_MicroBatchSampler):
         micro-batches of 2, rank 1 gets the samples 2 3, then 6 7, and so on.
 
         Yields:
-            Numbers of samples, which may be negative or None for padding.
+            Numbers of samples. Samples that only fill up the last global batch are -1, -2, …, or
+            None, as `pad_with_none` says.
         """
         step = self._samples_per_step  # samples that all ranks read in a step
         first_of_rank = self.data_parallel_rank * self.micro_batch_size  # of these, from 0
@@ -223,10 +224,11 @@ class PretrainingSampler(_MicroBatchSampler):
         if self.drop_last:
             return
 
-        # The rest is divided in the same way. The last micro-batches may have fewer samples, or
-        # none.
+        # The rest is divided in the same way. In the last step, this rank's micro-batch may have
+        # fewer samples, or none.
         rest: list[int | None] = [*range(stop, self.total_samples), *self._padding_samples()]
-        for start in range(first_of_rank, first_of_rank + len(rest), step):
+        for start_of_step in range(0, len(rest), step):
+            start = start_of_step + first_of_rank
             yield rest[start : start + self.micro_batch_size]
 
     def _padding_samples(self) -> list[int | None]:

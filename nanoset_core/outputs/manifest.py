@@ -497,7 +497,7 @@ class StoredManifest(Record):
             raise ValueError(f"no list of the pieces of {name!r}")
 
     def _is_list_of_pieces(self, name: str) -> bool:
-        """Return whether an output has a file that may list the checksums of another file's pieces.
+        """Return whether a file of an output can be a list of checksums of another file's pieces.
 
         A bucket may join a large file from pieces. Nobody has read it as a whole, so its checksum
         is not known. Instead, another file lists the checksums of the pieces:
@@ -505,11 +505,12 @@ class StoredManifest(Record):
             web.bin       pieces: web.pieces
             web.pieces    sha256: 9f86…
 
-        Such a list must have a checksum itself, and be a usual file. Otherwise, a forged manifest
-        could lead readers from one file to the next without end.
+        Such a list must have a checksum of its own. It must not be joined from pieces itself: a
+        forged manifest could lead readers from list to list without end. And it must not be stored
+        in another output.
 
         Args:
-            name: Path of the list below the output's folder.
+            name: Path of the file below the output's folder, which need not exist.
         """
         fact = self.files.get(name)
         if fact is None or fact.sha256 is None:

@@ -461,13 +461,14 @@ def _shared_data(
     for split_name, share in zip(SPLITS, parse_split(split), strict=True):
         tokens_by_split[split_name] = share * all_tokens
 
-    # Comments name the corpus that limits a value. The length is limited by the one with the fewest
-    # tokens; the split by the one with the fewest samples or documents to divide.
+    # The values of `split` and `sequence_length` in nanoset.yaml get comments that name the corpus
+    # which has decided them: the one that can be divided into the fewest parts has decided the
+    # split, and the one with the fewest tokens has decided the length.
     keys = {
         "blend": _explained_blend(training, left_out),
-        "split": explained_split(split, scarcest_corpus(training, length)),
+        "split": explained_split(split, scarce_corpus=scarcest_corpus(training, length)),
     }
-    return _NanosetData(keys, tokens_by_split, length, smallest_corpus(training))
+    return _NanosetData(keys, tokens_by_split, length, smallest=smallest_corpus(training))
 
 
 def _explained_blend(training: Mapping[str, TextAmount], left_out: Sequence[str]) -> Any:

@@ -473,7 +473,10 @@ def _stored_shards(outputs: OutputRoot) -> set[ShardKey]:
 
 
 def _erase(project: Project, plan: PurgePlan, shards_before_search: Collection[ShardKey]) -> None:
-    """Delete everything old that contains documents to be erased.
+    """Delete everything old that contains documents to be erased, unless a build has come between.
+
+    The documents were searched some time ago. A build may have started since, which reads versions
+    that are to be deleted, or has tokenized the documents once more. Then nothing is deleted.
 
     Args:
         project: The project, whose output folder has these files.
@@ -485,15 +488,17 @@ def _erase(project: Project, plan: PurgePlan, shards_before_search: Collection[S
         StorageError: A build uses what is to be deleted, or has made new shards since the search.
     """
     access = project.outputs.access
-    # Within this block, no build can begin. Builds that are running already use some outputs.
+    # Within this block, no build can begin. Builds that run already protect all outputs of the
+    # corpora and nanosets that they make: `names_in_use` has the names of these.
     with collecting(access) as names_in_use:
         used_paths = {version.path for version in plan.versions if version.subject in names_in_use}
         new_shards = _stored_shards(project.outputs).difference(shards_before_search)
         new_paths = _paths_of_shards(new_shards, corpora=plan.current)
         conflicts = used_paths | new_paths
         if conflicts:
-            # If the build is still running, raise an error that names it.
+            # If the build is still running, this raises an error that names it.
             check_no_build(access, _CANNOT_ERASE, remedy=f"then {_RESUME}")
+            # It has ended meanwhile.
             raise _conflicts_error(access, conflicts)
 
         for version in plan.versions:

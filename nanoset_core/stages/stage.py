@@ -680,13 +680,13 @@ def current_version(project: Project, stage: Stage, key: Key) -> CurrentVersion:
         key: Which output of the stage.
 
     Returns:
-        The version, or the reason why there is no usable one, such as "not built yet".
+        The version, or the reason why there is no usable one, such as "not built yet". Parts of an
+        output, such as some of the tars of a webdataset, are never built in this sense: only the
+        whole output has versions.
     """
-    # Some stages make parts of an output, such as some of the tars of a webdataset. Only the output
-    # as a whole has versions.
     is_part = isinstance(stage, InParts)
     if is_part:
-        return CurrentVersion(manifest=None)
+        return CurrentVersion(manifest=None)  # "not built yet"
     return project.outputs.current_version(stage.layout.folder, stage.layout.name_of(key))
 
 

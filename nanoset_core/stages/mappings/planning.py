@@ -466,8 +466,8 @@ class NanosetContext(NanosetLookup):
             redistribute    the datasets get other weights
 
         Args:
-            config: The settings of train for one epoch: without a number of samples, or with that
-                of an epoch.
+            config: The settings of train for one epoch. They have no number of samples, which
+                stands for one epoch, or exactly the number of one epoch.
             limit_by_prefix: Path of a dataset, without ending → how often it may be read.
 
         Returns:
