@@ -7,7 +7,6 @@ A record next to the output says what it was made from, so that it is not made a
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -465,16 +464,17 @@ def describe(files: tuple[Location, ...]) -> None:
 
     Files that cannot be read are reported, and the others are described. The exit code is then 1.
     """
-    # If a file cannot be read, describe the others all the same.
-    has_errors = False
+    # If a file cannot be read, describe the others first. The last error ends the command.
+    errors: list[NanosetError] = []
     for path in files:
         try:
             _describe(path)
         except NanosetError as error:
-            print_error(str(error))
-            has_errors = True
-    if has_errors:
-        sys.exit(1)
+            errors.append(error)
+    for earlier_error in errors[:-1]:
+        print_error(str(earlier_error))
+    if errors:
+        raise errors[-1]
 
 
 def _describe(path: Location) -> None:

@@ -340,7 +340,7 @@ def test_an_error_names_the_damaged_file(pbin_error):
     assert "bad.pbin, byte" in pbin_error("describe", "bad.pbin")
 
 
-def test_files_after_a_damaged_one_are_described(run):
+def test_files_after_unreadable_ones_are_described(run):
     Path("bad.pbin").write_bytes(b"no header")
     file = GOLDEN / "u1.pbin"
 
