@@ -235,9 +235,9 @@ def _is_forged_plan(folder: Path, _value: Any) -> bool:
 
 
 def _index_formats(files: Files) -> list[Format]:
-    """Return the arrays that lead from the number of a sample to its tokens, and their sidecar.
+    """Return the arrays that lead from the number of a sample to its tokens, and their receipt.
 
-    A *sidecar* is the JSON file next to index files that lists their sizes and digests.
+    A *receipt* is the JSON file next to index files that lists their sizes and digests.
     """
     split_files = _files_of_split(files)
     plan = json.loads(files[_find(files, f"{_SPLIT}/blend/", "plan.json")])["plan"]
@@ -265,10 +265,10 @@ def _index_formats(files: Files) -> list[Format]:
             _follows_indices_or_idx_is_invalid,
         )
     )
-    sidecar = f"{_INDEX_CACHE}/{member['sidecar']}"
+    receipt = f"{_INDEX_CACHE}/{member['sidecar']}"
     formats.append(
         Format(
-            "note on index files", split_files, sidecar, _is_cached, _is_false, _is_refused_cache
+            "receipt of index files", split_files, receipt, _is_cached, _is_false, _is_refused_cache
         )
     )
     return formats

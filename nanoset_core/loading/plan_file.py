@@ -137,13 +137,13 @@ def _check_plan(plan: SplitPlan) -> None:
         raise ValueError("no datasets")
     arrays_of_member = [field.name for field in fields(MemberIndices)]  # "shuffle_index", ...
     for member in plan.members:
-        _check_files(member.files, member.sidecar, arrays_of_member)
+        _check_files(member.files, member.receipt_name, arrays_of_member)
     if plan.blend is not None:
         arrays_of_blend = [field.name for field in fields(BlendIndices)]  # "dataset_index", ...
-        _check_files(plan.blend.files, plan.blend.sidecar, arrays_of_blend)
+        _check_files(plan.blend.files, plan.blend.receipt_name, arrays_of_blend)
 
 
-def _check_files(files: Mapping[str, str], sidecar: str, required: Sequence[str]) -> None:
+def _check_files(files: Mapping[str, str], receipt_name: str, required: Sequence[str]) -> None:
     """Check that a plan names all files that are needed, and that they are in its own folder.
 
     A plan is a file that may come from elsewhere. A name such as `../../other.npy` would let a
@@ -151,7 +151,7 @@ def _check_files(files: Mapping[str, str], sidecar: str, required: Sequence[str]
 
     Args:
         files: Name of each array → file name: {"shuffle_index": "web-shuffle_index.npy"}.
-        sidecar: Name of the file that describes them.
+        receipt_name: Name of the file that says what they were made from.
         required: Names of the arrays that are needed.
 
     Raises:
@@ -160,7 +160,7 @@ def _check_files(files: Mapping[str, str], sidecar: str, required: Sequence[str]
     for array in required:
         if array not in files:
             raise ValueError("an index file is not named")
-    for file_name in (*files.values(), sidecar):
+    for file_name in (*files.values(), receipt_name):
         if not is_inside(file_name):
             raise ValueError("an index file that is not below its folder")
 

@@ -15,7 +15,7 @@ nanoset and other programs can read them:
 
 - Commands such as `nanoset pbin write` write hidden records: `.web.pbin.made.json` is that of the
   file `web.pbin`.
-- Next to index files in a trainer's cache folder is a sidecar, whose name ends in `nanoset.json`.
+- Next to index files in a trainer's cache folder is a receipt whose name ends in `nanoset.json`.
 - A folder of tars in a bucket has the manifest that all webdatasets have, `manifest.json`.
 """
 

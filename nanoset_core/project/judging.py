@@ -1,8 +1,8 @@
 """Decide which of the versions and files that nothing needs may be removed.
 
 Only what nanoset certainly wrote is garbage. A version with a file that its manifest does not list,
-an index file that no note lists, and everything behind a symbolic link is left alone and reported:
-it may be somebody's only copy.
+an index file that no receipt lists, and everything behind a symbolic link is left alone and
+reported: it may be somebody's only copy.
 """
 
 from __future__ import annotations
@@ -18,15 +18,12 @@ from nanoset_core.project.existing import StoredOutput, shared_folders
 from nanoset_core.project.garbage import Garbage, GarbageKind, LeftAlone, Policy
 from nanoset_core.project.needed import Needed
 from nanoset_core.records.text import format_count
-from nanoset_core.sampling.descriptions import is_description
+from nanoset_core.sampling.descriptions import RECEIPT_ENDING, is_description
 from nanoset_core.stages.registry import stage_of
 from nanoset_core.stages.stage import Resumable, uploaded_files
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import UNFINISHED
 from nanoset_core.storage.listing import Entry
-
-_NOTE = "nanoset.json"
-"""Ending of the notes next to index files, which list the files that nanoset wrote."""
 
 
 def judge_all(
@@ -293,10 +290,10 @@ def _judge_shared_files(
     """Decide which unneeded index files for trainers to delete: those that nanoset wrote.
 
     Trainers write index files of the same names, and may have written some into this folder. What
-    nanoset wrote is listed in notes, small files next to the index files:
+    nanoset wrote is listed in receipts, small files next to the index files:
 
-        a1b2-document_index.npy     listed in the note a1b2-nanoset.json: garbage
-        a1b2-nanoset.json           the note: garbage
+        a1b2-document_index.npy     listed in the receipt a1b2-nanoset.json: garbage
+        a1b2-nanoset.json           the receipt: garbage
         c3d4-document_index.npy     listed nowhere: left alone
 
     Args:
@@ -313,7 +310,7 @@ def _judge_shared_files(
     if _is_linked(listing, folder):
         our_files: set[str] = set()  # somebody else may use the folder that the link leads to
     else:
-        our_files = _files_in_notes(listing, folder, files)
+        our_files = _files_in_receipts(listing, folder, files)
 
     garbage_names: list[str] = []
     foreign_files: dict[str, Entry] = {}
@@ -325,8 +322,8 @@ def _judge_shared_files(
 
     if foreign_files:
         yield _foreign_files(folder, foreign_files)
-    # The files are deleted in this order, notes last. If that is interrupted, the next call needs
-    # the notes to know which of the remaining files nanoset wrote.
+    # The files are deleted in this order, receipts last. If that is interrupted, the next call
+    # needs the receipts to know which of the remaining files nanoset wrote.
     for name in _in_order_of_removal(garbage_names):
         yield Garbage(folder / name, place, subject, "cache file", files[name].size)
 
@@ -349,12 +346,12 @@ def _foreign_files(folder: Path, files: Mapping[str, Entry]) -> LeftAlone:
     return LeftAlone(folder, f"{count} ({size:,} bytes) {why}")
 
 
-def _files_in_notes(listing: FileAccess, folder: Path, names: Iterable[str]) -> set[str]:
+def _files_in_receipts(listing: FileAccess, folder: Path, names: Iterable[str]) -> set[str]:
     """Return which files in a folder nanoset certainly wrote, so that it may delete them.
 
     Trainers read index files, and may write some themselves into the same folder. Whenever nanoset
-    writes some, it adds a note, a JSON file whose name ends with `nanoset.json`, and which lists
-    them:
+    writes some, it adds a receipt, a JSON file whose name ends with `nanoset.json`, and which
+    lists them:
 
         a1b2-nanoset.json     {"files": {"a1b2-document_index.npy": …}, "made_from": …}
 
@@ -364,21 +361,21 @@ def _files_in_notes(listing: FileAccess, folder: Path, names: Iterable[str]) -> 
         names: Names of all files in it.
 
     Returns:
-        The files that notes list, and the notes.
+        The files that receipts list, and the receipts.
     """
     our_files: set[str] = set()
     for name in names:
-        is_note = name.endswith(_NOTE)
-        if is_note:
-            our_files.update(_noted_files(listing, folder, name))
+        is_receipt = name.endswith(RECEIPT_ENDING)
+        if is_receipt:
+            our_files.update(_files_in_receipt(listing, folder, name))
     return our_files
 
 
 def _in_order_of_removal(names: Iterable[str]) -> list[str]:
-    """Sort the names of index files, as they are to be deleted: first descriptions, notes last.
+    """Sort the names of index files, as they are to be deleted: first descriptions, receipts last.
 
-    Notes list the files that nanoset wrote. If the removal is interrupted, the next one needs them
-    to recognise the remaining files. For example:
+    Receipts list the files that nanoset wrote. If the removal is interrupted, the next one needs
+    them to recognise the remaining files. For example:
 
         a1b2-description.txt, a1b2-document_index.npy, a1b2-nanoset.json
 
@@ -386,48 +383,48 @@ def _in_order_of_removal(names: Iterable[str]) -> list[str]:
         names: The names, in any order.
     """
     descriptions: list[str] = []
-    notes: list[str] = []
+    receipts: list[str] = []
     other_names: list[str] = []
     for name in sorted(names):
-        if name.endswith(_NOTE):
-            notes.append(name)
+        if name.endswith(RECEIPT_ENDING):
+            receipts.append(name)
         elif is_description(name):
             descriptions.append(name)
         else:
             other_names.append(name)
-    return [*descriptions, *other_names, *notes]
+    return [*descriptions, *other_names, *receipts]
 
 
-def _noted_files(listing: FileAccess, folder: Path, note: str) -> set[str]:
-    """Return the files that nanoset wrote according to a note.
+def _files_in_receipt(listing: FileAccess, folder: Path, receipt_name: str) -> set[str]:
+    """Return the files that nanoset wrote according to a receipt.
 
-    When nanoset writes index files for a trainer, it adds a note, a JSON file that lists them:
+    When nanoset writes index files for a trainer, it adds a receipt, a JSON file that lists them:
 
         {"files": {"a1b2-document_index.npy": …}, "made_from": {"dataset": "3f9c…"}}
 
-    Only these files, and the note, may be deleted. If the note cannot be read, or is a JSON file of
-    another program, no file may.
+    Only these files, and the receipt, may be deleted. If the receipt cannot be read, or is a JSON
+    file of another program, no file may.
 
     Args:
         listing: Access to the output folder.
         folder: The folder of the index files.
-        note: Name of the note in this folder.
+        receipt_name: Name of the receipt in this folder.
 
     Returns:
-        Names of the files, and of the note; empty if nanoset did not write the note.
+        Names of the files, and of the receipt; empty if nanoset did not write the receipt.
     """
     try:
-        parsed_note = parse_receipt(listing.read_current(folder / note))
+        receipt = parse_receipt(listing.read_current(folder / receipt_name))
     except OSError:
         return set()  # it cannot be read
-    if parsed_note is None:
+    if receipt is None:
         return set()  # it is not JSON
 
-    files = parsed_note.content.get(FILES)
-    made_from = parsed_note.content.get("made_from")
+    files = receipt.content.get(FILES)
+    made_from = receipt.content.get("made_from")
     if not isinstance(files, Mapping) or not isinstance(made_from, Mapping):
         return set()  # it is a file of another program
-    return {note, *files}
+    return {receipt_name, *files}
 
 
 def _is_linked(listing: FileAccess, folder: Path) -> bool:

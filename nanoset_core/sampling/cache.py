@@ -2,10 +2,10 @@
 
 A trainer reads any file that has the right name. But names don't contain everything that decides
 the bytes: if a corpus grows, the index files of its next version have the same names. So each set
-of files has a file of ours next to it, the *sidecar*: JSON with everything that the set was made
-from, and the digest of each file. A set whose sidecar is missing or different is built again.
+of files has a file of ours next to it, its *receipt*: JSON with everything that the set was made
+from, and the digest of each file. A set whose receipt is missing or different is built again.
 
-For example, these are the files of one dataset for Megatron-LM; the last one is the sidecar:
+For example, these are the files of one dataset for Megatron-LM; the last one is the receipt:
 
     5ce5…-GPTDataset-train-description.txt
     5ce5…-GPTDataset-train-document_index.npy
@@ -52,9 +52,9 @@ if TYPE_CHECKING:
     from nanoset_core.outputs.deliver import Delivery
 
 _VERSION = 1
-"""Version of the sidecar."""
-_SIDECAR_FORM = JsonForm("this is not a sidecar of index files", indent=1, sorts_keys=True)
-"""How sidecars are written as JSON."""
+"""Version of the receipt."""
+_RECEIPT_FORM = JsonForm("this is not a receipt of index files", indent=1, sorts_keys=True)
+"""How receipts are written as JSON."""
 _THREADS = min(2, os.cpu_count() or 1)
 """Threads that build the index arrays of a dataset."""
 _PIECE_BYTES = 1 << 24
@@ -100,7 +100,7 @@ def member_set(
     return FileSet(
         folder=Path(cache_dir),
         files=member.files,
-        sidecar=member.sidecar,  # a JSON file next to them that says what they were made from
+        receipt_name=member.receipt_name,  # a JSON file that says what they were made from
         description=member.description,  # a text that the trainer looks for
         made_from=_origin_of_member(member, config),
         # Called without arguments if files are missing.
@@ -171,7 +171,7 @@ def blend_set(plan: SplitPlan, blend: BlendPlan, cache_dir: str | os.PathLike[st
     return FileSet(
         folder=Path(cache_dir),
         files=blend.files,
-        sidecar=blend.sidecar,
+        receipt_name=blend.receipt_name,
         description=blend.description,
         made_from=made_from,
         # Called without arguments if files are missing.
@@ -295,8 +295,8 @@ class FileSet:
     """Folder that contains them."""
     files: Mapping[str, str]
     """Part → file name."""
-    sidecar: str
-    """File name of the sidecar."""
+    receipt_name: str
+    """File name of the receipt."""
     description: str
     """Text of the part `description`."""
     made_from: Mapping[str, Any]
@@ -307,7 +307,7 @@ class FileSet:
     def is_complete(self) -> bool:
         """Return whether all of these index files exist and are up to date, without writing any.
 
-        A JSON file next to them, their *sidecar*, says what they were made from, and lists them
+        A JSON file next to them, their *receipt*, says what they were made from, and lists them
         with sizes and digests. They are up to date if they were made from what these index files
         are made from, all are listed, and each has the size in the list. Their digests are not
         computed again, which would take long.
@@ -315,10 +315,10 @@ class FileSet:
         delivery = self.delivery(compares_sizes=True)
         # `overwrite` writes nothing here. With it, files of other data or settings are no error,
         # but count as missing.
-        sidecar = delivery.find(overwrite=True)
-        if sidecar is None:
+        receipt_content = delivery.find(overwrite=True)
+        if receipt_content is None:
             return False
-        all_are_listed = self._digests_in(sidecar) is not None
+        all_are_listed = self._digests_in(receipt_content) is not None
         return all_are_listed
 
     def delivery(self, folder: Location | None = None, *, compares_sizes: bool = False) -> Delivery:
@@ -365,40 +365,40 @@ class FileSet:
 
         # Trainers without it look for all arrays. But another process may be writing the same
         # arrays right now. Then nothing may be deleted, since these would be its new files.
-        stored_receipt = read_receipt(folder / self.sidecar)
+        stored_receipt = read_receipt(folder / self.receipt_name)
         if _may_be_being_written(stored_receipt, receipt):
             return ()
         return tuple(self.files.values())
 
     def _receipt(self) -> Receipt:
-        """Return the content of the sidecar, the JSON file next to the index files.
+        """Return the content of the receipt, the JSON file next to the index files.
 
-        It says what the files were made from. If a stored sidecar says something else, they are
+        It says what the files were made from. If a stored receipt says something else, they are
         outdated.
         """
         return Receipt(
-            name=self.sidecar,
+            name=self.receipt_name,
             made_from={"version": _VERSION, "made_from": self.made_from},
             has_etag_or_time=False,
-            json_form=_SIDECAR_FORM,
+            json_form=_RECEIPT_FORM,
         )
 
-    def file_notes_in(self, sidecar: bytes | None) -> Mapping[str, Mapping[str, Any]] | None:
+    def file_entries_in(self, receipt: bytes | None) -> Mapping[str, Mapping[str, Any]] | None:
         """Return the recorded size and digest of each index file, if the files are up to date.
 
-        They are recorded in the *sidecar*, a JSON file next to the index files, together with the
+        They are recorded in the *receipt*, a JSON file next to the index files, together with the
         data and the settings that these were made from:
 
             {"made_from": {"random_seed": 1, ...},
              "files": {"web-shuffle_index.npy": {"bytes": 4128, "sha256": "9f86d0..."}}}
 
         Args:
-            sidecar: Its bytes; None if it does not exist.
+            receipt: Its bytes; None if it does not exist.
 
         Returns:
             The files, as in the example. None if the index files have to be written again.
         """
-        stored = parse_receipt(sidecar)
+        stored = parse_receipt(receipt)
         if stored is None:
             return None  # missing or damaged
         if not stored.is_of_same_output(self._receipt()):
@@ -408,30 +408,30 @@ class FileSet:
             return None  # they were not written to the end
         return stored.files
 
-    def _digests_in(self, sidecar: Mapping[str, Any]) -> dict[str, str] | None:
+    def _digests_in(self, receipt_content: Mapping[str, Any]) -> dict[str, str] | None:
         """Return the digest of each index file, which is recorded in a JSON file next to them.
 
         Args:
-            sidecar: Content of that file, such as {"files": {"web-shuffle_index.npy": {"sha256":
-                "9f86d0..."}}}.
+            receipt_content: Content of that file, the receipt, such as {"files":
+                {"web-shuffle_index.npy": {"sha256": "9f86d0..."}}}.
 
         Returns:
             File name → sha256; None if a file is not recorded, for example since it was not written
             yet.
         """
-        notes = StoredReceipt(sidecar).files or {}
+        entries = StoredReceipt(receipt_content).files or {}
         digests: dict[str, str] = {}
         for name in self.files.values():
-            sha256 = notes.get(name, {}).get("sha256")
+            sha256 = entries.get(name, {}).get("sha256")
             if not isinstance(sha256, str):
                 return None
             digests[name] = sha256
         return digests
 
-    def describe_mismatch(self, name: str, sidecar: bytes | None) -> str | None:
+    def describe_mismatch(self, name: str, receipt: bytes | None) -> str | None:
         """Describe in words why existing index files are not the ones that are needed now.
 
-        What they were made from is recorded next to them, in a JSON file (the *sidecar*). It is
+        What they were made from is recorded next to them, in a JSON file (the *receipt*). It is
         compared with what the needed files are made from. The result is one of these:
 
             "index files, made from something else: random_seed: 1 → 2"
@@ -440,14 +440,14 @@ class FileSet:
 
         Args:
             name: What to call the files in the description: "index files".
-            sidecar: Bytes of the JSON file; None if it does not exist.
+            receipt: Bytes of the JSON file; None if it does not exist.
         """
-        stored_receipt = parse_receipt(sidecar)
+        stored_receipt = parse_receipt(receipt)
         made_from = None
         if stored_receipt is not None:
             made_from = stored_receipt.content.get("made_from")
         if not isinstance(made_from, Mapping):
-            return f"{name}, without {self.sidecar}, which would say what it was made from"
+            return f"{name}, without {self.receipt_name}, which would say what it was made from"
         differences = setting_differences(made_from, self.made_from)
         if not differences:
             return None
@@ -479,9 +479,9 @@ class FileSet:
         """
         # If the files exist, their digests are recorded next to them.
         delivery = self.delivery(folder)
-        sidecar = delivery.find(overwrite=True)
-        if sidecar is not None:
-            digests = self._digests_in(sidecar)
+        receipt_content = delivery.find(overwrite=True)
+        if receipt_content is not None:
+            digests = self._digests_in(receipt_content)
             if digests is not None:
                 return digests
 

@@ -32,7 +32,8 @@ from nanoset_core.sampling.splits import SplitName, parse_split, split_bookends
 from nanoset_core.storage.regular_files import read_regular
 
 _DESCRIPTION_ENDING = "description.txt"
-_SIDECAR_ENDING = "nanoset.json"
+RECEIPT_ENDING = "nanoset.json"
+"""How the name of our receipt ends, the file next to index files that says what made them."""
 _ENDINGS_OF_BLEND = {
     "dataset_index": "dataset_index.npy",
     "dataset_sample_index": "dataset_sample_index.npy",
@@ -53,8 +54,8 @@ class IndexNames:
     """Part, such as sample_index, → file name. The part `description` is the last, if the trainer
     writes one.
     """
-    sidecar: str
-    """Name of our own file next to them."""
+    receipt_name: str
+    """Name of our own file next to them, their receipt."""
 
 
 def member_names(
@@ -252,9 +253,9 @@ def _names(
     files = {}
     for file, ending in endings.items():
         files[file] = pattern.format(hash=digest, part=ending, **fields)
-    # The sidecar is a file of ours that records what the others were made from.
-    sidecar = pattern.format(hash=digest, part=_SIDECAR_ENDING, **fields)
-    return IndexNames(description, digest, files, sidecar)
+    # The receipt is a file of ours that says what the others were made from.
+    receipt_name = pattern.format(hash=digest, part=RECEIPT_ENDING, **fields)
+    return IndexNames(description, digest, files, receipt_name)
 
 
 def read_identifiers(path: Path, where: object) -> dict[str, Any]:

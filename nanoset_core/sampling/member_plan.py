@@ -127,7 +127,7 @@ class MemberPlanner:
             description=names.description,
             hash=names.hash,
             files=names.files,
-            sidecar=names.sidecar,
+            receipt_name=names.receipt_name,
             order=epochs.order,
             begin=start if self.is_later_phase else 0,
         )

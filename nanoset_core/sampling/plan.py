@@ -534,7 +534,7 @@ class _SplitPlanner:
             description=names.description,
             hash=names.hash,
             files=names.files,
-            sidecar=names.sidecar,
+            receipt_name=names.receipt_name,
             seed=seed,
         )
 

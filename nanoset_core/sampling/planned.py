@@ -19,7 +19,7 @@ class _PlannedFiles:
 
     __slots__ = ()
     files: Mapping[str, str]
-    sidecar: str
+    receipt_name: str
 
     @property
     def cache_files(self) -> tuple[str, ...]:
@@ -68,8 +68,8 @@ class MemberPlan(_PlannedFiles):
     """Part → file name: document_index, sample_index, shuffle_index, and description if the trainer
     writes one.
     """
-    sidecar: str
-    """Name of the file, next to them, in which nanoset records what they were made from."""
+    receipt_name: str = field(metadata=stored("sidecar"))
+    """Name of their receipt, the file next to them that says what they were made from."""
     order: Order | None = field(default=None, metadata=stored(omit_default=True))
     """In a later phase of a run, how earlier phases read the dataset; `epochs` then counts the
     epochs of all phases.
@@ -99,8 +99,8 @@ class BlendPlan(_PlannedFiles):
     """Its md5."""
     files: Mapping[str, str]
     """Part → file name: dataset_index, dataset_sample_index, description."""
-    sidecar: str
-    """Name of the file, next to them, in which nanoset records what they were made from."""
+    receipt_name: str = field(metadata=stored("sidecar"))
+    """Name of their receipt, the file next to them that says what they were made from."""
     seed: int | None = field(default=None, metadata=stored(omit_default=True))
     """Seed of the shuffled blend of one epoch; None if the trainer does not shuffle blends."""
 

@@ -393,7 +393,7 @@ FORGERIES = {
     "prefix above the root": with_value("prefix", "../datasets/a"),
     "absolute prefix": with_value("prefix", "/etc/passwd"),
     "prefix that is a number": with_value("prefix", 7),
-    "sidecar above the folder": with_value("sidecar", "../../x.json"),
+    "receipt above the folder": with_value("sidecar", "../../x.json"),
     "absolute index file": with_absolute_index_file,
     "no index files": with_value("files", {}),
     "rows that are no range": with_value("rows", [1]),

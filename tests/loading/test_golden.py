@@ -22,7 +22,7 @@ from nanoset_core.sampling.config import NanosetConfig
 
 
 def trainer_files(folder: Path) -> list[Path]:
-    """Return the files of a cache folder that a trainer reads, without our own sidecars."""
+    """Return the files of a cache folder that a trainer reads, without our own receipts."""
     return [path for path in folder.iterdir() if not path.name.endswith("nanoset.json")]
 
 

@@ -103,8 +103,8 @@ def test_the_files_and_digests_that_are_reported_are_written(config, folder, pre
     plan, digests = write_all(with_settings(config, preset=preset), folder)
 
     states = states_of_files(folder)
-    sidecars = {plan.blend.sidecar, *(member.sidecar for member in plan.members)}
-    assert set(states) == set(digests) | sidecars
+    receipts = {plan.blend.receipt_name, *(member.receipt_name for member in plan.members)}
+    assert set(states) == set(digests) | receipts
     assert {name: sha256_of(states[name].data) for name in digests} == digests
 
 
@@ -131,7 +131,7 @@ def test_the_bytes_are_those_of_numpy_save(config, folder, part):
     assert data == saved.getvalue()
 
 
-def test_the_description_is_written_after_the_arrays_and_the_sidecar_is_completed_last(
+def test_the_description_is_written_after_the_arrays_and_the_receipt_is_completed_last(
     config, folder, monkeypatch
 ):
     """A trainer takes files for complete as soon as there is a description."""
@@ -149,19 +149,19 @@ def test_the_description_is_written_after_the_arrays_and_the_sidecar_is_complete
 
     arrays = member.cache_files[:3]
     description = member.files["description"]
-    assert written_names == [member.sidecar, *arrays, description, member.sidecar]
+    assert written_names == [member.receipt_name, *arrays, description, member.receipt_name]
 
 
-def test_a_sidecar_says_what_its_files_were_made_from(config, folder, tmp_path):
+def test_a_receipt_says_what_its_files_were_made_from(config, folder, tmp_path):
     plan, digests = write_all(config, folder)
     member = plan.members[0]
 
-    sidecar = json.loads((folder / member.sidecar).read_bytes())
+    receipt = json.loads((folder / member.receipt_name).read_bytes())
 
     idx_sha256 = sha256_of((tmp_path / "a.idx").read_bytes())
     assert member.idx_sha256 == idx_sha256
-    assert sidecar["made_from"]["idx_sha256"] == idx_sha256
-    noted_digests = {name: note["sha256"] for name, note in sidecar["files"].items()}
+    assert receipt["made_from"]["idx_sha256"] == idx_sha256
+    noted_digests = {name: entry["sha256"] for name, entry in receipt["files"].items()}
     assert noted_digests.items() <= digests.items()
 
 
@@ -203,13 +203,13 @@ def change_last_byte(path):
 
 
 @pytest.mark.parametrize(
-    "part", ["document_index", "sample_index", "shuffle_index", "description", "sidecar"]
+    "part", ["document_index", "sample_index", "shuffle_index", "description", "receipt"]
 )
 @pytest.mark.parametrize("damage", [remove, cut_off, change_last_byte])
 def test_a_damaged_file_is_rebuilt(config, folder, part, damage):
     plan, digests = write_all(config, folder)
     member = plan.members[0]
-    names = {**member.files, "sidecar": member.sidecar}
+    names = {**member.files, "receipt": member.receipt_name}
     path = folder / names[part]
     data = path.read_bytes()
     damage(path)

@@ -26,7 +26,7 @@ from nanoset_core.sampling.coverage import MemberCoverage, coverage
 from nanoset_core.sampling.planned import MemberPlan, SplitPlan
 from nanoset_core.stages.mappings.planning import NanosetContext, PlannedSplit
 from nanoset_core.stages.mappings.rows import unused_samples_of
-from nanoset_core.stages.mappings.writing import FileNotes
+from nanoset_core.stages.mappings.writing import FileEntries
 
 CORPORA = "corpora"
 MIXTURE = "mixture"
@@ -158,7 +158,7 @@ def unused_samples(facts: Mapping[str, Any]) -> int:
     return sum(unused_samples_of(member) for member in facts["members"])
 
 
-def cache_files(manifest: Manifest) -> FileNotes:
+def cache_files(manifest: Manifest) -> FileEntries:
     """Return the size and sha256 of each of the trainer's index files that belong to a split.
 
     Args:
@@ -168,8 +168,8 @@ def cache_files(manifest: Manifest) -> FileNotes:
         Name in the cache folder → `{"bytes": size, "sha256": digest}`; empty for outputs that do
         not record them.
     """
-    notes: FileNotes = manifest.facts.get(CACHE_FILES, {})
-    return notes
+    entries: FileEntries = manifest.facts.get(CACHE_FILES, {})
+    return entries
 
 
 def files_in_use(manifest: Manifest) -> set[str]:
@@ -236,5 +236,5 @@ def _planned_names(content: bytes) -> set[str]:
     names: set[str] = set()
     for part in parts:
         names.update(part["files"].values())
-        names.add(part["sidecar"])  # a note on what the other files were made from
+        names.add(part["sidecar"])  # their receipt, which says what they were made from
     return names

@@ -21,7 +21,7 @@ from nanoset_core.stages.inventory.shared_files import check_split_files
 from nanoset_core.stages.mappings.facts import CACHE_FILES, split_facts
 from nanoset_core.stages.mappings.planning import NanosetContext, PlannedSplit
 from nanoset_core.stages.mappings.stage import BLENDED, INDEX_MAPPINGS, mappings_recipe
-from nanoset_core.stages.mappings.writing import FileNotes, IndexFileWriter, count_samples_given
+from nanoset_core.stages.mappings.writing import FileEntries, IndexFileWriter, count_samples_given
 from nanoset_core.stages.stage import Key, check_recipe, require
 from nanoset_core.storage.access import FileAccess
 
@@ -59,13 +59,13 @@ def write_mappings(project: Project, name: str, split: SplitName) -> Manifest:
     # In a bucket, one listing shows which index files exist, and whether they are recorded.
     listed_outputs = project.outputs.with_listing(nanoset.folder)
     existing = listed_outputs.existing_version(recipe)  # the record
-    notes = _write_files_of_datasets(nanoset, planned, listed_outputs.access)
-    return _record(nanoset, recipe, planned, notes, existing)
+    file_entries = _write_files_of_datasets(nanoset, planned, listed_outputs.access)
+    return _record(nanoset, recipe, planned, file_entries, existing)
 
 
 def _write_files_of_datasets(
     nanoset: NanosetContext, planned: PlannedSplit, access: FileAccess
-) -> FileNotes:
+) -> FileEntries:
     """Write the index files of each dataset of a split, and show the progress.
 
     An index file has the order in which a trainer reads the samples of a dataset. Files that exist
@@ -85,12 +85,12 @@ def _write_files_of_datasets(
     work = project.progress.work(MAPPINGS, work_name, len(datasets), unit="corpora")
 
     writer = IndexFileWriter(nanoset.cache, access, rebuild=project.rebuild)
-    notes: dict[str, Mapping[str, Any]] = {}
+    file_entries: dict[str, Mapping[str, Any]] = {}
     for dataset in datasets:
-        notes |= writer.write_member(dataset, planned.config)
+        file_entries |= writer.write_member(dataset, planned.config)
         work.advance(1)
     writer.upload()
-    return notes
+    return file_entries
 
 
 @holding
@@ -132,13 +132,13 @@ def write_blended(project: Project, name: str, split: SplitName) -> Manifest:
     existing = listed_outputs.existing_version(recipe)
 
     # Write the index files, unless they exist, and then the record of them, which is returned.
-    notes, samples_given = _write_files_of_blend(nanoset, planned, listed_outputs.access)
-    return _record(nanoset, recipe, planned, notes, existing, samples_given)
+    file_entries, samples_given = _write_files_of_blend(nanoset, planned, listed_outputs.access)
+    return _record(nanoset, recipe, planned, file_entries, existing, samples_given)
 
 
 def _write_files_of_blend(
     nanoset: NanosetContext, planned: PlannedSplit, access: FileAccess
-) -> tuple[FileNotes, Sequence[int] | None]:
+) -> tuple[FileEntries, Sequence[int] | None]:
     """Write the index files that say which dataset each sample of a split is from.
 
     Args:
@@ -155,17 +155,17 @@ def _write_files_of_blend(
         return {}, None
     outputs = nanoset.project.outputs
     writer = IndexFileWriter(nanoset.cache, access, rebuild=nanoset.project.rebuild)
-    notes = writer.write_blend(plan, plan.blend)
+    file_entries = writer.write_blend(plan, plan.blend)
     writer.upload()
     # The listing does not have the new files, so read them without it.
-    return notes, count_samples_given(plan, nanoset.cache, outputs.access)
+    return file_entries, count_samples_given(plan, nanoset.cache, outputs.access)
 
 
 def _record(
     nanoset: NanosetContext,
     recipe: Recipe,
     planned: PlannedSplit,
-    notes: FileNotes,
+    file_entries: FileEntries,
     existing: ExistingVersion,
     samples_given: Sequence[int] | None = None,
 ) -> Manifest:
@@ -181,7 +181,7 @@ def _record(
         nanoset: The settings of the training data.
         recipe: What the index files were made from; its digest is the name of the folder.
         planned: Which samples the split has.
-        notes: Size and sha256 of each index file.
+        file_entries: Size and sha256 of each index file.
         existing: Whether there is such a record already.
         samples_given: For a blend of datasets, how many samples it takes from each of them.
 
@@ -195,7 +195,7 @@ def _record(
         stored_split = StoredSplit.of(outputs.folder, planned.plan, planned.config)
         (folder / PLAN_FILE).write_bytes(dump(stored_split))
         facts = split_facts(nanoset, planned, samples_given)
-        return Written({**facts, CACHE_FILES: notes})
+        return Written({**facts, CACHE_FILES: file_entries})
 
     manifest = outputs.commit(recipe, write, existing=existing)
     return outputs.make_current(manifest)

@@ -662,4 +662,4 @@ def _part_in_folder(part: _Part, folder: str) -> _Part:
         folder: The folder below the trainer's cache, with a slash at its end.
     """
     files = {kind: folder + name for kind, name in part.files.items()}
-    return replace(part, files=files, sidecar=folder + part.sidecar)
+    return replace(part, files=files, receipt_name=folder + part.receipt_name)

@@ -72,7 +72,7 @@ def _figures(manifest: Manifest) -> dict[str, int]:
         manifest: The record of the split: its files, and `facts` about its data.
     """
     # The index files, by which the trainer reads samples, are in a folder of the trainer.
-    index_bytes = sum(note["bytes"] for note in cache_files(manifest).values())
+    index_bytes = sum(entry["bytes"] for entry in cache_files(manifest).values())
     figures = {"bytes": size_bytes(manifest) + index_bytes}
     figures |= _sample_figures(manifest)
 

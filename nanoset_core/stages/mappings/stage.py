@@ -71,7 +71,7 @@ class _SplitStage(OutsideFiles, SharesFiles):
         Returns:
             Such as "an index file is missing or of another size: 5ce5…-shuffle_index.npy".
         """
-        recorded_sizes = {name: note["bytes"] for name, note in cache_files(manifest).items()}
+        recorded_sizes = {name: entry["bytes"] for name, entry in cache_files(manifest).items()}
         folder = cache_folder(project, key.subject)
         stored_sizes = project.outputs.access.sizes(folder, names=recorded_sizes)
         fault = first_fault(stored_sizes, recorded_sizes)

@@ -153,15 +153,15 @@ def _check_replaceable(placed: PlacedSet) -> None:
     if existing_name is None:
         return
 
-    # A note next to the files says which dataset they were made from.
-    note = store.read(file_set.sidecar)
-    difference = file_set.describe_mismatch(existing_name, note)
+    # The receipt next to the files says which dataset they were made from.
+    receipt = store.read(file_set.receipt_name)
+    difference = file_set.describe_mismatch(existing_name, receipt)
     if difference is None:
         return
 
-    # Old versions of this program wrote another note, in case that they would be interrupted.
-    old_note = parse_receipt(store.read(_mark_name(file_set)))
-    if old_note is not None and old_note.content == file_set.made_from:
+    # Old versions of this program wrote another file first, in case that they were interrupted.
+    old_mark = parse_receipt(store.read(_mark_name(file_set)))
+    if old_mark is not None and old_mark.content == file_set.made_from:
         return
     raise ConfigError(
         "other index files are there already",
@@ -239,8 +239,8 @@ def _write_set(placed: PlacedSet) -> bool:
 def _mark_name(files: FileSet) -> str:
     """Return the name of the mark that older versions wrote next to an incomplete set.
 
-    It contained what the set is made from. The sidecar says that by now; see
+    It contained what the set is made from. The receipt says that by now; see
     `nanoset_core/outputs/receipts.py`.
     """
-    sidecar = PurePosixPath(files.sidecar)
-    return str(sidecar.with_name(f".{sidecar.name}.begun"))
+    receipt_path = PurePosixPath(files.receipt_name)
+    return str(receipt_path.with_name(f".{receipt_path.name}.begun"))

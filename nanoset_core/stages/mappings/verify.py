@@ -146,25 +146,25 @@ def _check_files(
     """Check that the index files that a trainer will look for are as they were written.
 
     An index file has the order in which the trainer reads samples. These files are in a folder of
-    the trainer, where anybody may delete or replace them. Next to them are small notes that say
-    what they were made from, which must exist, too.
+    the trainer, where anybody may delete or replace them. Next to them are receipts, small files
+    that say what they were made from, which must exist, too.
 
     Args:
         report: Errors are added to it.
         manifest: The record of the build, which has the size and sha256 of each index file.
-        file_sets: The files that the trainer will look for, with their notes, all in one folder.
+        file_sets: The files that the trainer will look for, with their receipts, all in one folder.
         deep: Compare sha256, too, and not only sizes.
 
     Returns:
-        Whether the index files are as they were written, and no note is missing.
+        Whether the index files are as they were written, and no receipt is missing.
     """
     folder = file_sets[0].folder
     index_names: list[str] = []
     for files in file_sets:
         index_names += files.files.values()
     index_names += manifest.facts[CACHE_FILES]  # those that were written; usually the same
-    note_names = [files.sidecar for files in file_sets]
-    size_by_name = manifest.access.sizes(folder, [*index_names, *note_names])
+    receipt_names = [files.receipt_name for files in file_sets]
+    size_by_name = manifest.access.sizes(folder, [*index_names, *receipt_names])
 
     n_errors_before = len(report.errors)
     for name in dict.fromkeys(index_names):  # each once
@@ -172,27 +172,27 @@ def _check_files(
         _check_index_file(report, manifest, folder, name, size=size, deep=deep)
     files_are_intact = len(report.errors) == n_errors_before
 
-    all_notes_exist = True
+    all_receipts_exist = True
     for files in file_sets:
-        if files.sidecar not in size_by_name:
-            _report_missing_note(report, files)
-            all_notes_exist = False
-        elif files_are_intact:  # otherwise, the note would differ from the damaged files
-            _check_note(report, manifest, files)
-    return files_are_intact and all_notes_exist
+        if files.receipt_name not in size_by_name:
+            _report_missing_receipt(report, files)
+            all_receipts_exist = False
+        elif files_are_intact:  # otherwise, the receipt would differ from the damaged files
+            _check_receipt(report, manifest, files)
+    return files_are_intact and all_receipts_exist
 
 
-def _report_missing_note(report: Report, files: FileSet) -> None:
-    """Report an error: the note next to index files, which says what they were made from, is gone.
+def _report_missing_receipt(report: Report, files: FileSet) -> None:
+    """Report an error: the receipt of index files, which says what they were made from, is missing.
 
     Args:
         report: Gets the error.
-        files: The index files, with the name of the note.
+        files: The index files, with the name of their receipt.
     """
     report.error(
-        "the note of what index files were made from is missing: "
+        "the receipt of what index files were made from is missing: "
         "a changed dataset would not be noticed",
-        where=files.folder / files.sidecar,
+        where=files.folder / files.receipt_name,
         remedy=BUILD,
     )
 
@@ -235,31 +235,31 @@ def _check_index_file(
     )
 
 
-def _check_note(report: Report, manifest: Manifest, files: FileSet) -> None:
-    """Check that the note next to some index files is about these files, and says what was planned.
+def _check_receipt(report: Report, manifest: Manifest, files: FileSet) -> None:
+    """Check that the receipt of some index files is about these files, and says what was planned.
 
     It is a small JSON file, with the sizes and sha256 of the index files, and what they were made
     from, such as the sha256 of a dataset.
 
     Args:
-        report: An error is added to it if the note is wrong.
+        report: An error is added to it if the receipt is wrong.
         manifest: The record of the build, which has the size and sha256 of each index file, too.
-        files: The index files that were planned, and the name of the note (`sidecar`).
+        files: The index files that were planned, and the name of their receipt.
     """
     recorded = manifest.facts[CACHE_FILES]  # {"5ce5…-shuffle_index.npy": {"bytes": 800, …}, …}
     expected = {name: recorded[name] for name in files.files.values()}
 
-    path = files.folder / files.sidecar
+    path = files.folder / files.receipt_name
     content = read_regular(manifest.access.fetch(path))
-    if files.file_notes_in(content) == expected:
+    if files.file_entries_in(content) == expected:
         return
 
-    # Does the note name another dataset, for example? Otherwise, it is about other files.
+    # Does the receipt name another dataset, for example? Otherwise, it is about other files.
     difference = files.describe_mismatch("index files", content)
     if difference is None:
         difference = "other files than were written"
     report.error(
-        "the note of what index files were made from does not say what was planned and written",
+        "the receipt of what index files were made from does not say what was planned and written",
         where=path,
         found=difference,
         remedy=BUILD,

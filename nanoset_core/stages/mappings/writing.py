@@ -22,7 +22,7 @@ from nanoset_core.sampling.planned import BlendPlan, MemberPlan, SplitPlan
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.uploads import upload_files
 
-FileNotes = Mapping[str, Mapping[str, Any]]
+FileEntries = Mapping[str, Mapping[str, Any]]
 """Name of an index file → its `bytes` and `sha256`."""
 _ENTRIES_AT_ONCE = 1 << 22
 """Entries of a blend that are counted together, so that memory stays bounded."""
@@ -45,10 +45,10 @@ class IndexFileWriter:
         self._rebuild = rebuild
         self._sha256_not_uploaded: dict[str, str] = {}
         """Name → sha256 of the index files that are not uploaded yet."""
-        self._sidecars_not_uploaded: list[str] = []
-        """Names of the notes next to these files, which say what they were made from."""
+        self._receipts_not_uploaded: list[str] = []
+        """Names of the receipts of these files, which say what they were made from."""
 
-    def write_member(self, member: MemberPlan, config: NanosetConfig) -> FileNotes:
+    def write_member(self, member: MemberPlan, config: NanosetConfig) -> FileEntries:
         """Write the index files of a dataset, by which a trainer reads its samples in order.
 
         If they belong into a bucket, they are written to a local folder, and uploaded later by
@@ -66,18 +66,18 @@ class IndexFileWriter:
             StorageError: The disk space for local copies is limited, and too small for the files.
         """
         files = member_set(member, config, self._folder)
-        stored_notes = self._stored_notes(files)
-        if stored_notes is not None:
-            return stored_notes
+        stored_entries = self._stored_entries(files)
+        if stored_entries is not None:
+            return stored_entries
 
         # The files are made from the dataset's .idx, which is downloaded if it is in a bucket.
         idx = self._access.fetch(idx_path(Path(member.prefix)))
-        notes = self._write(files, idx)
+        entries = self._write(files, idx)
         if self._access.is_space_limited:
             self.upload()  # now, so that these files can be deleted if the next ones need the space
-        return notes
+        return entries
 
-    def write_blend(self, plan: SplitPlan, blend: BlendPlan) -> FileNotes:
+    def write_blend(self, plan: SplitPlan, blend: BlendPlan) -> FileEntries:
         """Write index files that say which dataset each sample is from.
 
         For example, with 0.7 of web and 0.3 of code, the first samples are from web, code, web and
@@ -94,9 +94,9 @@ class IndexFileWriter:
             StorageError: The disk space for local copies is limited, and too small for the files.
         """
         files = blend_set(plan, blend, self._folder)
-        stored_notes = self._stored_notes(files)
-        if stored_notes is not None:
-            return stored_notes
+        stored_entries = self._stored_entries(files)
+        if stored_entries is not None:
+            return stored_entries
         return self._write(files, idx=None)
 
     def upload(self) -> None:
@@ -114,19 +114,19 @@ class IndexFileWriter:
         descriptions = [path for path in sha256_by_path if is_description(path.name)]
         arrays = [path for path in sha256_by_path if not is_description(path.name)]
         # Small files that say what the others were made from: 5ce5…-nanoset.json.
-        sidecars = [self._folder / name for name in self._sidecars_not_uploaded]
+        receipts = [self._folder / name for name in self._receipts_not_uploaded]
 
         # The listing of the folder shows that the bucket lacks these files.
-        upload_files(self._access, [*arrays, *sidecars], sha256_by_path)
+        upload_files(self._access, [*arrays, *receipts], sha256_by_path)
         upload_files(self._access, descriptions, sha256_by_path)
         self._sha256_not_uploaded = {}
-        self._sidecars_not_uploaded = []
+        self._receipts_not_uploaded = []
 
-    def _stored_notes(self, files: FileSet) -> FileNotes | None:
+    def _stored_entries(self, files: FileSet) -> FileEntries | None:
         """Return size and sha256 of the index files of a dataset if a bucket has them, or None.
 
-        A small file next to them, the sidecar, says what they were made from and how large they
-        are. So this takes two requests: one for the sidecar, and one for a listing of the folder.
+        A small file next to them, the receipt, says what they were made from and how large they
+        are. So this takes two requests: one for the receipt, and one for a listing of the folder.
 
         Args:
             files: The index files that are planned.
@@ -141,21 +141,21 @@ class IndexFileWriter:
             return None
 
         try:
-            sidecar = access.read_current(files.folder / files.sidecar)
+            receipt = access.read_current(files.folder / files.receipt_name)
         except FileNotFoundError:
             return None
-        notes = files.file_notes_in(sidecar)
-        if notes is None:
+        entries = files.file_entries_in(receipt)
+        if entries is None:
             return None  # the files were made from something else than is planned
 
         # Has the folder all files, in their sizes?
-        expected_sizes = {name: note["bytes"] for name, note in notes.items()}
+        expected_sizes = {name: entry["bytes"] for name, entry in entries.items()}
         stored_sizes = access.sizes(files.folder, expected_sizes)
         if first_fault(stored_sizes, expected_sizes) is not None:
             return None
-        return notes
+        return entries
 
-    def _write(self, files: FileSet, idx: Path | None) -> FileNotes:
+    def _write(self, files: FileSet, idx: Path | None) -> FileEntries:
         """Write index files to the local folder, unless they exist. Note them for `upload`.
 
         Args:
@@ -179,13 +179,13 @@ class IndexFileWriter:
 
         sha256_by_name = files.write(make_room)  # {"5ce5…-shuffle_index.npy": "77cd…", …}
         self._sha256_not_uploaded |= sha256_by_name
-        self._sidecars_not_uploaded.append(files.sidecar)  # a note that was written next to them
+        self._receipts_not_uploaded.append(files.receipt_name)  # was written next to them
 
-        notes: dict[str, dict[str, Any]] = {}
+        entries: dict[str, dict[str, Any]] = {}
         for name, sha256 in sha256_by_name.items():
             size = (self._folder / name).stat().st_size
-            notes[name] = {"bytes": size, "sha256": sha256}
-        return notes
+            entries[name] = {"bytes": size, "sha256": sha256}
+        return entries
 
 
 def count_samples_given(plan: SplitPlan, folder: Path, access: FileAccess) -> list[int]:

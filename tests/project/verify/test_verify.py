@@ -713,7 +713,7 @@ def test_a_note_on_index_files_in_which_a_value_changed_is_an_error(copy, output
     report = verify_at(project, f"nanosets/pretrain/train/{output}")
 
     assert {finding.what for finding in report.errors} == {
-        "the note of what index files were made from does not say what was planned and written"
+        "the receipt of what index files were made from does not say what was planned and written"
     }
     assert "description: " in report.errors[0].found
 

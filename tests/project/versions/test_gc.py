@@ -703,7 +703,7 @@ FILES_WITHOUT_NOTE = (
     "mine-nanoset.json",
     "sub/x",
 )
-"""Files in the folder of index files that no note of nanoset lists."""
+"""Files in the folder of index files that no receipt of nanoset lists."""
 
 
 @pytest.fixture

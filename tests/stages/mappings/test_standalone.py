@@ -140,13 +140,13 @@ def test_a_killed_call_is_completed_by_the_next_one(finished_call, monkeypatch, 
 
 def test_a_call_that_an_older_version_left_unfinished_is_completed(finished_call):
     # Older versions stored what the files are made from in a hidden file until all were written.
-    sidecars = list(finished_call.folder.glob("*nanoset.json"))
-    assert sidecars
-    for sidecar in sidecars:
-        made_from = json.loads(sidecar.read_bytes())["made_from"]
-        mark = sidecar.with_name(f".{sidecar.name}.begun")
+    receipts = list(finished_call.folder.glob("*nanoset.json"))
+    assert receipts
+    for receipt in receipts:
+        made_from = json.loads(receipt.read_bytes())["made_from"]
+        mark = receipt.with_name(f".{receipt.name}.begun")
         mark.write_text(json.dumps(made_from))
-        sidecar.unlink()
+        receipt.unlink()
 
     outcome = finished_call.run_again()
 
@@ -174,20 +174,20 @@ def test_with_overwrite_index_files_of_another_dataset_are_replaced(finished_cal
     assert "already exists" in finished_call.run_again().output
 
 
-def remove_sidecars(call: FinishedCall) -> None:
+def remove_receipts(call: FinishedCall) -> None:
     """Leave only the files that a trainer itself would have written."""
     for path in call.folder.glob("*.json"):
         path.unlink()
 
 
 def test_index_files_of_a_trainer_are_not_replaced(finished_call):
-    remove_sidecars(finished_call)
+    remove_receipts(finished_call)
 
     assert "would say what it was made from" in refusal_of(finished_call)
 
 
 def test_with_overwrite_index_files_of_a_trainer_are_replaced(finished_call):
-    remove_sidecars(finished_call)
+    remove_receipts(finished_call)
 
     outcome = finished_call.run_again("--overwrite")
 
