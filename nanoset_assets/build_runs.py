@@ -26,6 +26,7 @@ from nanoset_core.execution.progress import Progress, step_count
 from nanoset_core.project.graph import Step, reasons_to_build
 from nanoset_core.project.project import Project, names_of
 from nanoset_core.stages.stage import Node, current_version
+from nanoset_core.storage.leases import FOLDER as LEASE_FOLDER
 from nanoset_core.storage.leases import Work, leased
 
 
@@ -145,6 +146,10 @@ class BuildRuns:
         For example: "waits for the build of web on node7 …". If the process is known, the line also
         says how to end it: "waits for …, which makes web; `kill 123` on node7 ends it …".
 
+        A copy of a root that was made during a build has the lease of this build, which has nothing
+        to do with the copy. That cannot be recognized: a root may have another path on each
+        machine. So the line also says what to do in this case.
+
         Args:
             subject: The text collection (corpus), data mixture (nanoset), … that the other build
                 makes.
@@ -153,7 +158,14 @@ class BuildRuns:
         if work.owner is None:
             self.say(f"waits for the build of {subject} on {work.host} …")
         else:
-            self.say(f"waits for {work.owner}, which makes {subject}; {work.owner.remedy()} …")
+            remedy = work.owner.remedy()
+            if not work.owner.is_here:
+                access = self.project.outputs.access
+                leases = access.url(access.folder / LEASE_FOLDER)
+                remedy += (
+                    f"; if this root is a copy of the one that it builds, delete {leases} instead"
+                )
+            self.say(f"waits for {work.owner}, which makes {subject}; {remedy} …")
 
     def _made_elsewhere(self, steps: Sequence[Step]) -> set[Node]:
         """Return the outputs that another build has made while this one waited for it.

@@ -75,6 +75,24 @@ def test_of_two_builds_at_once_one_says_for_which_process_it_waits(two_builds):
     assert "another build made it meanwhile" in notices
 
 
+def test_a_build_of_a_copy_that_waits_for_the_build_of_the_original_says_what_to_delete(
+    make_project,
+):
+    config = make_project()
+    lease = config.parent / "data" / ".in-use" / "lease-0123456789ab-4711.890-a1b2c3"
+    lease.parent.mkdir(parents=True)
+    lease.write_text('{"host": "far", "names": ["code", "web"]}')
+
+    with start_build(config) as build:
+        notice = next(line for line in build.stderr if "waits for" in line)
+        lease.unlink()
+        result = finish_build(build)
+
+    assert "waits for process 4711 on far, which makes" in notice
+    assert f"if this root is a copy of the one that it builds, delete {lease.parent}" in notice
+    assert result.n_made > 0
+
+
 def test_a_build_that_waits_for_a_stopped_one_says_how_to_continue_and_end_it(
     make_project, stopped_holder_of
 ):
