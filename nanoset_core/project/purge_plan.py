@@ -398,7 +398,7 @@ def _check_no_copies(root: OutputRoot, outputs: Iterable[StoredOutput]) -> None:
     if not copies:
         return
 
-    remedy = "delete all objects below these prefixes, and purge again"
+    remedy = "delete all objects there whose names match */*/current/*, and purge again"
     if not root.access.takes_requests:
         remedy = f"delete these folders (`{delete_copies_command(root.folder)}`), and purge again"
     names = [root.access.name(copy) for copy in copies]  # such as datasets/web/current

@@ -15,6 +15,7 @@ from nanoset_core.cli.entry import nanoset
 OTHER_PROGRAMS = {
     ".",
     "aws",
+    "cd",
     "create-dagster",
     "dask",
     "dg",
@@ -24,6 +25,7 @@ OTHER_PROGRAMS = {
     "openssl",
     "pip",
     "ray",
+    "rsync",
     "sbatch",
     "uv",
 }
