@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from helpers.building import make_blend, make_mappings
+from helpers.building import make_blend, make_corpora, make_mappings
 from helpers.command import output_of
 from helpers.inspecting import explain_sample, verify_output
-from helpers.sample_project import SPLITS
+from helpers.sample_project import SPLITS, jsonl, sentences
 from nanoset_core import load_nanoset
-from nanoset_core.errors import InputError, NanosetError, SampleIndexError
+from nanoset_core.errors import ConfigError, InputError, NanosetError, SampleIndexError
 from nanoset_core.project.project import Project
 from nanoset_core.stages.mappings.planning import NanosetContext
 
@@ -150,6 +150,17 @@ def test_a_continued_run_stays_as_it_is_when_the_earlier_one_changes(continuing)
         assert verify_output(changed, f"later/{split}", deep=True).passed
     output_of("gc", "--yes", "--config", changed.config.file)
     assert outputs.manifest_at(earlier.folder) is not None
+
+
+def test_a_run_whose_datasets_have_changed_is_told_what_to_restore(continuing):
+    file = continuing.config.raw_folder / "web" / "more.jsonl"
+    file.write_bytes(jsonl(sentences("more", 3)))
+    make_corpora(continuing, "web")
+
+    with pytest.raises(ConfigError, match="a dataset has changed since the run") as caught:
+        make_mappings(continuing, "later", "train")
+
+    assert "restore the text, settings and lists of ids" in caught.value.remedy
 
 
 FEWER_SAMPLES = ("{train: 400,", "{train: 150,")

@@ -53,9 +53,10 @@ def test_nothing_is_removed_if_a_run_to_keep_does_not_exist(changed):
     project, folder = changed
     data_before = tree(folder / "data")
 
-    with pytest.raises(MissingError, match="what a run was started with is missing"):
+    with pytest.raises(MissingError, match="what a run was started with is missing") as caught:
         collect(keep_run(project, f"data/nanosets/pretrain/handoff/{'0' * 20}"))
 
+    assert "restore the text and nanoset.yaml that it was made from" in caught.value.remedy
     assert tree(folder / "data") == data_before
 
 
