@@ -38,11 +38,11 @@ from nanoset_core.outputs.receipt_entries import change_of, entry_of
 from nanoset_core.outputs.receipts import (
     Receipt,
     StoredReceipt,
-    is_record_name,
+    describe_call,
+    hidden_receipt_name,
+    is_hidden_receipt_name,
     read_receipt,
     receipt_differences,
-    record_name,
-    record_of,
 )
 from nanoset_core.storage.atomic import UNFINISHED
 from nanoset_core.storage.drafts import (
@@ -117,22 +117,22 @@ class Delivery:
         optional: Iterable[str] = (),
         inputs: Iterable[Location] = (),
     ) -> Delivery:
-        """Return the delivery of a single file, with a record next to it of what it was made from.
+        """Return the delivery of a single file, with a receipt next to it of what it was made from.
 
             data/web.pbin              the file
-            data/.web.pbin.made.json   the record, a hidden file
+            data/.web.pbin.made.json   the receipt, a hidden file
 
-        If the command is run again, it finds the record, and need not make the file again.
+        If the command is run again, it finds the receipt, and need not make the file again.
 
         Args:
             target: The file.
-            made_from: Everything that decides its bytes; see `record_of`.
+            made_from: Everything that decides its bytes; see `describe_call`.
             optional: Names of further files in the same folder, which are only made if needed.
             inputs: Files that it is made from.
         """
         return cls(
             folder=target.parent,
-            receipt=Receipt(name=record_name(target.name), made_from=made_from),
+            receipt=Receipt(name=hidden_receipt_name(target.name), made_from=made_from),
             files=(target.name,),
             optional=tuple(optional),
             inputs=tuple(inputs),
@@ -562,7 +562,7 @@ def _names_of_replaced_outputs(delivery: Delivery, existing_names: Iterable[str]
     """
     names: list[str] = []
     for receipt_name in existing_names:
-        if receipt_name == delivery.receipt.name or not is_record_name(receipt_name):
+        if receipt_name == delivery.receipt.name or not is_hidden_receipt_name(receipt_name):
             continue
         stored = read_receipt(delivery.folder / receipt_name)
         if stored is None or stored.files is None:
@@ -773,8 +773,8 @@ def make_once(
     """Make a file, unless the same call has made it already.
 
     A user runs `nanoset pbin merge a.pbin b.pbin` a second time. If neither the inputs nor the
-    settings have changed, nothing is to be done: a record next to the output, a hidden JSON file,
-    says what made it. The record also has the facts about the output, such as counts, which the
+    settings have changed, nothing is to be done: a receipt next to the output, a hidden JSON file,
+    says what made it. The receipt also has the facts about the output, such as counts, which the
     command prints.
 
     Args:
@@ -794,11 +794,11 @@ def make_once(
     """
     # Two calls are the same if they have the same command, sources and options.
     source_paths = list(sources)
-    made_from = record_of(command, target, source_paths, options)
+    made_from = describe_call(command, target, source_paths, options)
     delivery = Delivery.of_file(target, made_from, inputs=source_paths)
-    record = delivery.find(overwrite=overwrite)
-    if record is not None:
-        return MadeFile(record["facts"], is_made_now=False)
+    receipt = delivery.find(overwrite=overwrite)
+    if receipt is not None:
+        return MadeFile(receipt["facts"], is_made_now=False)
 
     with delivery.drafting(overwrite=overwrite) as draft:
         facts = make(draft.folder / target.name)

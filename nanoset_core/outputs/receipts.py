@@ -13,7 +13,7 @@ place and did not end: the call is running, or was killed. See `nanoset_core/out
 There are three kinds of receipts. They have different names and keys, so that older versions of
 nanoset and other programs can read them:
 
-- Commands such as `nanoset pbin write` write hidden records: `.web.pbin.made.json` is that of the
+- Commands such as `nanoset pbin write` write hidden receipts: `.web.pbin.made.json` is that of the
   file `web.pbin`.
 - Next to index files in a trainer's cache folder is a receipt whose name ends in `nanoset.json`.
 - A folder of tars in a bucket has the manifest that all webdatasets have, `manifest.json`.
@@ -41,20 +41,20 @@ from nanoset_core.storage.places import (
 )
 from nanoset_core.storage.store import in_parallel
 
-_RECORD_ENDING = ".made.json"
-"""How the names of hidden records end."""
-PAIR_RECORD_ENDING = ".manifest.json"
-"""How the names of the records end that `nanoset tokenize` writes next to its .bin and .idx."""
-RECORD_VERSION = 1
-"""Version of the format of hidden records, which each record has under the key "nanoset"."""
+_HIDDEN_RECEIPT_ENDING = ".made.json"
+"""How the names of hidden receipts end."""
+PAIR_RECEIPT_ENDING = ".manifest.json"
+"""How the names of the receipts end that `nanoset tokenize` writes next to its .bin and .idx."""
+RECEIPT_VERSION = 1
+"""Version of the format of hidden receipts, which each receipt has under the key "nanoset"."""
 FILES = "files"
 """Key of a receipt: name of each file → its entry. Opening receipts lack it."""
 _MAX_NAMED_FILES = 5
 """An error names at most this many input files that differ; it counts the others."""
 
 
-_RECORD_FORM = JsonForm("this is not a record of an output", indent=1, ends_with_newline=True)
-"""How hidden records are written."""
+_RECEIPT_FORM = JsonForm("this is not a receipt of an output", indent=1, ends_with_newline=True)
+"""How hidden receipts are written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +77,7 @@ class Receipt:
     """Setting → flag of the command, for settings whose flag has another name; for messages."""
     has_etag_or_time: bool = True
     """Whether entries of files have ETags (in a bucket) or times of change (on this machine)."""
-    json_form: JsonForm = _RECORD_FORM
+    json_form: JsonForm = _RECEIPT_FORM
     """How the content of the receipt is written as JSON."""
 
     def opening(self) -> bytes:
@@ -170,27 +170,27 @@ def read_receipt(path: Location) -> StoredReceipt | None:
     return parse_receipt(store_of(path.parent).read(path.name))
 
 
-def record_name(output_name: str) -> str:
-    """Return the name of the hidden record of a file, or of a .bin/.idx pair by its prefix.
+def hidden_receipt_name(output_name: str) -> str:
+    """Return the name of the hidden receipt of a file, or of a .bin/.idx pair by its prefix.
 
-    The record of `web.pbin` is `.web.pbin.made.json`, which is hidden because it is not data.
+    The receipt of `web.pbin` is `.web.pbin.made.json`, which is hidden because it is not data.
 
     Args:
         output_name: Name of the file, or prefix of the pair, without its folder.
     """
-    return f".{output_name}{_RECORD_ENDING}"
+    return f".{output_name}{_HIDDEN_RECEIPT_ENDING}"
 
 
-def is_record_name(name: str) -> bool:
-    """Return whether a file has the name of a hidden record, such as `.web.pbin.made.json`."""
-    return name.startswith(".") and name.endswith(_RECORD_ENDING)
+def is_hidden_receipt_name(name: str) -> bool:
+    """Return whether a file has the name of a hidden receipt, such as `.web.pbin.made.json`."""
+    return name.startswith(".") and name.endswith(_HIDDEN_RECEIPT_ENDING)
 
 
-def read_record(path: Location) -> dict[str, Any] | None:
-    """Return the content of a hidden record, or None if it does not exist or is not a record.
+def read_command_receipt(path: Location) -> dict[str, Any] | None:
+    """Return the content of a command's receipt, or None if it does not exist or is not a receipt.
 
     Args:
-        path: The record's file, such as `out/.web.pbin.made.json`.
+        path: The receipt's file, such as `out/.web.pbin.made.json` or `out/web.manifest.json`.
     """
     receipt = read_receipt(path)
     if receipt is None or "nanoset" not in receipt.content:
@@ -198,13 +198,13 @@ def read_record(path: Location) -> dict[str, Any] | None:
     return dict(receipt.content)
 
 
-def record_of(
+def describe_call(
     command: str, output: Location, sources: Iterable[Location], options: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return what a call makes its output from: its command, options and input files.
 
-    The result is stored next to the output. If a later call gets an equal one, it need not make the
-    output again. For `nanoset pack merge web.pbin a.pbin b.pbin`:
+    The result is stored in the receipt of the output. If a later call gets an equal one, it need
+    not make the output again. For `nanoset pack merge web.pbin a.pbin b.pbin`:
 
         {"nanoset": 1, "command": "pack merge", "options": {},
          "sources": [{"path": "a.pbin", "bytes": 80, "mtime_ns": …}, {"path": "b.pbin", …}]}
@@ -232,11 +232,11 @@ def record_of(
     # A later call compares its values with those that it reads from the stored JSON, in which a
     # tuple, for example, has become a list. So convert them as JSON does.
     content: dict[str, Any] = as_parsed({"options": dict(options), "sources": rows})
-    return {"nanoset": RECORD_VERSION, "command": command, **content}
+    return {"nanoset": RECEIPT_VERSION, "command": command, **content}
 
 
 def _source_row(path: Location, output: Location) -> dict[str, Any]:
-    """Return what the record of an output says about one of the files that it is made from.
+    """Return what the receipt of an output says about one of the files that it is made from.
 
         an object in a bucket    {"path": "s3://bucket/a.pbin", "bytes": 80, "etag": ...}
         a local file             {"path": "a.pbin", "bytes": 80, "mtime_ns": ...}
@@ -267,11 +267,11 @@ def _source_row(path: Location, output: Location) -> dict[str, Any]:
 
 
 def source_location(source: Mapping[str, Any], output: Location) -> Location:
-    """Return the location of an input file that the record of an output lists.
+    """Return the location of an input file that the receipt of an output lists.
 
     Args:
-        source: One of the record's `sources`, as `_source_row` returned it.
-        output: The output whose record it is.
+        source: One of the receipt's `sources`, as `_source_row` returned it.
+        output: The output whose receipt it is.
     """
     return location_seen_from(str(source["path"]), output)
 
@@ -292,23 +292,23 @@ def receipt_differences(content: Mapping[str, Any], receipt: Receipt) -> list[st
     made_from = receipt.made_from  # the "command", "options" and "sources" of this call
     command = content.get("command")
     if command != made_from.get("command"):
-        # Records of `nanoset tokenize` once did not name their command.
+        # Receipts of `nanoset tokenize` once did not name their command.
         return [f"it was made by `nanoset {command or 'tokenize'}`"]
 
     differences = _source_differences(content.get("sources"), made_from["sources"])
     options = _recorded_options(content)
     differences += flag_differences(options, made_from["options"], receipt.flags)
     if not differences:
-        # The records differ all the same, so another version of nanoset wrote the existing one.
+        # The receipts differ all the same, so another version of nanoset wrote the existing one.
         return ["another version"]
     return differences
 
 
 def _recorded_options(content: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the options in the record of an output, none if somebody has damaged the record.
+    """Return the options in the receipt of an output, none if somebody has damaged the receipt.
 
     Args:
-        content: The record, as it was read from its file.
+        content: The receipt, as it was read from its file.
     """
     options = content.get("options")
     return options if isinstance(options, Mapping) else {}
@@ -322,7 +322,7 @@ def _source_differences(sources_before: object, sources_now: object) -> list[str
         a.bin, b.bin    b.bin, a.bin    "the files came in another order"
 
     Args:
-        sources_before: The input files in the record of an earlier call; anything if it was edited.
+        sources_before: The input files in an earlier call's receipt; anything if it was edited.
         sources_now: The list of input files of this call.
 
     Returns:
@@ -348,7 +348,7 @@ def _differences_by_path(
     A file may be listed twice, if it is read twice. So each path has a list of entries.
 
     Args:
-        before: Path → what the record of the earlier call says about the file, such as
+        before: Path → what the receipt of the earlier call says about the file, such as
             {"a.bin": [{"path": "a.bin", "bytes": 80, "mtime_ns": ...}]}.
         now: The same of this call.
 
@@ -389,10 +389,10 @@ def flag_differences(
 
 
 def _sources_by_path(sources: object) -> dict[str, list[Any]]:
-    """Group a record's sources by their paths; a file that is read twice has two entries.
+    """Group a receipt's sources by their paths; a file that is read twice has two entries.
 
     Args:
-        sources: The list in a record; if a record was edited, it may be anything.
+        sources: The list in a receipt; if a receipt was edited, it may be anything.
 
     Returns:
         Path → entries, such as {"a.bin": [{"path": "a.bin", "bytes": 80}]}.

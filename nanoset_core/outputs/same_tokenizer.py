@@ -1,6 +1,6 @@
 """Check that files of tokens that are joined have the ids of one tokenizer.
 
-The token files themselves do not say which tokenizer made them, but the records next to them do.
+The token files themselves do not say which tokenizer made them, but the receipts next to them do.
 """
 
 from __future__ import annotations
@@ -15,84 +15,84 @@ from nanoset_core.storage.places import requests_at_once
 from nanoset_core.storage.store import in_parallel
 
 TOKENIZER = "tokenizer"
-"""Key of a record: fingerprint of the tokenizer. It is one of the options, or a key of its own."""
+"""Key of a receipt: fingerprint of the tokenizer. It is one of the options, or a key of its own."""
 _SHOWN_DIGITS = 12
 """Number of digits of a fingerprint that messages show."""
 
 
-def common_tokenizer(records: Sequence[Location]) -> str | None:
+def common_tokenizer(receipts: Sequence[Location]) -> str | None:
     """Return the tokenizer of files that are to be joined, and check that it is the same for all.
 
     Ids of different tokenizers mean different tokens, so the joined file would be nonsense. Files
-    without a record, or whose record names no tokenizer, are not checked.
+    without a receipt, or whose receipt names no tokenizer, are not checked.
 
     Args:
-        records: Where the record of each file or pair is, if it has one, such as
+        receipts: Where the receipt of each file or pair is, if it has one, such as
             `out/web_text_document.manifest.json`.
 
     Returns:
-        The fingerprint of the tokenizer, or None if no record names one.
+        The fingerprint of the tokenizer, or None if no receipt names one.
 
     Raises:
-        FormatError: Two records name different tokenizers.
+        FormatError: Two receipts name different tokenizers.
     """
-    tokenizers = in_parallel(_recorded_tokenizer, records, requests_at_once(records))
-    first_record: Location | None = None
+    tokenizers = in_parallel(_recorded_tokenizer, receipts, requests_at_once(receipts))
+    first_receipt: Location | None = None
     first_tokenizer: str | None = None
-    for record, tokenizer in zip(records, tokenizers, strict=True):
+    for receipt, tokenizer in zip(receipts, tokenizers, strict=True):
         if tokenizer is None:
             continue
         if first_tokenizer is None:
-            first_record = record
+            first_receipt = receipt
             first_tokenizer = tokenizer
         elif tokenizer != first_tokenizer:
             raise FormatError(
                 "tokens of different tokenizers cannot be joined",
-                where=record,
+                where=receipt,
                 found=f"tokenizer {tokenizer[:_SHOWN_DIGITS]}",
-                expected=f"{first_tokenizer[:_SHOWN_DIGITS]}, as in {first_record}",
+                expected=f"{first_tokenizer[:_SHOWN_DIGITS]}, as in {first_receipt}",
                 remedy="tokenize both with the same tokenizer; "
-                "or, if each id means the same token in both, delete this record",
+                "or, if each id means the same token in both, delete this receipt",
             )
     return first_tokenizer
 
 
 def _recorded_tokenizer(path: Location) -> str | None:
-    """Return the fingerprint of the tokenizer that made some files, as their record says.
+    """Return the fingerprint of the tokenizer that made some files, as their receipt says.
 
-    A record is a small file that commands of nanoset write next to their outputs. It lists the
+    A receipt is a small file that commands of nanoset write next to their outputs. It lists the
     output's files with their sizes, and says what they were made from.
 
     Args:
-        path: Where the record is, if it exists: `out/web_text_document.manifest.json`, for example.
+        path: Where the receipt is, if it exists, such as `out/web_text_document.manifest.json`.
 
     Returns:
-        The fingerprint; or None if there is no record, if it names no tokenizer, or if another
+        The fingerprint; or None if there is no receipt, if it names no tokenizer, or if another
         program has replaced the files since.
     """
-    record = read_receipt(path)
-    if record is None:
+    receipt = read_receipt(path)
+    if receipt is None:
         return None
-    tokenizer = _tokenizer_in(record.content)
+    tokenizer = _tokenizer_in(receipt.content)
     if tokenizer is None:
         return None
 
     # Compare the sizes last: in a bucket, this takes a request for each file.
-    if not _have_recorded_sizes(record, path.parent):
+    if not _have_recorded_sizes(receipt, path.parent):
         return None
     return tokenizer
 
 
 def _tokenizer_in(content: Mapping[str, Any]) -> str | None:
-    """Return the fingerprint of the tokenizer that a record names, or None.
+    """Return the fingerprint of the tokenizer that a receipt names, or None.
 
-    Where it is depends on the command that wrote the record:
+    Where it is depends on the command that wrote the receipt:
 
         tokenized text      {"options": {"tokenizer": "9a3f…", …}, …}
         joined files        {"tokenizer": "9a3f…", …}, the tokenizer of all of them
 
     Args:
-        content: The content of the record. Somebody may have edited it.
+        content: The content of the receipt. Somebody may have edited it.
     """
     tokenizer = content.get(TOKENIZER)
     options = content.get("options")
@@ -103,23 +103,23 @@ def _tokenizer_in(content: Mapping[str, Any]) -> str | None:
     return tokenizer
 
 
-def _have_recorded_sizes(record: StoredReceipt, folder: Location) -> bool:
-    """Return whether files still have the sizes in their record.
+def _have_recorded_sizes(receipt: StoredReceipt, folder: Location) -> bool:
+    """Return whether files still have the sizes in their receipt.
 
-    If they do not, another program has replaced them, and the record says nothing about them. A
+    If they do not, another program has replaced them, and the receipt says nothing about them. A
     file may be missing: a list of rejected lines is often not copied along with the tokens.
 
     Args:
-        record: The record.
-        folder: The folder of the record and the files.
+        receipt: The receipt.
+        folder: The folder of the receipt and the files.
 
     Returns:
-        False also if the record lists no files, or a file without a size.
+        False also if the receipt lists no files, or a file without a size.
     """
-    if record.files is None:
+    if receipt.files is None:
         return False
     store = store_of(folder)
-    for name, entry in record.files.items():
+    for name, entry in receipt.files.items():
         stored = store.stat(name)
         if stored is not None and stored.size != entry["bytes"]:
             return False

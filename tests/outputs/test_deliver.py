@@ -16,7 +16,7 @@ import pytest
 from nanoset_core.errors import ConfigError, FormatError, StorageError
 from nanoset_core.outputs.apart import check_apart
 from nanoset_core.outputs.deliver import Delivery, make_once
-from nanoset_core.outputs.receipts import Receipt, record_name, record_of
+from nanoset_core.outputs.receipts import Receipt, describe_call, hidden_receipt_name
 
 
 @pytest.fixture
@@ -149,7 +149,7 @@ def test_an_output_of_other_options_is_replaced_on_request(tmp_path, source):
 def test_a_file_without_a_valid_receipt_is_replaced_only_on_request(tmp_path, source, receipt):
     (tmp_path / "x").write_bytes(b"of another tool")
     if receipt is not None:
-        (tmp_path / record_name("x")).write_bytes(receipt)
+        (tmp_path / hidden_receipt_name("x")).write_bytes(receipt)
 
     with pytest.raises(ConfigError, match="nothing says what it was made from"):
         write_once(tmp_path / "x", source)
@@ -252,7 +252,7 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path, source, monkeypatch, pl
 
 def delivery_of_pair(folder: Path, source: Path, **options: object) -> Delivery:
     """Describe a pair in a folder that a tool makes from a file, with some options."""
-    made_from = record_of("tool", folder / "x", [source], options)
+    made_from = describe_call("tool", folder / "x", [source], options)
     return Delivery(
         folder=folder,
         receipt=Receipt(name=".x.made.json", made_from=made_from),

@@ -2,7 +2,7 @@
 
 A .pbin has a header, the tokens of all documents, and an index that says where each document
 begins. Each operation is a subcommand, such as `nanoset pbin merge a.pbin b.pbin --output c.pbin`.
-A record next to the output says what it was made from, so that it is not made again.
+A receipt next to the output says what it was made from, so that it is not made again.
 """
 
 from __future__ import annotations
@@ -283,7 +283,7 @@ def filter_documents(file: Location, output: Location, overwrite: bool, **condit
         if conditions[name] is not None:
             list_files[name] = conditions[name]
 
-    # A record next to the new file says how it was made. It names these text files as strings:
+    # A receipt next to the new file says how it was made. It names these text files as strings:
     # {"min_tokens": 16, "max_tokens": None, "every": None, "keep": None, "drop": "bad.txt"}
     settings = dict(conditions)
     for name, list_file in list_files.items():
@@ -585,9 +585,9 @@ def _check_joinable(files: Sequence[Location]) -> None:
 
     Raises:
         InputError: Two names lead to the same file.
-        FormatError: The records next to two files name different tokenizers.
+        FormatError: The receipts next to two files name different tokenizers.
     """
-    from nanoset_core.outputs.receipts import record_name
+    from nanoset_core.outputs.receipts import hidden_receipt_name
     from nanoset_core.outputs.same_tokenizer import common_tokenizer
     from nanoset_core.stages.shards.inputs import check_different
 
@@ -595,7 +595,7 @@ def _check_joinable(files: Sequence[Location]) -> None:
         if times > 1:
             print_notices([f"{file} is read {times:,} times, since it is named that many times"])
     check_different(list(dict.fromkeys(files)))
-    common_tokenizer([file.with_name(record_name(file.name)) for file in files])
+    common_tokenizer([file.with_name(hidden_receipt_name(file.name)) for file in files])
 
 
 def _make_pbin(
@@ -633,8 +633,8 @@ def _make_file(
 ) -> tuple[Facts, bool]:
     """Write a file from other files, unless the same command has written it before.
 
-    Next to each output is a record of how it was made. For example, of these three commands, the
-    first writes c.pbin and the record .c.pbin.made.json. The second finds that it has nothing to
+    Next to each output is a receipt of how it was made. For example, of these three commands, the
+    first writes c.pbin and the receipt .c.pbin.made.json. The second finds that it has nothing to
     do. The third fails, since c.pbin is another output, which it must not replace:
 
         nanoset pbin merge a.pbin b.pbin --output c.pbin
@@ -652,7 +652,7 @@ def _make_file(
 
     Returns:
         The counts, and whether the output was written now. If it existed already, the counts are
-        those in its record.
+        those in its receipt.
     """
     from nanoset_core.outputs.deliver import make_once
     from nanoset_core.storage.temporary_copies import downloaded
@@ -662,7 +662,7 @@ def _make_file(
         with shown_progress() as progress, downloaded(files) as local_files:
             return work(local_files, target, progress)
 
-    # `nanoset pbin merge` was called `nanoset pack merge` in earlier versions. Records still say
+    # `nanoset pbin merge` was called `nanoset pack merge` in earlier versions. Receipts still say
     # so, so that the outputs of those versions are recognised.
     recorded_command = f"pack {operation}"
     return make_once(

@@ -15,7 +15,7 @@ from nanoset_core.errors import FormatError
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.formats.indexed.layout import is_back_to_back, pair_files
 from nanoset_core.outputs.manifest import MANIFEST, StoredManifest
-from nanoset_core.outputs.receipts import read_record
+from nanoset_core.outputs.receipts import read_command_receipt
 from nanoset_core.records.json_records import load
 from nanoset_core.stages.views.settings import STAGE as VIEWS
 from nanoset_core.storage.location import Location, store_of
@@ -88,8 +88,8 @@ def view_manifest(prefix: Location) -> StoredManifest | None:
     """
     path = prefix.parent / MANIFEST
     # Any program may have written a file of this name, so look first whether it is a manifest.
-    record = read_record(path) or {}
-    recipe = record.get("recipe")
+    content = read_command_receipt(path) or {}
+    recipe = content.get("recipe")
     if not isinstance(recipe, dict) or recipe.get("stage") != VIEWS:
         return None
     data = store_of(path.parent).read(path.name)

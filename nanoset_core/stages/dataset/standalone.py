@@ -22,11 +22,11 @@ from nanoset_core.formats.indexed.pairs import PAIR_ENDINGS
 from nanoset_core.outputs.deliver import Delivery
 from nanoset_core.outputs.drafts import Draft
 from nanoset_core.outputs.receipts import (
-    PAIR_RECORD_ENDING,
+    PAIR_RECEIPT_ENDING,
     Receipt,
-    read_record,
-    record_name,
-    record_of,
+    describe_call,
+    hidden_receipt_name,
+    read_command_receipt,
     source_location,
 )
 from nanoset_core.outputs.same_tokenizer import TOKENIZER, common_tokenizer
@@ -37,7 +37,7 @@ from nanoset_core.storage.store import Store, Stored
 from nanoset_core.storage.temporary_copies import downloaded
 
 COMMAND = "merge"
-"""Name of the command, in the record next to an output."""
+"""Name of the command, in the receipt next to an output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,15 +93,15 @@ def merge_folder(
     tokenizer = common_tokenizer(_records_of_parts(folder, parts))
     merge = _FolderMerge(output_prefix, parts, tokenizer, progress)
 
-    # A complete output has a record next to it, which contains these facts.
+    # A complete output has a receipt next to it, which contains these facts.
     delivery = merge.delivery()
-    record = delivery.find(overwrite=overwrite)
-    if record is not None:
-        facts = record["facts"]
+    receipt = delivery.find(overwrite=overwrite)
+    if receipt is not None:
+        facts = receipt["facts"]
     else:
         facts = merge.deliver(delivery, overwrite=overwrite)
     parts_with_documents = tuple(zip(parts, facts["documents"], strict=True))
-    return Merged(output_prefix, parts_with_documents, facts["tokens"], made=record is None)
+    return Merged(output_prefix, parts_with_documents, facts["tokens"], made=receipt is None)
 
 
 def _pairs(folder: Location, output_prefix: Location) -> list[Location]:
@@ -166,31 +166,31 @@ def _check_complete(prefix: Location, endings: set[str]) -> None:
 def _is_merged(prefix: Location) -> bool:
     """Return whether a dataset was made by merging others.
 
-    A merge leaves a record, a small file next to its output. It has the name of the command and the
-    sizes of the files that were made: {"command": …, "files": {"web.bin": {"bytes": 800}, …}}.
+    A merge leaves a receipt, a small file next to its output. It has the name of the command and
+    the sizes of the files that were made: {"command": …, "files": {"web.bin": {"bytes": 800}, …}}.
 
     Args:
         prefix: Path of the dataset, such as `data/web` for data/web.bin and data/web.idx.
     """
-    record = _record(prefix)
-    if record.get("command") != COMMAND:
+    receipt = _receipt_of(prefix)
+    if receipt.get("command") != COMMAND:
         return False
     # If the files have other sizes, somebody has replaced them. A merge that was killed may have
-    # left a record that lists no files yet: then its output counts as merged.
+    # left a receipt that lists no files yet: then its output counts as merged.
     store = store_of(prefix.parent)
-    for name, entry in record.get("files", {}).items():
+    for name, entry in receipt.get("files", {}).items():
         stored = store.stat(name)
         if stored is None or stored.size != entry["bytes"]:
             return False
     return True
 
 
-def _record(prefix: Location) -> Mapping[str, Any]:
-    """Return the record next to a pair, or an empty mapping if it has none.
+def _receipt_of(prefix: Location) -> Mapping[str, Any]:
+    """Return the receipt next to a pair, or an empty mapping if it has none.
 
-    The record of a merged pair lists the files that it was merged from.
+    The receipt of a merged pair lists the files that it was merged from.
     """
-    return read_record(prefix.with_name(record_name(prefix.name))) or {}
+    return read_command_receipt(prefix.with_name(hidden_receipt_name(prefix.name))) or {}
 
 
 def _check_each_once(parts: Sequence[Location]) -> None:
@@ -242,30 +242,30 @@ def _files_merged_into(prefix: Location) -> list[Location]:
     """Return the files that a dataset was merged from by an earlier call; none for other datasets.
 
     Args:
-        prefix: Prefix of the dataset, next to which its record is.
+        prefix: Prefix of the dataset, next to which its receipt is.
     """
     if not _is_merged(prefix):
         return []
-    return [source_location(source, prefix) for source in _record(prefix).get("sources", [])]
+    return [source_location(source, prefix) for source in _receipt_of(prefix).get("sources", [])]
 
 
 def _records_of_parts(folder: Location, parts: Sequence[Location]) -> list[Location]:
-    """Return the records of datasets, as far as there are any.
+    """Return the receipts of datasets, as far as there are any.
 
     Args:
         folder: The folder of the datasets. It is listed, which takes fewer requests to a bucket
-            than to look for each record.
+            than to look for each receipt.
         parts: Prefixes of the datasets. They were made by `nanoset tokenize`, by an earlier merge,
-            or by another program, which writes no record.
+            or by another program, which writes no receipt.
     """
     _, names = store_of(folder).level()
     names_in_folder = set(names)
-    records = []
+    receipts = []
     for part in parts:
-        for name in (f"{part.name}{PAIR_RECORD_ENDING}", record_name(part.name)):
+        for name in (f"{part.name}{PAIR_RECEIPT_ENDING}", hidden_receipt_name(part.name)):
             if name in names_in_folder:
-                records.append(folder / name)
-    return records
+                receipts.append(folder / name)
+    return receipts
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +277,7 @@ class _FolderMerge:
     parts: Sequence[Location]
     """Prefixes of the datasets, in order."""
     tokenizer: str | None
-    """Fingerprint of the tokenizer of all datasets, if their records name it."""
+    """Fingerprint of the tokenizer of all datasets, if their receipts name it."""
     progress: Progress
     """Shows how many bytes of tokens have been merged."""
 
@@ -302,10 +302,10 @@ class _FolderMerge:
         """
         bin_name, idx_name = [file.name for file in pair_files(self.output_prefix)]
         # The merged dataset depends on nothing but the files, so there are no options.
-        made_from = record_of(COMMAND, self.output_prefix, self.source_files, options={})
+        made_from = describe_call(COMMAND, self.output_prefix, self.source_files, options={})
         return Delivery(
             folder=self.output_prefix.parent,
-            receipt=Receipt(name=record_name(self.output_prefix.name), made_from=made_from),
+            receipt=Receipt(name=hidden_receipt_name(self.output_prefix.name), made_from=made_from),
             files=(bin_name, idx_name),
             # Readers find no dataset without the .idx. So it is removed before the .bin is
             # replaced, and put in place after it.
@@ -323,18 +323,18 @@ class _FolderMerge:
         So nobody sees an incomplete dataset. If an error occurs, the draft is discarded.
 
         Args:
-            delivery: Where the files go, and the record of what they were made from.
+            delivery: Where the files go, and the receipt of what they were made from.
             overwrite: Replace an output that was made from other datasets.
 
         Returns:
             Facts about the output: documents of each dataset, and tokens of all.
         """
-        sources = delivery.receipt.made_from["sources"]  # the merged datasets, for the record
+        sources = delivery.receipt.made_from["sources"]  # the merged datasets, for the receipt
         with delivery.drafting(overwrite=overwrite) as draft:
             draft.facts = self.write(draft, sources)
             if self.tokenizer is not None:  # for a later call that merges the output with others
                 draft.more[TOKENIZER] = self.tokenizer
-            # Here, at the end of the block, the files are moved, and a record with the facts is
+            # Here, at the end of the block, the files are moved, and a receipt with the facts is
             # written next to them.
         return draft.facts
 
@@ -346,11 +346,11 @@ class _FolderMerge:
 
         Args:
             draft: The temporary folder.
-            sources: Size and ETag of each of `source_files`, as the record of the output lists
+            sources: Size and ETag of each of `source_files`, as the receipt of the output lists
                 them.
 
         Returns:
-            The facts for the record: documents of each dataset, and tokens of all.
+            The facts for the receipt: documents of each dataset, and tokens of all.
         """
         bucket = common_bucket([self.output_prefix, *self.source_files])
         if bucket is not None:
@@ -397,7 +397,7 @@ class _FolderMerge:
             dtype: Type of their tokens.
 
         Returns:
-            The facts for the record of the output.
+            The facts for the receipt of the output.
         """
         bin_file, idx_file = pair_files(self.output_prefix)
         write_merged_idx(draft.folder / idx_file.name, bucket, pairs, dtype)
@@ -426,7 +426,7 @@ class _FolderMerge:
             draft: Folder of the files before they are delivered.
 
         Returns:
-            The facts for the record of the output: documents of each dataset, and tokens of all.
+            The facts for the receipt of the output: documents of each dataset, and tokens of all.
         """
         name = self.output_prefix.name
         with downloaded(self.source_files) as local_files:

@@ -24,7 +24,7 @@ from nanoset_core.formats.indexed.layout import (
 )
 from nanoset_core.formats.indexed.stream import fills_bin, stream_of
 from nanoset_core.outputs.manifest import StoredManifest
-from nanoset_core.outputs.receipts import PAIR_RECORD_ENDING, read_record
+from nanoset_core.outputs.receipts import PAIR_RECEIPT_ENDING, read_command_receipt
 from nanoset_core.stages.dataset.named_pair import view_manifest
 from nanoset_core.stages.dataset.token_check import AT_ONCE, REMEDY, Expected, TokenCheck
 from nanoset_core.stages.dataset.token_ranges import (
@@ -340,7 +340,7 @@ def verify_prefix(
 ) -> Report:
     """Check a .bin and .idx that do not belong to a project, such as data/web.bin and data/web.idx.
 
-    If `nanoset tokenize` made them, they are also compared with its record, a file next to them. A
+    If `nanoset tokenize` made them, they are also compared with its receipt, a file next to them. A
     view is compared with the manifest in its folder.
 
     Args:
@@ -351,13 +351,15 @@ def verify_prefix(
     """
     report = Report(str(prefix))
     view: StoredManifest | None = None
-    record: Mapping[str, Any] = {}
+    receipt: Mapping[str, Any] = {}
     with report.catching(remedy=_WRITE_AGAIN):
         view = view_manifest(prefix)
-        record = _tokenize_record(prefix)  # settings, counts and checksums; empty if there is none
+        receipt = _tokenize_receipt(
+            prefix
+        )  # settings, counts and checksums; empty if there is none
     if view is None:
-        expected = _expected_of_record(record)  # such as 250,000 tokens of type uint16
-        sha256_by_name = _recorded_sha256s(record)
+        expected = _expected_of_receipt(receipt)  # such as 250,000 tokens of type uint16
+        sha256_by_name = _recorded_sha256s(receipt)
     else:
         expected = Expected.of({"dtype": view.facts["dtype"]}, view.facts)
         sha256_by_name = {name: fact.sha256 for name, fact in view.files.items()}
@@ -380,11 +382,11 @@ def verify_prefix(
     # Compare the checksums of the files with the recorded ones.
     if deep:
         _check_recorded_files(report, prefix, sha256_by_name)
-    _check_recorded_lines(report, prefix, record)
+    _check_recorded_lines(report, prefix, receipt)
     return report
 
 
-def _check_recorded_lines(report: Report, prefix: Location, record: Mapping[str, Any]) -> None:
+def _check_recorded_lines(report: Report, prefix: Location, receipt: Mapping[str, Any]) -> None:
     """Check that each line of the text became a document, or was skipped or rejected.
 
     1,000 lines may be 990 documents, 7 empty texts that were skipped, and 3 lines that were
@@ -393,29 +395,29 @@ def _check_recorded_lines(report: Report, prefix: Location, record: Mapping[str,
     Args:
         report: Report on the pair, to which errors are added.
         prefix: Prefix of the pair.
-        record: The record next to the pair, with these counts; it may be empty.
+        receipt: The receipt next to the pair, with these counts; it may be empty.
     """
-    facts = record.get("facts", {})
+    facts = receipt.get("facts", {})
     if not facts:
         return
     n_accounted = facts["documents"] + facts["skipped"] + facts["rejected"]
     if facts["lines"] != n_accounted:
         report.error(
             "lines are not accounted for",
-            where=f"{prefix}{PAIR_RECORD_ENDING}",
+            where=f"{prefix}{PAIR_RECEIPT_ENDING}",
             remedy=_WRITE_AGAIN,
         )
 
 
-def _expected_of_record(record: Mapping[str, Any]) -> Expected:
-    """Return what is expected of a .bin and .idx, by the record that `nanoset tokenize` left.
+def _expected_of_receipt(receipt: Mapping[str, Any]) -> Expected:
+    """Return what is expected of a .bin and .idx, by the receipt that `nanoset tokenize` left.
 
         {"options": {"dtype": "uint16", …}, "facts": {"documents": 1000, "tokens": 250000, …}}
 
     Args:
-        record: The record. If it is empty, nothing is expected.
+        receipt: The receipt. If it is empty, nothing is expected.
     """
-    expected = Expected.of(record.get("options", {}), record.get("facts", {}))
+    expected = Expected.of(receipt.get("options", {}), receipt.get("facts", {}))
     return replace(expected, duplicates=MAX_DUPLICATE_FRACTION)
 
 
@@ -437,14 +439,14 @@ def _with_tokenizer(expected: Expected, tokenizer: TokenizerPath, eod: str | Non
     return replace(expected, max_id=max_id, after=(end_id,))
 
 
-def _recorded_sha256s(record: Mapping[str, Any]) -> dict[str, str | None]:
+def _recorded_sha256s(receipt: Mapping[str, Any]) -> dict[str, str | None]:
     """Return the sha256 of each file that `nanoset tokenize` recorded.
 
     Args:
-        record: The record next to a pair, such as `{"files": {"web.bin": {"sha256": "77cd…"}, …}}`;
+        receipt: The receipt of a pair, such as `{"files": {"web.bin": {"sha256": "77cd…"}, …}}`;
             it may be empty.
     """
-    return {name: fact["sha256"] for name, fact in record.get("files", {}).items()}
+    return {name: fact["sha256"] for name, fact in receipt.get("files", {}).items()}
 
 
 def _check_recorded_files(
@@ -472,16 +474,16 @@ def _check_recorded_files(
             )
 
 
-def _tokenize_record(prefix: Location) -> Mapping[str, Any]:
-    """Return the record that `nanoset tokenize` wrote next to a .bin and .idx.
+def _tokenize_receipt(prefix: Location) -> Mapping[str, Any]:
+    """Return the receipt that `nanoset tokenize` wrote next to a .bin and .idx.
 
     Args:
         prefix: Path of the two files without their endings.
 
     Returns:
-        The record, such as `{"nanoset": 1, "facts": {"documents": 1000, …}, …}`; empty if another
+        The receipt, such as `{"nanoset": 1, "facts": {"documents": 1000, …}, …}`; empty if another
         tool made the files.
     """
-    record = read_record(prefix.with_name(prefix.name + PAIR_RECORD_ENDING)) or {}
-    is_ours = record.get("nanoset") == 1 and "facts" in record
-    return record if is_ours else {}
+    receipt = read_command_receipt(prefix.with_name(prefix.name + PAIR_RECEIPT_ENDING)) or {}
+    is_ours = receipt.get("nanoset") == 1 and "facts" in receipt
+    return receipt if is_ours else {}

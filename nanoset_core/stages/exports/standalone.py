@@ -22,7 +22,7 @@ from nanoset_core.formats.indexed.stream import Stream, stream_of
 from nanoset_core.outputs.deliver import Delivery
 from nanoset_core.outputs.drafts import Draft
 from nanoset_core.outputs.manifest import FileFact
-from nanoset_core.outputs.receipts import Receipt, record_name, record_of
+from nanoset_core.outputs.receipts import Receipt, describe_call, hidden_receipt_name
 from nanoset_core.stages.dataset.named_pair import open_pair
 from nanoset_core.stages.exports.base import DatasetTraits, ExportFormat
 from nanoset_core.stages.exports.ends import check_end_tokens
@@ -165,8 +165,12 @@ class _Pair:
             first_name: Name of its first file.
         """
         source_files = pair_files(self.prefix)
-        record = record_of("export", self.folder / first_name, source_files, self._settings())
-        return Receipt(name=record_name(f"{self.name}.{self.options.format}"), made_from=record)
+        made_from = describe_call(
+            "export", self.folder / first_name, source_files, self._settings()
+        )
+        return Receipt(
+            name=hidden_receipt_name(f"{self.name}.{self.options.format}"), made_from=made_from
+        )
 
     def _settings(self) -> dict[str, Any]:
         """Return the settings that decide the bytes of the export, for its receipt.
@@ -184,7 +188,7 @@ class _Pair:
         }
         if self.tokenizer is not None:
             settings["tokenizer"] = self.tokenizer.fingerprint
-        # Older versions had no formats with samples, and no such key. Without it, records of these
+        # Older versions had no formats with samples, and no such key. Without it, receipts of these
         # versions are still equal to those of the same call now.
         if self.options.sequence_length is not None:
             settings["sequence_length"] = self.options.sequence_length

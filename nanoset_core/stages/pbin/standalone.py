@@ -1,7 +1,7 @@
 """Write a `.pbin` from a .bin/.idx pair or from text, without a project: `nanoset pbin write`.
 
 For example, `nanoset pbin write texts/*.jsonl web.pbin --tokenizer gpt2` tokenizes the texts. A
-record next to web.pbin says what it was made from, so that the same call does nothing the next
+receipt next to web.pbin says what it was made from, so that the same call does nothing the next
 time.
 """
 
@@ -21,7 +21,7 @@ from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.formats.indexed.layout import is_pair, pair_files
 from nanoset_core.formats.pbin.writing import PbinCounts
 from nanoset_core.outputs.deliver import Delivery
-from nanoset_core.outputs.receipts import read_record, record_name, record_of
+from nanoset_core.outputs.receipts import describe_call, hidden_receipt_name, read_command_receipt
 from nanoset_core.stages.dataset.named_pair import check_all_listed
 from nanoset_core.stages.pbin.conversion import (
     fitting_vocab_size,
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from nanoset_core.stages.shards.standalone_options import Preprocessed
 
 _COMMAND = "pack write"
-"""Name of the command in records. It is the former name, so that existing files are recognised."""
+"""Name of the command in receipts. It is the former name, so that existing files are recognised."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,9 +128,9 @@ def make_pbin_once(
     # If an earlier call has made the file, keep it, unless it left out rejected lines under other
     # limits: whether these lines are too many is decided while the text is read.
     delivery = call.delivery()
-    record = delivery.find(overwrite=overwrite)
-    if record is not None and options.accept(record["facts"]):
-        return call.result(record["facts"]), False
+    receipt = delivery.find(overwrite=overwrite)
+    if receipt is not None and options.accept(receipt["facts"]):
+        return call.result(receipt["facts"]), False
     with delivery.drafting(overwrite=overwrite) as draft:
         facts = call.write(draft.folder)
         draft.facts = facts
@@ -168,9 +168,9 @@ def _find_source(
         return dataset
 
     # Everything else is text. The list of rejected lines is not, even if it is in the same folder.
-    # It is known to be this list if an earlier call has left a record next to its output.
-    record = read_record(output.with_name(record_name(output.name)))
-    if record is None:
+    # It is known to be this list if an earlier call has left a receipt next to its output.
+    receipt = read_command_receipt(output.with_name(hidden_receipt_name(output.name)))
+    if receipt is None:
         return resolve_inputs(inputs)
     rejects_path = rejects.absolute()
     return resolve_inputs(inputs, leave_out=lambda path: path == rejects_path)
@@ -294,11 +294,11 @@ class _PbinCall:
     def delivery(self) -> Delivery:
         """Describe the files that this call writes, and what they are made from.
 
-        This is stored next to the file, as a record. If the same call is made again, it finds the
-        record, and has nothing to do.
+        This is stored next to the file, as a receipt. If the same call is made again, it finds the
+        receipt, and has nothing to do.
         """
         source_files = self._source_files()
-        made_from = record_of(
+        made_from = describe_call(
             command=_COMMAND, output=self.output, sources=source_files, options=self._settings()
         )
 
@@ -362,7 +362,7 @@ class _PbinCall:
             rejected=n_rejected,
             rejects=rejects,
             # Which files could not be read to their end, as a message, and how many they are.
-            # Records of older versions lack both.
+            # Receipts of older versions lack both.
             lost=facts.get("lost", ""),
             faults=facts.get("faults", 0),
             notices=notices,

@@ -22,7 +22,12 @@ from nanoset_core.outputs.apart import check_apart
 from nanoset_core.outputs.deliver import Delivery
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.names import MOST_KEY_BYTES, check_text_key
-from nanoset_core.outputs.receipts import PAIR_RECORD_ENDING, RECORD_VERSION, Receipt, read_record
+from nanoset_core.outputs.receipts import (
+    PAIR_RECEIPT_ENDING,
+    RECEIPT_VERSION,
+    Receipt,
+    read_command_receipt,
+)
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.records.json_records import to_plain
 from nanoset_core.stages.shards.document_counts import counts_by_file, tokens_by_file
@@ -55,7 +60,7 @@ _FLAG_BY_SETTING = {
     "framing.before": "--bos",
     "framing.after": "--append-eod, --eod",
 }
-"""Setting in a record → flag of the command that sets it, for messages."""
+"""Setting in a receipt → flag of the command that sets it, for messages."""
 _MAX_NAME_BYTES = 255 - 64
 """Limit for the name of an output in bytes.
 
@@ -201,14 +206,14 @@ def is_rejects_of_call(path: Location, output_prefix: Location) -> bool:
         return False
     if real_path(path.parent) != real_path(output_prefix.parent):
         return False
-    # Another program may use the same names. Only `preprocess` writes a record next to its outputs.
-    return _has_record(path.parent, earlier_prefix)
+    # Another program may use the same names. Only `preprocess` writes a receipt next to them.
+    return _has_receipt(path.parent, earlier_prefix)
 
 
-def _has_record(folder: Location, prefix_name: str) -> bool:
-    """Return whether an earlier call of `preprocess` has written to a folder, by its record.
+def _has_receipt(folder: Location, prefix_name: str) -> bool:
+    """Return whether an earlier call of `preprocess` has written to a folder, by its receipt.
 
-    A record is a file next to a .bin and .idx that says what these were made from. For the prefix
+    A receipt is a file next to a .bin and .idx that says what these were made from. For the prefix
     `web`, it is named `web_text_document.manifest.json`.
 
     Args:
@@ -218,8 +223,8 @@ def _has_record(folder: Location, prefix_name: str) -> bool:
     _folder_names, file_names = store_of(folder).level()  # what is directly in the folder
     for name in file_names:
         has_prefix = name.startswith(f"{prefix_name}_")
-        is_named_like_record = has_prefix and name.endswith(PAIR_RECORD_ENDING)
-        if is_named_like_record and read_record(folder / name):
+        is_named_like_receipt = has_prefix and name.endswith(PAIR_RECEIPT_ENDING)
+        if is_named_like_receipt and read_command_receipt(folder / name):
             return True
     return False
 
@@ -275,7 +280,7 @@ def _check_names(output_prefix: Location, options: PreprocessOptions) -> None:
         ConfigError: A key cannot be part of a file name, or the names would be too long.
     """
     pair_name_without_key = pair_name(options.preset, output_prefix.name, key="")
-    name_without_key = f"{pair_name_without_key}{PAIR_RECORD_ENDING}"
+    name_without_key = f"{pair_name_without_key}{PAIR_RECEIPT_ENDING}"
     name_bytes = len(name_without_key.encode())
     bytes_for_key = _MAX_NAME_BYTES - name_bytes
     longest_key_bytes = max(len(key.encode(errors="replace")) for key in options.keys)
@@ -320,7 +325,7 @@ def _check_apart_from_inputs(
     """
     outputs: list[Location] = []
     for prefix in prefixes:
-        outputs += _PairFiles.of(prefix)  # the .bin, the .idx and a record
+        outputs += _PairFiles.of(prefix)  # the .bin, the .idx and a receipt
     outputs.append(_with_ending(output_prefix, REJECTS_ENDING))
     tokenizer_path = as_source(options.tokenizer).path
     check_apart(outputs, [*inputs.paths, tokenizer_path])
@@ -376,7 +381,7 @@ class _PairFiles(NamedTuple):
 
     bin: Location
     idx: Location
-    record: Location
+    receipt: Location
     """What the pair was made from."""
 
     @staticmethod
@@ -385,7 +390,7 @@ class _PairFiles(NamedTuple):
         return _PairFiles(
             bin=_with_ending(prefix, ".bin"),
             idx=_with_ending(prefix, ".idx"),
-            record=_with_ending(prefix, PAIR_RECORD_ENDING),
+            receipt=_with_ending(prefix, PAIR_RECEIPT_ENDING),
         )
 
 
@@ -443,7 +448,7 @@ class _Call:
         pair = _PairFiles.of(prefix)
         return Delivery(
             folder=self.output_prefix.parent,
-            receipt=self._receipt(key, pair.record.name),  # what the files are made from
+            receipt=self._receipt(key, pair.receipt.name),  # what the files are made from
             files=(pair.bin.name, pair.idx.name),
             optional=tuple(optional_files),
             # The .idx is put in place last: without it, readers do not take the .bin as complete.
@@ -467,7 +472,7 @@ class _Call:
         # The input files, or pieces of large ones, with their digests.
         sources = [asdict(piece) for piece in self.ranges.pieces()]
         made_from = {
-            "nanoset": RECORD_VERSION,
+            "nanoset": RECEIPT_VERSION,
             "key": key,
             "options": self._recorded_settings(),
             "sources": sources,
@@ -476,7 +481,7 @@ class _Call:
         return Receipt(name=name, made_from=made_from, flags=_FLAG_BY_SETTING)
 
     def _recorded_settings(self) -> dict[str, Any]:
-        """Return the settings that decide the bytes of the outputs, for the record next to them.
+        """Return the settings that decide the bytes of the outputs, for the receipt next to them.
 
         {"tokenizer": "9a3f…", "dtype": "uint16", "preset": "megatron", "partitions": 1, …}
         """
@@ -605,17 +610,17 @@ def _find_pair(call: _Call, key: str, prefix: Location) -> Preprocessed | None:
     if not _has_any_file(call, prefix):
         return None
 
-    # A record next to the files says what they were made from. Find it if that is the same.
-    record = call.delivery(key, prefix).find(overwrite=call.overwrite)
-    if record is None:
+    # A receipt next to the files says what they were made from. Find it if that is the same.
+    receipt = call.delivery(key, prefix).find(overwrite=call.overwrite)
+    if receipt is None:
         return None
 
     # The earlier call may not have counted what this one should count.
-    tokens_by_file = record.get("tokens_by_file")
+    tokens_by_file = receipt.get("tokens_by_file")
     if call.options.count_by_file and tokens_by_file is None:
         return None
     # It may have lost more text than is allowed now.
-    losses = _permitted_losses(call, key, record)
+    losses = _permitted_losses(call, key, receipt)
     if losses is None:
         return None
     return Preprocessed(
@@ -635,7 +640,7 @@ def _has_any_file(call: _Call, prefix: Location) -> bool:
 
         out/web_text_document.bin              the tokens
         out/web_text_document.idx              where each document starts
-        out/web_text_document.manifest.json    the record: what the two were made from
+        out/web_text_document.manifest.json    the receipt: what the two were made from
         out/web_rejects.jsonl                  rejected lines
 
     Args:
@@ -647,11 +652,11 @@ def _has_any_file(call: _Call, prefix: Location) -> bool:
     return any(store.stat(path.name) is not None for path in possible_files)
 
 
-def _permitted_losses(call: _Call, key: str, record: Mapping[str, Any]) -> Losses | None:
+def _permitted_losses(call: _Call, key: str, receipt: Mapping[str, Any]) -> Losses | None:
     """Return how much text an earlier call lost, or None if its files must be made again.
 
-    The earlier call has left two files: a record with counts, and a list of rejected lines. Whether
-    its outputs can be used again depends on the limits of the present call:
+    The earlier call has left two files: a receipt with counts, and a list of rejected lines.
+    Whether its outputs can be used again depends on the limits of the present call:
 
         3 of 1,000 lines were rejected, and 1 % is allowed     the counts are returned
         3 of 1,000 lines were rejected, and none is allowed    None
@@ -660,10 +665,10 @@ def _permitted_losses(call: _Call, key: str, record: Mapping[str, Any]) -> Losse
     Args:
         call: The present call.
         key: Key of the texts.
-        record: The record of the earlier call: {"facts": {"documents": 997, "rejected": 3, …}, …}.
+        receipt: That of the earlier call: {"facts": {"documents": 997, "rejected": 3, …}, …}.
     """
     try:
-        counts = record["facts"]
+        counts = receipt["facts"]
         losses = Losses(
             facts=ShardFacts(**counts),
             shards=[RejectsOfCall(counts, list_path=call.rejects_path, scratch=call.root.folder)],
@@ -672,9 +677,9 @@ def _permitted_losses(call: _Call, key: str, record: Mapping[str, Any]) -> Losse
         error_if_too_much = RejectPolicy(call.options, key).refusal(losses, call.inputs.folder)
         n_named_files = len(losses.file_faults)
     except (KeyError, TypeError, FormatError):
-        return None  # a record of another version, or a damaged list of rejected lines
+        return None  # a receipt of another version, or a damaged list of rejected lines
 
-    # Files that could not be read to their end are counted in the record, and named in the list.
+    # Files that could not be read to their end are counted in the receipt, and named in the list.
     n_unreadable_files = losses.facts.faults
     if error_if_too_much is not None or n_named_files != n_unreadable_files:
         return None
@@ -709,7 +714,7 @@ def _make_pair(call: _Call, key: str, prefix: Location) -> Preprocessed:
         tokens_of_files = _count_tokens_of_files(call.inputs, shards)
 
     # Write all files to a draft folder. When the block ends, they are moved to their places, with a
-    # record of the counts by which a later call recognises them.
+    # receipt of the counts by which a later call recognises them.
     with call.delivery(key, prefix).drafting(overwrite=call.overwrite) as draft:
         draft.facts = to_plain(counts)
         if tokens_of_files is not None:
