@@ -25,7 +25,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nanoset_core.errors import StorageError
+from nanoset_core.errors import MissingError, StorageError
+from nanoset_core.loading.layout import HANDOFF
+from nanoset_core.loading.layout import STAGE as NANOSETS
+from nanoset_core.outputs.erasures import erasure_of_version
 from nanoset_core.outputs.manifest import MANIFEST
 from nanoset_core.outputs.root import OutputRoot, read_current
 from nanoset_core.project.dropping import (
@@ -267,12 +270,18 @@ def _kept_handoffs(project: Project) -> list[str]:
     Raises:
         ConfigError: An entry of the key names no version of a handoff.
         MissingError: There is no such version, or the samples that it names were deleted. Perhaps
-            the user has misspelt it.
+            the user has misspelt it. (It is no error if a purge has erased the version.)
     """
     digests: list[str] = []
     for folder in project.config.storage.keep_runs:
         nanoset, digest = handoff_named(folder, "storage.keep_runs")
-        handoff_and_splits(project.outputs, nanoset, digest)  # raises if something is missing
+        try:
+            handoff_and_splits(project.outputs, nanoset, digest)
+        except MissingError:
+            name = f"{nanoset}/{HANDOFF}"
+            if erasure_of_version(project.outputs.access, NANOSETS, name, digest) is None:
+                raise
+            continue  # a purge has erased it, so the key is right, and nothing is left to keep
         digests.append(digest)
     return digests
 

@@ -31,6 +31,7 @@ from helpers.s3_server import requests_answered
 from helpers.sample_project import jsonl, outputs_of, tree, write_project
 from nanoset_core.errors import ConfigError, FormatError, MissingError, StaleError, StorageError
 from nanoset_core.project import purge as purge_module
+from nanoset_core.project.gc import collect
 from nanoset_core.project.interrupted_purges import interrupted_purges
 from nanoset_core.project.project import Project
 from nanoset_core.project.purge import purge
@@ -352,6 +353,22 @@ def test_documents_are_erased_if_only_datasets_store_tokens(project, secret_snip
     datasets_before = tree(root / "datasets")
     build(Project.open(file))
     assert tree(root / "datasets") == datasets_before
+
+
+def test_the_data_of_a_run_are_erased_even_if_collections_should_keep_them(
+    project, secret_snippets
+):
+    digest = project.outputs.current("nanosets", "pretrain/handoff").digest
+    file = project.config.file
+    handoff = f"data/nanosets/pretrain/handoff/{digest}"
+    file.write_text(file.read_text() + f"storage: {{keep_runs: [{handoff}]}}\n")
+
+    receipt = erase(Project.open(file))
+
+    assert receipt.exists()
+    assert folders_with(secret_snippets, project.config.root_folder) == set()
+    # Later collections know that nothing is left to keep.
+    assert collect(Project.open(file)).left_alone == ()
 
 
 def test_later_builds_leave_the_documents_out_wherever_they_reappear(erased_copy):
