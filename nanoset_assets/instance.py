@@ -19,6 +19,8 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import yaml
+
 from nanoset_core.errors import ConfigError, NanosetError, StorageError
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.storage.atomic import write_atomic
@@ -40,6 +42,8 @@ If two processes create Dagster's tables at the same time, the database is damag
 """
 _DATABASE_FILES = ("history/*.db*", "history/runs/index.db*", "schedules/*.db*")
 """Files of SQLite in this folder that all processes write: databases, and those next to them."""
+_STORAGE_KEYS = ("storage", "run_storage", "event_log_storage", "schedule_storage")
+"""Keys of dagster.yaml that store the history elsewhere, such as in Postgres."""
 _MIN_FREE_BYTES = 64 << 10
 """A disk with less free space counts as full."""
 
@@ -205,9 +209,14 @@ def _check_databases_are_writable(home: Path) -> None:
     Raises:
         HistoryError: A file belongs to another user, and this one may not write it.
     """
+    if not _is_in_own_files(home):
+        return
     for pattern in _DATABASE_FILES:
         for file in sorted(home.glob(pattern)):
-            owner_id = file.stat().st_uid
+            try:
+                owner_id = file.stat().st_uid
+            except FileNotFoundError:
+                continue  # a journal, which SQLite deletes at the end of each transaction
             if owner_id != os.geteuid() and not os.access(file, os.W_OK):
                 raise HistoryError(
                     "the history of another user may not be written",
@@ -217,6 +226,23 @@ def _check_databases_are_writable(home: Path) -> None:
                     remedy="set `history` in nanoset.yaml, or DAGSTER_HOME, to a folder of your "
                     "own, or store the history in Postgres; the outputs can be shared",
                 )
+
+
+def _is_in_own_files(home: Path) -> bool:
+    """Return whether Dagster's history is in SQLite files in its folder, which is the default.
+
+    If not, such files may be left from the time before dagster.yaml was changed.
+
+    Args:
+        home: The folder of the history, which has a dagster.yaml.
+    """
+    try:
+        settings = yaml.safe_load((home / SETTINGS).read_bytes())
+    except (OSError, yaml.YAMLError):
+        return True  # Dagster will say what is wrong with the file
+    if not isinstance(settings, dict):
+        return True  # an empty file
+    return not any(key in settings for key in _STORAGE_KEYS)
 
 
 def _complete_event_log(instance: dg.DagsterInstance) -> None:

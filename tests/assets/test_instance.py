@@ -255,3 +255,19 @@ def test_the_history_of_another_user_is_left_alone(config, monkeypatch):
     assert caught.value.where.endswith(".db")
     assert "DAGSTER_HOME" in caught.value.remedy
     assert {path.name for path in home.rglob("*")} == names
+
+    # These files do not matter if the history is stored elsewhere, as the remedy says.
+    settings_file = home / "dagster.yaml"
+    elsewhere = f"storage: {{sqlite: {{base_dir: {config.file.parent / 'elsewhere'}}}}}\n"
+    settings_file.write_text(settings_file.read_text() + elsewhere)
+    open_instance(config).dispose()
+
+
+def test_a_journal_that_sqlite_deletes_meanwhile_is_no_error(config, monkeypatch):
+    open_instance(config).dispose()
+    close_databases()
+    # A file that was listed, but does not exist any more.
+    journal = dagster_home(config) / "history/runs/index.db-journal"
+    journal.symlink_to("nowhere")
+
+    open_instance(config).dispose()
