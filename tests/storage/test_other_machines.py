@@ -17,7 +17,11 @@ from helpers.sample_project import jsonl, sentences, write_raw
 from nanoset_core.project.project import Project
 from nanoset_core.project.status import project_status
 from nanoset_core.stages.inventory.corpora import corpus_names, scan_corpora
-from nanoset_core.stages.inventory.make import make_inventory, remembered_inventory
+from nanoset_core.stages.inventory.make import (
+    forget_digests,
+    make_inventory,
+    remembered_inventory,
+)
 from nanoset_core.storage.s3 import S3Store
 from nanoset_core.storage.s3_reading import S3Reader
 
@@ -119,6 +123,15 @@ def test_text_that_one_machine_has_read_is_not_read_by_another(
     assert not raw_objects_read
     assert objects(place) == objects_before
     assert place.stat(DIGESTS_OF_WEB) == digests_before
+
+
+def test_a_forced_build_does_not_read_objects_with_the_same_etags_again(new_machine):
+    project = new_machine("first")
+    make_inventory(project, "web")
+
+    forget_digests(project, ["web"])
+
+    assert is_web_known(project)
 
 
 def test_text_that_was_added_is_read_by_one_machine_only(new_machine, raw, place, raw_objects_read):

@@ -224,13 +224,15 @@ def forget_digests(project: Project, corpora: Iterable[str]) -> None:
 
     A file that was overwritten may have the size and the modification time that it had before, for
     example if `rsync --inplace --times` did it. So it looks unchanged. A user who knows better asks
-    for a rebuild.
+    for a rebuild. Files in buckets are left out, since a change always shows.
 
     Args:
         project: The project.
         corpora: Names of the corpora.
     """
     folders = {project.config.corpus_folder(corpus) for corpus in corpora}
+    # In a bucket, each version of a file has its own ETag. Do not download all files only for this.
+    folders = {folder for folder in folders if not has_etags(folder)}
     with explained(project.outputs.folder):  # digests are stored there
         for folder in folders:
             fingerprint_memory(project, folder).clear()
