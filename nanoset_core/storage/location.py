@@ -141,7 +141,9 @@ def local_path(url: str, *, base: Path, where: str) -> Path:
             remedy="mount the bucket, or copy it to a local folder first",
         )
     path = (base / expanded(without_file_scheme(url), where)).resolve()
-    if not path.exists():  # a folder may really have such a name
+    # A folder may really have such a name. `Path.exists` would raise an error if this user may not
+    # look into the folder above.
+    if not os.path.exists(path):
         check_no_variable(url, where)
     return path
 

@@ -94,6 +94,8 @@ def expanded(path: str | os.PathLike[str], where: object) -> Path:
             expected="a path without NUL and without halves of surrogate pairs",
             remedy="correct it",
         )
+    if not text.startswith("~"):
+        return Path(text)  # in the path ./~a, which pathlib calls ~a, the name of a folder is ~a
     try:
         return Path(text).expanduser()
     except RuntimeError as error:

@@ -292,6 +292,7 @@ def test_a_folder_in_the_place_of_a_link_is_an_error_that_leaves_nothing_unfinis
         pytest.param("/abs/data", "/abs/data", id="absolute"),
         pytest.param("file:///abs/data", "/abs/data", id="file URL"),
         pytest.param("~/data", str(Path.home() / "data"), id="home"),
+        pytest.param("./~data", "/base/~data", id="name that begins with a tilde"),
     ],
 )
 def test_a_local_path_in_settings_is_relative_to_their_folder(url, path):
@@ -307,6 +308,15 @@ def test_a_variable_in_a_path_is_refused_because_it_is_not_replaced(tmp_path, pa
     # The name of an existing folder may look like a variable.
     (tmp_path / path).mkdir(parents=True)
     assert local_path(path, base=tmp_path, where="nanoset.yaml: root") == tmp_path / path
+
+
+def test_a_local_path_in_a_folder_of_another_user_is_accepted(tmp_path, monkeypatch):
+    def refuse(path: object, **_: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(os, "stat", refuse)
+
+    assert local_path("in/data", base=tmp_path, where="nanoset.yaml: raw") == tmp_path / "in/data"
 
 
 @pytest.mark.parametrize("path", ["out$1", "costs-$usd", "$", "${}", "a$b/c"])
