@@ -46,7 +46,7 @@ from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import sha256_file
 from nanoset_core.storage.location import Location
 from nanoset_core.storage.npy_arrays import npy_array
-from nanoset_core.storage.paths import expanded
+from nanoset_core.storage.paths import with_home
 
 if TYPE_CHECKING:
     from nanoset_core.outputs.deliver import Delivery
@@ -280,7 +280,7 @@ def cache_dir_of(member: MemberPlan, config: NanosetConfig) -> Path:
         kind=config.rules.member_kind,
         folder=os.path.dirname(member.prefix) or ".",
     )
-    return expanded(folder, where=member.prefix)  # the home folder in place of ~
+    return with_home(folder, where=member.prefix)
 
 
 def _has_room(n_bytes: int, folder: str) -> None:

@@ -26,6 +26,7 @@ from nanoset_core.storage.paths import (
     expanded,
     has_control_characters,
     is_inside,
+    with_home,
 )
 from nanoset_core.storage.reading import open_object
 from nanoset_core.storage.s3_requests import S3_SCHEME
@@ -153,6 +154,7 @@ def path_on_this_machine(path: str | PathLike[str]) -> Path:
 
         data/a              data/a
         ~/a, file:///b/a    /home/ada/a and /b/a
+        ~a                  ~a, the name of a file
         s3://bucket/a       an error; Python would take it for a path below a folder named "s3:"
 
     Args:
@@ -169,7 +171,7 @@ def path_on_this_machine(path: str | PathLike[str]) -> Path:
             expected="a path on a local or mounted file system",
             remedy="mount the bucket, or copy the files",
         )
-    return expanded(without_file_scheme(text), where=text)
+    return with_home(without_file_scheme(text), where=text)
 
 
 def is_remote(location: str) -> bool:

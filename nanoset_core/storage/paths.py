@@ -107,6 +107,29 @@ def expanded(path: str | os.PathLike[str], where: object) -> Path:
         ) from error
 
 
+def with_home(path: str | os.PathLike[str], where: object) -> Path:
+    """Return a path with the home folder of this user in place of `~`, and of no other user.
+
+        ~/data    /home/ada/data
+        ~a        ~a, as it is
+
+    This is for paths that may come from a user or from another part of the program. The latter has
+    no `./` before names: a file ~a.bin in the working directory is named ~a.bin, and not ./~a.bin.
+
+    Args:
+        path: The path.
+        where: Place of the setting with the path, for the error.
+
+    Raises:
+        ConfigError: No file system can store the path, or the home folder is not known.
+    """
+    text = os.fspath(path)
+    is_in_home = text == "~" or text.startswith("~/")
+    if text.startswith("~") and not is_in_home:
+        text = f"./{text}"
+    return expanded(text, where)
+
+
 def check_no_variable(path: str, where: object) -> None:
     """Check that a user does not expect a variable such as ${DATA} to be replaced in a path.
 

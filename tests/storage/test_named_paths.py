@@ -126,3 +126,16 @@ def test_pickles_of_datasets_can_be_opened_in_another_working_directory(
 
     assert indexed[0].tolist() == [1, 2]
     assert packed[0].tolist() == [3, 4]
+
+
+def test_a_tilde_in_the_name_of_a_file_does_not_stand_for_a_home_folder(working_folder):
+    # `nanoset merge --input .` and `inspect ./~a` name the file in this way, as pathlib does.
+    write_sequences(Path("~a"), [[1, 2, 3, 4, 5]])
+    write_pbin(Path("~a.pbin"), [[1, 2]], token_bytes=2)
+
+    merge_indexed_datasets([Path("~a"), "./~a"], Path("~merged"))
+    train = build_with_cache("~a", None)
+
+    assert len(MMapIndexedDataset(Path("~merged"))) == 2
+    assert len(PackedDataset(Path("~a.pbin"))) == 1
+    assert train.cache_dir.resolve().is_relative_to(working_folder / "~a")

@@ -354,9 +354,8 @@ def verify_prefix(
     receipt: Mapping[str, Any] = {}
     with report.catching(remedy=_WRITE_AGAIN):
         view = view_manifest(prefix)
-        receipt = _tokenize_receipt(
-            prefix
-        )  # settings, counts and checksums; empty if there is none
+        # Settings, counts and checksums; empty if `nanoset tokenize` did not make the pair.
+        receipt = _tokenize_receipt(prefix)
     if view is None:
         expected = _expected_of_receipt(receipt)  # such as 250,000 tokens of type uint16
         sha256_by_name = _recorded_sha256s(receipt)
