@@ -170,7 +170,7 @@ class _Builder:
             What was made, what failed, and what was skipped because of it.
         """
         plan = self._plan(survey, rebuild=rebuild)
-        self._check_disk(plan.nodes)
+        self._check_disk(plan, rebuild=rebuild)
         # Text is tokenized by one of several programs (engines). While an output is made, a check
         # may find that one of them gives wrong tokens.
         distrusted_before = load_records(self.project.outputs)
@@ -268,20 +268,24 @@ class _Builder:
             remember_outputs(Path(self.instance.root_directory), database, digest, read_at_ns)
         return state
 
-    def _check_disk(self, nodes: Sequence[Node]) -> None:
+    def _check_disk(self, plan: _BuildPlan, *, rebuild: bool) -> None:
         """Print how much is to be made, and refuse a build that would fill the disk.
 
         For example: "plan: 12 steps, from 3.2 GB of text in 2 corpora".
 
         Args:
-            nodes: The outputs that the build is going to make.
+            plan: The outputs that the build is going to make.
+            rebuild: Whether outputs are written even if they are up to date.
 
         Raises:
             StorageError: By an estimate of their size, the disk has far too little free space.
         """
+        nodes = plan.nodes
         if nodes:
             n_bytes_of_text = text_bytes(self.project, nodes)
             self.say(plan_line(len(nodes), n_bytes_of_text))
+        if not rebuild:
+            nodes = plan.survey.graph.nodes_to_write(nodes)
         check_disk(self.project, set(nodes), self.say)  # prints warnings by `say`
 
     def _execute(self, plan: _BuildPlan, *, rebuild: bool) -> BuildReport:

@@ -42,6 +42,8 @@ class Reason:
     """Text for users, such as `seed: 7 → 8`."""
     input: str | None = None
     """Name of the input that has changed, if that is the reason."""
+    is_of_link: bool = False
+    """Whether only the link to the current version is wrong, so that a build writes no files."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -255,7 +255,7 @@ def plan_line(step_count: int, size_by_corpus: Mapping[str, int]) -> str:
 
 
 def stale_outputs(project: Project, corpus: str) -> set[Node]:
-    """Return which outputs of a text collection (corpus) a build has to make.
+    """Return which outputs of a text collection (corpus) a build has to write.
 
     The disk space for them is checked before. The build has just listed the files of the corpus,
     and stored the list.
@@ -281,4 +281,4 @@ def stale_outputs(project: Project, corpus: str) -> set[Node]:
         is_of_this_corpus = node.is_of_corpus and node.key.subject == corpus
         if is_of_this_corpus and graph.stale_reasons(node):
             stale_nodes.add(node)
-    return stale_nodes
+    return set(graph.nodes_to_write(stale_nodes))

@@ -156,10 +156,11 @@ def plan(
     # What is made from a collection that cannot be read will not be made, and needs no space.
     blocked = {node for node in due if _is_blocked(survey.graph, node, survey.failures)}
     possible = due - blocked
+    written = possible if force else survey.graph.nodes_to_write(possible)
     return DryRun(
         rows=tuple(_planned_rows(survey, due, blocked, label_of)),
         text_bytes=text_bytes(project, possible),
-        disk_bytes=_disk_bytes(project, possible),
+        disk_bytes=_disk_bytes(project, written),
         free_bytes=free_bytes(project),
         place=_place(project),  # the folder of the outputs, or the address in a bucket
         views=planned_views(survey.graph, due),  # which documents new selections would have

@@ -390,6 +390,25 @@ class Graph:
         self._reasons[node] = reasons
         return reasons
 
+    def nodes_to_write(self, nodes: Iterable[Node]) -> list[Node]:
+        """Leave out outputs that are complete, and of which a build only sets the link `current`.
+
+        All these links are missing after outputs were copied from a bucket, for example.
+
+        Args:
+            nodes: Outputs that a build makes.
+
+        Returns:
+            The outputs that take space on the disk, if they are not up to date.
+        """
+        nodes_to_write = []
+        for node in nodes:
+            reasons = self.stale_reasons(node)
+            is_complete = len(reasons) > 0 and all(reason.is_of_link for reason in reasons)
+            if not is_complete:
+                nodes_to_write.append(node)
+        return nodes_to_write
+
     def _failing_row_of_inputs(self, node: Node, reasons: Iterable[Reason]) -> str | None:
         """Return what an output has to wait for, because it fails: "corpus news"; None if nothing.
 
@@ -706,7 +725,7 @@ def _faults_of_link(project: Project, current: CurrentVersion) -> list[Reason]:
     try:
         project.outputs.check_link(current.manifest)
     except StorageError as error:
-        return [Reason(error.what)]
+        return [Reason(error.what, is_of_link=True)]
     return []
 
 

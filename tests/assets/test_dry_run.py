@@ -110,6 +110,19 @@ def test_the_plan_of_a_build_that_has_nothing_to_do_is_empty(built_platform):
     assert not plan.rows
 
 
+def test_outputs_whose_links_are_missing_are_planned_but_need_no_space(built_platform):
+    config_file = built_platform.config_file
+    for link in (config_file.parent / "data").rglob("current"):
+        link.unlink()
+
+    plan = dry_run(Project.open(config_file))
+    forced_plan = dry_run(Project.open(config_file), force=True)
+
+    assert plan.step_count > 10
+    assert plan.disk_bytes == {}
+    assert forced_plan.disk_bytes["datasets"] > 0
+
+
 def test_the_plan_after_a_change_of_text_names_the_steps_of_the_build(built_platform):
     config_file = built_platform.config_file
     append_documents(config_file)

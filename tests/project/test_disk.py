@@ -12,7 +12,7 @@ import pytest
 from helpers.building import build_all
 from nanoset_core.errors import StorageError
 from nanoset_core.project import disk
-from nanoset_core.project.disk import check_disk, disk_need, room_warning
+from nanoset_core.project.disk import check_disk, disk_need, room_warning, stale_outputs
 from nanoset_core.project.graph import graph_over
 from nanoset_core.project.project import Project
 from nanoset_core.stages.inventory.corpora import corpus_names
@@ -166,6 +166,19 @@ def test_after_a_build_only_what_would_be_rebuilt_needs_space(make_project):
     # A build that was interrupted has some of its shards.
     shutil.rmtree(project.outputs.folder / "tokenized")
     assert disk_need(project, nodes)["shards"] < shards_before / 2
+
+
+def test_an_output_of_which_only_the_link_is_missing_needs_no_space(make_project):
+    project = build_all(make_project())
+    dataset_folder = project.outputs.folder / "datasets/web"
+    version = (dataset_folder / "current").resolve()
+    (dataset_folder / "current").unlink()
+
+    assert stale_outputs(project, "web") == set()
+
+    # A damaged version is written again.
+    next(version.glob("*.bin")).unlink()
+    assert [node.stage.kind for node in stale_outputs(project, "web")] == ["corpus"]
 
 
 # Whether the disk is large enough
