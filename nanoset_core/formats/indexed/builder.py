@@ -480,7 +480,8 @@ def _whole_numbers(values: ArrayLike, name: str, where: str) -> NDArray[np.int64
     """Return an argument that consists of whole numbers as an array of int64.
 
     Args:
-        values: What the caller has given, such as [2, 3].
+        values: What the caller has given, such as [2, 3]. Floats such as 2.0 are accepted, since
+            `np.ones(n)` has them.
         name: Name of the argument, for the message.
         where: The dataset, for the message.
 
@@ -488,7 +489,10 @@ def _whole_numbers(values: ArrayLike, name: str, where: str) -> NDArray[np.int64
         ConfigError: The argument has something else, such as fractions or lists of unequal lengths.
     """
     array = _as_array(values, name, where)
-    if array.size and array.dtype.kind not in "iu":
+    are_whole = array.size == 0 or array.dtype.kind in "iu"
+    if array.dtype.kind == "f":
+        are_whole = bool(np.all(np.isfinite(array) & (array == np.floor(array))))
+    if not are_whole:
         raise ConfigError(
             f"{name} are not whole numbers",
             where=where,

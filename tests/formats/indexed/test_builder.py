@@ -303,6 +303,8 @@ def test_tokens_must_be_a_flat_array_of_integers(tmp_path, tokens):
         pytest.param([-1, 3], id="negative"),
         pytest.param([[2]], id="two dimensions"),
         pytest.param([1.5, 1.5], id="fractions"),
+        pytest.param([2, float("nan")], id="not a number"),
+        pytest.param([2, float("inf")], id="infinite"),
     ],
 )
 def test_the_lengths_of_sequences_must_add_up_to_the_tokens(tmp_path, lengths):
@@ -329,6 +331,15 @@ def test_the_sequences_of_documents_must_add_up(tmp_path, sequences_per_document
     ):
         builder.add_documents([1, 2], [1, 1], sequences_per_document)
     assert not list(tmp_path.iterdir())
+
+
+def test_lengths_and_counts_may_be_floats_without_fractions(tmp_path):
+    with MMapIndexedDatasetBuilder(tmp_path / "x", np.uint16) as builder:
+        builder.add_documents([1, 2, 3], np.array([2.0, 1.0]), np.ones(2))
+
+    dataset = MMapIndexedDataset(tmp_path / "x")
+    assert [tokens.tolist() for tokens in dataset] == [[1, 2], [3]]
+    assert dataset.document_indices.tolist() == [0, 1, 2]
 
 
 def test_the_last_document_must_be_ended(tmp_path):
