@@ -77,17 +77,19 @@ class MemberPlanner:
     def plan(
         self, prefix: str, share: float | None, needed: NeededSamples, start: int
     ) -> MemberPlan | None:
-        """Decide how many samples of one dataset are built for a split (train, valid or test).
+        """Plan the index files of one dataset for a split (train, valid or test).
 
-        For example, the split has 1,000 tokens of the dataset, and training needs 150 samples of 10
-        tokens. A sample also has the first token of the next one, so these need 1,501 tokens:
+        The plan says how often the dataset is read (epochs), how many samples that gives, and which
+        names the index files have. For example, the split has 1,000 tokens of the dataset, and
+        training needs 150 samples of 10 tokens. Consecutive samples share a token, so 150 samples
+        take 1,501 tokens:
 
-            epochs                      2, since one has 1,000 tokens
-            samples that are built      199 from 2,000 tokens
+            epochs            2, since one has 1,000 tokens
+            samples built     199: trainers cut all of the 2,000 tokens, (2,000 - 1) / 10
 
         Args:
             prefix: Path of the dataset without .bin and .idx.
-            share: Its share of the training samples; None if datasets have no weights.
+            share: Its weight, divided by the sum of all weights; None if there are no weights.
             needed: How many samples the split needs of the dataset.
             start: How many of these the trainer skips. This is 0, except if a training run was
                 stopped and continues with other weights.
@@ -104,10 +106,13 @@ class MemberPlanner:
         if not self._is_used(prefix, part):
             return None
 
+        # Some trainers ask for a number of samples even if none is needed.
         needed = self._as_trainer_requests(prefix, part, needed)
         requested = needed.requested
+
         epochs = self._plan_epochs(prefix, part, requested, start)
         samples = self._plan_samples(prefix, part, requested, epochs, start)
+        # The names of index files contain a hash of the requested number, among others.
         names = member_names(self.config, self.split, prefix, requested)
         return MemberPlan(
             prefix=prefix,
@@ -129,6 +134,7 @@ class MemberPlanner:
             files=names.files,
             receipt_name=names.receipt_name,
             order=epochs.order,
+            # In a later phase of a run, the trainer begins at this position of the shuffle index.
             begin=start if self.is_later_phase else 0,
         )
 

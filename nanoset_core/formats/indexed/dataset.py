@@ -139,18 +139,20 @@ class MMapIndexedDataset:
         self._access = access
         index = read_idx(access.fetch(idx_path(local_prefix)), validate=validate)
         self._file = _open_bin(path, access)
+
+        # The .bin has to contain all sequences. Usually, the last one is also last in the file.
+        # `validate` finds out, by a look at every sequence, which takes longer.
         required_bytes = index.required_bytes() if validate else index.end_bytes
         _check_bin_size(path, len(self._file.buffer), required_bytes)
 
-        # The docstring of the class describes these attributes.
         self.dtype = index.dtype
         self.sequence_lengths = index.sequence_lengths
         self.sequence_pointers = index.sequence_pointers
         self.document_indices = index.document_indices
         self.modes = index.modes
         self.bin_bytes = self._file.size
-        self.stored_bytes = self._file.sliceable
-        self.is_here = not isinstance(self._file, BlockFile)
+        self.stored_bytes = self._file.sliceable  # its slices are the bytes of the .bin
+        self.is_here = not isinstance(self._file, BlockFile)  # which reads blocks of a bucket
         self.token_count = self.bin_bytes // index.dtype.itemsize
         self._tokens: Tokens = np.frombuffer(self._file.buffer, index.dtype, self.token_count)
 
