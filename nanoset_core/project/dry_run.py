@@ -156,6 +156,7 @@ def plan(
     # What is made from a collection that cannot be read will not be made, and needs no space.
     blocked = {node for node in due if _is_blocked(survey.graph, node, survey.failures)}
     possible = due - blocked
+    # Of some outputs, only the link `current` is missing: setting it again needs no disk space.
     written = possible if force else survey.graph.nodes_to_write(possible)
     return DryRun(
         rows=tuple(_planned_rows(survey, due, blocked, label_of)),
@@ -163,7 +164,7 @@ def plan(
         disk_bytes=_disk_bytes(project, written),
         free_bytes=free_bytes(project),
         place=_place(project),  # the folder of the outputs, or the address in a bucket
-        views=planned_views(survey.graph, due),  # which documents new selections would have
+        views=planned_views(survey.graph, due),  # the documents that views would have
     )
 
 

@@ -89,9 +89,12 @@ class CorpusSurvey:
     def look_at(self, corpus: str) -> CorpusFindings:
         """Find out whether the files of a text collection have changed since the last build.
 
-        The last build has stored a list of the files, with a hash of each. The files are compared
-        with it, without reading most of them. The result is added to the graph of all outputs, so
-        that it shows which of these are out of date.
+        The last build has stored an inventory, a list of the files with a hash of each, if there
+        was a build. The files are compared with it, without reading most of them.
+
+        The graph of all outputs is told two things about the inventory, from which it finds out
+        which other outputs are out of date: why a new one has to be made, such as "1 file added
+        (c.jsonl)", and the recipe (all that decides the content) of the new one.
 
         Args:
             corpus: Name of the collection.
@@ -99,18 +102,20 @@ class CorpusSurvey:
         Returns:
             Notices on the files, such as that one is not read; or why they cannot be read.
         """
-        node = inventory_node(corpus)  # the list, which is an output of the project
+        node = inventory_node(corpus)  # the inventory is an output of the project, too
         stored_version = self._graph.current(node)
         try:
             contents = self._text_of(corpus)  # the files as they are now
-            stored_inventory = stored_version.whole_manifest
+            stored_inventory = stored_version.whole_manifest  # None if missing or damaged
             comparison = self._compare_files(corpus, contents, stored_inventory)
         except (NanosetError, OSError) as error:
             failure = one_line(error)
             self._graph.set_reason(node, failure)
             return CorpusFindings(failure)
 
-        if comparison.recipe is not None:  # None: too much would have to be read to know it
+        # The recipe has the hashes of the files. It is None if too much text would have to be read
+        # to compute them.
+        if comparison.recipe is not None:
             self._graph.set_recipe(node, comparison.recipe)
         if not comparison.agrees_with(stored_inventory):
             self._graph.set_reason(node, _reason_to_list_again(stored_version, comparison))
