@@ -32,7 +32,7 @@ from helpers.dask_cluster import Cluster, running, within
 from helpers.inspecting import current_output, node_at
 from helpers.killed_writers import kill_first_writer
 from helpers.progress import RecordingDisplay
-from helpers.sample_project import tree
+from helpers.sample_project import ONE_LARGE_TAR, tree
 from helpers.worker_tasks import (
     LateNote,
     NewFile,
@@ -246,18 +246,13 @@ def test_a_project_can_be_sent_to_a_worker(make_project, on_cluster):
 def test_a_tar_that_a_killed_worker_began_is_written_by_another_one(
     make_project, on_cluster, cluster
 ):
-    # A single large tar, so that the worker can be killed in the middle of it.
-    one_large_tar = {
-        "samples_per_shard: 128": "samples_per_shard: 100000",
-        "member: npy": "member: json.gz",
-    }
-    local = build_all(make_project("local", one_large_tar))
+    pids = cluster.staff(2)
+    local = build_all(make_project("local", ONE_LARGE_TAR))
     local_folder = current_output(local, "webdatasets/shuffled").folder
-    remote = Project.open(make_project("remote", one_large_tar | on_cluster))
+    remote = Project.open(make_project("remote", ONE_LARGE_TAR | on_cluster))
     make_corpora(remote)
     make_shuffle_plan(remote, "shuffled")
     remote = Project.open(remote.config.file)
-    pids = cluster.staff(2)
 
     def write_tars() -> None:
         for group in range(3):

@@ -25,7 +25,7 @@ from helpers.inspecting import current_output
 from helpers.killed_writers import kill_first_writer
 from helpers.progress import RecordingDisplay
 from helpers.ray_cluster import RayNode, RayNodes, running
-from helpers.sample_project import tree
+from helpers.sample_project import ONE_LARGE_TAR, tree
 from helpers.worker_tasks import process_id_after, wait_for_interruption, warn_of_bucket
 from nanoset_core.errors import ConfigError, MissingError, NanosetError, StaleError
 from nanoset_core.execution import compatibility
@@ -43,12 +43,6 @@ from nanoset_core.execution.ray_cluster import RayCluster
 from nanoset_core.project.project import Project
 from nanoset_core.project.verify import targets, verify_project
 from nanoset_core.storage.access import FileAccess
-
-ONE_LARGE_TAR = {
-    "samples_per_shard: 128": "samples_per_shard: 100000",
-    "member: npy": "member: json.gz",
-}
-"""Settings after which a worker writes to a tar for so long that it can be killed meanwhile."""
 
 
 @pytest.fixture(scope="module")

@@ -45,16 +45,27 @@ def kill_first_writer(
 
     def kill_writer() -> bool:
         """Kill the worker that writes to the folder, and return whether there is one."""
+        # Looking at the folder is quick, whereas listing the workers takes a while.
+        if not any(folder.glob(".tmp-*")):
+            return False
         pid = process_that_writes_to(folder, worker_pids())
         if pid is None:
             return False
+
+        # Stop the worker first: it could finish the file before `kill` reaches it, as killing a
+        # whole node takes a while. It may even have finished it before it stops.
+        os.kill(pid, signal.SIGSTOP)
+        if process_that_writes_to(folder, [pid]) is None:
+            os.kill(pid, signal.SIGCONT)
+            return False
+
         kill(pid)
         killed_pids.append(pid)
         return True
 
     thread = threading.Thread(target=build)
     thread.start()
-    assert wait_until(kill_writer, pause=0)
+    assert wait_until(kill_writer, seconds=180, pause=0.001), "no worker was seen writing a file"
     assert list(folder.glob(".tmp-*")), "the worker was not in the middle of an output"
     thread.join(timeout=120)
     assert not thread.is_alive()

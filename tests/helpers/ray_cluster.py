@@ -99,7 +99,8 @@ class RayNodes:
             n_cpus=0,
             has_nanoset=has_nanoset,
         )
-        assert wait_until(self._listens, 60), self.log()
+        # It imports ray, which takes more than a minute on a machine that is busy with other tests.
+        assert wait_until(self._listens, 180), self.log()
 
     def _listens(self) -> bool:
         """Return whether the client server accepts connections."""
@@ -121,8 +122,12 @@ class RayNodes:
         self.nodes.append(node)
         # Nodes that start at the same time may choose the same ports. The head counts as one, too.
         n_nodes = 1 + len(self.nodes)
-        assert wait_until(lambda: self.log().count("Ray runtime started") == n_nodes), self.log()
+        assert wait_until(lambda: self.n_started_nodes() == n_nodes, 180), self.log()
         return node
+
+    def n_started_nodes(self) -> int:
+        """Return how many nodes, including the head, have reported that they are running."""
+        return self.log().count("Ray runtime started")
 
     def _start(self, *options: str, n_cpus: int, has_nanoset: bool) -> RayNode:
         """Start a node by `ray start`."""

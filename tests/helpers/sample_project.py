@@ -51,6 +51,16 @@ FEWER = {
 }
 """Replacements in CONFIG that leave outputs of every kind, and a build a third fewer runs."""
 
+ONE_LARGE_TAR = {
+    "samples_per_shard: 128": "samples_per_shard: 100000",
+    "sequence_length: 33": "sequence_length: 2",
+    "member: npy": "member: json.gz",
+}
+"""Replacements in CONFIG after which a worker writes one tar for about a second.
+
+It can be killed meanwhile.
+"""
+
 WITH_PBIN = {"nanosets:": "pbin: [web, code]\nnanosets:"}
 """Replacements in CONFIG that convert two corpora to `.pbin`, too."""
 
