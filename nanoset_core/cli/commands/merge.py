@@ -13,7 +13,7 @@ import click
 from nanoset_core.cli.echo import echo
 from nanoset_core.cli.options import ANY_PATH, OVERWRITE_OPTION, LocationType, option
 from nanoset_core.cli.progress import shown_progress
-from nanoset_core.cli.terminal import print_made
+from nanoset_core.cli.terminal import print_made, print_notices
 from nanoset_core.records.text import format_count
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ def command(folder: Location, output_prefix: Location, overwrite: bool) -> None:
 
     with shown_progress() as progress:
         merged = merge_folder(folder, output_prefix, overwrite=overwrite, progress=progress)
+    print_notices(merged.notices)
     for prefix, documents in merged.parts:
         echo(f"  {prefix}: {format_count(documents, 'document')}")
     n_datasets = format_count(len(merged.parts), "dataset")

@@ -588,14 +588,18 @@ def _check_joinable(files: Sequence[Location]) -> None:
         FormatError: The receipts next to two files name different tokenizers.
     """
     from nanoset_core.outputs.receipts import hidden_receipt_name
-    from nanoset_core.outputs.same_tokenizer import common_tokenizer
+    from nanoset_core.outputs.recorded_tokenization import (
+        common_tokenizer,
+        recorded_tokenizations,
+    )
     from nanoset_core.stages.shards.inputs import check_different
 
     for file, times in Counter(files).items():
         if times > 1:
             print_notices([f"{file} is read {times:,} times, since it is named that many times"])
     check_different(list(dict.fromkeys(files)))
-    common_tokenizer([file.with_name(hidden_receipt_name(file.name)) for file in files])
+    receipts = [file.with_name(hidden_receipt_name(file.name)) for file in files]
+    common_tokenizer(recorded_tokenizations(receipts))
 
 
 def _make_pbin(

@@ -29,7 +29,12 @@ from nanoset_core.outputs.receipts import (
     read_command_receipt,
     source_location,
 )
-from nanoset_core.outputs.same_tokenizer import TOKENIZER, common_tokenizer
+from nanoset_core.outputs.recorded_tokenization import (
+    TOKENIZER,
+    common_tokenizer,
+    framing_notices,
+    recorded_tokenizations,
+)
 from nanoset_core.storage.identity import names_of_both
 from nanoset_core.storage.location import Location, store_of
 from nanoset_core.storage.places import common_bucket, path_in_place, real_path
@@ -52,6 +57,8 @@ class Merged:
     """Tokens of all datasets together."""
     made: bool
     """Whether this call wrote it; False if it existed already."""
+    notices: tuple[str, ...] = ()
+    """Sentences for the user, such as that only some datasets have end-of-document tokens."""
 
     @property
     def documents(self) -> int:
@@ -90,7 +97,8 @@ def merge_folder(
     """
     parts = _pairs(folder, output_prefix)
     _check_each_once(parts)
-    tokenizer = common_tokenizer(_records_of_parts(folder, parts))
+    tokenizations = recorded_tokenizations(_receipts_of_parts(folder, parts))
+    tokenizer = common_tokenizer(tokenizations)
     merge = _FolderMerge(output_prefix, parts, tokenizer, progress)
 
     # A complete output has a receipt next to it, which contains these facts.
@@ -101,7 +109,13 @@ def merge_folder(
     else:
         facts = merge.deliver(delivery, overwrite=overwrite)
     parts_with_documents = tuple(zip(parts, facts["documents"], strict=True))
-    return Merged(output_prefix, parts_with_documents, facts["tokens"], made=receipt is None)
+    return Merged(
+        output_prefix,
+        parts_with_documents,
+        facts["tokens"],
+        made=receipt is None,
+        notices=tuple(framing_notices(tokenizations)),
+    )
 
 
 def _pairs(folder: Location, output_prefix: Location) -> list[Location]:
@@ -249,7 +263,7 @@ def _files_merged_into(prefix: Location) -> list[Location]:
     return [source_location(source, prefix) for source in _receipt_of(prefix).get("sources", [])]
 
 
-def _records_of_parts(folder: Location, parts: Sequence[Location]) -> list[Location]:
+def _receipts_of_parts(folder: Location, parts: Sequence[Location]) -> list[Location]:
     """Return the receipts of datasets, as far as there are any.
 
     Args:

@@ -13,7 +13,7 @@ from helpers.sample_pairs import write_sequences
 from nanoset_core.errors import ConfigError, FormatError, MissingError
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.formats.indexed.pairs import pairs_at
-from nanoset_core.outputs import same_tokenizer
+from nanoset_core.outputs import recorded_tokenization
 from nanoset_core.stages.dataset.standalone import merge_folder
 
 
@@ -272,14 +272,20 @@ def test_if_an_input_is_damaged_the_earlier_merge_remains(folder):
 # Datasets of different tokenizers
 
 
-def write_tokenized(prefix, tokenizer):
-    """Write a dataset, and the record that `nanoset tokenize` writes next to it."""
+def write_tokenized(prefix, tokenizer, **options):
+    """Write a dataset, and the record that `nanoset tokenize` writes next to it.
+
+    Args:
+        prefix: Prefix of the dataset.
+        tokenizer: Fingerprint of its tokenizer.
+        options: Further options in the record.
+    """
     write_sequences(prefix, [[1, 2], [3]])
     files = {}
     for ending in (".bin", ".idx"):
         path = prefix.with_name(f"{prefix.name}{ending}")
         files[path.name] = {"bytes": path.stat().st_size}
-    record = {"nanoset": 1, "options": {"tokenizer": tokenizer}, "files": files}
+    record = {"nanoset": 1, "options": {"tokenizer": tokenizer, **options}, "files": files}
     prefix.with_name(f"{prefix.name}.manifest.json").write_text(json.dumps(record))
 
 
@@ -320,6 +326,30 @@ def test_a_dataset_without_a_record_is_merged_with_any_other(two_tokenizers):
     assert merge_folder(two_tokenizers, two_tokenizers / "all").documents == 4
 
 
+def test_a_notice_says_that_only_some_documents_end_with_a_special_token(tmp_path):
+    tokenizer = "1" * 64
+    with_eod = {"before": [], "after": [0], "empty": "no_sequence"}
+    without_eod = {"before": [], "after": [], "empty": "no_sequence"}
+    write_tokenized(tmp_path / "a", tokenizer, framing=with_eod)
+    write_tokenized(tmp_path / "b", tokenizer, framing=with_eod)
+    write_tokenized(tmp_path / "c", tokenizer, framing=without_eod)
+    write_sequences(tmp_path / "d", [[4]])  # without a record
+
+    [notice] = merge_folder(tmp_path, tmp_path / "all").notices
+
+    assert f"before [], after [0] ({tmp_path / 'a.manifest.json'})" in notice
+    assert f"before [], after [] ({tmp_path / 'c.manifest.json'})" in notice
+    assert "--append-eod" in notice
+
+
+def test_no_notice_is_given_if_all_documents_end_alike(tmp_path):
+    framing = {"before": [], "after": [0], "empty": "no_sequence"}
+    write_tokenized(tmp_path / "a", "1" * 64, framing=framing)
+    write_tokenized(tmp_path / "b", "1" * 64, framing=framing | {"empty": "skip"})
+
+    assert merge_folder(tmp_path, tmp_path / "all").notices == ()
+
+
 def test_records_that_do_not_exist_are_not_requested(folder, monkeypatch):
     requested = []
 
@@ -327,7 +357,7 @@ def test_records_that_do_not_exist_are_not_requested(folder, monkeypatch):
         """Note which record is requested, and say that there is none."""
         requested.append(path.name)
 
-    monkeypatch.setattr(same_tokenizer, "read_receipt", read_receipt)
+    monkeypatch.setattr(recorded_tokenization, "read_receipt", read_receipt)
     (folder / "b.manifest.json").write_text("{}")
 
     merge_folder(folder, folder / "all")
