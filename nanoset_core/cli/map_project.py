@@ -142,6 +142,9 @@ def _show_plans(
     print_rows([packs_row(name, manifest) for name, manifest in packs.items()])
     print_splits(shown, exceeded, as_json=False)
     _warn_of_empty_splits(plans)
+    for planned in plans:
+        for text in planned.context.limit_warnings(planned.plan):
+            warn(f"warning: {planned.title}: {text}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -224,6 +224,43 @@ class MemberReads:
             )
         return reads
 
+    def most_reads(self, config: NanosetConfig) -> int:
+        """Return how often a document is read that the shuffle favours.
+
+        A dataset of 100 samples may be read 1.3 times: all documents once, and some of them again.
+        Then the result is 2. If two epochs are shuffled together, it is 2 even if only 60 samples
+        are read, since both copies of a document may be among them.
+
+        Numbers of samples are rounded up, by less than two samples. These do not count.
+
+        Args:
+            config: What is trained: the trainer, and the length of samples.
+        """
+        n_samples = self.samples_of_run
+        if n_samples == 0 or not self.tokens:
+            return 0
+        n_without_rounding = max(n_samples - 2, 0)
+
+        if self.distinct_samples is not None:
+            # The trainer repeats one epoch of the blend, which may have each sample several times.
+            samples_of_epoch = max(config.samples_in(self.tokens), 1)
+            n_in_epoch = math.ceil(max(self.distinct_samples - 2, 1) / samples_of_epoch)
+            n_epochs = max(math.ceil(n_without_rounding / self.distinct_samples), 1)
+            return n_in_epoch * n_epochs
+
+        if config.rules.one_epoch:
+            # The trainer repeats the samples of one epoch.
+            epochs = epochs_drawn(n_without_rounding, self.tokens, config)
+        else:
+            # The trainer joins the tokens of all epochs, and cuts these into samples.
+            epochs = self.share_of_tokens(n_without_rounding, config)
+        return max(math.ceil(epochs), self._epochs_shuffled_together, 1)
+
+    @property
+    def _epochs_shuffled_together(self) -> int:
+        """How many epochs are shuffled together. The last one may be shuffled on its own."""
+        return self.epochs - 1 if self.separate_last_epoch else self.epochs
+
     def share_of_tokens(self, samples: int, config: NanosetConfig) -> float:
         """Return how many tokens some samples have, as a multiple of the dataset's tokens.
 
@@ -259,9 +296,7 @@ class MemberReads:
         if samples <= 0 or not self.tokens:
             return 0.0
 
-        n_shuffled_together = self.epochs
-        if self.separate_last_epoch:
-            n_shuffled_together -= 1  # the last one is shuffled on its own, after the others
+        n_shuffled_together = self._epochs_shuffled_together
         if n_shuffled_together > 1:
             return self._share_read_of_shuffled_epochs(samples, n_shuffled_together, config)
 

@@ -16,7 +16,14 @@ from pathlib import Path
 import numpy as np
 
 from nanoset_core.sampling.config import NanosetConfig
-from nanoset_core.sampling.corpora import CorpusReader, SharedLimit, epochs_drawn, shared_limits
+from nanoset_core.sampling.corpora import (
+    CorpusParts,
+    CorpusReader,
+    MemberReads,
+    SharedLimit,
+    epochs_drawn,
+    shared_limits,
+)
 from nanoset_core.sampling.plan import plan_split
 from nanoset_core.sampling.planned import MemberPlan, SplitPlan
 from nanoset_core.sampling.split_data import LengthReader
@@ -52,6 +59,18 @@ class ExceededLimit:
         if len(self.holders) == 1:
             return f"documents that {holders} repeats {times}"
         return f"documents that {holders} share {times}"
+
+
+@dataclass(frozen=True, slots=True)
+class UnevenReads:
+    """Documents that keep a limit on average, but some of which may be read more often."""
+
+    holders: tuple[str, ...]
+    """Names of the datasets that contain the documents."""
+    limit: float
+    """How often they may be read on average."""
+    most_reads: int
+    """How often some of them may be read."""
 
 
 def most_samples(tokens: int, limit: float, config: NanosetConfig) -> int:
@@ -270,6 +289,47 @@ def documents_read_too_often(
     limits_on_copies = EpochLimits(limits, reader, corpora).on_copies(plan, config)
     # Count what is really read. Trainers prepare a few more samples, which do not matter here.
     return _exceeded_on_copies(plan, config, limits_on_copies, reader, with_margin=False)
+
+
+def unevenly_read(
+    corpora: Sequence[CorpusParts],
+    reads_by_prefix: Mapping[str, MemberReads],
+    limits: Mapping[str, float],
+    config: NanosetConfig,
+) -> list[UnevenReads]:
+    """Return which documents may be read more often than their limit, because they have copies.
+
+    Limits hold for the average number of times that documents are read. For example, documents of
+    web may be read once, and those of the view half are in two datasets:
+
+        dataset                          web     half    sum
+        how often it is read             0.5     0.4     0.9    within the limit
+        how often a document is read     0, 1    0, 1    2      if both shuffles favour it
+
+    Args:
+        corpora: Collections of documents, each grouped by the datasets that contain a document.
+        reads_by_prefix: Path of each dataset → how many samples are read of it.
+        limits: Path of a dataset → how often it may be read: {"data/web": 1}.
+        config: What is trained.
+
+    Returns:
+        At most one entry for each corpus: the documents that may exceed their limit by most. None
+        for documents that are in a single dataset, once.
+    """
+    most_reads_by_prefix = {
+        prefix: reads.most_reads(config) for prefix, reads in reads_by_prefix.items()
+    }
+    worst_by_corpus: dict[str, UnevenReads] = {}
+    largest_excess: dict[str, int] = {}
+    for limit in shared_limits(corpora, limits):
+        has_copies = sum(limit.copies.values()) > 1
+        most_reads = int(limit.times_read(most_reads_by_prefix))
+        # With a limit of 1.5, half of the documents are read twice in any case.
+        excess = most_reads - math.ceil(limit.limit)
+        if has_copies and excess > largest_excess.get(limit.corpus, 0):
+            largest_excess[limit.corpus] = excess
+            worst_by_corpus[limit.corpus] = UnevenReads(limit.holders, limit.limit, most_reads)
+    return list(worst_by_corpus.values())
 
 
 def _samples_built(member: MemberPlan) -> int:

@@ -202,6 +202,38 @@ def test_a_corpus_alone_has_the_epochs_of_its_dataset(full):
     assert train.corpus.unique_tokens == sum(GROWING)
 
 
+# How often a document is read at most
+
+
+def reads_of_each_token(config, n_samples):
+    """Return how often the samples of a single dataset contain each token of the corpus."""
+    starts = np.concatenate([[0], np.cumsum(GROWING)])  # first token of each document
+    train, _, _ = NanosetBuilder(config).build()
+    counts = np.zeros(starts[-1], np.int64)  # (n_tokens,)
+    for sample in range(n_samples):
+        _dataset, sources = train.sources(sample)
+        tokens = []
+        for document, first, stop in sources:
+            tokens.extend(range(starts[document] + first, starts[document] + stop))
+        np.add.at(counts, tokens[:LENGTH], 1)  # the last token of a sample is only a label
+    return counts
+
+
+@pytest.mark.parametrize("samples", [100, 300, 500, 800, 1100])
+@pytest.mark.parametrize("preset", ["megatron", "nemo", "nanotron", "nanotron-main"])
+def test_no_token_is_read_more_often_than_the_bound(full, preset, samples):
+    config = config_of({full: 1.0}, samples, preset=preset)
+    train = cover_train(config, SlowCorpora(GROWING, {full: ALL_DOCUMENTS}))
+    counts = [member.samples_given for member in train.members]
+    (reads,) = MemberReads.by_prefix(train.plan, config, counts).values()
+
+    # Numbers of samples are rounded up, by less than two samples, which do not count.
+    highest_count = reads_of_each_token(config, reads.samples_taken - 2).max()
+
+    assert highest_count <= reads.most_reads(config)
+    assert reads.most_reads(config) <= highest_count + 1
+
+
 # Limits of epochs
 
 

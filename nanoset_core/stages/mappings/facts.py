@@ -7,6 +7,7 @@ A split has two outputs, its index mappings and its blend. Their manifests have 
 - `members`: what is read of each dataset.
 - `corpora`: what is read of each corpus, through all datasets that hold its documents.
 - `lacking`: why the split has no sample although it has a share of the data.
+- `limit_warnings`: which documents may be read more often than `max_epochs` says, if there are any.
 - `mixture`: what each part of a tree of shares gets.
 - `cache_files`: size and sha256 of the index files.
 """
@@ -29,6 +30,7 @@ from nanoset_core.stages.mappings.rows import unused_samples_of
 from nanoset_core.stages.mappings.writing import FileEntries
 
 CORPORA = "corpora"
+LIMIT_WARNINGS = "limit_warnings"
 MIXTURE = "mixture"
 CACHE_FILES = "cache_files"
 
@@ -63,6 +65,9 @@ def split_facts(
             "members": _member_facts(planned.corpora, members, plan.members),
             CORPORA: [corpus.to_json() for corpus in corpora],
         }
+        limit_warnings = nanoset.limit_warnings(planned)
+        if limit_warnings:
+            facts[LIMIT_WARNINGS] = limit_warnings
     if planned.mixture:
         facts[MIXTURE] = [asdict(row) for row in planned.mixture]
     if planned.lacking is not None:

@@ -19,9 +19,19 @@ from nanoset_core.errors import ConfigError, InputError
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.sampling.config import NanosetConfig, Order
-from nanoset_core.sampling.corpora import CorpusCoverage, MemberReads, corpus_coverage
+from nanoset_core.sampling.corpora import (
+    CorpusCoverage,
+    CorpusParts,
+    MemberReads,
+    corpus_coverage,
+)
 from nanoset_core.sampling.coverage import MemberCoverage, coverage
-from nanoset_core.sampling.epoch_limits import ExceededLimit, documents_read_too_often
+from nanoset_core.sampling.epoch_limits import (
+    ExceededLimit,
+    UnevenReads,
+    documents_read_too_often,
+    unevenly_read,
+)
 from nanoset_core.sampling.epoch_policies import LimitedConfig, apply_epoch_limits
 from nanoset_core.sampling.mixture import MixRow, mixture_of
 from nanoset_core.sampling.orders import Read
@@ -65,6 +75,16 @@ class PlannedSplit:
     def samples(self) -> int:
         """Length of the split."""
         return 0 if self.plan is None else self.plan.samples
+
+
+@dataclass(frozen=True, slots=True)
+class _DocumentsRead:
+    """What a split reads of each corpus."""
+
+    corpora: Sequence[CorpusParts]
+    """The corpora, each with the datasets that contain its documents."""
+    reads_by_prefix: Mapping[str, MemberReads]
+    """Prefix of each of these datasets → how many samples are read of it."""
 
 
 class NanosetContext(NanosetLookup):
@@ -229,10 +249,71 @@ class NanosetContext(NanosetLookup):
         Raises:
             MissingError: A dataset that one of these was made from was deleted.
         """
-        plan = planned.plan
-        if plan is None:
+        if planned.plan is None:
             return []
         sample_counts = [member.samples_given for member in members or planned.members]
+        documents = self._documents_read(planned, planned.plan, sample_counts)
+        return corpus_coverage(documents.corpora, documents.reads_by_prefix, planned.config)
+
+    def limit_warnings(self, planned: PlannedSplit) -> list[str]:
+        """Return warnings about documents that may be read more often than `max_epochs` says.
+
+        `max_epochs` limits an average. A document that is in two datasets may be read once too
+        often: it is among those that are read of the first, and among those of the second.
+
+        Args:
+            planned: The split.
+
+        Returns:
+            A sentence without its full stop for each corpus with such documents; none if no
+            document is in two datasets.
+
+        Raises:
+            MissingError: A dataset that one of these was made from was deleted.
+        """
+        limit_by_prefix = self._limits_to_keep(planned.split)
+        if planned.plan is None or not limit_by_prefix:
+            return []
+        if not self.may_repeat_documents(planned.split):
+            return []
+        sample_counts = [member.samples_given for member in planned.members]
+        documents = self._documents_read(planned, planned.plan, sample_counts)
+        uneven_reads = unevenly_read(
+            documents.corpora, documents.reads_by_prefix, limit_by_prefix, planned.config
+        )
+        return [_limit_warning(uneven) for uneven in uneven_reads]
+
+    def _limits_to_keep(self, split: SplitName) -> dict[str, float]:
+        """Return how often datasets may be read, by `max_epochs` of the nanoset or its mixture.
+
+        Args:
+            split: The split that reads the datasets, `train`, `valid` or `test`.
+
+        Returns:
+            Path of a dataset → limit; without `max_epochs` if `on_exhaustion: repeat` ignores it.
+        """
+        limit_by_prefix: dict[str, float] = {}
+        if self.spec.on_exhaustion != "repeat":
+            limit_by_prefix |= self._epoch_limits(split)
+        mixture = self.spec.mixture
+        if mixture is not None and split == "train":
+            for corpus, limit in mixture.epoch_limits().items():
+                limit_by_prefix[self.prefix(corpus)] = limit
+        return limit_by_prefix
+
+    def _documents_read(
+        self, planned: PlannedSplit, plan: SplitPlan, sample_counts: Sequence[int]
+    ) -> _DocumentsRead:
+        """Return which datasets contain the documents of each corpus, and how much is read of them.
+
+        Args:
+            planned: The split.
+            plan: Its plan.
+            sample_counts: How many samples are read of each dataset, in the order of the plan.
+
+        Raises:
+            MissingError: A dataset that one of these was made from was deleted.
+        """
         # Path of a dataset → the range of its documents that belong to the split, such as (0, 4);
         # and how many samples the split takes of it.
         rows_by_prefix = {member.prefix: member.rows for member in plan.members}
@@ -248,7 +329,7 @@ class NanosetContext(NanosetLookup):
 
         # The datasets of a corpus may share documents, so count how often each document is read.
         corpus_parts = self.shared_documents.parts(rows_by_prefix)
-        return corpus_coverage(corpus_parts, reads_by_prefix, planned.config)
+        return _DocumentsRead(corpus_parts, reads_by_prefix)
 
     def _reads_before(self, prefix: str, order: Order) -> MemberReads:
         """Return what a training run has read of a dataset that it reads no more.
@@ -622,6 +703,23 @@ def _shared_parts_error(exceeded: Sequence[ExceededLimit]) -> InputError:
             "give less to one of these parts, choose views that share no documents, "
             "or raise max_epochs"
         ),
+    )
+
+
+def _limit_warning(uneven: UnevenReads) -> str:
+    """Return the warning that `max_epochs` does not hold for each document.
+
+    The text has no number that changes whenever text is added: users know warnings by their text.
+
+    Args:
+        uneven: Documents that may be read more often than the limit, and the limit.
+    """
+    holders = " and ".join(uneven.holders)
+    verb = "share" if len(uneven.holders) > 1 else "repeats"
+    return (
+        f"max_epochs ({uneven.limit:g}) limits an average: some of the documents that {holders} "
+        f"{verb} may be read {uneven.most_reads} times. To prevent this, read parts that have no "
+        "documents in common"
     )
 
 

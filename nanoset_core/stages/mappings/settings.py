@@ -199,8 +199,9 @@ class NanosetSpec(Section):
     schedule: ScheduleSpec | None = None
     """The trainer's run, instead of `samples`."""
     max_epochs: Epochs | Mapping[str, Epochs] | None = None
-    """How often documents of a corpus may be read at most, for all corpora or for some; absent =
-    any number of times. If several members of the blend contain a document, all of them count.
+    """How often documents of a corpus may be read at most, on average, for all corpora or for
+    some; absent = any number of times. If several members of the blend contain a document, all of
+    them count.
     """
     on_exhaustion: Policy = "raise"
     """What happens if a corpus would be read more often than `max_epochs`."""

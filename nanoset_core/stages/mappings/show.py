@@ -13,6 +13,7 @@ from nanoset_core.loading.layout import LACKING
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.stages.mappings.facts import (
     CORPORA,
+    LIMIT_WARNINGS,
     cache_files,
     samples_read,
     tokens_read,
@@ -31,16 +32,19 @@ def split_summary(manifest: Manifest) -> Summary:
 
 
 def mappings_summary(manifest: Manifest) -> Summary:
-    """Return what `nanoset status` shows of a split: counts, details, and why it has no sample.
+    """Return what `nanoset status` shows of a split: counts, details, and warnings.
+
+    There is a warning if the split has no sample, since the trainer would fail, or if documents may
+    be read more often than `max_epochs` says.
 
     Args:
         manifest: The record of the split (train, valid or test), with its number of samples.
     """
-    summary = split_summary(manifest)
+    warnings: list[str] = list(manifest.facts.get(LIMIT_WARNINGS, ()))
     reason = reason_without_samples(manifest)
-    if reason is None:
-        return summary
-    return replace(summary, warnings=[reason])  # without samples, the trainer would fail
+    if reason is not None:
+        warnings.append(reason)
+    return replace(split_summary(manifest), warnings=warnings)
 
 
 def reason_without_samples(manifest: Manifest) -> str | None:

@@ -506,6 +506,78 @@ def test_the_parts_of_a_mixture_may_together_read_documents_once(mixed):
     assert planned.plan.samples >= 150
 
 
+# Limits that hold on average
+
+
+def limit_warnings_of_train(project: Project) -> list[str]:
+    """Return the warnings that documents may be read more often than `max_epochs` says."""
+    context = NanosetContext(project, "pretrain")
+    return context.limit_warnings(context.plan("train"))
+
+
+@pytest.mark.parametrize(
+    ("blend", "samples", "limit"),
+    [
+        pytest.param(OVERLAPPING, 150, 1, id="both parts are read less than once"),
+        pytest.param("{web: 0.85, half: 0.15}", 450, 2, id="one part is read more than once"),
+        pytest.param("{web: 0.5, often: 0.5}", 200, 3, id="a part repeats its documents"),
+    ],
+)
+def test_a_limit_that_holds_only_on_average_has_a_warning(blended, blend, samples, limit):
+    project = blended(blend, samples, f"    max_epochs: {limit}\n")
+
+    (warning,) = limit_warnings_of_train(project)
+
+    assert warning.startswith(f"max_epochs ({limit}) limits an average: some of the documents that")
+    assert f"may be read {limit + 1} times" in warning
+
+
+def test_the_plan_and_status_print_the_warning_of_a_limit_on_average(blended):
+    project = blended(OVERLAPPING, 150, "    max_epochs: 1\n")
+
+    printed = print_plan(project)
+    make_train(project)
+    status = status_of_train(project)
+
+    (warning,) = status.warnings
+    assert f"warning: pretrain train: {warning}" in printed
+    assert "some of the documents that web and half share may be read 2 times" in warning
+
+
+@pytest.mark.parametrize(
+    ("blend", "samples", "limits"),
+    [
+        pytest.param("{half: 0.5, rest: 0.5}", 250, "max_epochs: 1", id="no common documents"),
+        pytest.param("{web: 0.6, code: 0.4}", 200, "max_epochs: 1", id="two corpora"),
+        pytest.param("web", 150, "max_epochs: 1.5", id="a limit that is no whole number"),
+        pytest.param(OVERLAPPING, 150, "max_epochs: 2", id="each part is read once at most"),
+        pytest.param(
+            "{web: 0.4, half: 0.4, code: 0.2}",
+            150,
+            "max_epochs: {code: 1}",
+            id="the limit of another corpus",
+        ),
+        pytest.param(
+            OVERLAPPING, 400, "max_epochs: 1\n    on_exhaustion: repeat", id="an ignored limit"
+        ),
+        pytest.param(OVERLAPPING, 150, None, id="no limit"),
+    ],
+)
+def test_a_limit_that_holds_for_each_document_has_no_warning(blended, blend, samples, limits):
+    settings = f"    {limits}\n" if limits else ""
+    project = blended(blend, samples, settings)
+
+    assert limit_warnings_of_train(project) == []
+
+
+def test_the_parts_of_a_mixture_that_keep_a_limit_on_average_have_a_warning(mixed):
+    project = mixed(samples=150)
+
+    (warning,) = limit_warnings_of_train(project)
+
+    assert "some of the documents that web and half share may be read 2 times" in warning
+
+
 # Digests
 
 
