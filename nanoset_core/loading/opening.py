@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from nanoset_core.errors import ConfigError, MissingError, StaleError, one_of, remedy_for_name
@@ -49,7 +50,8 @@ def load_nanoset(
     """Open the current version of one split of a nanoset.
 
     A mask option that is None has the value that nanoset.yaml had when the current handoff was
-    made.
+    made. The loss leaves out the padding of packs if the trainer does so, which is the case for
+    Megatron-LM if `tokenizer.pad` is set in nanoset.yaml.
 
     Args:
         root: The project's output root, wherever it is now. If it is in a bucket
@@ -136,7 +138,8 @@ def open_version(
             several datasets, and `pretrain/train/index_mappings` for a split of a single one.
         masks: Options of `load_nanoset` that add masks to samples, such as
             {"reset_attention_mask": True}. None as a value takes what nanoset.yaml said when files
-            for the trainer were last made. By default, samples have no masks.
+            for the trainer were last made. By default, samples have no masks, and the loss counts
+            all tokens.
 
     Raises:
         ConfigError: The trainer has no such mask, a mask needs another one that is not set, or the
@@ -154,6 +157,8 @@ def open_version(
         if mask_names:
             # They depend on where documents end, which a token of the tokenizer marks.
             config = config.with_masks(mask_names, _end_token(outputs, plan))
+        # The rules of the preset decide whether the loss leaves out this token.
+        config = replace(config, pad_token=_padding_token(outputs, plan))
 
     index_folder = outputs.folder / STAGE / name / CACHE
     return open_split(plan, config, index_folder, outputs.access)
@@ -303,6 +308,34 @@ def _end_token_of(outputs: OutputRoot, folder: Path) -> int | None:
 
     appended_tokens = manifest.recipe["options"]["framing"]["after"]  # such as [50256], or []
     return appended_tokens[-1] if appended_tokens else None
+
+
+def _padding_token(outputs: OutputRoot, plan: SplitPlan) -> int | None:
+    """Return the token that fills up the packs of a split, or None if there is no such token.
+
+    Packs are samples that are filled with whole documents. The rest of them is filled with the
+    padding token of the tokenizer or, if it has none, with the token that ends documents. The
+    latter is part of the text, so it is not returned.
+
+    Args:
+        outputs: The project's outputs.
+        plan: The plan of the split, which names its datasets.
+
+    Returns:
+        Such as 1; None also if packs of the split have different padding tokens.
+    """
+    padding_tokens: set[int | None] = set()
+    for member in plan.members:
+        version_folder = Path(member.prefix).parent
+        if not version_folder.is_relative_to(outputs.folder / "packs"):
+            continue
+        manifest = outputs.manifest_at(version_folder)
+        if manifest is None:
+            continue  # the record was deleted
+        padding_token = manifest.recipe["options"]["pad"]
+        if padding_token != _end_token_of(outputs, version_folder):
+            padding_tokens.add(padding_token)
+    return padding_tokens.pop() if len(padding_tokens) == 1 else None
 
 
 def _is_derived(manifest: Manifest) -> bool:

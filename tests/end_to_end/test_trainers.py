@@ -190,10 +190,21 @@ def test_torch_loads_batches_in_worker_processes(project):
     assert np.array_equal(batch["tokens"].numpy(), np.stack(samples))
 
 
-def test_megatron_core_builds_no_index_file_itself(built_from):
+PADDED_PACKS = {
+    'eod: "<|endoftext|>"}': 'eod: "<|endoftext|>", pad: "<|pad|>"}',
+    "    seed: 7\n": "    seed: 7\n    packing: {kind: best_fit}\n",
+}
+"""Replacements in the sample project's settings that fill samples with documents and padding."""
+
+
+@pytest.mark.parametrize(
+    "replacements",
+    [pytest.param({}, id="documents"), pytest.param(PADDED_PACKS, id="packs")],
+)
+def test_megatron_core_builds_no_index_file_itself(built_from, replacements):
     pytest.importorskip("megatron.core", reason="megatron-core is not installed")
     identifiers = "tokenizer_identifiers: " + json.dumps(IDENTIFIERS)
-    project = built_from({"trainer_path: /lustre/data": identifiers})
+    project = built_from({"trainer_path: /lustre/data": identifiers} | replacements)
     prefixes = list(planning.NanosetContext(project, "pretrain").plan("train").config.data_path)
     sizes = []
     for split in SPLITS:

@@ -75,8 +75,8 @@ def check_same_samples(nanoset: Any, dataset: Any, step: int) -> None:
     for number in range(0, len(nanoset), step):
         sample = nanoset[number]
         expected_sample = dataset[number]
-        assert np.array_equal(sample["tokens"], expected_sample["tokens"].numpy())
-        assert np.array_equal(sample["labels"], expected_sample["labels"].numpy())
+        for name in ("tokens", "labels", "loss_mask"):
+            assert np.array_equal(sample[name], expected_sample[name].numpy()), name
 
 
 def file_states(folder: Path) -> dict[str, tuple[int, int]]:

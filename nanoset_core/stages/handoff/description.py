@@ -75,6 +75,8 @@ class Handoff:
     """
     tokenizer_note: str | None = None
     """A note on how Megatron-LM reads the tokenizer, if that needs explanation."""
+    padding_token: str | None = None
+    """The token that fills packs up, such as "<pad>"; None if there is none of its own."""
     indexes: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """The index files that the trainer will look for, by their paths below `cache`.
 

@@ -89,6 +89,7 @@ def gather(
     root = project.outputs.folder
     splits = {split: BuiltSplit.read(manifest, root) for split, manifest in built.items()}
     tokenizer = define(project.config.tokenizer_file)
+    padding_token = _padding_token(nanoset)
 
     # The folder of the nanoset's outputs, such as /data/nanosets/pretrain.
     folder = f"{nanoset.trainer_root}/{STAGE}/{nanoset.name}"
@@ -103,7 +104,8 @@ def gather(
         datasets=_counts_by_prefix(nanoset),
         vocab_size=project.tokenizer.max_id + 1,
         tokenizer=trainer_tokenizer(nanoset),
-        tokenizer_note=tokenizer_note(tokenizer, project.config.tokenizer.eod),
+        tokenizer_note=tokenizer_note(tokenizer, project.config.tokenizer.eod, padding_token),
+        padding_token=padding_token,
         indexes=_indexes(splits, nanoset.index_folder),
         # A trainer that reads exports does not read the .idx of a view.
         views=[] if exports else views_of(nanoset),
@@ -178,6 +180,24 @@ def views_of(nanoset: NanosetContext) -> list[str]:
     """
     views = nanoset.project.config.views  # name of each view in nanoset.yaml → its settings
     return [name for name in nanoset.spec.corpora if name in views]
+
+
+def _padding_token(nanoset: NanosetContext) -> str | None:
+    """Return the padding token of the packs that a nanoset reads, such as "<pad>".
+
+    Packs are samples of one length that are filled with documents, and then with padding.
+
+    Args:
+        nanoset: The nanoset. Its blend names corpora, views and packs.
+
+    Returns:
+        None if it reads no packs, or if these are filled with the token that ends documents.
+    """
+    config = nanoset.project.config
+    reads_packs = any(name in config.packs for name in nanoset.spec.corpora)
+    if not reads_packs or config.tokenizer.pad == config.tokenizer.eod:
+        return None
+    return config.tokenizer.pad
 
 
 def _counts_by_prefix(nanoset: NanosetContext) -> dict[str, DatasetCounts]:

@@ -34,6 +34,12 @@ _PER_SPLIT = "per_split_data_args.json"
 """Name of the file of --per-split-data-args-path."""
 _SEQUENCES = "sequences_per_dataset.json"
 """Name of the file of --per-dataset-sequences-path."""
+_PADDING_NOTE = (
+    "The samples are filled up with the padding token `{token}`. Megatron-LM's loss leaves it out "
+    "only if its tokenizer has the same padding token, such as `pad_token` in "
+    "tokenizer_config.json."
+)
+"""Note on samples that are packs with padding."""
 _UINT16_VOCABULARY = 65536
 """Largest vocabulary for which Megatron-LM expects tokens of two bytes.
 
@@ -75,6 +81,8 @@ def megatron_files(handoff: Handoff) -> FilesAndNotes:
 
     if handoff.tokenizer_note is not None:
         notes.append(handoff.tokenizer_note)
+    if handoff.padding_token is not None:
+        notes.append(_PADDING_NOTE.format(token=handoff.padding_token))
     notes += _notes(handoff)
     return FilesAndNotes(texts, notes)
 

@@ -119,19 +119,22 @@ def _sentencepiece_arguments(source: TokenizerFile) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def tokenizer_note(definition: Definition, eod: str | None = None) -> str | None:
+def tokenizer_note(
+    definition: Definition, eod: str | None = None, pad: str | None = None
+) -> str | None:
     """Return a note for the user if Megatron-LM does not read a tokenizer without further help.
 
     Args:
         definition: The tokenizer. Its `kind` is the format of its file.
         eod: Its end-of-document token.
+        pad: Its padding token, if the data contains it.
 
     Returns:
         The note; None if Megatron-LM reads the tokenizer.
     """
     kind = definition.kind
     if kind == "tokenizer.json":
-        return _second_file_note(eod)  # a second file is needed
+        return _second_file_note(eod, pad)  # a second file is needed
 
     if kind in ("tiktoken", "tekken.json") and definition.converted is not None:
         # Megatron-LM has no such tokenizer. The note says how to train without.
@@ -148,11 +151,12 @@ def tokenizer_note(definition: Definition, eod: str | None = None) -> str | None
     return None
 
 
-def _second_file_note(eod: str | None) -> str:
+def _second_file_note(eod: str | None, pad: str | None) -> str:
     """Return a note on the second file that Megatron-LM reads with a tokenizer.json."""
-    config = json.dumps(
-        {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": eod}, ensure_ascii=False
-    )
+    keys = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": eod}
+    if pad is not None:
+        keys["pad_token"] = pad
+    config = json.dumps(keys, ensure_ascii=False)
     return (
         "Megatron-LM's HuggingFaceTokenizer reads a folder (--tokenizer-model FOLDER) with "
         "tokenizer.json and tokenizer_config.json. Without the latter it has no EOD token. If "

@@ -88,6 +88,19 @@ def test_a_tokenizer_json_has_a_note_with_the_file_that_names_its_end_token():
     assert json.loads(note[note.index("{") :])["eos_token"] == "</s>"
 
 
+def test_the_file_that_names_the_end_token_names_the_padding_token_of_packs():
+    note = tokenizer_note(define(TOKENIZER_JSON), "</s>", "<pad>")
+
+    assert json.loads(note[note.index("{") :])["pad_token"] == "<pad>"
+
+
+def test_a_note_names_the_padding_token_that_megatron_must_know():
+    handoff = handoff_of(nanoset_config(), padding_token="<pad>")
+
+    [note] = [note for note in handoff_notes(handoff) if "loss" in note]
+    assert "the padding token `<pad>`" in note
+
+
 def test_a_tokenizer_that_megatron_cannot_read_has_a_note_on_the_null_tokenizer():
     note = tokenizer_note(define(FILES / "tekken.json"))
 

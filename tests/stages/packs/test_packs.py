@@ -219,6 +219,51 @@ def test_exp_data_json_tells_padding_from_tokens(padded_tars):
     assert n_tokens_of_sources == record["num_tokens"]
 
 
+# The loss of padding
+
+
+@pytest.fixture(scope="module")
+def packs_of_samples(padded_project, padded_tars) -> np.ndarray:
+    """Build a nanoset of packs with padding, and return the tokens of its samples."""
+    make_nanoset(padded_project, "pretrain")
+    train = load_nanoset(padded_project.outputs, "pretrain", "train")
+    return train.batch(range(len(train)))
+
+
+@pytest.mark.parametrize("masks", [{}, {"eod_mask_loss": True}], ids=["no masks", "another mask"])
+def test_the_loss_leaves_out_padding_of_packs(padded_project, packs_of_samples, masks):
+    labels = packs_of_samples[:, 1:]
+    is_padding = labels == padded_project.special("pad")
+    is_end = packs_of_samples[:, :-1] == padded_project.special("eod")
+    is_masked = is_padding | is_end if masks else is_padding
+
+    train = load_nanoset(padded_project.outputs, "pretrain", "train", **masks)
+
+    assert is_padding.any()
+    for number, sample in enumerate(train):
+        assert np.array_equal(sample["loss_mask"] == 0, is_masked[number])
+
+
+def test_end_tokens_that_fill_packs_up_count_in_the_loss(project):
+    """Without a padding token, packs are filled with the token that ends documents."""
+    train = load_nanoset(project.outputs, "pretrain", "train")
+
+    assert all(sample["loss_mask"].all() for sample in train)
+
+
+@pytest.mark.usefixtures("packs_of_samples")
+def test_the_handoff_names_the_padding_token(padded_project):
+    start = make_handoff(padded_project, "pretrain").path("START.md").read_text()
+
+    assert '"pad_token": "<|pad|>"' in start
+
+
+def test_the_handoff_names_no_padding_token_if_packs_end_with_end_tokens(project):
+    start = project.outputs.current("nanosets", "pretrain/handoff").path("START.md").read_text()
+
+    assert "padding" not in start
+
+
 # Plans of packs that are not built
 
 
