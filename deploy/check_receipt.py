@@ -3,12 +3,14 @@
 ROOT is the output root: a folder, or s3://bucket/prefix. The script needs fsspec and pyarrow, and
 s3fs for a bucket. It checks that
 
+- ROOT is the output root that the receipt is about;
 - no version that was erased still exists;
 - the versions that replace them have the sizes and sha256 that the receipt names, unless they were
   deleted later;
 - no table of documents below the root contains a document with one of the erased ids.
 
-It prints a line for each fault; the exit code is 1 if there is one.
+It prints a line for each fault, and at the end how many versions and tables it has checked. The
+exit code is 0 if there is no fault, and 1 otherwise, also if ROOT or the receipt is a wrong one.
 """
 
 from __future__ import annotations
@@ -27,6 +29,51 @@ ID_DIGEST_LENGTH = 32
 """Hexadecimal digits of the sha256 of an id that a receipt contains, instead of the id itself."""
 
 Receipt = dict[str, Any]
+RECEIPT_KEYS = {"corpora", "documents", "erased", "ids", "made", "nanoset_purge"}
+
+
+def read_receipt(location: str) -> Receipt:
+    """Read a receipt, which may be in a bucket, or end the script if the file is none."""
+    try:
+        with fsspec.open(location, "rb") as file:
+            receipt = json.load(file)
+    except FileNotFoundError:
+        sys.exit(f"{location}: there is no such receipt")
+    except ValueError:  # it is no JSON
+        receipt = None
+    if not isinstance(receipt, dict) or not receipt.keys() >= RECEIPT_KEYS:
+        sys.exit(f"{location}: this is no receipt of `nanoset purge`")
+    return receipt
+
+
+def is_output_root(
+    files: fsspec.AbstractFileSystem, root: str, receipt: Receipt, receipt_name: str
+) -> bool:
+    """Return whether a folder is the output root that a receipt is about.
+
+    In a wrong folder, no erased document is found either, which must not look like a proof.
+
+    Args:
+        files: The file system.
+        root: Path of the folder.
+        receipt: The receipt.
+        receipt_name: Name of its file.
+    """
+    # A backup from before the purge has no receipt, but the erased versions. A copy may be without
+    # the receipt, too.
+    for version in [*receipt["erased"], *receipt["made"]]:
+        if files.exists(f"{root}/{version}"):
+            return True
+
+    # All of these versions may have been deleted. The receipt stays.
+    path = f"{root}/purge_receipts/{receipt_name}"
+    if not files.exists(path):
+        return False
+    # The name is a hash of the ids, so that a purge of the same ids in another project has it, too.
+    # If a purge is repeated, it adds what it erases to the receipt.
+    with files.open(path, "rb") as file:
+        stored_receipt = json.load(file)
+    return bool(stored_receipt["erased"].keys() >= receipt["erased"].keys())
 
 
 def file_sha256(files: fsspec.AbstractFileSystem, path: str) -> str:
@@ -46,13 +93,20 @@ def erased_faults(files: fsspec.AbstractFileSystem, root: str, receipt: Receipt)
             yield f"{version} still exists"
 
 
-def made_faults(files: fsspec.AbstractFileSystem, root: str, receipt: Receipt) -> Iterator[str]:
-    """Yield a message for each file of the new versions that differs from the receipt."""
-    for version, facts_by_name in receipt["made"].items():
-        # `nanoset gc` or a later purge may have deleted the version, with its manifest first.
-        if not files.exists(f"{root}/{version}/manifest.json"):
-            continue
-        for name, facts in facts_by_name.items():
+def existing_versions(files: fsspec.AbstractFileSystem, root: str, receipt: Receipt) -> list[str]:
+    """Return the versions that the purge made, and that still exist."""
+    # `nanoset gc` or a later purge may have deleted a version, with its manifest first.
+    return [
+        version for version in receipt["made"] if files.exists(f"{root}/{version}/manifest.json")
+    ]
+
+
+def made_faults(
+    files: fsspec.AbstractFileSystem, root: str, receipt: Receipt, versions: list[str]
+) -> Iterator[str]:
+    """Yield a message for each file of some new versions that differs from the receipt."""
+    for version in versions:
+        for name, facts in receipt["made"][version].items():
             fault = file_fault(files, f"{root}/{version}/{name}", facts)
             if fault is not None:
                 yield f"{version}/{name} {fault}"
@@ -76,14 +130,21 @@ def file_fault(files: fsspec.AbstractFileSystem, path: str, facts: dict[str, Any
     return None
 
 
-def document_faults(files: fsspec.AbstractFileSystem, root: str, receipt: Receipt) -> Iterator[str]:
+def tables_of_documents(files: fsspec.AbstractFileSystem, root: str, receipt: Receipt) -> list[str]:
+    """Return the paths of all tables of documents in the corpora that the purge searched."""
+    paths = files.glob(f"{root}/shards/*/*/documents.parquet")
+    # A purge may be limited to some corpora; without a limit, the list is empty.
+    if not receipt["corpora"]:
+        return paths
+    return [path for path in paths if path.split("/")[-3] in receipt["corpora"]]
+
+
+def document_faults(
+    files: fsspec.AbstractFileSystem, tables: list[str], receipt: Receipt
+) -> Iterator[str]:
     """Yield a message for each table that contains documents with erased ids."""
     erased_digests = set(receipt["ids"])
-    for path in files.glob(f"{root}/shards/*/*/documents.parquet"):
-        corpus = path.split("/")[-3]
-        # A purge may be limited to some corpora; without a limit, the list is empty.
-        if receipt["corpora"] and corpus not in receipt["corpora"]:
-            continue
+    for path in tables:
         n_documents = count_documents(files, path, erased_digests)
         if n_documents:
             yield f"{path} contains {n_documents:,} of the documents"
@@ -102,25 +163,49 @@ def count_documents(files: fsspec.AbstractFileSystem, path: str, erased_digests:
     return n_documents
 
 
+def counted(count: int, noun: str) -> str:
+    """Return a count with its noun, such as "1 table" or "2,000 tables"."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
 def main(location: str, receipt_file: str) -> int:
-    """Check a receipt, print all faults and a summary, and return the exit code."""
-    with fsspec.open(receipt_file, "rb") as file:
-        receipt = json.load(file)
+    """Check a receipt, print all faults and a summary, and return the exit code.
+
+    Args:
+        location: The output root.
+        receipt_file: The receipt.
+
+    Raises:
+        SystemExit: Nothing could be checked, since one of the two is wrong.
+    """
+    receipt = read_receipt(receipt_file)
     files, path = fsspec.core.url_to_fs(location)
     root = path.rstrip("/")
+    if not is_output_root(files, root, receipt, receipt_name=receipt_file.split("/")[-1]):
+        sys.exit(
+            f"{location}: this is not the output root of this purge, so nothing was checked\n"
+            "  found: neither the receipt in purge_receipts, nor a version that it lists\n"
+            "  expected: the folder or bucket that `root` names in nanoset.yaml"
+        )
 
+    versions = existing_versions(files, root, receipt)
+    tables = tables_of_documents(files, root, receipt)
     faults = [
         *erased_faults(files, root, receipt),
-        *made_faults(files, root, receipt),
-        *document_faults(files, root, receipt),
+        *made_faults(files, root, receipt, versions),
+        *document_faults(files, tables, receipt),
     ]
     for fault in faults:
         print(fault)
 
-    result = f"{len(faults):,} faults" if faults else "as the receipt says"
     print(
-        f"{len(receipt['documents']):,} documents, {len(receipt['erased']):,} versions erased, "
-        f"{len(receipt['made']):,} made: {result}"
+        f"{counted(len(receipt['documents']), 'document')}, "
+        f"{counted(len(receipt['erased']), 'version')} erased, {len(receipt['made']):,} made"
+    )
+    result = counted(len(faults), "fault") if faults else "as the receipt says"
+    print(
+        f"checked {len(versions):,} of the {counted(len(receipt['made']), 'new version')} and "
+        f"{counted(len(tables), 'table')} of documents: {result}"
     )
     return 1 if faults else 0
 

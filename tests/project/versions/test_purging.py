@@ -416,6 +416,71 @@ def test_the_receipt_passes_the_check_that_needs_no_nanoset(erased):
     assert check_receipt(erased.root, erased.receipt) == 0
 
 
+def test_the_check_of_a_receipt_counts_what_it_has_read(erased, capsys):
+    check_receipt(erased.root, erased.receipt)
+
+    n_versions = len(json.loads(erased.receipt.read_text())["made"])
+    n_tables = len([*erased.root.glob("shards/*/*/documents.parquet")])
+    assert n_tables > 1
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        f"checked {n_versions} of the {n_versions} new versions and {n_tables} tables of documents: "
+        "as the receipt says"
+    )
+
+
+def test_the_check_of_a_receipt_finds_the_documents_in_a_copy_from_before_the_purge(
+    built, erased, capsys
+):
+    assert check_receipt(built.config.root_folder, erased.receipt) == 1
+
+    output = capsys.readouterr().out
+    assert "still exists" in output
+    assert re.search(r"documents\.parquet contains \d of the documents", output)
+
+
+def test_the_check_of_a_receipt_works_after_later_purges_replaced_all_that_it_lists(erased_copy):
+    receipt = json.loads(erased_copy.receipt.read_text())
+    for version in receipt["made"]:
+        shutil.rmtree(erased_copy.root / version)
+
+    assert check_receipt(erased_copy.root, erased_copy.receipt) == 0
+
+
+@pytest.mark.parametrize("place", ["missing", "", "data/datasets", "data/purge_receipts"])
+def test_the_check_of_a_receipt_fails_in_a_folder_that_is_not_the_output_root(erased, place):
+    with pytest.raises(SystemExit) as end:
+        check_receipt(erased.project.config.file.parent / place, erased.receipt)
+
+    # Python prints the text, and ends with exit code 1.
+    assert "this is not the output root of this purge, so nothing was checked" in end.value.code
+
+
+def test_the_check_of_a_receipt_fails_in_another_project_that_erased_the_same_ids(erased, tmp_path):
+    receipt = json.loads(erased.receipt.read_text())
+    other_receipts = tmp_path / "purge_receipts"
+    other_receipts.mkdir()
+    receipt_of_other = receipt | {"erased": {"shards/web/" + "0" * 20: {}}, "made": {}}
+    (other_receipts / erased.receipt.name).write_text(json.dumps(receipt_of_other))
+
+    with pytest.raises(SystemExit) as end:
+        check_receipt(tmp_path, erased.receipt)
+
+    assert "not the output root" in end.value.code
+
+
+@pytest.mark.parametrize("content", [None, "text", "[]", '{"erased": {}}'])
+def test_the_check_of_a_receipt_names_a_file_that_is_none(erased, tmp_path, content):
+    file = tmp_path / "receipt.json"
+    if content is not None:
+        file.write_text(content)
+
+    with pytest.raises(SystemExit) as end:
+        check_receipt(erased.root, file)
+
+    assert re.search("no such receipt|no receipt of `nanoset purge`", end.value.code)
+    assert str(file) in end.value.code
+
+
 @pytest.mark.parametrize("content", [b"", b"[]", b'{"erased": 3, "ids": 3, "documents": 3}'])
 def test_receipts_that_cannot_be_read_are_ignored(erased_copy, content):
     erased_copy.receipt.write_bytes(content)
