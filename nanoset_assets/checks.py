@@ -14,7 +14,12 @@ import dagster as dg
 from nanoset_assets.asset_names import asset_path
 from nanoset_assets.asset_table import shape_of
 from nanoset_assets.project_defs import ProjectDefs
-from nanoset_assets.stage_assets import asset_outputs, key_of, partitions_of
+from nanoset_assets.stage_assets import (
+    asset_outputs,
+    check_partition_is_chosen,
+    key_of,
+    partitions_of,
+)
 from nanoset_assets.tags import CHECK
 from nanoset_assets.ui.metadata import table, visible_metadata
 from nanoset_core.errors import NanosetError
@@ -127,6 +132,7 @@ def _define_check(
         )
         def check(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
             """Check the output that is the partition of this run."""
+            check_partition_is_chosen(context, project_defs)
             output = key_of(context, stage, subject)
             return kind.evaluate(context, project_defs, stage, output)
 

@@ -73,6 +73,7 @@ __all__ = [
     "latest_planned",
     "latest_runs",
     "open_backfills",
+    "partitioned_assets_of_run",
     "remember_for_runs",
     "remembered_for_run",
     "repository_of",
@@ -351,6 +352,26 @@ def repository_of(context: dg.AssetExecutionContext) -> dg.RepositoryDefinition 
     with suppress(CheckError):
         return context.repository_def
     return None
+
+
+def partitioned_assets_of_run(
+    context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext,
+) -> list[dg.AssetKey]:
+    """Return the assets that a run makes or checks, and that have partitions; sorted.
+
+    Args:
+        context: Dagster's context of the run. If the run was started for some assets of a job, its
+            `job_def` has only these.
+    """
+    graph = context.job_def.asset_layer.asset_graph
+    partitioned: set[dg.AssetKey] = set()
+    for asset in graph.executable_asset_keys:
+        if graph.get(asset).partitions_def is not None:
+            partitioned.add(asset)
+    for check in graph.asset_check_keys:
+        if graph.get(check).partitions_def is not None:
+            partitioned.add(check.asset_key)
+    return sorted(partitioned)
 
 
 def assets_with_failed_check(

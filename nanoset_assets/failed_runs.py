@@ -18,8 +18,8 @@ from nanoset_assets.asset_names import asset_path, partition_of
 from nanoset_assets.dagster_compat import DATA_VERSION_TAG
 from nanoset_assets.names import Names
 from nanoset_assets.tags import (
-    CONFIG_ERROR_TAG,
     PROCESS_STARTED_AT,
+    REPEATABLE_TAG,
     UNSUCCESSFUL,
     WANTED_TAG,
     WILL_RETRY_TAG,
@@ -200,6 +200,7 @@ def reason_not_repeated(
         ended before this process (Dagster's server) began    yes
         failed by an error, or was cancelled                  no: it would fail again
         was killed, or nanoset.yaml could not be read         yes, but there are at most 5 runs
+        had no partition, although it needed one              yes, but there are at most 5 runs
         succeeded, but its output is missing again            yes, but there are at most 5 runs
 
     Args:
@@ -232,14 +233,14 @@ def reason_not_repeated(
 def _would_fail_again(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
     """Return whether a run has failed or was cancelled, for a reason that is probably still there.
 
-    If it was killed (for lack of memory, say), or nanoset.yaml could not be read at that moment,
-    the reason may have passed.
+    If it was killed (for lack of memory, say), if nanoset.yaml could not be read at that moment, or
+    if a person started it without a partition, the reason may have passed.
 
     Args:
         instance: The instance of Dagster, which knows how the steps of the run ended.
         run: A run that has ended.
     """
-    had_outside_cause = _was_killed(instance, run) or CONFIG_ERROR_TAG in run.tags
+    had_outside_cause = _was_killed(instance, run) or REPEATABLE_TAG in run.tags
     return run.status in UNSUCCESSFUL and not had_outside_cause
 
 

@@ -17,7 +17,7 @@ import dagster as dg
 
 from nanoset_assets.names import Names, names_of
 from nanoset_assets.run_owner import is_run_process, owner_tag
-from nanoset_assets.tags import CONFIG_ERROR_TAG, REBUILD_TAG
+from nanoset_assets.tags import REBUILD_TAG, REPEATABLE_TAG
 from nanoset_assets.ui.metadata import failure
 from nanoset_core.errors import ConfigError, NanosetError
 from nanoset_core.execution.progress import SILENT, Display, Progress, RunningWork
@@ -147,10 +147,6 @@ class ProjectDefs:
     ) -> Project:
         """Open the project with its current settings, in a step of a Dagster run.
 
-        If the settings file has a mistake, trying again at once is useless. So the run gets two
-        tags: one tells Dagster not to retry it, the other tells the sensors of this project to
-        request it again once the file was corrected.
-
         Args:
             context: Dagster's context of the step.
             progress: Shows how far the work is.
@@ -168,12 +164,7 @@ class ProjectDefs:
         except NanosetError as error:
             if is_run_of_build:
                 raise  # `nanoset build` reports the error itself
-            tags = {
-                _RETRY_FAILURES_TAG: "false",  # for Dagster: do not repeat the run at once
-                CONFIG_ERROR_TAG: "true",  # for the sensors: request it again later
-            }
-            context.instance.add_run_tags(context.run.run_id, tags)
-            raise failure(error, allow_retries=False) from error
+            raise failure_without_retry(context, error) from error
 
     def open_in_run(self, context: dg.AssetExecutionContext, *, rebuild: bool) -> Project:
         """Open the project with its current settings, when a run begins to build an output.
@@ -298,6 +289,32 @@ def _check_same_prefix(in_file: Names, in_arguments: Names, where: str) -> None:
             expected="/".join(in_arguments.key_prefix),
             remedy="give it the same prefix in both places, or in one",
         )
+
+
+def failure_without_retry(
+    context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext | dg.OpExecutionContext,
+    error: NanosetError,
+) -> dg.Failure:
+    """Return the exception by which a step fails, in a run that must not be retried at once.
+
+    This is for errors that have nothing to do with the outputs of the run, such as a mistake in the
+    settings file. The run gets two tags: one tells Dagster not to retry it, the other tells the
+    sensors of this project that they may request the same outputs again, for example once the file
+    was corrected.
+
+    Args:
+        context: Dagster's context of the step.
+        error: What is wrong.
+
+    Returns:
+        The exception, for the caller to raise.
+    """
+    tags = {
+        _RETRY_FAILURES_TAG: "false",  # for Dagster
+        REPEATABLE_TAG: "true",  # for the sensors
+    }
+    context.instance.add_run_tags(context.run.run_id, tags)
+    return failure(error, allow_retries=False)
 
 
 def tick_result(

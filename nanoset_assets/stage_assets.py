@@ -24,20 +24,25 @@ from pydantic import Field
 from nanoset_assets.asset_names import asset_path, input_label, is_asset, label_of, partition_of
 from nanoset_assets.asset_run import AssetRun
 from nanoset_assets.asset_table import WORKERS_POOL, AssetShape, shape_of
-from nanoset_assets.dagster_compat import has_failed_last_check
+from nanoset_assets.dagster_compat import has_failed_last_check, partitioned_assets_of_run
 from nanoset_assets.names import Names
 from nanoset_assets.partition_sets import partition_set_of
-from nanoset_assets.project_defs import ProjectDefs
+from nanoset_assets.project_defs import ProjectDefs, failure_without_retry
 from nanoset_assets.tags import CHECK
+from nanoset_core.errors import InputError
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.stages.stage import Key, Node, Stage, is_of_corpora
+from nanoset_core.text.notices import abbreviated
 from nanoset_core.untrusted import visible
 
 GROUP = "corpora"
 """Group of the assets whose partitions are corpora. Other assets have a group for each subject."""
 ALL_CORPORA = ""
 """Takes the place of the subject for an asset whose partitions are corpora."""
+
+_MAX_NAMES = 3
+"""How many assets an error names at most."""
 
 
 class RunOptions(dg.Config):
@@ -93,10 +98,48 @@ def key_of(context: Any, stage: Stage, subject: str) -> Key:
         stage: The step of the pipeline that the asset belongs to.
         subject: Name of the mixture, such as "pretrain". It is not used for an asset of corpora.
     """
-    partition = context.partition_key if context.has_partition_key else None
     if is_of_corpora(stage):
-        return Key(partition or "")  # "" if the run was started for no partition: it will fail
+        return Key(context.partition_key)
+    partition = context.partition_key if context.has_partition_key else None
     return Key(subject, partition)
+
+
+def check_partition_is_chosen(
+    context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext, project_defs: ProjectDefs
+) -> None:
+    """Fail a run that has no partition, if one of its assets has partitions.
+
+    Dagster allows such runs, for example by `dg launch --job corpus` without `--partition`. Each
+    step and each check calls this before it does anything. That includes the steps of assets
+    without partitions, since a job may also have assets with partitions:
+
+        assets of the job `shuffled`    partitions      a run without a partition
+        shuffled/shuffle_plan           none            fails here, in its first step
+        shuffled/tars                   0, 1, 2, …      is not executed
+
+    Args:
+        context: Dagster's context of the run.
+        project_defs: The names of the project in Dagster.
+
+    Raises:
+        dg.Failure: The run has no partition, and needs one.
+    """
+    if context.has_partition_key:
+        return
+    names = project_defs.names
+    # Assets of other teams are left out: they may allow such runs.
+    labels = [
+        asset.to_user_string()
+        for asset in partitioned_assets_of_run(context)
+        if names.path(asset) is not None
+    ]
+    if labels:
+        error = InputError(
+            "the run was started without a partition, so nothing is made",
+            where=abbreviated(labels, _MAX_NAMES),
+            remedy="choose a partition in Dagster's UI, or start it by `dg launch --partition …`",
+        )
+        raise failure_without_retry(context, error)
 
 
 def partitions_of(
@@ -146,6 +189,7 @@ def stage_asset(
     def make_output(
         context: dg.AssetExecutionContext, config: RunOptions
     ) -> Iterator[dg.MaterializeResult[Any]]:
+        check_partition_is_chosen(context, project_defs)
         run = _open_run(context, stage, project_defs, subject, rebuild=config.rebuild)
         yield from _results_of(run)
 

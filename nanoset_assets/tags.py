@@ -22,8 +22,11 @@ AUTOMATION_TAG = "nanoset/automation"
 """Tag of runs that the sensor over stale outputs or the schedule requested: its name."""
 OWNER_TAG = ".dagster/nanoset_process"
 """Tag of runs that have started: the process that executes them; see `RunOwner`."""
-CONFIG_ERROR_TAG = ".dagster/nanoset_config_error"
-"""Tag of runs that failed because nanoset.yaml could not be loaded: they may be requested again."""
+REPEATABLE_TAG = ".dagster/nanoset_repeatable"
+"""Tag of runs that failed for a reason outside of their outputs: they may be requested again.
+
+For example, nanoset.yaml could not be loaded, or the run had no partition.
+"""
 REBUILD_TAG = "nanoset/rebuild"
 """Tag of runs that rebuild outputs even if they are up to date; its value is "true"."""
 PARTITION_TAG = "dagster/partition"

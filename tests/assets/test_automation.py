@@ -399,6 +399,15 @@ def launch_job(platform: Platform, job: str, partition: str) -> dg.ExecuteInProc
     )
 
 
+def test_an_output_is_requested_again_after_a_run_that_needed_a_partition(platform):
+    add_documents(platform, "web")
+    job = platform.definitions.resolve_job_def("shuffled")
+
+    job.execute_in_process(instance=platform.instance, raise_on_error=False)
+
+    assert platform.automation() == DOWNSTREAM_OF_WEB[0]
+
+
 def test_an_output_that_failed_for_a_stale_input_is_requested_once_the_input_is_rebuilt(platform):
     # The job of one split also makes the handoff, which needs the other splits.
     platform.edit_settings("seed: 7", "seed: 8")

@@ -16,10 +16,12 @@ from dagster_shared.serdes import deserialize_value, serialize_value
 
 import nanoset_assets
 from helpers.sample_platform import Platform
+from helpers.sample_project import WITH_PBIN
 from nanoset_assets.build import build
 from nanoset_assets.dagster_compat import latest_data_versions
 from nanoset_assets.definitions import build_definitions
 from nanoset_assets.names import Names
+from nanoset_assets.tags import CHECK
 from nanoset_core import ProjectConfig, load_nanoset
 from nanoset_core.errors import MissingError, StaleError
 from nanoset_core.project.project import Project
@@ -50,6 +52,31 @@ def test_an_asset_whose_input_is_missing_names_the_asset_to_materialise_first(co
         )
 
     assert caught.value.metadata["remedy"].value.startswith("run `nanoset build`")
+
+
+@pytest.mark.parametrize("job_name", ["corpus", "packed", "pretrain", "shuffled"])
+def test_a_run_without_a_partition_makes_nothing_and_says_so(job_name, make_project, instance):
+    config = load_config(make_project(replacements=WITH_PBIN))
+    job = build_definitions(config).resolve_job_def(job_name)
+
+    result = job.execute_in_process(instance=instance, raise_on_error=False)
+
+    assert not result.success
+    (failed_step,) = [event for event in result.all_events if event.is_step_failure]
+    error = failed_step.step_failure_data.error.message
+    assert "started without a partition" in error
+    assert "remedy: choose a partition" in error
+    assert not result.get_asset_materialization_events()
+    assert not config.root_folder.exists()
+
+
+def test_a_check_without_a_partition_says_so(config, instance):
+    check = dg.AssetCheckKey(dg.AssetKey("indexed_dataset"), CHECK)
+    job = build_definitions(config).resolve_job_def("corpus")
+    check_job = job.get_subset(asset_check_selection={check}, asset_selection=set())
+
+    with pytest.raises(dg.Failure, match="started without a partition"):
+        check_job.execute_in_process(instance=instance)
 
 
 def test_an_asset_is_rebuilt_if_the_launchpad_says_so(config, instance):
