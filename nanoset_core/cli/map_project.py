@@ -88,14 +88,17 @@ def map_project(
     _warn_of_settings(project, names)
     if plan_only:
         return
-    _build(project, names, splits)
+    _build(project, names, splits, as_json=as_json)
 
     # The options of this command are not stored: a later build would not continue the run.
     if continuation:
         file = project.config.file.name
-        echo(f"add these lines to {file}, so that `nanoset build` continues the run as well:")
-        echo()
-        echo(Multiline(continuation))
+        echo(
+            f"add these lines to {file}, so that `nanoset build` continues the run as well:",
+            err=as_json,
+        )
+        echo(err=as_json)
+        echo(Multiline(continuation), err=as_json)
 
 
 def _show_plans(
@@ -303,7 +306,9 @@ def _warn_of_settings(project: Project, names: Sequence[str]) -> None:
     print_warnings(project, lines, err=True)
 
 
-def _build(project: Project, names: Sequence[str], splits: Sequence[SplitName]) -> None:
+def _build(
+    project: Project, names: Sequence[str], splits: Sequence[SplitName], *, as_json: bool
+) -> None:
     """Write the index files of nanosets, and the files with which a trainer is started on them.
 
     A nanoset is a weighted blend of datasets. If only some of its splits are built, a trainer
@@ -313,6 +318,7 @@ def _build(project: Project, names: Sequence[str], splits: Sequence[SplitName]) 
         project: The project with its built datasets.
         names: The nanosets.
         splits: The splits (train, valid or test) of each of them.
+        as_json: Whether standard output is JSON, so that messages go to standard error.
     """
     from nanoset_core.stages.handoff.make import write_handoff
     from nanoset_core.stages.handoff.start import START
@@ -329,4 +335,4 @@ def _build(project: Project, names: Sequence[str], splits: Sequence[SplitName]) 
                     write_blended(project, name, split)
             if has_all_splits:
                 start = write_handoff(project, name).url(START)
-                echo(f"{name}: {start} says how to start training on it")
+                echo(f"{name}: {start} says how to start training on it", err=as_json)

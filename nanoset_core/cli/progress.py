@@ -11,7 +11,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, TextIO
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 LINE_SECONDS = 30.0
 """Time between two lines on one piece of work, if there is no terminal."""
 FRAMES_PER_SECOND = 4
+SPINNER_FRAMES_PER_SECOND = 12.5
 _BAR_COLUMNS = 20
 _LABEL_COLUMNS = 12
 """A label is not made narrower than this to keep a bar."""
@@ -54,11 +55,55 @@ def shown_progress() -> Iterator[Progress]:
             yield progress
 
 
+@contextmanager
+def shown_spinner(text: str) -> Iterator[Callable[[str], None]]:
+    """Within a `with` block, show on a terminal that the command is still working.
+
+    For work that cannot be divided into parts with a bar for each:
+
+        with shown_spinner("verifying") as show:
+            show("verified corpora/web")    # replaces "verifying"
+
+    Like the bars, this is drawn on standard error, since standard output may be a file, or JSON for
+    another program. Nothing is drawn if standard error is not a terminal.
+
+    Args:
+        text: What the command does.
+
+    Yields:
+        A function that replaces the text.
+    """
+    if not _is_interactive(sys.stderr):
+        yield lambda text: None
+        return
+    # Importing rich takes a moment, which a command without a terminal should not wait for.
+    from rich.console import Console
+    from rich.live import Live
+    from rich.spinner import Spinner
+    from rich.text import Text
+
+    def show(text: str) -> None:
+        """Replace the text."""
+        # As a Text, so that a name which looks like markup of rich is printed unchanged.
+        spinner.update(text=Text(visible(text)))
+
+    spinner = Spinner("dots", Text(visible(text)), style="status.spinner")
+    with Live(
+        spinner,
+        console=Console(stderr=True),
+        refresh_per_second=SPINNER_FRAMES_PER_SECOND,
+        transient=True,
+        redirect_stdout=sys.stdout.isatty(),  # what goes to a pipe is not drawn above the spinner
+    ):
+        yield show
+
+
 def _is_interactive(stream: TextIO) -> bool:
     """Return whether a stream is a terminal on which lines can be drawn again.
 
     Not every terminal can do that: the environment variable TERM is "dumb" for one that only
-    prints.
+    prints. rich is not asked, since it takes a file for a terminal if FORCE_COLOR is set, as many
+    CI systems do.
 
     Args:
         stream: Such as standard error.

@@ -53,7 +53,8 @@ def wide_console() -> Console:
 
     # Ids and file names may look like markup of rich, but must be printed unchanged.
     console = Console(markup=False, highlight=False)
-    if not console.is_terminal:
+    # Not `console.is_terminal`: it is also true for a file if FORCE_COLOR is set.
+    if not sys.stdout.isatty():
         console.width = max(console.width, FILE_COLUMNS)
     return console
 

@@ -153,6 +153,8 @@ def command(
             raise click.UsageError("Missing argument 'NAME'")
         _explain_dataset(config, nanoset, split, sample, document, show=show, as_json=as_json)
     elif from_log is not None:
+        if as_json:
+            raise click.UsageError("--from-log prints a run.yaml, which is no JSON: omit --json")
         _complete_run(run, from_log)
     elif nanoset is not None:
         raise click.UsageError(

@@ -18,6 +18,7 @@ import click
 from nanoset_core.cli.echo import echo
 from nanoset_core.cli.known_warnings import print_warnings
 from nanoset_core.cli.options import CONFIG_OPTION, JSON_OPTION, flag
+from nanoset_core.cli.progress import shown_spinner
 from nanoset_core.cli.purge_warnings import print_interrupted_purges
 from nanoset_core.cli.terminal import (
     WEBDATASET_WORDS,
@@ -26,7 +27,6 @@ from nanoset_core.cli.terminal import (
     print_json,
     print_notices,
     print_rows,
-    wide_console,
 )
 from nanoset_core.errors import NanosetError
 from nanoset_core.records.text import format_age, format_bytes, format_count
@@ -85,7 +85,7 @@ def command(config: Path, only_warnings: bool, as_json: bool) -> None:
 
     # `Seen` remembers the current versions of outputs, so that each is looked up only once.
     project = replace(Project.open(config), seen=Seen())
-    with wide_console().status("looking"):
+    with shown_spinner("looking"):
         rows = list(project_status(project))
     notices = tokenizer_notices(project)
     if as_json:

@@ -23,7 +23,7 @@ from nanoset_core.cli.options import (
     flag,
     option,
 )
-from nanoset_core.cli.progress import Lines
+from nanoset_core.cli.progress import Lines, shown_spinner
 from nanoset_core.cli.purge_warnings import print_interrupted_purges
 from nanoset_core.cli.terminal import (
     WEBDATASET_WORDS,
@@ -31,11 +31,10 @@ from nanoset_core.cli.terminal import (
     StyledText,
     print_json,
     print_rows,
-    wide_console,
 )
 from nanoset_core.cli.tokenizer_options import tokenizer_options
 from nanoset_core.records.text import format_count
-from nanoset_core.untrusted import Multiline, visible
+from nanoset_core.untrusted import Multiline
 
 if TYPE_CHECKING:
     from nanoset_core.project.project import Project
@@ -176,14 +175,11 @@ def _with_status(reports: Iterable[Report]) -> list[Report]:
     Returns:
         The same reports as a list, in order.
     """
-    from rich.text import Text
-
     finished: list[Report] = []
-    with wide_console().status("verifying") as status:
+    with shown_spinner("verifying") as show:
         for report in reports:
             finished.append(report)
-            # As a Text, so that a name which looks like markup of rich is printed unchanged.
-            status.update(Text(visible(f"verified {report.output}")))
+            show(f"verified {report.output}")
     return finished
 
 
