@@ -325,16 +325,23 @@ class _CsvLines:
                 record that is too long.
         """
         # The last line of a part may be continued by the next part, and so may its line end, which
-        # can consist of two characters. So it is held until the next part.
-        held_line = ""
+        # can consist of two characters. So it is held until the next part. A long line has many
+        # parts. They are joined only once, at its end: joining each part to all previous ones would
+        # take minutes for a line of 60 MB.
+        held_parts: list[str] = []
         for part in self._parts():
-            lines = _split_lines(held_line + part)
-            held_line = lines.pop()
-            for line in lines:
-                self.position += len(line)
-                yield line
-            self._check_record_length(self.position + len(held_line))
-        if held_line:
+            held_parts.append(part)
+            # Of the parts before this one, only the last may contain a line end.
+            has_line_end = any(_has_line_end(held_part) for held_part in held_parts[-2:])
+            if has_line_end:
+                lines = _split_lines("".join(held_parts))
+                held_parts = [lines.pop()]
+                for line in lines:
+                    self.position += len(line)
+                    yield line
+            self._check_record_length(self.position + sum(map(len, held_parts)))
+        if held_parts:
+            held_line = "".join(held_parts)
             self.position += len(held_line)
             yield held_line
         self.is_exhausted = True
@@ -375,6 +382,11 @@ class _CsvLines:
                 "corrupt_csv",
                 f"a row of more than {MAX_ROW_BYTES:,} bytes: perhaps a quote is not closed",
             )
+
+
+def _has_line_end(text: str) -> bool:
+    """Return whether a text contains the end of a line, or the first character of such an end."""
+    return "\n" in text or "\r" in text
 
 
 def _split_lines(text: str) -> list[str]:

@@ -61,6 +61,25 @@ def expected_rows(data, delimiter=","):
     return [row if len(row) == n_columns else None for row in records[1:]]
 
 
+def test_the_parts_of_a_long_line_are_joined_once(monkeypatch):
+    split_lengths = []
+    split_lines = csv_rows._split_lines
+
+    def note_length(text):
+        split_lengths.append(len(text))
+        return split_lines(text)
+
+    monkeypatch.setattr(csv_rows, "_split_lines", note_length)
+    monkeypatch.setattr(csv_rows, "SPLIT_BYTES", 10)
+    long_text = "x" * 10_000
+
+    read_rows, fault = rows_of(f'first,second\n"{long_text}",b\nc,d\n'.encode())
+
+    assert fault is None
+    assert read_rows == [[long_text, "b"], ["c", "d"]]
+    assert sum(split_lengths) < 2 * len(long_text)
+
+
 TEXTS = st.text(st.sampled_from("ab \"',;\t\n\r\0é漢\f\x85\u2028"), max_size=12)
 
 
