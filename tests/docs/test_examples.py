@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from typing import Any
 
+import dagster as dg
 import pytest
 import yaml
 from docs.conftest import blocks
 
+from nanoset_assets.definitions import definitions_of
 from nanoset_core.project.settings import config_from
 from nanoset_core.stages.handoff.run import checked_run
 
@@ -53,6 +56,20 @@ def test_python_that_defines_a_code_location_can_be_loaded_as_a_file(
     result = subprocess.run(command, cwd=demo_folder, capture_output=True, text=True, check=False)
 
     assert result.returncode == 0, result.stderr
+
+
+def test_the_example_of_a_component_makes_outputs(demo_folder):
+    (block,) = [block for block in blocks("python") if "(NanosetComponent)" in block.code]
+    names: dict[str, Any] = {"__name__": "example"}
+    exec(block.code, names)
+    component = names["WatchedNanoset"](config="demo/nanoset.yaml")
+    job = definitions_of(component.project_defs(demo_folder)).resolve_job_def("corpus")
+
+    with dg.DagsterInstance.ephemeral() as instance:
+        instance.add_dynamic_partitions("corpora", ["stdlib"])
+        result = job.execute_in_process(instance=instance, partition_key="stdlib")
+
+    assert result.success
 
 
 @pytest.mark.parametrize("block", blocks("py"), ids=str)
