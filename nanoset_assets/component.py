@@ -23,6 +23,7 @@ from nanoset_assets.component_attributes import (
     not_one_project,
     project_attributes,
     rendered,
+    rendered_texts,
 )
 from nanoset_assets.definitions import definitions_of
 from nanoset_assets.last_valid import definitions_from_file
@@ -31,6 +32,10 @@ from nanoset_assets.scaffold import NanosetScaffolder
 from nanoset_core.project.settings import ProjectConfig, config_from, load_config
 from nanoset_core.project.written import WrittenConfig
 from nanoset_core.records.settings import json_schema
+
+# Without `inject_before_resolve`, Dagster calls the function with a number if it can.
+_TEXTS = dg.Resolver(rendered_texts, inject_before_resolve=False)
+"""Fills in the templates of an attribute whose values are texts, even if they look like numbers."""
 
 
 class CorpusUpstream(dg.Resolvable, dg.Model):
@@ -58,13 +63,13 @@ class NanosetComponent(dg.Component, dg.Resolvable, dg.Model):
         description="The keys of a nanoset.yaml, instead of `config`; relative paths start in the "
         "folder of this file.",
     )
-    key_prefix: str | Sequence[str] | None = Field(
+    key_prefix: Annotated[str | Sequence[str] | None, _TEXTS] = Field(
         default=None,
         description="Prefix of the key of every asset, and of all other names; default: that of "
         "the project, or none.",
         examples=[["llm"]],
     )
-    group_prefix: str | None = Field(
+    group_prefix: Annotated[str | None, _TEXTS] = Field(
         default=None,
         description="Prefix of the name of every asset group; default: derived from key_prefix.",
     )
@@ -77,17 +82,21 @@ class NanosetComponent(dg.Component, dg.Resolvable, dg.Model):
         "project; host: an automation condition on each asset, which a sensor of yours evaluates; "
         "none: neither.",
     )
-    owners: Sequence[str] = Field(default=(), description="Owners of all its assets.")
-    tags: Mapping[str, str] = Field(default_factory=dict, description="Tags of all its assets.")
-    pool: str | None = Field(
+    owners: Annotated[Sequence[str], _TEXTS] = Field(
+        default=(), description="Owners of all its assets."
+    )
+    tags: Annotated[Mapping[str, str], _TEXTS] = Field(
+        default_factory=dict, description="Tags of all its assets."
+    )
+    pool: Annotated[str | None, _TEXTS] = Field(
         default=None,
         description="Pool of the assets that use a whole machine; default: <key_prefix>/workers. "
         "Projects that name the same pool share its limit.",
     )
-    run_tags: Mapping[str, str] = Field(
+    run_tags: Annotated[Mapping[str, str], _TEXTS] = Field(
         default_factory=dict, description="Tags of all runs of its jobs."
     )
-    op_tags: Mapping[str, str] = Field(
+    op_tags: Annotated[Mapping[str, str], _TEXTS] = Field(
         default_factory=dict, description="Tags of the ops of all its assets."
     )
     retries: int = Field(

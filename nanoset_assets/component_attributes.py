@@ -50,6 +50,28 @@ def rendered(context: dg.ResolutionContext, value: Any) -> Any:
     return value
 
 
+def rendered_texts(context: dg.ResolutionContext, value: Any) -> Any:
+    """Return texts with their templates filled in. Unlike Dagster, this leaves numbers as texts.
+
+    Dagster turns a text that looks like a number into one. But tags, for example, are texts:
+
+        written                in Dagster    returned
+        "3"                    3             "3"
+        "{{ env.PRIORITY }}"   3             "3"    (if the environment variable is 3)
+
+    Args:
+        context: Knows the values of the templates.
+        value: A text, or a list or mapping of texts.
+    """
+    if isinstance(value, Mapping):
+        return {key: rendered_texts(context, text) for key, text in value.items()}
+    if isinstance(value, list):
+        return [rendered_texts(context, text) for text in value]
+    result = rendered(context, value)
+    is_number = isinstance(result, int | float)
+    return str(result) if is_number else result
+
+
 def checked_path(context: dg.ResolutionContext, value: str | None) -> str | None:
     """Return the path of the nanoset.yaml that a defs.yaml names, after a check of that file.
 

@@ -236,6 +236,28 @@ def test_op_tags_and_retries_are_added_to_the_ops_of_assets(definitions_with_att
         assert op.retry_policy.max_retries == 2
 
 
+def test_attributes_may_be_texts_that_look_like_numbers(sandbox, make_project, monkeypatch):
+    monkeypatch.setenv("PRIORITY", "3")
+    attributes = {
+        "config": str(make_project()),
+        "key_prefix": ["2026"],
+        "tags": {"year": "2026"},
+        "pool": "1",
+        "run_tags": {"dagster/priority": "{{ env.PRIORITY }}"},
+        "op_tags": {"cpus": "1,2"},
+    }
+    add_component(sandbox, "one", attributes)
+
+    with sandbox.build_all_defs() as definitions:
+        shards = definitions.resolve_asset_graph().get(dg.AssetKey(["2026", "tokenized_shards"]))
+        job = definitions.resolve_job_def("2026__corpus")
+
+    assert shards.tags["year"] == "2026"
+    assert shards.pools == {"1"}
+    assert job.run_tags["dagster/priority"] == "3"
+    assert job.get_node_named("2026__tokenized_shards").definition.tags["cpus"] == "1,2"
+
+
 def test_post_processing_changes_the_assets_that_it_targets(sandbox, make_project):
     attributes = {"config": str(make_project()), "key_prefix": "llm"}
     change = {"target": "key:llm/pretrain/blend", "attributes": {"group_name": "mine"}}
