@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import click
 import dagster as dg
 from pydantic import BaseModel, Field
 
 from nanoset_assets.names import names_of
-from nanoset_core.project.settings import load_config
+from nanoset_core.errors import MissingError, NanosetError
+from nanoset_core.project.settings import ProjectConfig, load_config
 
 
 class ScaffoldParams(BaseModel):
@@ -42,6 +45,23 @@ class NanosetScaffolder(dg.Scaffolder[ScaffoldParams]):
     def scaffold(self, request: dg.ScaffoldRequest[ScaffoldParams]) -> None:
         """Write the files of a new project inside a Dagster project. `dg scaffold defs` calls this.
 
+        Args:
+            request: The folder of the new defs.yaml, and the options of the command.
+
+        Raises:
+            click.ClickException: The files cannot be written. The command prints the text.
+        """
+        try:
+            self._write_files(request)
+        except NanosetError as error:
+            # Dagster has created this folder. The command would refuse to use it again.
+            with suppress(OSError):  # there may be files in it
+                request.target_path.rmdir()
+            raise click.ClickException(str(error)) from error
+
+    def _write_files(self, request: dg.ScaffoldRequest[ScaffoldParams]) -> None:
+        """Write the defs.yaml of a new component, and perhaps a nanoset.yaml.
+
         For the command `dg scaffold defs nanoset_assets.NanosetComponent llm`, these are:
 
             defs/llm/defs.yaml     adds the project's assets to the Dagster project
@@ -61,7 +81,9 @@ class NanosetScaffolder(dg.Scaffolder[ScaffoldParams]):
             request: The folder of the new defs.yaml, and the options of the command.
 
         Raises:
-            ConfigError: The prefix contains characters that are not allowed.
+            ConfigError: The prefix contains characters that are not allowed, or the nanoset.yaml
+                has mistakes.
+            MissingError: There is no nanoset.yaml at the path of `--config`.
         """
         component_folder = request.target_path  # of the defs.yaml
         params = request.params
@@ -75,12 +97,29 @@ class NanosetScaffolder(dg.Scaffolder[ScaffoldParams]):
             config = _write_new_config(request, names.key_prefix)  # with the prefix
         else:
             config = Path(params.config).absolute()
-            file_has_prefix = bool(load_config(config).dagster.key_prefix)
+            file_has_prefix = bool(_existing_config(config).dagster.key_prefix)
             user_sets_prefix = bool(params.key_prefix)  # by an option of the command
             if user_sets_prefix or not file_has_prefix:
                 attributes["key_prefix"] = list(names.key_prefix)
         attributes["config"] = _path_for_defs_yaml(config, component_folder, request.project_root)
         dg.scaffold_component(request, attributes)
+
+
+def _existing_config(path: Path) -> ProjectConfig:
+    """Return the settings of the file that the option `--config` names.
+
+    Args:
+        path: Absolute path of the file.
+
+    Raises:
+        ConfigError: The file has mistakes.
+        MissingError: The file does not exist.
+    """
+    try:
+        return load_config(path)
+    except MissingError as error:
+        remedy = "correct the path, or leave out --config, so that a new nanoset.yaml is written"
+        raise error.at(path, remedy) from error
 
 
 def _write_new_config(

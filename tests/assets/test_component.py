@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import click
 import dagster as dg
 import pytest
 import yaml
@@ -553,8 +554,17 @@ def test_the_scaffold_keeps_the_prefix_of_an_existing_project(sandbox, make_proj
 
 
 def test_a_scaffold_in_a_folder_whose_name_is_no_prefix_is_refused(sandbox):
-    with pytest.raises(ConfigError, match="is no valid part of a key prefix"):
+    with pytest.raises(click.ClickException, match="is no valid part of a key prefix"):
         scaffold_component(sandbox, "my.llm")
+
+
+def test_a_scaffold_can_be_repeated_after_a_mistake(sandbox, make_project):
+    with pytest.raises(click.ClickException, match="no such configuration") as caught:
+        scaffold_component(sandbox, "llm", {"config": "nowhere/nanoset.yaml"})
+
+    assert "remedy: correct the path" in caught.value.message
+    assert not (sandbox.defs_folder_path / "llm").exists()
+    assert scaffold_component(sandbox, "llm", {"config": str(make_project())})
 
 
 # How Dagster's tools list the component and its assets
