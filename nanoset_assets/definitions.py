@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import chain
-from typing import Any
+from typing import Any, get_args
 
 import dagster as dg
 
@@ -28,6 +28,7 @@ from nanoset_assets.schedule import reconcile_schedule
 from nanoset_assets.stage_assets import asset_outputs, stage_asset
 from nanoset_assets.stale_sensor import stale_sensor, with_condition
 from nanoset_assets.step_job import STEP_JOB, step_job
+from nanoset_core.errors import ConfigError, one_of, remedy_for_name
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.records.parsing import CONFIG_FILE
 from nanoset_core.stages.inventory.stage import INVENTORY
@@ -105,8 +106,8 @@ def build_definitions(
         The assets, checks, jobs, sensors and schedules of the project.
 
     Raises:
-        ConfigError: The prefix is invalid, or differs from that of nanoset.yaml; or the file has
-            mistakes, and no earlier version of it is known.
+        ConfigError: An argument is invalid, or the prefix differs from that of nanoset.yaml; or the
+            file has mistakes, and no earlier version of it is known.
     """
 
     def make(loaded: ProjectConfig) -> dg.Definitions:
@@ -137,9 +138,10 @@ def definitions_of(project_defs: ProjectDefs, automation: Automation = "own") ->
             (`host`); or nothing, so that users start runs themselves (`none`).
 
     Raises:
-        ConfigError: A job and an asset have the same name, or the time of the schedule is not
-            valid.
+        ConfigError: `automation` is none of the three values, a job and an asset have the same
+            name, or the time of the schedule is not valid.
     """
+    _check_automation(automation)
     check_asset_names()
 
     # Make the assets, and a job for each group of them.
@@ -165,6 +167,26 @@ def definitions_of(project_defs: ProjectDefs, automation: Automation = "own") ->
         sensors=_sensors(project_defs, automation, jobs),
         schedules=schedules,
     )
+
+
+def _check_automation(value: object) -> None:
+    """Check that an argument `automation` is `own`, `host` or `none`.
+
+    Args:
+        value: The argument, which a user's code may have passed.
+
+    Raises:
+        ConfigError: It is another value, such as "Host" or None.
+    """
+    names = get_args(Automation)
+    if value not in names:
+        raise ConfigError(
+            "unknown value",
+            where="automation",
+            found=repr(value),
+            expected=one_of(map(repr, names), nothing=""),
+            remedy=remedy_for_name(str(value), names, "choose one of them"),
+        )
 
 
 @lru_cache(maxsize=1)

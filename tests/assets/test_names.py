@@ -280,6 +280,12 @@ def test_nothing_builds_the_outputs_of_a_project_without_automation(config):
     assert sensors_and_schedules(definitions) == {"overview"}
 
 
+@pytest.mark.parametrize("value", ["Host", None, True])
+def test_other_values_of_automation_are_refused(config, value):
+    with pytest.raises(ConfigError, match="expected: one of 'own', 'host', 'none'"):
+        build_definitions(config, automation=value)
+
+
 # A host that evaluates the conditions of a project's assets
 
 
