@@ -9,7 +9,7 @@ from the amount of text. A comment above a value gives the reason: with little t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -75,6 +75,10 @@ class Start:
     """Files of text in the folder that are outside of its raw folder, relative to it."""
 
 
+def _show_nothing(_text: RawText) -> None:
+    """Show no text: used in place of showing if there is no user."""
+
+
 def write_config(
     folder: Path,
     *,
@@ -82,6 +86,7 @@ def write_config(
     text_key: str | None = None,
     tokenizer: Path | None = None,
     ask: Ask | None = None,
+    show_text: Callable[[RawText], None] = _show_nothing,
 ) -> Start:
     """Write the first settings of a project, for the text in its folder: `nanoset init`.
 
@@ -101,6 +106,8 @@ def write_config(
             certain; default: what the first lines suggest.
         tokenizer: File or folder of the tokenizer; default: the one in the project's folder.
         ask: Asks the user if something cannot be decided.
+        show_text: Shows the user which text was found. It is called before the text is read, which
+            takes a while if there are many collections.
 
     Returns:
         The path of the file, what was chosen and why, and the text that it was written for. If the
@@ -122,11 +129,15 @@ def write_config(
 
     # If there is another configuration already, that is what the user has to know first. Otherwise
     # report what is wrong with the text, and then what cannot be chosen.
+    if not exists:
+        _check_text(text)
+        show_text(text)
     draft = _draft_config(folder, text, tokenizer, text_key, key_prefix, ask)
-    if exists and not _has_content(path, draft.content):
-        raise _existing_config_error(path)
-    for fault in text.faults.values():
-        raise fault
+    if exists:
+        if not _has_content(path, draft.content):
+            raise _existing_config_error(path)
+        _check_text(text)
+        show_text(text)
     if draft.error is not None:
         raise draft.error
 
@@ -136,6 +147,16 @@ def write_config(
         if not exists:
             write_atomic(path, draft.content)
     return Start(path, text, not exists, list(_reasons(draft.values)), beside)
+
+
+def _check_text(text: RawText) -> None:
+    """Check that nothing is wrong with the folders of text.
+
+    Raises:
+        NanosetError: A folder cannot be listed, or has a name that no collection of texts can have.
+    """
+    for fault in text.faults.values():
+        raise fault
 
 
 @dataclass(frozen=True, slots=True)

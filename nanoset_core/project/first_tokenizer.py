@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,12 +18,13 @@ from nanoset_core.project.template import ExplainedValue
 if TYPE_CHECKING:
     from nanoset_core.tokenizers.end_token import EndToken
     from nanoset_core.tokenizers.files import TokenizerPath
+    from tokenizers import Tokenizer
 
 Ask = Callable[[str, Sequence[str]], str | None]
 """Asks the user a question with some answers; returns None if there is no terminal."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class FirstTokenizer:
     """The tokenizer of a first configuration."""
 
@@ -44,15 +46,26 @@ class FirstTokenizer:
         Returns:
             The number; None without a tokenizer, or if the text has no token.
         """
-        from nanoset_core.tokenizers.engines.reference import shared_tokenizer
         from nanoset_core.tokenizers.engines.tokenizers_library import encode_text
 
-        if self.file is None:
+        if self.file is None or self._library_tokenizer is None:
             return None
-        n_tokens = len(encode_text(shared_tokenizer(self.file), text, self.file).ids)
+        n_tokens = len(encode_text(self._library_tokenizer, text, self.file).ids)
         if n_tokens == 0:
             return None
         return len(text.encode(errors="replace")) / n_tokens
+
+    @cached_property
+    def _library_tokenizer(self) -> Tokenizer | None:
+        """The tokenizer in Hugging Face's library; None if there is no file.
+
+        Loading takes up to seconds, so it is loaded once for all corpora, when it is first needed.
+        """
+        from nanoset_core.tokenizers.engines.reference import shared_tokenizer
+
+        if self.file is None:
+            return None
+        return shared_tokenizer(self.file)
 
 
 NO_TOKENIZER = FirstTokenizer({"path": "tokenizer.json", "eod": "<|endoftext|>"})

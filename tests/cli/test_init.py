@@ -351,6 +351,15 @@ def test_a_key_that_is_empty_in_every_line_is_not_taken_for_the_text(tmp_path):
     assert [line for line in first_config.chosen if "text (empty in every line)" in line]
 
 
+def test_text_is_shown_before_it_is_read(tmp_path):
+    write_rows(tmp_path, "web/a.jsonl", [{"question": "What is it?", "answer": "A test."}])
+
+    outcome = invoke_nanoset(["init", tmp_path])
+
+    assert isinstance(outcome.exception, ConfigError)  # it is not clear which key has the text
+    assert outcome.stdout.startswith("found web: 1 file")
+
+
 @pytest.mark.parametrize(
     ("row", "keys"),
     [

@@ -23,6 +23,7 @@ from nanoset_core.untrusted import Multiline, shell_line
 
 if TYPE_CHECKING:
     from nanoset_core.project.first_config import Start
+    from nanoset_core.text.survey import RawText
 
 _MAX_SHOWN = 3
 """How many files that are not read are named in a line."""
@@ -56,8 +57,11 @@ def command(folder: Path, text_key: str | None, tokenizer: Path | None, schema: 
     if schema:
         echo(Multiline(schema_text()), nl=False)
         return
-    start = write_config(folder, text_key=text_key, tokenizer=tokenizer, ask=_ask)
-    _print_text(start)
+    start = write_config(
+        folder, text_key=text_key, tokenizer=tokenizer, ask=_ask, show_text=_print_text
+    )
+    if start.beside:
+        _print_text_beside(folder / "raw", start.beside)
     error = _configuration_error(start.path)
     _print_result(start, error)
     if error is not None:
@@ -66,7 +70,7 @@ def command(folder: Path, text_key: str | None, tokenizer: Path | None, schema: 
             echo(_how_to_name_tokenizer(start.path))
 
 
-def _print_text(start: Start) -> None:
+def _print_text(text: RawText) -> None:
     """Print which collections of texts (corpora) were found, and which files are not read.
 
         found web: 4 files, 1.2 GB
@@ -74,20 +78,18 @@ def _print_text(start: Start) -> None:
         not read: notes.docx, readme.pdf: no text that nanoset reads
 
     Args:
-        start: The new settings file, and the text that it was written for.
+        text: What the folder `raw` contains.
     """
     from nanoset_core.text.notices import abbreviated
 
     # Corpora, with notices on their files, and folders that are no corpora.
-    for name, corpus in start.text.corpora.items():
+    for name, corpus in text.corpora.items():
         n_files = format_count(len(corpus.texts), "file")
         echo(f"found {name}: {n_files}, {format_bytes(corpus.size)}")
         for notice in corpus.notices():
             echo(f"notice: {name}: {notice.text}", fg="yellow")
-    for reason, names in _names_by_reason(start.text.unread_entries).items():
+    for reason, names in _names_by_reason(text.unread_entries).items():
         echo(f"not read: {abbreviated(names, _MAX_SHOWN)}: {reason}", fg="yellow")
-    if start.beside:
-        _print_text_beside(start.path.parent / "raw", start.beside)
 
 
 def _print_text_beside(raw: Path, names: Sequence[str]) -> None:
