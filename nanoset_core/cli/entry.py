@@ -18,15 +18,16 @@ import tempfile
 import traceback
 from collections.abc import Callable, Sequence
 from importlib.metadata import entry_points
-from io import BufferedWriter, StringIO, TextIOWrapper
+from io import StringIO, TextIOWrapper
+from typing import Any
 
 import click
 
 from nanoset_core.cli import commands
 from nanoset_core.cli.echo import echo, print_error
 from nanoset_core.cli.former_names import printing_former_names
-from nanoset_core.cli.streams import UnfailingFile
-from nanoset_core.errors import ConfigError, NanosetError, closest_name
+from nanoset_core.cli.streams import StandardOutput, UnfailingFile, with_file
+from nanoset_core.errors import ConfigError, NanosetError, StorageError, closest_name
 from nanoset_core.execution.interruption import (
     INTERRUPTED,
     drop_further_signals,
@@ -37,8 +38,9 @@ from nanoset_core.execution.interruption import (
 from nanoset_core.storage.os_errors import explained_error
 from nanoset_core.untrusted import Multiline, visible, without_secrets
 
+_STDOUT = 1
 _STDERR = 2
-"""The file descriptor of standard error."""
+"""The file descriptors of standard output and standard error."""
 _SHOWN_CHARACTERS = 200
 """Characters that are shown of a text that cannot be encoded."""
 PLUGINS = "nanoset.commands"
@@ -89,6 +91,27 @@ class _Commands(click.Group):
             plugin: click.Command = entry.load()
             return plugin
         return None
+
+    def invoke(self, context: click.Context) -> Any:
+        """Run the command that the user named. click calls this.
+
+        Args:
+            context: click's state of the program.
+
+        Raises:
+            StorageError: A pipe or connection of the command is broken.
+        """
+        try:
+            return super().invoke(context)
+        except BrokenPipeError as error:
+            # click would take this for a closed standard output, and end without a message. But
+            # standard output ignores that its reader has ended, so it is another pipe, such as the
+            # one of a worker process.
+            raise StorageError(
+                "a pipe or a connection is broken",
+                found=str(error),
+                remedy="run again: what is finished is kept",
+            ) from error
 
     def resolve_command(
         self, context: click.Context, args: list[str]
@@ -148,8 +171,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     Raises:
         SystemExit: Always, with the exit code.
     """
-    # Printing must not end the program, even if an output is closed or a disk is full.
+    # Printing must not end the program, even if an output is closed or the disk of a log is full.
     _open_missing_streams()
+    _ignore_end_of_reader()
     _make_stderr_unfailing()
     _escape_unknown_letters()
 
@@ -181,6 +205,17 @@ def _open_missing_streams() -> None:
             setattr(sys, name, stream)
 
 
+def _ignore_end_of_reader() -> None:
+    """Make standard output drop what is printed after the program that reads it has ended.
+
+    In `nanoset purge x7 --yes | head -1`, the program `head` ends after the first line. The purge
+    should not stop in the middle of its work because of that.
+    """
+    # A test runner may have replaced the stream by another object, which is left as it is.
+    if type(sys.stdout) is TextIOWrapper and sys.stdout.fileno() == _STDOUT:
+        sys.stdout = with_file(sys.stdout, StandardOutput(_STDOUT, "w", closefd=False))
+
+
 def _make_stderr_unfailing() -> None:
     """Make standard error drop what cannot be written, instead of raising an error.
 
@@ -188,14 +223,8 @@ def _make_stderr_unfailing() -> None:
     should continue.
     """
     # A test runner may have replaced the stream by another object, which is left as it is.
-    is_file = type(sys.stderr) is TextIOWrapper and sys.stderr.fileno() == _STDERR
-    if not is_file:
-        return
-    sys.stderr.flush()
-    # Build the stream again, with another object for the file: bytes → buffer → text.
-    unfailing_file = UnfailingFile(_STDERR, "w", closefd=False)
-    buffer = BufferedWriter(unfailing_file)
-    sys.stderr = TextIOWrapper(buffer, encoding=sys.stderr.encoding, line_buffering=True)
+    if type(sys.stderr) is TextIOWrapper and sys.stderr.fileno() == _STDERR:
+        sys.stderr = with_file(sys.stderr, UnfailingFile(_STDERR, "w", closefd=False))
 
 
 def _escape_unknown_letters() -> None:
@@ -259,8 +288,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         arguments: What follows `nanoset` on the command line; None to take it from this process.
 
     Returns:
-        The exit code: usually 0. It is 1 if the output goes to a program that has ended, as in
-        `nanoset status | head -1`.
+        The exit code: usually 0.
 
     Raises:
         OSError: The output cannot be written, for example because the disk is full.
@@ -271,39 +299,13 @@ def _run(arguments: Sequence[str] | None) -> int:
     except SystemExit as exit_request:
         code = exit_request.code
 
-    is_output_read = _flush_output()
-    if not is_output_read:
-        return 1
+    # Python itself would do this when it ends, but would not report an error properly.
+    sys.stdout.flush()
 
     # A command that succeeds returns None. If it called `sys.exit(3)`, the code is 3.
     if isinstance(code, int):
         return code
     return 0
-
-
-def _flush_output() -> bool:
-    """Write what was printed, but is still in Python's buffer of standard output.
-
-    If this is left to Python when it ends, an error such as a full disk is not reported properly.
-
-    Returns:
-        Whether the output is read to its end. In `nanoset status | head -1`, the program `head`
-        ends after the first line, so the result is False.
-
-    Raises:
-        OSError: The output cannot be written, for example because the disk is full.
-    """
-    try:
-        sys.stdout.flush()
-    except OSError as error:
-        # When Python ends, it writes the same text again, and would fail again. So let standard
-        # output be /dev/null from now on.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if isinstance(error, BrokenPipeError):
-            return False
-        error.filename = "standard output"  # so that the message says what could not be written
-        raise
-    return True
 
 
 def message(error: BaseException) -> Multiline:

@@ -1,4 +1,4 @@
-"""Streams that a command writes notices and progress to."""
+"""Streams that a command writes its results, notices and progress to."""
 
 from __future__ import annotations
 
@@ -32,6 +32,60 @@ class UnfailingFile(FileIO):
             return super().write(data)
         except OSError:
             return memoryview(data).nbytes
+
+
+class StandardOutput(FileIO):
+    """A file descriptor that drops what nobody reads any more.
+
+    In `nanoset build | head -1`, the program `head` ends after the first line. With this file as
+    its standard output, the command finishes its work nevertheless, and keeps its exit code. Other
+    errors, such as a full disk, are raised as usual, but only once.
+    """
+
+    has_failed = False
+    """Whether an error was raised. Python writes the same text again when it ends."""
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        """Write bytes, and return their number even if they were dropped.
+
+        Args:
+            data: Bytes, or another object with a buffer.
+
+        Returns:
+            The number of bytes that were written, or that were dropped.
+
+        Raises:
+            OSError: The bytes cannot be written, for example because the disk is full.
+        """
+        try:
+            if not self.has_failed:
+                return super().write(data)
+        except BrokenPipeError:
+            pass
+        except OSError as error:
+            self.has_failed = True
+            error.filename = "standard output"  # so that the message says what was not written
+            raise
+        return memoryview(data).nbytes
+
+
+def with_file(stream: TextIOWrapper, file: FileIO) -> TextIOWrapper:
+    """Return a stream with the properties of another one, which writes to another file object.
+
+    Args:
+        stream: Such as standard output, whose buffer is written before.
+        file: The file.
+    """
+    stream.flush()
+    # A text stream consists of three layers: file, buffer, and encoding.
+    buffer = BufferedWriter(file)
+    return TextIOWrapper(
+        buffer,
+        encoding=stream.encoding,
+        errors=stream.errors,
+        line_buffering=stream.line_buffering,
+        write_through=stream.write_through,
+    )
 
 
 @contextmanager
