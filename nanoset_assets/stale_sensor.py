@@ -140,6 +140,31 @@ def _notes_on(due: DueRuns) -> list[str]:
     return notes
 
 
+def _no_input_has_failed_its_check() -> dg.AutomationCondition[Any]:
+    """Return a condition of Dagster: each input of an asset has passed its check, or has no result.
+
+    Dagster's own `all_deps_blocking_checks_passed` is false if an input has no result. This happens
+    if two runs build it at the same time: Dagster only looks at the check of the run that was
+    planned last. If that has ended first, its check is one of an older version of the input:
+
+        run    planned    builds the input    its check
+        1      10:00      10:02               of the latest version, but Dagster ignores it
+        2      10:01      10:01               of an older version, so there is no result
+
+    Nothing would be built from this input until it changes again. A check that has not ended counts
+    as failed.
+    """
+    has_passed = dg.AutomationCondition.check_passed()
+    has_no_result = dg.AutomationCondition.missing()
+    # The run that will make the input also checks it, before it makes anything from it.
+    is_checked_by_same_run = dg.AutomationCondition.will_be_requested()
+    all_checks = dg.AutomationCondition.all_checks_match(
+        has_passed | has_no_result | is_checked_by_same_run, blocking_only=True
+    )
+    condition = dg.AutomationCondition.all_deps_match(all_checks)
+    return condition.with_label("no_input_has_failed_its_check")
+
+
 def with_condition(
     assets: Iterable[dg.AssetsDefinition], names: Names
 ) -> list[dg.AssetsDefinition]:
@@ -147,7 +172,7 @@ def with_condition(
 
     This is for teams that have a sensor of their own which evaluates such conditions for all
     assets. An asset is to be built if an input has another *version* than before (a checksum of its
-    content), and the checks of all inputs have passed.
+    content), and no input has failed its check.
 
     Dagster has a ready-made condition, `eager`. It is composed of parts with names, and would also
     build an asset if an input was built again with the same result. So one part is replaced:
@@ -172,7 +197,7 @@ def with_condition(
         "newly_updated", condition.data_version_changed()
     )
     eager = condition.eager().replace("any_deps_updated", any_input_changed)
-    has_to_be_built = eager & condition.all_deps_blocking_checks_passed()
+    has_to_be_built = eager & _no_input_has_failed_its_check()
     inventories = names.asset(shape_of(INVENTORY).asset)  # the asset raw_jsonl
 
     def add_condition(spec: dg.AssetSpec) -> dg.AssetSpec:

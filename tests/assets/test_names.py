@@ -5,6 +5,7 @@ A host is a code location of another team, which adds the definitions of project
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import dagster as dg
 import pytest
 
 from helpers.sample_project import write_project
+from nanoset_assets.asset_run import AssetRun
 from nanoset_assets.definitions import build_definitions
 from nanoset_assets.names import Names, names_of
 from nanoset_assets.project_defs import ProjectDefs
@@ -20,6 +22,7 @@ from nanoset_assets.tags import CHECK
 from nanoset_core import ProjectConfig, load_config
 from nanoset_core.errors import ConfigError
 from nanoset_core.project.running import DagsterSpec
+from nanoset_core.stages.dataset.stage import DatasetStage
 from nanoset_core.stages.report import Report
 
 SPLITS = {"train", "valid", "test"}
@@ -366,6 +369,43 @@ def test_conditions_request_nothing_of_a_dataset_that_does_not_pass_its_check(ho
     assert not host.build_corpus("books", raises=False).success
 
     assert host.requested_partitions("plain", "index_mappings") == set()
+
+
+def test_conditions_wait_for_the_check_of_a_dataset(host, monkeypatch):
+    host.register("web", "code", "books")
+    host.evaluate()
+    verify = DatasetStage.verify
+    requested_meanwhile = []
+
+    def verify_while_conditions_are_evaluated(*arguments: Any, **options: Any) -> Report:
+        requested_meanwhile.append(host.requested_partitions("plain", "index_mappings"))
+        return verify(*arguments, **options)
+
+    monkeypatch.setattr(DatasetStage, "verify", verify_while_conditions_are_evaluated)
+    assert host.build_corpus("books").success
+
+    assert requested_meanwhile == [set()]
+    assert host.requested_partitions("plain", "index_mappings") == SPLITS
+
+
+def test_conditions_request_what_is_made_of_a_dataset_that_two_runs_have_built(host, monkeypatch):
+    """Dagster then assigns the check of the latest dataset to the run that was planned last."""
+    host.register("web", "code", "books")
+    host.evaluate()
+    results = AssetRun.results
+    later_runs = []
+
+    def results_after_a_later_run(run: AssetRun) -> Iterator[dg.MaterializeResult[Any]]:
+        """Make an output, but let another run, which was planned later, build the corpus before."""
+        if not later_runs:
+            later_runs.append(run)
+            assert host.build_corpus("books").success
+        yield from results(run)
+
+    monkeypatch.setattr(AssetRun, "results", results_after_a_later_run)
+    assert host.build_corpus("books").success
+
+    assert host.requested_partitions("plain", "index_mappings") == SPLITS
 
 
 def test_conditions_request_nothing_after_a_run_that_made_the_same_bytes(host):
