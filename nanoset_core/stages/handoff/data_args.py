@@ -157,25 +157,19 @@ def _dataset_location(prefix: str, where: object) -> Location:
 def _check_named_once(words: Sequence[str], prefixes: Sequence[str], where: object) -> None:
     """Check that data arguments, such as "0.7 data/web 0.3 data/code", name each dataset once.
 
+        0.5 data/web 0.5 data/web      an error: data/web is named twice
+        0.5 data/web 0.5 ./data/web    an error: both paths lead to the same dataset
+
     Args:
         words: All words, for messages.
         prefixes: The words that are paths of datasets.
         where: Where the words come from, for messages.
 
     Raises:
-        ConfigError: A dataset is named twice.
+        ConfigError: A dataset is named twice, or a path is missing.
     """
     repeated = sorted({prefix for prefix in prefixes if prefixes.count(prefix) > 1})
-    # In "0.5 data/web 0.5", a path is missing. As the number of words is odd, all count as paths.
-    repeated_numbers = [prefix for prefix in repeated if _parse_number(prefix) is not None]
-    if repeated_numbers:
-        raise ConfigError(
-            "weights and prefixes do not come in pairs",
-            where=where,
-            found=_excerpt_of(words),
-            expected=_EXPECTED_WORDS,
-            remedy="add the missing weight or prefix, or remove the last number",
-        )
+    _check_numbers_are_not_prefixes(words, repeated, where)
     if repeated:
         raise ConfigError(
             "a dataset is named twice",
@@ -188,6 +182,33 @@ def _check_named_once(words: Sequence[str], prefixes: Sequence[str], where: obje
     # Two paths may lead to the same dataset, such as data/web and ./data/web.
     datasets = [_dataset_location(prefix, where) for prefix in prefixes]
     check_different_datasets(datasets, where, "name it once, with the sum of its weights")
+
+
+def _check_numbers_are_not_prefixes(
+    words: Sequence[str], repeated_prefixes: Sequence[str], where: object
+) -> None:
+    """Check that no number is taken for a dataset that is named twice.
+
+    In "0.5 data/web 0.5", the user has forgotten the last path. These three words are not pairs of
+    weight and path. So Megatron-LM takes each word for a path, and 0.5 for a dataset that is named
+    twice. The error says what is really wrong.
+
+    Args:
+        words: All words, for the message.
+        repeated_prefixes: The words that are taken for paths and come twice: ["0.5"].
+        where: Where the words come from, for the message.
+
+    Raises:
+        ConfigError: One of these words is a number.
+    """
+    if any(_parse_number(prefix) is not None for prefix in repeated_prefixes):
+        raise ConfigError(
+            "weights and prefixes do not come in pairs",
+            where=where,
+            found=_excerpt_of(words),
+            expected=_EXPECTED_WORDS,
+            remedy="add the missing weight or prefix, or remove the last number",
+        )
 
 
 def _check_weights(words: Sequence[str], where: object) -> None:

@@ -187,7 +187,11 @@ class Handoff:
     def _requested_samples(self) -> dict[SplitName, int]:
         """Return how many samples of each split the trainer will request when it is started.
 
-        For train, that is usually iterations times batch size, such as 500 * 100 = 50,000.
+        For train, that usually is iterations times batch size: 500 * 100 = 50,000. But a limit on
+        repetitions may leave fewer, such as 1,050. Then the run is shortened:
+
+            samples that the trainer requests      1,050: it is started with --train-samples 1050
+            samples that it reads                  1,000: 10 iterations of 100 samples
 
         Returns:
             Split → number of samples, in the order of the splits. Empty if nanoset.yaml does not
@@ -202,10 +206,8 @@ class Handoff:
             start_iteration, stop_iteration = self.spec.span
             requested = self.run.samples(stop_iteration - start_iteration)
 
-        # There may be fewer samples than nanoset.yaml asks for, such as 1,050. Then the run has
-        # only 10 iterations of 100 samples. But the trainer is told to request all samples.
         if self.is_shortened:
-            requested["train"] = self.config.train_split_samples or 0
+            requested["train"] = self.config.train_split_samples or 0  # 1,050, not 1,000
         return {split: requested[split] for split in SPLITS if split in requested}
 
 

@@ -372,28 +372,31 @@ def _fast_load_notes(handoff: Handoff) -> Iterator[str]:
 def _sample_notes(handoff: Handoff) -> Iterator[str]:
     """Yield notes on splits that were built for another number of samples than the run requests.
 
-    Megatron-LM only finds index files that were built for exactly as many samples. Otherwise it
-    builds its own at each start. The splits are train, valid and test.
+    The splits are train, valid and test. Megatron-LM only finds index files that were built for
+    exactly as many samples as it requests. Otherwise it builds its own at each start. The cases:
+
+        train was built to be read once     Megatron-LM always requests a number of samples
+        limits on repetitions               there are fewer samples than the run was to have, so
+                                            it becomes shorter
+        valid was built for 800 samples     the shorter run requests 400, for example
 
     Args:
         handoff: Describes the data that was built for the trainer: datasets, weights, index files.
     """
-    n_train_samples = handoff.config.train_split_samples
-    was_built_for_one_epoch = n_train_samples is None
-    if handoff.samples["train"] and was_built_for_one_epoch:
+    built_for = {split: handoff.config.samples(split) for split in SPLITS}  # None: to be read once
+
+    has_train_data = bool(handoff.samples["train"])
+    if has_train_data and built_for["train"] is None:
         yield (
             "train was built for one epoch, but Megatron-LM always requests a number of samples: "
             "it would build its own index. Set `schedule`, or `samples: {train: …}`, to the "
             "numbers of your run."
         )
-    # `run` is how long the training is. It has fewer iterations than nanoset.yaml says if these
-    # would need more samples than there are.
     if handoff.run is not None and handoff.is_shortened:
-        yield _shortened_run_note(handoff.run.iterations, n_train_samples)
+        yield _shortened_run_note(handoff.run.iterations, built_for["train"])
     for split, n_requested in handoff.sample_count_mismatch.items():
-        n_built_for = handoff.config.samples(split)
         yield (
-            f"The cache of {split} is for {n_built_for:,} samples, but the run "
+            f"The cache of {split} is for {built_for[split]:,} samples, but the run "
             f"requests {n_requested:,}: Megatron-LM would build its own index, without the limits "
             "of max_epochs. Change `schedule` until this note disappears."
         )
@@ -414,31 +417,33 @@ def _shortened_run_note(iterations: int, n_train_samples: int | None) -> str:
 
 
 def _evaluation_notes(handoff: Handoff) -> Iterator[str]:
-    """Yield notes on how many samples of valid and test the user's options have to request.
+    """Yield notes on how the user has to choose Megatron-LM's options for valid and test.
 
-    Megatron-LM only finds index files that were built for exactly as many samples as it computes
-    from its options, for example: "The cache of test is for 800 samples: eval_iters *
-    global_batch_size must have that value."
+    nanoset.yaml does not say how long the run is, so the user chooses options such as --eval-iters.
+    From these, Megatron-LM computes how many samples it requests of valid and test. It only finds
+    index files (its "cache") that were built for exactly that many. For example: "The cache of test
+    is for 800 samples: eval_iters * global_batch_size must have that value. If `schedule` is set in
+    nanoset.yaml, the numbers agree."
 
     Args:
         handoff: Describes the data that was built for the trainer: datasets, weights, index files.
     """
-    # How many batches Megatron-LM reads of each split, by its options.
-    batches_by_split: dict[SplitName, str] = {
-        "valid": "(train_iters // eval_interval + 1) * eval_iters",
-        "test": "eval_iters",
+    formula_by_split: dict[SplitName, str] = {  # how many samples Megatron-LM requests
+        "valid": "(train_iters // eval_interval + 1) * eval_iters * global_batch_size",
+        "test": "eval_iters * global_batch_size",
     }
-    for split, batches in batches_by_split.items():
-        if not handoff.samples[split]:
-            continue  # there is no data of this split
-        n_samples = handoff.config.samples(split)
+    for split, formula in formula_by_split.items():
+        has_data = bool(handoff.samples[split])
+        if not has_data:
+            continue
+        n_samples = handoff.config.samples(split)  # for which the index files were built
         if n_samples is None:
             rule = (
                 "all samples of one epoch: Megatron-LM requests it with --full-validation "
                 "(valid only)"
             )
         else:
-            rule = f"{n_samples:,} samples: {batches} * global_batch_size must have that value"
+            rule = f"{n_samples:,} samples: {formula} must have that value"
         yield (
             f"The cache of {split} is for {rule}. If `schedule` is set in nanoset.yaml, the "
             "numbers agree."

@@ -224,10 +224,12 @@ class TrainLog:
         logs_every_step = self.starts[-1].arguments.get("log_interval") == 1
         if not logs_every_step:
             return False
+
         steps_in_log = self.consumed.keys()
         for number in numbers:
-            was_skipped = number not in steps_in_log
-            if was_skipped and number + 1 in steps_in_log:
+            was_skipped = number not in steps_in_log  # if the option counts from 1
+            next_was_skipped = number + 1 not in steps_in_log  # if it counts from 0
+            if was_skipped and not next_was_skipped:
                 return True
         return False
 

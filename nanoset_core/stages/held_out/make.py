@@ -197,18 +197,18 @@ def _find_all_copies(
 ) -> _Copies:
     """Find documents with the same text as others, by hashes of their tokens.
 
-    For example, valid reads a text that train reads three times, as the documents 5, 6 and 8:
+    For example, document 1 of valid has the same text as the documents 5, 6 and 8 of train:
 
-        copied            the document of valid, with document 5
-        further copies    the documents 6 and 8
-        in train          2 copies within train (6 and 8 are copies of 5), which are only counted
+        copied      the pair (1, 5)              a document of valid, and the first one of train
+        further     the pairs (1, 6), (1, 8)     the same one of valid, and each other one of train
+        in train    2 documents, 6 and 8         repeat an earlier document of train: only counted
 
     Args:
         project: The project.
         nanoset_name: Name of the training data, which is shown with the progress.
         corpora: The corpora (collections of documents) that train, valid and test read.
-        shared: The documents of valid and test that train reads, too. They are not copied, but
-            there may be further copies of them.
+        shared: The documents of valid and test that train itself reads, without a copy. Train may
+            have copies of them in addition: these belong to `further`.
     """
     # First write the hashes of all documents to files, several for each corpus. Each file is named
     # by a digest: [["3f9c…", "a07e…"], ["77cd…"]] for two corpora.
