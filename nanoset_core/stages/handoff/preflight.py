@@ -134,13 +134,23 @@ BUILD_ARGUMENTS = {
 
 
 def main() -> int:
-    """Compare the options of a run with those of the index files, and return the exit code."""
+    """Check whether a run will find the index files, and return the exit code of this script.
+
+    arguments.txt has the options for which the index files were built, such as --seed 7. The user
+    adds the other options of the run. Some of them may replace those of arguments.txt:
+
+        python preflight.py --tokenizer-model /models/llama --seed 8
+
+    This prints "seed: 8", which has to be in nanoset.yaml to build index files for this run.
+    """
     folder = os.path.dirname(os.path.abspath(__file__))
     try:
         with open(os.path.join(folder, "arguments.txt"), encoding="utf-8") as file:
             built_arguments = file.read().split()
+        # If an option comes twice, the second value counts: that of the command line.
+        run_arguments = [*built_arguments, *sys.argv[1:]]
         built = parse_options(built_arguments)
-        run = parse_options(built_arguments + sys.argv[1:])
+        run = parse_options(run_arguments)
 
         unpredictable = unpredictable_options(run)
         if unpredictable:
@@ -151,8 +161,7 @@ def main() -> int:
             )
             return 1
 
-        changes = changed_settings(built, run)
-        changes += changed_samples(run)
+        changes = [*changed_settings(built, run), *changed_samples(run)]  # lines of nanoset.yaml
         return report(run, changes, tokenizer_identifiers(run))
     except Exception as error:  # noqa: BLE001 — Megatron-LM's tokenizers raise errors of any type
         reason = str(error) or type(error).__name__
@@ -177,7 +186,7 @@ def report(run: argparse.Namespace, changes: list[str], identifiers: Any) -> int
     Args:
         run: The options of the run.
         changes: Lines of nanoset.yaml that have to change because of options of the run, except for
-            its tokenizer. With them, indexes will be rebuilt even if their names stay the same.
+            its tokenizer. If there are any, indexes will be rebuilt.
         identifiers: The identifiers of the run's tokenizer.
     """
     cache = run.data_cache_path
@@ -207,9 +216,13 @@ def report(run: argparse.Namespace, changes: list[str], identifiers: Any) -> int
 def tokenizer_changes(cache: str, identifiers: Any) -> list[str]:
     """Return what to change in nanoset.yaml if the indexes were built for another tokenizer.
 
-    nanoset.yaml describes the tokenizer by the section `trainer`: the version of Megatron-LM and
-    its options. There are two ways to correct this: to replace the section by the identifiers that
-    Megatron-LM computes for the run, or to correct the section.
+    nanoset.yaml describes the tokenizer by one of two keys:
+
+        trainer                  the version of Megatron-LM and its options, as the user knows them
+        tokenizer_identifiers    what Megatron-LM computes from these, such as {"class": …}
+
+    If `trainer` is wrong, the user may correct it, or write the identifiers of the run instead. The
+    result offers both.
 
     Args:
         cache: Folder of the index files.
@@ -222,7 +235,7 @@ def tokenizer_changes(cache: str, identifiers: Any) -> list[str]:
     if has_same_tokenizer:
         return []
     return [
-        yaml_line("tokenizer_identifiers", identifiers, "trainer"),
+        yaml_line("tokenizer_identifiers", identifiers, replaced_key="trainer"),
         "# or keep trainer, and correct it: a checkout of Megatron-LM's main branch needs "
         "megatron_core: main",
     ]
@@ -248,9 +261,19 @@ def report_missing(example: str, n_missing: int) -> None:
 def report_rebuilt(n_renamed: int, changes: list[str]) -> None:
     """Print that the trainer will rebuild indexes, and how to build them in advance.
 
+    For example:
+
+        3 of 3 indexes will be rebuilt by the trainer.
+        To build them in advance, change nanoset.yaml:
+
+        nanosets:
+          pretrain:
+            seed: 8
+
     Args:
-        n_renamed: How many indexes have another name. Other numbers of samples rebuild indexes
-            whose name stays as it is.
+        n_renamed: How many indexes have another name for this run, because of its tokenizer,
+            --seq-length, --seed or --split. It is 0 if the run only requests other numbers of
+            samples: this script does not compute how many indexes have another name then.
         changes: Lines of nanoset.yaml that have to change.
     """
     count = str(n_renamed) if n_renamed else "Some"
@@ -328,15 +351,22 @@ def unpredictable_options(run: argparse.Namespace) -> list[str]:
 def changed_settings(built: argparse.Namespace, run: argparse.Namespace) -> list[str]:
     """Return what to change in nanoset.yaml for options that ask for other index files.
 
+        arguments.txt       options of the run    result
+        --seed 7            --seed 8              seed: 8
+        --train-iters 40    --train-iters 50      for a run with phases, which reads other data from
+                                                  some step on: "# --train-iters: change schedule …"
+
+    For a run without phases, `changed_samples` compares options such as --train-iters.
+
     Args:
-        built: The options for which the index files were built.
+        built: The options of arguments.txt, for which the index files were built.
         run: The options of the run.
 
     Returns:
         Lines of nanoset.yaml; or comments, if no single line corresponds to an option.
 
     Raises:
-        ValueError: The run names other data than arguments.txt, or spells --split with spaces.
+        ValueError: The options of the run cannot be compared, see `check_data`.
     """
     changed = [name for name, value in vars(run).items() if getattr(built, name) != value]
     check_data(run, changed)
@@ -344,7 +374,9 @@ def changed_settings(built: argparse.Namespace, run: argparse.Namespace) -> list
     for name, key in KEY_BY_OPTION.items():
         if name in changed:
             lines.append(yaml_line(key, getattr(run, name)))
-    if not SAMPLES:
+
+    has_phases = not SAMPLES
+    if has_phases:
         lines += schedule_comments(changed)
     return lines
 
@@ -380,26 +412,42 @@ def schedule_comments(changed: list[str]) -> list[str]:
 
 
 def changed_samples(run: argparse.Namespace) -> list[str]:
-    """Return a line of nanoset.yaml if the run asks for other numbers of samples than were built.
+    """Return what to change in nanoset.yaml if a run requests other numbers of samples.
+
+    Options such as --train-iters decide how many samples Megatron-LM requests of train, valid and
+    test. The index files were built for certain numbers (SAMPLES). If the run requests others,
+    nanoset.yaml needs one of two keys:
+
+        schedule: {"iterations": 50, …}      if this gives the same numbers as the run
+        samples: {"train": 400, …}           otherwise, for example with --skip-train
+
+    Returns:
+        A line with this key; no line if the numbers are the same, or for a run with phases, about
+        which `changed_settings` says more.
 
     Raises:
         ValueError: The run lacks an option from which the numbers are computed, or it is invalid.
     """
-    if not SAMPLES:
+    has_phases = not SAMPLES
+    if has_phases:
         return []
     check_length(run)
-    samples_by_split = requested_samples(run)
+    requested = requested_samples(run)  # such as {"train": 400, "valid": 24, "test": 8}
 
-    # A split that asks for no samples needs no index.
-    if all(samples_by_split[split] in (0, built) for split, built in SAMPLES.items()):
+    differing_splits: list[str] = []
+    for split, n_built_for in SAMPLES.items():
+        needs_no_index = requested[split] == 0
+        if not needs_no_index and requested[split] != n_built_for:
+            differing_splits.append(split)
+    if not differing_splits:
         return []
 
-    # A plain run is best described by `schedule`; one with other evaluations only by `samples`.
     schedule = schedule_of(run)
-    if samples_by_split == scheduled_samples(schedule):
-        return [yaml_line("schedule", schedule, "samples")]
-    samples = {split: samples_by_split[split] for split in SAMPLES if samples_by_split[split]}
-    return [yaml_line("samples", samples, "schedule")]
+    if scheduled_samples(schedule) == requested:
+        return [yaml_line("schedule", schedule, replaced_key="samples")]
+    # Leave out splits that need no index, and those that are read once (None).
+    samples = {split: requested[split] for split in SAMPLES if requested[split]}
+    return [yaml_line("samples", samples, replaced_key="schedule")]
 
 
 def check_length(run: argparse.Namespace) -> None:
@@ -426,26 +474,38 @@ def train_samples_of(run: argparse.Namespace) -> int:
 
 
 def requested_samples(run: argparse.Namespace) -> dict[str, int | None]:
-    """Return how many samples of each split Megatron-LM asks for; None for one epoch.
+    """Return how many samples of each split Megatron-LM requests, computed as it does that.
+
+    For example, a run has 100 iterations of 8 samples. Valid is evaluated after every 25 of them,
+    and at the end once more, with 2 iterations each time. Test is evaluated once:
+
+        train    100 * 8 = 800
+        valid    (100 // 25 + 1) * 2 * 8 = 80
+        test     2 * 8 = 16
 
     Source: Megatron-LM main (d98e8a64), `megatron/training/training.py`
     (get_train_valid_test_num_samples, update_train_iters).
+
+    Args:
+        run: The options of the run.
+
+    Returns:
+        Split → number of samples; None with --full-validation, by which valid is read completely.
     """
-    train_samples = train_samples_of(run)
-    iterations = train_samples // run.global_batch_size
+    train_samples = train_samples_of(run)  # 800
+    iterations = train_samples // run.global_batch_size  # 100
     samples_per_evaluation = run.eval_iters * (run.eval_global_batch_size or run.global_batch_size)
-    interval = run.eval_interval
-    evaluations = iterations // interval + 1 - run.start_eval_at_iter // interval
+
+    # With --start-eval-at-iter 50, for example, two evaluations are left out.
+    evaluations_left_out = run.start_eval_at_iter // run.eval_interval
+    evaluations = iterations // run.eval_interval + 1 - evaluations_left_out
     if run.skip_train:
         evaluations = 1
-    samples_by_split: dict[str, int | None] = {
-        "train": train_samples,
-        "valid": max(evaluations, 0) * samples_per_evaluation,
-        "test": samples_per_evaluation,
-    }
+
+    valid_samples: int | None = max(evaluations, 0) * samples_per_evaluation
     if run.full_validation:
-        samples_by_split["valid"] = None
-    return samples_by_split
+        valid_samples = None
+    return {"train": train_samples, "valid": valid_samples, "test": samples_per_evaluation}
 
 
 def schedule_of(run: argparse.Namespace) -> dict[str, int]:
@@ -470,7 +530,7 @@ def scheduled_samples(schedule: dict[str, int]) -> dict[str, int]:
     }
 
 
-def yaml_line(key: str, value: Any, replaced_key: str = "") -> str:
+def yaml_line(key: str, value: Any, *, replaced_key: str = "") -> str:
     """Return a line of nanoset.yaml; a comment says which key has to be removed in its favour."""
     line = f"{key}: {json.dumps(value)}"
     if replaced_key:
