@@ -68,3 +68,18 @@ def spoil_merges() -> Callable[[], AbstractContextManager[None]]:
             yield
 
     return spoil
+
+
+@pytest.fixture
+def call_during_checks(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
+    """A function that lets each check of a dataset call another function before it ends."""
+    verify_pair = verifying.verify_pair
+
+    def call_during(function: Callable[[], object]) -> None:
+        def verify_pair_and_call(prefix: Path, **options: Any) -> Any:
+            function()
+            return verify_pair(prefix, **options)
+
+        monkeypatch.setattr(verifying, "verify_pair", verify_pair_and_call)
+
+    return call_during

@@ -22,7 +22,6 @@ from nanoset_assets.tags import CHECK
 from nanoset_core import ProjectConfig, load_config
 from nanoset_core.errors import ConfigError
 from nanoset_core.project.running import DagsterSpec
-from nanoset_core.stages.dataset.stage import DatasetStage
 from nanoset_core.stages.report import Report
 
 SPLITS = {"train", "valid", "test"}
@@ -371,17 +370,14 @@ def test_conditions_request_nothing_of_a_dataset_that_does_not_pass_its_check(ho
     assert host.requested_partitions("plain", "index_mappings") == set()
 
 
-def test_conditions_wait_for_the_check_of_a_dataset(host, monkeypatch):
+def test_conditions_wait_for_the_check_of_a_dataset(host, call_during_checks):
     host.register("web", "code", "books")
     host.evaluate()
-    verify = DatasetStage.verify
     requested_meanwhile = []
 
-    def verify_while_conditions_are_evaluated(*arguments: Any, **options: Any) -> Report:
-        requested_meanwhile.append(host.requested_partitions("plain", "index_mappings"))
-        return verify(*arguments, **options)
-
-    monkeypatch.setattr(DatasetStage, "verify", verify_while_conditions_are_evaluated)
+    call_during_checks(
+        lambda: requested_meanwhile.append(host.requested_partitions("plain", "index_mappings"))
+    )
     assert host.build_corpus("books").success
 
     assert requested_meanwhile == [set()]
