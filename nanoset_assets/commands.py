@@ -263,6 +263,9 @@ def _show_dry_run(
     else:
         _print_dry_run(plan)
     print_interrupted_purges(project, err=as_json)
+    if plan.would_fail:
+        echo("this build would fail, as shown above", fg="red", bold=True, err=True)
+        sys.exit(1)
 
 
 def _print_dry_run(plan: DryRun) -> None:

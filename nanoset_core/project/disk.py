@@ -113,7 +113,7 @@ def check_disk(project: Project, nodes: Collection[Node], say: Callable[[str], N
     total = sum(need.values())
     folder = project.outputs.folder
     free = shutil.disk_usage(_nearest_existing_folder(folder)).free
-    if _is_refused(total, free):
+    if is_refused(total, free):
         raise _too_little_room_error(folder, free, need)
 
     warning = room_warning(total, free)
@@ -134,18 +134,20 @@ def room_warning(needed: int, free: int | None) -> str | None:
     """
     if free is None or free >= needed:
         return None
-    if _is_refused(needed, free):
+    if is_refused(needed, free):
         return "warning: the disk is too small for this build, which would not start"
     return "warning: the disk may be too small for this build"
 
 
-def _is_refused(needed: int, free: int) -> bool:
+def is_refused(needed: int, free: int | None) -> bool:
     """Return whether a build is refused because it would fill the disk.
 
     Args:
         needed: Bytes that the build takes, by estimate.
-        free: Bytes that are free on the disk.
+        free: Bytes that are free on the disk; None if outputs are in a bucket.
     """
+    if free is None:
+        return False
     return needed >= LEAST_BYTES and free < _REQUIRED_SHARE * needed
 
 

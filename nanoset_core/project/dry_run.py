@@ -6,17 +6,18 @@ steps inventory, shards and dataset, and the rows of what is made from `web`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from nanoset_core.project.disk import disk_need, free_bytes, text_bytes
-from nanoset_core.project.graph import Graph, add_stale_inputs, inventory_node
+from nanoset_core.project.disk import disk_need, free_bytes, is_refused, text_bytes
+from nanoset_core.project.graph import Graph, add_stale_inputs
 from nanoset_core.project.planned_views import PlannedView, planned_views
 from nanoset_core.project.project import Project
-from nanoset_core.project.status import PLANNED_BYTES, status_row
-from nanoset_core.project.survey import CorpusFindings, ProjectSurvey
-from nanoset_core.stages.stage import Node, ReadingBudget, RowName
+from nanoset_core.project.status import ExaminedRow, examined_rows
+from nanoset_core.project.survey import ProjectSurvey
+from nanoset_core.stages.inventory.stage import INVENTORY
+from nanoset_core.stages.stage import Node, RowName
 
 FORCED = "it is rebuilt, because of --force"
 """Why a build makes an output that is up to date."""
@@ -37,11 +38,9 @@ class PlannedRow:
     part: str | None
     """A split of a nanoset, or its handoff; None for subjects with one row."""
     state: str
-    """`missing` or `stale`; `failing` if the steps would fail or cannot be taken; `up to date` if
-    they are only forced.
-    """
+    """The state that `nanoset status` shows; `up to date` if the steps are only forced."""
     why: tuple[str, ...]
-    """Why the steps would be taken, or why they would fail."""
+    """Why the steps would be taken, why they would fail, or which failing output they wait for."""
     steps: tuple[str, ...]
     """Labels of the steps, in order; none if they cannot be taken."""
 
@@ -92,6 +91,12 @@ class DryRun:
     def step_count(self) -> int:
         """How many steps the build would take."""
         return sum(len(row.steps) for row in self.rows)
+
+    @property
+    def would_fail(self) -> bool:
+        """Whether the build would certainly end with an error."""
+        has_failing_row = any(row.state == "failing" for row in self.rows)
+        return has_failing_row or is_refused(sum(self.disk_bytes.values()), self.free_bytes)
 
     def to_json(self) -> dict[str, Any]:
         """Return what a build would do as plain values, for `nanoset build --dry-run --json`.
@@ -150,21 +155,30 @@ def plan(
     Raises:
         StorageError: The disk of the outputs cannot be queried.
     """
-    project = survey.graph.project
-    due = _due_nodes(survey.graph, selected, force=force)
+    graph = survey.graph
+    project = graph.project
 
-    # What is made from a collection that cannot be read will not be made, and needs no space.
-    blocked = {node for node in due if _is_blocked(survey.graph, node, survey.failures)}
+    # Find out the states first: the reasons to make an output depend on which other ones fail.
+    rows = list(examined_rows(graph, survey.findings.__getitem__))
+    due = _due_nodes(graph, selected, force=force)
+
+    # A build fails if a collection cannot be read, even one that is not selected.
+    unreadable_nodes = _outputs_of_unreadable_corpora(survey)
+    due |= unreadable_nodes
+
+    # Neither these outputs nor those that wait for failing ones will be made, or need space.
+    waiting_nodes = {node for node in due if graph.waits(node)}
+    blocked = unreadable_nodes | waiting_nodes
     possible = due - blocked
     # Of some outputs, only the link `current` is missing: setting it again needs no disk space.
-    written = possible if force else survey.graph.nodes_to_write(possible)
+    written = possible if force else graph.nodes_to_write(possible)
     return DryRun(
-        rows=tuple(_planned_rows(survey, due, blocked, label_of)),
+        rows=tuple(_planned_rows(rows, due, blocked, label_of)),
         text_bytes=text_bytes(project, possible),
         disk_bytes=_disk_bytes(project, written),
         free_bytes=free_bytes(project),
         place=_place(project),  # the folder of the outputs, or the address in a bucket
-        views=planned_views(survey.graph, due),  # the documents that views would have
+        views=planned_views(graph, due),  # the documents that views would have
     )
 
 
@@ -213,7 +227,7 @@ def _disk_bytes(project: Project, nodes: Collection[Node]) -> dict[str, int]:
 
 
 def _planned_rows(
-    survey: ProjectSurvey,
+    rows: Iterable[ExaminedRow],
     due: Collection[Node],
     blocked: Collection[Node],
     label_of: Callable[[Node], str],
@@ -222,92 +236,50 @@ def _planned_rows(
 
     Outputs that belong together share a row. For example:
 
-        web         stale        1 file added (c.jsonl)           steps: files, tokens, dataset
-        news        failing      a.jsonl is not UTF-8             no steps
-        pretrain    up to date   it is rebuilt, because of --force
+        web         stale        1 file added (c.jsonl)             steps: files, tokens, dataset
+        news        failing      a.jsonl is not UTF-8               no steps
+        headlines   missing      waits for corpus news, which fails no steps
+        pretrain    up to date   it is rebuilt, because of --force  steps: index, blend
 
     Args:
-        survey: The project's outputs, and the text collections that cannot be read.
+        rows: All outputs of the project, with their states.
         due: The outputs that are to be made.
-        blocked: Those of them that cannot be made, because a text collection cannot be read.
+        blocked: Those of them that cannot be made, because text cannot be read, or because what
+            they are made from fails.
         label_of: Returns what the step that makes an output is called.
     """
-    # For some outputs, tables are read to find out whether a build would fail. That must not take
-    # long: the rows may read PLANNED_BYTES together.
-    budget = ReadingBudget(PLANNED_BYTES)
-    for row_nodes in survey.graph.rows():
-        due_nodes = [node for node in row_nodes if node in due]
+    for examined_row in rows:
+        due_nodes = [node for node in examined_row.nodes if node in due]
         if not due_nodes:
             continue
-        findings = CorpusFindings(failure=_corpus_failure(survey, row_nodes))
-        status = status_row(survey.graph, row_nodes, budget, findings)
 
         # The outputs of a row are made from each other. If one of them cannot be made, none is.
         is_blocked = any(node in blocked for node in due_nodes)
-        if is_blocked:
-            state = "failing"
-            steps = []
-        else:
-            state = status.state
-            steps = [label_of(node) for node in due_nodes]
+        steps = [] if is_blocked else [label_of(node) for node in due_nodes]
 
-        reasons = status.why
-        if not reasons:
-            reasons = (FORCED,)  # nothing changed, so the user has asked for it
+        status = examined_row.row
         yield PlannedRow(
             kind=status.kind,
             name=status.name,
             part=status.part,
-            state=state,
-            why=reasons,
+            state=status.state,
+            why=status.why or (FORCED,),  # if nothing changed, the user has asked for it
             steps=tuple(steps),
         )
 
 
-def _corpus_failure(survey: ProjectSurvey, row_nodes: Sequence[Node]) -> str | None:
-    """Return why the files of a text collection cannot be read, for a row of a dry run of a build.
+def _outputs_of_unreadable_corpora(survey: ProjectSurvey) -> set[Node]:
+    """Return the lists of files, tokens and datasets of corpora whose text cannot be read.
 
     Args:
-        survey: Has the collections that cannot be read, such as {"news": "a.jsonl is not UTF-8"}.
-        row_nodes: The outputs of the row, such as those of `news`.
-
-    Returns:
-        The reason; None if they can be read, or if this is not the row of a text collection.
+        survey: The project's outputs, and what was found in the files of each corpus.
     """
-    subject = row_nodes[0].key.subject  # what the outputs belong to, such as "news"
-    # Only the outputs of a text collection begin with a list of its files, the inventory.
-    is_text_collection = inventory_node(subject) in row_nodes
-    if not is_text_collection:
-        return None
-    return survey.failures.get(subject)
-
-
-def _is_blocked(graph: Graph, node: Node, failures: Mapping[str, str]) -> bool:
-    """Return whether an output cannot be made, because it depends on text that cannot be read.
-
-    For example, a file of the text collection `news` is damaged:
-
-        files of news  →  dataset of news  →  nanoset (a mixture of texts)
-
-    Then the nanoset is blocked. The search goes from it to its inputs, the inputs of these, and so
-    on, until it finds the files.
-
-    Args:
-        graph: The project's outputs, with what each is made from.
-        node: The output.
-        failures: Text collections that cannot be read, such as {"news": "a.jsonl is not UTF-8"}.
-    """
-    unreadable_nodes = {inventory_node(corpus) for corpus in failures}  # their lists of files
-    visited_nodes = {node}
-    nodes_to_examine = [node]
-    while nodes_to_examine:
-        examined_node = nodes_to_examine.pop()
-        if examined_node in unreadable_nodes:
-            return True
-        new_inputs = set(graph.inputs(examined_node).values()) - visited_nodes
-        visited_nodes |= new_inputs
-        nodes_to_examine.extend(new_inputs)
-    return False
+    nodes: set[Node] = set()
+    for node in survey.graph.nodes():
+        is_of_corpus = node.row.kind == INVENTORY.kind
+        if is_of_corpus and survey.findings[node.key.subject].failure is not None:
+            nodes.add(node)
+    return nodes
 
 
 def _place(project: Project) -> str:

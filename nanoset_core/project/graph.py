@@ -177,6 +177,17 @@ class Graph:
         for node in nodes:
             self._failing_rows[node] = label
 
+    def waits(self, node: Node) -> bool:
+        """Return whether an output cannot be made before another one, which fails, is repaired.
+
+        Call `set_failing` for what fails first, and `stale_reasons` for this output.
+
+        Args:
+            node: The output. If it fails itself, the result is False.
+        """
+        failing_row = self._failing_rows.get(node)
+        return failing_row is not None and failing_row != node.row.label
+
     def nodes(self) -> list[Node]:
         """Return every output, each after those that it is made from."""
         config = self.project.config
@@ -365,7 +376,7 @@ class Graph:
             a shard is missing or damaged        (a piece of tokenized text)
             waits for corpus news, which fails   (instead of all other reasons: until this is
                                                  solved, a build cannot make the output)
-            web is not up to date                (the raw files of web were not listed yet)
+            web is not up to date                (the raw files of web have to be read first)
 
         Args:
             node: The output.
@@ -377,13 +388,17 @@ class Graph:
             return self._reasons[node]  # from an earlier call
 
         recipe = self.recipe(node)  # what the output should be made from
+        reasons: Sequence[Reason]
         if recipe is None:
-            # Raw files that the output depends on were not listed yet. Do not remember the result,
-            # since it changes when `set_recipe` adds the list.
-            return self._reasons_of_unknown_inputs(node)
+            # Raw files that the output depends on were not listed yet, or cannot be.
+            reasons = self._reasons_of_unknown_inputs(node)
+        else:
+            reasons = reasons_to_build(self.project_of(node), node, recipe, self.current(node))
 
-        reasons = reasons_to_build(self.project_of(node), node, recipe, self.current(node))
         failing_row = self._failing_row_of_inputs(node, reasons)
+        if recipe is None and failing_row is None:
+            # Do not remember the result, since it changes when `set_recipe` adds the list.
+            return reasons
         if failing_row is not None:
             reasons = [Reason(f"waits for {failing_row}, which fails")]
             self._failing_rows[node] = failing_row  # what is made from it has to wait, too

@@ -8,7 +8,7 @@ the shards and the dataset of a corpus. For example, the row of the corpus `web`
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -160,21 +160,8 @@ def _rows_of_requests(project: Project, corpora: Sequence[str]) -> Iterator[Stat
     # survey looks at those of each collection, and adds them to the graph.
     graph = Graph(project, known={}, corpora=corpora)
     survey = CorpusSurvey(graph)
-
-    # A row also says whether a build would fail, such as because a selection requests more
-    # documents than there are. To find out, files with the lengths of documents (.idx) may have to
-    # be read. The budget limits how many bytes are read for all rows together.
-    planning_budget = ReadingBudget(PLANNED_BYTES)
-    for nodes in graph.rows():  # the outputs that are shown in one row
-        findings = CorpusFindings()  # nothing, if the row is not that of a text collection
-        corpus = _corpus_of(nodes)
-        if corpus is not None:
-            findings = survey.look_at(corpus)
-        row = status_row(graph, nodes, planning_budget, findings)
-        if row.state == "failing":
-            # Later rows of what is made from these outputs will say that they wait for this one.
-            graph.set_failing(nodes, row.label)
-        yield row
+    for examined_row in examined_rows(graph, survey.look_at):
+        yield examined_row.row
 
 
 def graph_status(graph: Graph, unread_entries: Mapping[str, str]) -> Iterator[StatusRow]:
@@ -198,31 +185,60 @@ def graph_status(graph: Graph, unread_entries: Mapping[str, str]) -> Iterator[St
     """
     yield from _rows_of_unread_folders(unread_entries)
 
-    # A row also says whether the next build would fail, such as because a selection requests more
+    def findings_of(corpus: str) -> CorpusFindings:
+        """Return notices on the files of a text collection; the build has reported failures."""
+        return CorpusFindings(notices=_notices_after_build(graph, corpus))
+
+    for examined_row in examined_rows(graph, findings_of):
+        yield examined_row.row
+
+
+@dataclass(frozen=True, slots=True)
+class ExaminedRow:
+    """A row of `nanoset status`, with the outputs that it shows."""
+
+    nodes: Sequence[Node]
+    """The outputs, in the order in which they are made."""
+    row: StatusRow
+    """What is said about them."""
+
+
+def examined_rows(
+    graph: Graph, findings_of: Callable[[str], CorpusFindings]
+) -> Iterator[ExaminedRow]:
+    """Yield all outputs of a project with their states, in the order in which they are made.
+
+    Every command that shows the state of an output uses this function, so that they agree.
+
+    Args:
+        graph: The project's outputs. Rows that fail are recorded in it.
+        findings_of: Returns what was found in the files of a text collection, by its name.
+    """
+    # A row also says whether a build would fail, such as because a selection requests more
     # documents than there are. To find out, files with the lengths of documents (.idx) may have to
     # be read. The budget limits how many bytes are read for all rows together.
     planning_budget = ReadingBudget(PLANNED_BYTES)
     for nodes in graph.rows():  # the outputs that are shown in one row
-        notices = _notices_after_build(graph, _corpus_of(nodes))
-        row = status_row(graph, nodes, planning_budget, CorpusFindings(notices=notices))
+        findings = CorpusFindings()  # nothing, if the row is not that of a text collection
+        corpus = _corpus_of(nodes)
+        if corpus is not None:
+            findings = findings_of(corpus)
+        row = _status_row(graph, nodes, planning_budget, findings)
         if row.state == "failing":
             # Later rows of what is made from these outputs will say that they wait for this one.
             graph.set_failing(nodes, row.label)
-        yield row
+        yield ExaminedRow(nodes, row)
 
 
-def _notices_after_build(graph: Graph, corpus: str | None) -> tuple[Notice, ...]:
+def _notices_after_build(graph: Graph, corpus: str) -> tuple[Notice, ...]:
     """Return what users should know about the files of a text collection, after a build.
 
     For example, that a file has an ending which is not read.
 
     Args:
         graph: The project's outputs.
-        corpus: Name of the collection; None for outputs of no collection, about which nothing is
-            returned.
+        corpus: Name of the collection.
     """
-    if corpus is None:
-        return ()
     project = graph.project_of(inventory_node(corpus))
     try:
         return tuple(corpus_notices(project, corpus))
@@ -275,7 +291,7 @@ def _with_work(row: StatusRow, work: Work) -> StatusRow:
     return replace(row, busy=work)
 
 
-def status_row(
+def _status_row(
     graph: Graph, nodes: Sequence[Node], planning: ReadingBudget, findings: CorpusFindings
 ) -> StatusRow:
     """Return a row of `nanoset status`: the state of some outputs, the reasons, and counts.
@@ -489,9 +505,7 @@ def _first_refusal(graph: Graph, nodes: Sequence[Node], planning: ReadingBudget)
 
         if not isinstance(stage, Planned):
             continue  # nothing more can be found out before the build
-        recipe = graph.recipe(node)  # what it would be made from
-        if recipe is None:
-            continue  # this is not known
+        recipe = graph.recipe(node)  # what it would be made from; None if that is not known yet
         refusal = stage.refusal(graph.project, node.key, recipe, planning)
         if refusal is not None:
             return refusal

@@ -350,8 +350,8 @@ class ProjectSurvey:
 
     graph: Graph
     """What each output should be made from, and why it is stale."""
-    failures: Mapping[str, str]
-    """Corpus that cannot be read → what is wrong."""
+    findings: Mapping[str, CorpusFindings]
+    """Corpus → what was found in its files, such as why they cannot be read."""
 
 
 def survey_project(project: Project, corpora: Iterable[str]) -> ProjectSurvey:
@@ -364,15 +364,12 @@ def survey_project(project: Project, corpora: Iterable[str]) -> ProjectSurvey:
         corpora: Names of its collections of texts.
 
     Returns:
-        All outputs, with what each should be made from and why it is not up to date; and the
-        collections that cannot be read.
+        All outputs, with what each should be made from and why it is not up to date; and what was
+        found in the files of each collection.
     """
     names = tuple(corpora)
     graph = Graph(project, known={}, corpora=names)  # all outputs; it does not know the files yet
     survey = CorpusSurvey(graph)
-    failures: dict[str, str] = {}
-    for corpus in names:
-        findings = survey.look_at(corpus)  # also adds what it has found to the graph
-        if findings.failure is not None:
-            failures[corpus] = findings.failure
-    return ProjectSurvey(graph, failures)
+    # This also adds what is found to the graph.
+    findings = {corpus: survey.look_at(corpus) for corpus in names}
+    return ProjectSurvey(graph, findings)

@@ -322,14 +322,14 @@ class Planned(Stage):
 
     @abstractmethod
     def refusal(
-        self, project: Project, key: Key, recipe: Recipe, reading: ReadingBudget
+        self, project: Project, key: Key, recipe: Recipe | None, reading: ReadingBudget
     ) -> str | None:
         """Return why making an output would fail, or None if no reason is known.
 
         Args:
             project: The project.
             key: The output.
-            recipe: Recipe that the output would have.
+            recipe: Recipe that the output would have; None before text that it depends on was read.
             reading: Limits the bytes that may be read to find out.
         """
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from helpers.command import invoke_nanoset, json_of
 from helpers.sample_project import jsonl, sentences, write_project
 from nanoset_assets.build import build, dry_run
 from nanoset_core.errors import ConfigError
+from nanoset_core.project import disk
 from nanoset_core.project.dry_run import DryRun
 from nanoset_core.project.project import Project
 
@@ -212,21 +214,64 @@ def test_json_is_refused_without_dry_run(unbuilt_config_file):
 # Faults
 
 
-def test_an_unreadable_corpus_and_the_outputs_that_wait_for_it_are_named(
-    unbuilt_config_file, tmp_path
-):
+@pytest.fixture
+def unreadable_config_file(unbuilt_config_file, tmp_path) -> Path:
+    """The nanoset.yaml of a project whose corpus `code` has a file that does not exist."""
     folder = tmp_path / "project"
     shutil.copytree(unbuilt_config_file.parent, folder)
     (folder / "raw/code/gone.jsonl").symlink_to(folder / "nowhere.jsonl")
+    return folder / "nanoset.yaml"
 
-    result = invoke_dry_run(folder / "nanoset.yaml", "--json")
 
-    assert result.exit_code == 0
+def test_an_unreadable_corpus_and_the_outputs_that_wait_for_it_are_named(unreadable_config_file):
+    result = invoke_dry_run(unreadable_config_file, "--json")
+
     rows = {(row["name"], row["part"]): row for row in json.loads(result.stdout)["outputs"]}
     assert rows["code", None]["state"] == "failing"
     assert "gone.jsonl" in rows["code", None]["why"][0]
     assert rows["pretrain", "train"]["steps"] == []  # it mixes web and code
+    assert rows["pretrain", "train"]["why"] == ["waits for corpus code, which fails"]
     assert rows["plain", "train"]["steps"]  # it reads books alone
+
+
+def test_status_gives_the_same_states_and_reasons(unreadable_config_file):
+    planned = json.loads(invoke_dry_run(unreadable_config_file, "--json").stdout)["outputs"]
+    status = invoke_nanoset(["status", "--json", "--config", unreadable_config_file])
+
+    def described(rows: list[dict[str, Any]]) -> dict[str, Any]:
+        return {" ".join(filter(None, (r["kind"], r["name"], r["part"]))): r for r in rows}
+
+    status_rows = described(json.loads(status.stdout))
+    assert planned
+    for label, row in described(planned).items():
+        assert row["state"] == status_rows[label]["state"], label
+        assert row["why"] == status_rows[label]["why"], label
+
+
+@pytest.mark.parametrize("options", [(), ("--json",), ("--select", "books")])
+def test_a_dry_run_of_a_build_that_would_fail_ends_with_1(unreadable_config_file, options):
+    result = invoke_dry_run(unreadable_config_file, *options)
+
+    assert result.exit_code == 1  # as the build, even if another corpus is selected
+    assert result.stderr.endswith("this build would fail, as shown above\n")
+
+
+def test_a_failing_output_that_is_not_selected_does_not_count(unreadable_config_file):
+    result = invoke_dry_run(unreadable_config_file, "--corpus", "books")
+
+    assert result.exit_code == 0
+
+
+def test_a_dry_run_of_a_build_that_the_disk_has_no_room_for_ends_with_1(
+    unbuilt_config_file, monkeypatch
+):
+    monkeypatch.setattr(disk, "LEAST_BYTES", 0)
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=1))
+
+    result = invoke_dry_run(unbuilt_config_file)
+
+    assert result.exit_code == 1
+    assert "the disk is too small for this build, which would not start" in result.stdout
 
 
 def test_a_token_that_the_tokenizer_lacks_is_an_error_as_in_the_first_build(config_file):

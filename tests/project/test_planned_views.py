@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from helpers.building import make_corpora, make_view, open_project
-from helpers.command import json_of, output_of
+from helpers.command import invoke_nanoset
 from helpers.sample_project import jsonl, sentences, write_project
 from nanoset_assets.build import dry_run
 from nanoset_core.project import planned_views
@@ -70,14 +71,15 @@ def test_views_of_a_large_corpus_are_not_shown(project, monkeypatch):
 
 
 def test_the_command_prints_where_the_view_is_cut(project):
-    output = output_of("build", "--dry-run", "-c", project.config.file)
+    outcome = invoke_nanoset(["build", "--dry-run", "-c", project.config.file])
 
-    text = " ".join(output.split())
+    text = " ".join(outcome.output.split())
     assert "view long would hold 30 documents" in text
     assert "the cut is at tokens =" in text
 
 
 def test_the_command_prints_json(project):
-    values = json_of("build", "--dry-run", "--json", "-c", project.config.file)
+    outcome = invoke_nanoset(["build", "--dry-run", "--json", "-c", project.config.file])
 
+    values = json.loads(outcome.stdout)
     assert values["views"]["long"] == views_of(project)["long"].to_json()

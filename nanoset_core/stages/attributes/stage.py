@@ -76,7 +76,7 @@ class AttributesStage(AlignedStage, Planned):
         return _first_violation(project.config, manifest)
 
     def refusal(
-        self, project: Project, key: Key, recipe: Recipe, reading: ReadingBudget
+        self, project: Project, key: Key, recipe: Recipe | None, reading: ReadingBudget
     ) -> str | None:
         """Return why a build of attributes would fail, if that is known without reading them.
 
@@ -87,7 +87,7 @@ class AttributesStage(AlignedStage, Planned):
         Args:
             project: The project.
             key: The corpus, which is the collection of these documents.
-            recipe: What the attributes would be made from.
+            recipe: What the attributes would be made from; None if this is not known yet.
             reading: Limits how much may be read to find out. Nothing is read here.
 
         Returns:
@@ -95,7 +95,7 @@ class AttributesStage(AlignedStage, Planned):
         """
         try:
             _check_tables_exist(project, key.subject)
-            existing = project.outputs.find(recipe)
+            existing = None if recipe is None else project.outputs.find(recipe)
         except NanosetError as error:
             return one_line(error)
         if existing is None:

@@ -80,7 +80,7 @@ class ContaminationStage(Planned):
         return verify_contamination(project, key, deep=deep)
 
     def refusal(
-        self, project: Project, key: Key, recipe: Recipe, reading: ReadingBudget
+        self, project: Project, key: Key, recipe: Recipe | None, reading: ReadingBudget
     ) -> str | None:
         """Return why a search for evaluation texts cannot be made, or None if it can.
 

@@ -111,7 +111,7 @@ class ExportStage(Planned, Resumable, Estimated):
         return verify_export(project, self, key, deep=deep)
 
     def refusal(
-        self, project: Project, key: Key, recipe: Recipe, reading: ReadingBudget
+        self, project: Project, key: Key, recipe: Recipe | None, reading: ReadingBudget
     ) -> str | None:
         """Return why another program could not read an export, before anything is built.
 
@@ -123,7 +123,7 @@ class ExportStage(Planned, Resumable, Estimated):
         Args:
             project: Its nanoset.yaml has the settings of the export.
             key: Its `subject` is the name of the export.
-            recipe: Its options name the format of the export.
+            recipe: Not used.
             reading: Not used, since no file is read.
 
         Returns:
@@ -133,7 +133,7 @@ class ExportStage(Planned, Resumable, Estimated):
 
         # The dataset is not built yet, so suppose that it has a token: an empty one is refused.
         traits = traits_of(project, key.subject, project.tokenizer.dtype, tokens=1)
-        export_format = FORMATS[recipe.options["format"]]
+        export_format = FORMATS[project.config.exports[key.subject].format]
         try:
             export_format.check(traits)
         except ConfigError as error:

@@ -110,7 +110,7 @@ class HandoffStage(BoundToMachine, Planned, Advising):
         return Recipe(STAGE, self.layout.name_of(key), version, parents, options)
 
     def refusal(
-        self, project: Project, key: Key, recipe: Recipe, reading: ReadingBudget
+        self, project: Project, key: Key, recipe: Recipe | None, reading: ReadingBudget
     ) -> str | None:
         """Return why the files cannot be written: trainers refuse paths with spaces, for example.
 

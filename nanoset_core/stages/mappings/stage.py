@@ -124,7 +124,7 @@ class MappingsStage(_SplitStage, Planned):
         return mappings_summary(manifest)
 
     def refusal(
-        self, project: Project, key: Key, recipe: Recipe, reading: ReadingBudget
+        self, project: Project, key: Key, recipe: Recipe | None, reading: ReadingBudget
     ) -> str | None:
         """Return why a build of index files would fail, or None if no reason is known yet.
 
@@ -134,13 +134,15 @@ class MappingsStage(_SplitStage, Planned):
         Args:
             project: Its outputs have the datasets that would be read.
             key: Names the training data and a split, such as pretrain and train.
-            recipe: What the index files would be made from.
+            recipe: What the index files would be made from; None if this is not known yet.
             reading: Limits how many bytes may be read to find out.
         """
         split = split_of(key)
         try:
             # If two corpora read the same file, its documents would be repeated.
             check_split_files(project, key.subject, split)
+            if recipe is None:
+                return None
 
             # A plan shows whether the settings fit the data. It takes the sizes of documents from
             # .idx files, so only make it if these exist and are small enough to be read now.

@@ -103,7 +103,7 @@ class TokenizedStage(CorpusStage, OutsideFiles, Planned, Estimated):
         return _one_line_with_remedy(error_if_too_much)  # None without an error
 
     def refusal(
-        self, project: Project, key: Key, recipe: Recipe, reading: ReadingBudget
+        self, project: Project, key: Key, recipe: Recipe | None, reading: ReadingBudget
     ) -> str | None:
         """Return why a build of these tokens would certainly fail, or None if it may start.
 
@@ -114,12 +114,15 @@ class TokenizedStage(CorpusStage, OutsideFiles, Planned, Estimated):
         Args:
             project: Its output root and limits for lost text are read.
             key: The corpus.
-            recipe: What the build would make: which text, and with which settings.
+            recipe: What the build would make: which text, and with which settings; None if the text
+                was not read yet.
             reading: Limits how much may be read. Nothing of the text is read here.
 
         Returns:
             One line, such as "too many lines are no documents: …".
         """
+        if recipe is None:
+            return None
         losses = expected_losses(project, key.subject, recipe)
         if losses is None:  # not all of the text was tokenized, so they are not known
             return None

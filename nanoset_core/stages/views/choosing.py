@@ -348,15 +348,8 @@ def checked_schema(project: Project, dataset: Manifest, name: str) -> Any:
     schema = _schema_with(needed_columns, project, dataset)
     missing_columns = sorted(needed_columns.difference(schema.names))
     if missing_columns:
-        all_columns = sorted({*schema.names, *built_columns(project, dataset.name)})
-        remedy = "correct the view's rules, or add the column by documents.columns or attributes"
-        raise ConfigError(
-            "no such column",
-            where=f"{project.config.file}: views.{name}",
-            found=", ".join(missing_columns),
-            expected=f"one of {', '.join(all_columns)}",
-            remedy=remedy_for_name(missing_columns[0], all_columns, remedy),
-        )
+        all_columns = {*schema.names, *built_columns(project, dataset.name)}
+        raise _no_such_column(project.config, name, missing_columns, all_columns)
 
     # The view may be chosen from another view, whose rules count as well.
     for view in chain_of(project.config.views, name):
@@ -367,6 +360,53 @@ def checked_schema(project: Project, dataset: Manifest, name: str) -> Any:
         if spec.top is not None:
             _check_numbers(schema, spec.top.by, f"{key}.top.by")
     return schema
+
+
+def check_column_names(config: ProjectConfig, name: str) -> None:
+    """Check that the settings give a corpus all columns that the rules of a view name.
+
+    This needs no outputs, so a misspelt column is found before the corpus is tokenized. Which
+    columns a table of attributes has is only known if the settings list them.
+
+    Args:
+        config: The settings of nanoset.yaml.
+        name: The view.
+
+    Raises:
+        ConfigError: The corpus is not going to have a column.
+    """
+    corpus = base_of(config.views, name)
+    columns = {*DOCUMENT_COLUMNS, *config.documents_of(corpus).columns}
+    attributes = config.attributes_of(corpus)
+    if attributes is not None:
+        if attributes.columns is None:
+            return
+        columns.update(attributes.columns)
+
+    missing_columns = sorted(columns_used(config, name) - columns)
+    if missing_columns:
+        raise _no_such_column(config, name, missing_columns, columns)
+
+
+def _no_such_column(
+    config: ProjectConfig, name: str, missing: Sequence[str], existing: Collection[str]
+) -> ConfigError:
+    """Return the error for a view whose rules name columns that its corpus does not have.
+
+    Args:
+        config: The settings of nanoset.yaml.
+        name: The view.
+        missing: The columns that do not exist, at least one.
+        existing: All columns of the corpus.
+    """
+    remedy = "correct the view's rules, or add the column by documents.columns or attributes"
+    return ConfigError(
+        "no such column",
+        where=f"{config.file}: views.{name}",
+        found=", ".join(missing),
+        expected=f"one of {', '.join(sorted(existing))}",
+        remedy=remedy_for_name(missing[0], existing, remedy),
+    )
 
 
 def _schema_with(columns: Collection[str], project: Project, dataset: Manifest) -> Any:

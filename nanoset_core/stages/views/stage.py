@@ -178,7 +178,7 @@ class ViewStage(DerivedStage, Planned, Advising):
         return verify_view(project, key.subject, key.part or "", deep=deep)
 
     def refusal(
-        self, project: Project, key: Key, recipe: Recipe, reading: ReadingBudget
+        self, project: Project, key: Key, recipe: Recipe | None, reading: ReadingBudget
     ) -> str | None:
         """Return why a view cannot be made, such as a file of ids that is missing; None if it can.
 
@@ -187,19 +187,25 @@ class ViewStage(DerivedStage, Planned, Advising):
         Args:
             project: The project.
             key: Names the corpus and the view.
-            recipe: What decides its bytes, with the digests of its inputs.
+            recipe: What decides its bytes, with the digests of its inputs; None if these are not
+                known yet.
             reading: How much may be read to find out; not needed here.
         """
-        from nanoset_core.stages.views.choosing import checked_schema, rule_of
+        from nanoset_core.stages.views.choosing import (
+            check_column_names,
+            checked_schema,
+            rule_of,
+        )
 
         name = self.layout.name_of(key)
         try:
             # Read the rules and the files that they name, but no outputs of the pipeline, which may
             # not exist yet.
             rule_of(project, name, inputs_exist=False)
+            check_column_names(project.config, name)
 
             # If they exist, look up whether the rules fit the columns of the documents.
-            if self._inputs_are_current(project, key, recipe):
+            if recipe is not None and self._inputs_are_current(project, key, recipe):
                 checked_schema(project, require(project, DATASET, Key(key.subject)), name)
         except NanosetError as error:
             return one_line(error)

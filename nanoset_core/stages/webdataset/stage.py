@@ -85,7 +85,7 @@ class PlanStage(Planned, Advising):
         return verify_plan(project, key.subject)
 
     def refusal(
-        self, project: Project, key: Key, recipe: Recipe, reading: ReadingBudget
+        self, project: Project, key: Key, recipe: Recipe | None, reading: ReadingBudget
     ) -> str | None:
         """Return why a shuffled dataset must not be planned: two of its corpora have the same file.
 

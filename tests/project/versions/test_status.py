@@ -512,8 +512,8 @@ def test_corpora_that_cannot_be_read_are_failing_and_all_others_have_their_state
     assert rows["corpus books"].state == "failing"
     assert "a file is missing" in rows["corpus books"].why[0]
     assert rows["corpus web"].state == "up to date"
-    assert rows["nanoset pretrain train"].why == ("code is not up to date",)
-    assert rows["packed books"].why == ("books is not up to date",)
+    assert rows["nanoset pretrain train"].why == ("waits for corpus code, which fails",)
+    assert rows["packed books"].why == ("waits for corpus books, which fails",)
 
 
 def test_a_split_that_cannot_be_built_is_failing(copy):

@@ -160,6 +160,16 @@ def test_a_view_whose_condition_does_not_fit_the_columns_is_failing(
     assert row.why[0].startswith(why)
 
 
+def test_a_misspelt_column_is_found_before_the_corpus_is_built(project):
+    shutil.rmtree(project.config.root_folder)
+    changed_project = change_setting(project, "quality >= 3", "qualty >= 3")
+
+    row = status_of_good(changed_project)
+
+    assert row.state == "failing"
+    assert row.why[0].startswith("no such column (qualty)")
+
+
 def test_a_view_is_missing_while_a_column_that_it_needs_has_to_be_built(project_with_columns):
     project = change_setting(project_with_columns, "quality >= 3", "grade >= 3")
     project = change_setting(project, '"columns": ["quality"', '"columns": ["grade", "quality"')
