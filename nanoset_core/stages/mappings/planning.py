@@ -192,10 +192,13 @@ class NanosetContext(NanosetLookup):
     def _check_samples_remain(self, config: NanosetConfig) -> None:
         """Check that a training run that changes its data has enough samples left to read.
 
-            the user has stopped the run after 4,800     the settings must request more: those of
-            samples, to change its data                  the whole run, such as 8,000
-            nanoset.yaml plans 3,200 samples of          the data must have so many, without being
-            other data for the rest of the run           read too often
+        For example, the run has read 4,800 samples of other data. Now nanoset.yaml requests 8,000
+        samples for the whole run, so 3,200 remain. There are two possible mistakes:
+
+        - nanoset.yaml requests no more than the 4,800, so none remain. Perhaps somebody has written
+          the samples that remain, in place of those of the whole run.
+        - The run has phases, whose lengths are fixed in nanoset.yaml. But the new data may not be
+          read often enough for 3,200 samples.
 
         Args:
             config: The settings of train. Limits on how often data is read may have reduced its
@@ -203,10 +206,10 @@ class NanosetContext(NanosetLookup):
 
         Raises:
             ConfigError: The settings request no more samples than the run has read already.
-            InputError: There are fewer samples than nanoset.yaml plans.
+            InputError: There are fewer samples than a phase of the run needs.
         """
         check_remaining_samples(config)
-        if self.spec.continue_:  # planned in nanoset.yaml
+        if self.spec.continue_:  # the run has phases
             planned_samples = self.spec.samples.get("train", 0)
             check_phase_length(config, planned_samples)
 
@@ -258,8 +261,12 @@ class NanosetContext(NanosetLookup):
     def limit_warnings(self, planned: PlannedSplit) -> list[str]:
         """Return warnings about documents that may be read more often than `max_epochs` says.
 
-        `max_epochs` limits an average. A document that is in two datasets may be read once too
-        often: it is among those that are read of the first, and among those of the second.
+        `max_epochs` limits an average. For example, documents may be read once. Some documents are
+        in web, and also in the view best-web, which is a selection of web:
+
+            dataset                           web       best-web    sum
+            how often it is read              0.5       0.4         0.9, within the limit
+            how often a document is read      0 or 1    0 or 1      2 at worst
 
         Args:
             planned: The split.
@@ -271,11 +278,13 @@ class NanosetContext(NanosetLookup):
         Raises:
             MissingError: A dataset that one of these was made from was deleted.
         """
-        limit_by_prefix = self._limits_to_keep(planned.split)
+        limit_by_prefix = self._enforced_limits(planned.split)
         if planned.plan is None or not limit_by_prefix:
             return []
         if not self.may_repeat_documents(planned.split):
             return []
+
+        # Find the documents that are in several datasets, and how much is read of these datasets.
         sample_counts = [member.samples_given for member in planned.members]
         documents = self._documents_read(planned, planned.plan, sample_counts)
         uneven_reads = unevenly_read(
@@ -283,14 +292,21 @@ class NanosetContext(NanosetLookup):
         )
         return [_limit_warning(uneven) for uneven in uneven_reads]
 
-    def _limits_to_keep(self, split: SplitName) -> dict[str, float]:
-        """Return how often datasets may be read, by `max_epochs` of the nanoset or its mixture.
+    def _enforced_limits(self, split: SplitName) -> dict[str, float]:
+        """Return how often datasets may be read, without limits that the user wants to exceed.
+
+        nanoset.yaml has limits at one of two places:
+
+            max_epochs: {web: 4}                with `on_exhaustion: repeat`, web may be read more
+                                                often: not in the result
+            mix: {web: {max_epochs: 4}, …}      always enforced; for train alone, since the other
+                                                splits have no mixture
 
         Args:
             split: The split that reads the datasets, `train`, `valid` or `test`.
 
         Returns:
-            Path of a dataset → limit; without `max_epochs` if `on_exhaustion: repeat` ignores it.
+            Path of a dataset → limit: {"/data/web_text_document": 4.0}.
         """
         limit_by_prefix: dict[str, float] = {}
         if self.spec.on_exhaustion != "repeat":
@@ -306,6 +322,17 @@ class NanosetContext(NanosetLookup):
     ) -> _DocumentsRead:
         """Return which datasets contain the documents of each corpus, and how much is read of them.
 
+        For example, train reads web and the view best-web, which is a selection of web's documents.
+        An earlier phase of the run has read code:
+
+            dataset     its sequences in train    samples read
+            web         0 to 980                  700
+            best-web    0 to 98                   60
+            code        0 to 490                  90, all of them earlier
+
+        The result has these numbers of samples; and for the corpus web, how many of its tokens are
+        in web alone, and how many in both web and best-web.
+
         Args:
             planned: The split.
             plan: Its plan.
@@ -314,20 +341,18 @@ class NanosetContext(NanosetLookup):
         Raises:
             MissingError: A dataset that one of these was made from was deleted.
         """
-        # Path of a dataset → the range of its documents that belong to the split, such as (0, 4);
-        # and how many samples the split takes of it.
-        rows_by_prefix = {member.prefix: member.rows for member in plan.members}
+        # The datasets of the split.
+        rows_by_prefix = {member.prefix: member.rows for member in plan.members}  # (0, 980), …
         reads_by_prefix = MemberReads.by_prefix(plan, planned.config, sample_counts)
 
-        # Add the datasets that only earlier phases of the run have read. They may have documents in
-        # common with those of the split.
+        # The datasets that only earlier phases of the run have read.
         if planned.split == "train":
             for prefix, order in planned.config.orders.items():
                 if prefix not in reads_by_prefix:
-                    rows_by_prefix[prefix] = order.rows
+                    rows_by_prefix[prefix] = order.rows  # (0, 490)
                     reads_by_prefix[prefix] = self._reads_before(prefix, order)
 
-        # The datasets of a corpus may share documents, so count how often each document is read.
+        # Count the tokens that several of these datasets have in common.
         corpus_parts = self.shared_documents.parts(rows_by_prefix)
         return _DocumentsRead(corpus_parts, reads_by_prefix)
 
@@ -339,10 +364,12 @@ class NanosetContext(NanosetLookup):
 
         Args:
             prefix: Path of the dataset without .bin and .idx.
-            order: How many samples of the dataset the run has read, and how they were shuffled.
+            order: How the run has read the dataset. For example, it has read 150 samples
+                (`taken`), and its training split has the documents 0 to 980 of 1,000 (`rows`). As
+                these are enough for 100 samples, two copies of each document (`epochs`) were
+                shuffled: all together, or the second copies on their own (`separate_last_epoch`).
         """
-        # Train may have only a part of the dataset, such as the documents 0 to 980 of 1,000. The
-        # tokens of these are what it reads in one epoch.
+        # One epoch reads each token of these documents once.
         sequence_lengths, _ = self.reader.read(prefix)
         start, stop = order.rows
         tokens_per_epoch = int(sequence_lengths[start:stop].sum(dtype=np.int64))
@@ -350,7 +377,7 @@ class NanosetContext(NanosetLookup):
             tokens=tokens_per_epoch,
             samples_before=order.taken,
             samples_taken=0,  # the run reads no more of it
-            epochs=order.epochs,  # how many epochs were shuffled together
+            epochs=order.epochs,
             separate_last_epoch=order.separate_last_epoch,
         )
 
@@ -375,7 +402,9 @@ class NanosetContext(NanosetLookup):
         if limit_by_prefix:
             limited = self._limit_epochs(split, written_config, limit_by_prefix)
         else:
-            limited = LimitedConfig(self._with_samples_of_split(split, written_config), exceeded=())
+            # `written_config` may request samples of other splits, too, which only limits need.
+            config_of_split = self._with_samples_of_split(split, written_config)
+            limited = LimitedConfig(config_of_split, exceeded=())
         if split == "train":
             self._check_mixture(limited.config)
         return limited
@@ -383,8 +412,12 @@ class NanosetContext(NanosetLookup):
     def _settings_as_written(self, split: SplitName) -> NanosetConfig:
         """Return the settings of a split as nanoset.yaml has them, before limits on epochs.
 
-        They request samples of this split, and of all splits that read the same datasets: these
-        share the weights of the datasets, which limits may change.
+        The settings may request samples of other splits, too. For example, `blend: {web: 0.5, code:
+        0.5}` holds for train, valid and test. To keep a limit on web, its weight may be changed for
+        all three. By how much depends on the samples of all three:
+
+            blend: …                1,000 samples of train, 100 of valid, 100 of test
+            blend_per_split: …      those of the split alone, since it has weights of its own
 
         Args:
             split: `train`, `valid` or `test`.
@@ -440,58 +473,57 @@ class NanosetContext(NanosetLookup):
             InputError: A limit is exceeded, and `on_exhaustion` is `raise`. Or the limits leave too
                 few samples.
         """
-        config_to_limit = self._with_samples_to_limit(split, config)
-        limited = self._apply_limits(config_to_limit, limit_by_prefix)
+        # Limit the samples that are requested: usually those of this split alone.
+        splits = self._splits_to_limit_together(split)
+        config_to_limit = config.with_samples({name: config.samples(name) for name in splits})
+        limited = apply_epoch_limits(
+            config_to_limit,
+            limit_by_prefix,
+            self.spec.on_exhaustion,
+            self.reader,
+            self.shared_documents,
+        )
+        # The result is for this split alone.
         config_of_split = self._with_samples_of_split(split, limited.config)
 
+        # If no number is requested, nothing was limited so far. But one epoch of train may still be
+        # too much, for example for a document that is in two datasets.
         reads_one_epoch = split == "train" and config.samples(split) is None
         if reads_one_epoch:
-            # There is no requested number of samples, to which limits would apply. But one epoch
-            # may still be too much, for example for a document that is in two datasets.
             return self._limit_one_epoch(config_of_split, limit_by_prefix)
         return LimitedConfig(config_of_split, limited.exceeded)
 
-    def _with_samples_to_limit(self, split: SplitName, config: NanosetConfig) -> NanosetConfig:
-        """Return settings that request the samples to which the limits of a split are applied.
+    def _splits_to_limit_together(self, split: SplitName) -> tuple[SplitName, ...]:
+        """Return the splits whose samples count when limits on epochs are applied to a split.
 
-        Usually, these are the samples of the split. But if limits change the weights of datasets
-        (`on_exhaustion: redistribute`), and all splits share these weights, the limits are applied
-        to the samples of all splits together.
+        With `on_exhaustion: redistribute`, a limit changes the weights of the datasets. If
+        nanoset.yaml has one `blend`, these are the weights of train, valid and test. Each of the
+        three must get the same new weights, so they are computed from the samples of all three:
+
+            redistribute, one `blend`                train, valid, test
+            redistribute, with `blend_per_split`     the split alone, since it has its own weights
+            otherwise, such as `stop`                the split alone, since no weight changes
 
         Args:
             split: `train`, `valid` or `test`.
-            config: Settings that may request samples of all splits.
         """
         weights_change = self.spec.on_exhaustion == "redistribute"
         splits_share_weights = self.spec.blend is not None
         if weights_change and splits_share_weights:
-            return config
-        return config.with_samples({split: config.samples(split)})
-
-    def _apply_limits(
-        self, config: NanosetConfig, limit_by_prefix: Mapping[str, float]
-    ) -> LimitedConfig:
-        """Return settings with which no document is read too often.
-
-        What changes is decided by `on_exhaustion`: fewer samples, other weights, or an error.
-
-        Args:
-            config: The settings, with the number of samples of each split that counts.
-            limit_by_prefix: Path of a dataset, without ending → how often it may be read.
-        """
-        return apply_epoch_limits(
-            config, limit_by_prefix, self.spec.on_exhaustion, self.reader, self.shared_documents
-        )
+            return SPLITS
+        return (split,)
 
     def _with_samples_of_split(self, split: SplitName, config: NanosetConfig) -> NanosetConfig:
         """Return settings that request samples of one split only.
 
-        If the user requests no number of samples, it depends on the datasets of the split:
+        If the user requests no number of samples, it depends on the datasets of the split. Suppose
+        that web has 100 samples, and code 300:
 
-            web and code, without weights        no number: each sample is read once
-            {web: 0.5, code: 0.5}, weights       as many samples as there are until web or code has
-                                                 been read once: 200 if web has 100, and code more
-                                                 (only if the trainer needs a number)
+            [web, code], no weights     no number: each of the 400 samples is read once
+            {web: 0.5, code: 0.5}       about 200: as many as there are in these proportions until
+                                        web is used up
+
+        The latter is only computed for trainers that need a number of samples to apply weights.
 
         Args:
             split: `train`, `valid` or `test`.
@@ -502,12 +534,11 @@ class NanosetContext(NanosetLookup):
             return config.with_samples({split: requested})
 
         has_weights = isinstance(self.spec.blend_of(split), Mapping)
-        if not has_weights or not config.rules.needs_samples(split):
-            return config.with_samples({})
-        if not _has_share(config, split):
-            return config.with_samples({})  # the split has no documents
-        samples = largest_epoch_size(config, split=split, reader=self.reader)
-        return config.with_samples({split: samples})
+        needs_number = has_weights and config.rules.needs_samples(split)
+        if needs_number and _has_share(config, split):
+            samples = largest_epoch_size(config, split=split, reader=self.reader)
+            return config.with_samples({split: samples})
+        return config.with_samples({})
 
     def _epoch_limits(self, split: SplitName) -> dict[str, float]:
         """Return how often datasets may be read: `{"/data/web_text_document": 4.0}`.
@@ -567,7 +598,13 @@ class NanosetContext(NanosetLookup):
         if plan is None or not plan.samples:
             return unchanged
         epoch_config = config.with_samples({"train": plan.samples})
-        limited = self._apply_limits(epoch_config, limit_by_prefix)
+        limited = apply_epoch_limits(
+            epoch_config,
+            limit_by_prefix,
+            self.spec.on_exhaustion,
+            self.reader,
+            self.shared_documents,
+        )
         if not limited.exceeded:
             return unchanged
 
