@@ -784,8 +784,14 @@ def _reading_program(config: ProjectConfig, split: _ReadableSplit) -> str:
         imports = "StorageSpec, load_nanoset"
         arguments.append(f"StorageSpec({_quoted(endpoint)})")
 
+    # A run that continues has read the first samples before, so that they cannot be read.
+    first_sample = 0
+    continue_from = config.nanosets[split.nanoset].continue_from
+    if split.name == "train" and continue_from is not None:
+        first_sample = continue_from.consumed_samples
+
     call = f"load_nanoset({', '.join(arguments)})"
-    return f"from nanoset_core import {imports}; print({call}[0])"
+    return f"from nanoset_core import {imports}; print({call}[{first_sample}])"
 
 
 def _quoted(text: str) -> str:

@@ -66,6 +66,7 @@ class BlendedNanoset(SplitSamples):
             plan.blend,
             where=f"{name}, {plan.split}",
             count=len(indices.dataset_index),
+            first_sample=config.consumed_samples if plan.split == "train" else 0,
             form=SampleForm(config, pads=may_pad),
             cache_dir=cache_dir,
         )
@@ -100,10 +101,10 @@ class BlendedNanoset(SplitSamples):
         `help(Nanoset.__getitem__)` lists them.
 
         Args:
-            index: Number of the sample; None returns sample 0 with a loss mask of zeros, as
+            index: Number of the sample; None returns the first sample with a loss mask of zeros, as
                 padding.
         """
-        stored_index = 0 if index is None else index
+        stored_index = self._first_sample if index is None else index
         dataset_number, sample = self._locate(stored_index)
         values = self.datasets[dataset_number].sample_of(sample, index)
         if not self._names_dataset:

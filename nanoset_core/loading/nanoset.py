@@ -123,11 +123,15 @@ class Nanoset(SplitSamples):
         """
         self.may_pad = _may_contain_padding(dataset, member, config)
         """Whether a sample may contain the padding token. If not, none is searched for it."""
+        # The samples of a blend are numbered in another way, and the blend itself checks which of
+        # them may be read. Datasets without a weight are not part of a blend if a run continues.
+        is_blended = member.weight is not None
         super().__init__(
             config,
             member,
             where=f"{member.prefix}, {member.split}",
             count=len(indices.shuffle_index),
+            first_sample=0 if is_blended else member.begin,
             form=SampleForm(config, pads=self.may_pad),
             cache_dir=cache_dir,
         )
@@ -191,9 +195,10 @@ class Nanoset(SplitSamples):
         under `input_ids` or, with nanotron-000, `text`; and with reset_position_ids `positions`.
 
         Args:
-            index: Index of the sample; None returns sample 0 with a loss mask of zeros, as padding.
+            index: Index of the sample; None returns the first sample with a loss mask of zeros, as
+                padding.
         """
-        stored_index = 0 if index is None else index
+        stored_index = self._first_sample if index is None else index
         return self.sample_of(stored_index, index)
 
     def sample_of(self, index: int, asked: int | None) -> Sample:

@@ -29,6 +29,7 @@ class SplitSamples:
         *,
         where: str,
         count: int,
+        first_sample: int,
         form: SampleForm,
         cache_dir: str | os.PathLike[str] | None,
     ) -> None:
@@ -40,6 +41,8 @@ class SplitSamples:
                 dataset or of a blend. None for a blend that is not planned.
             where: What error messages call the samples, such as "/data/web, train".
             count: Number of samples.
+            first_sample: Number of the first sample that can be read. It is greater than 0 if a run
+                continues with these samples: the trainer skips as many as the run has read before.
             form: Makes the dictionaries that the trainer expects.
             cache_dir: Folder of the index files, or None if they are only in memory.
         """
@@ -48,6 +51,7 @@ class SplitSamples:
         self._part = part
         self._where = where
         self._count = count
+        self._first_sample = first_sample
         self._form = form
 
     @property
@@ -77,7 +81,8 @@ class SplitSamples:
         """Return a sample as the trainer's dictionary.
 
         Args:
-            index: Index of the sample; None returns sample 0 with a loss mask of zeros, as padding.
+            index: Index of the sample; None returns the first sample with a loss mask of zeros, as
+                padding.
         """
         raise NotImplementedError
 
@@ -145,26 +150,32 @@ class SplitSamples:
         return self.cu_seqlens(positions) if self._form.by_document else None
 
     def _position(self, index: int) -> int:
-        """Return the number of a sample as a Python integer, after a check that the sample exists.
+        """Return the number of a sample as a Python integer, after a check that it can be read.
 
         Of 10 samples, 0 to 9 exist, and -10 to -1, which count from the end. A negative number
         stays negative: it is used with arrays that have an entry for each sample, where it counts
         from the end, too.
 
         Raises:
-            SampleIndexError: There is no such sample.
+            SampleIndexError: There is no such sample, or a run that continues with these samples
+                skips it.
         """
         position = operator.index(index)
         if not -self._count <= position < self._count:
             raise self._no_such_sample(position)
+        if position % self._count < self._first_sample:
+            raise self._skipped_sample(position)
         return position
 
     def _positions_or_first(self, indices: Sequence[int | None]) -> NDArray[np.int64]:
-        """Return indices as an array of int64, with 0 instead of None.
+        """Return indices as an array of int64, with the first sample instead of None.
 
-        None requests padding, which consists of the tokens of sample 0 with a loss mask of zeros.
+        None requests padding, which consists of the tokens of the first sample with a loss mask of
+        zeros.
         """
-        positions = [self._position(0 if index is None else index) for index in indices]
+        positions: list[int] = []
+        for index in indices:
+            positions.append(self._position(self._first_sample if index is None else index))
         return np.array(positions, np.int64)
 
     def _positions(self, indices: ArrayLike) -> NDArray[np.int64]:
@@ -177,7 +188,8 @@ class SplitSamples:
             indices: The numbers, shape (n,).
 
         Raises:
-            SampleIndexError: They are not a flat list of integers, or a sample does not exist.
+            SampleIndexError: They are not a flat list of integers, a sample does not exist, or a
+                run that continues with these samples skips it.
         """
         positions = np.asarray(indices)
         if positions.size == 0:
@@ -193,7 +205,11 @@ class SplitSamples:
         if is_outside.any():
             first_outside = int(np.argmax(is_outside))
             raise self._no_such_sample(int(positions[first_outside]))
-        return positions.astype(np.int64)
+        positions = positions.astype(np.int64)
+        is_skipped = positions % self._count < self._first_sample
+        if is_skipped.any():
+            raise self._skipped_sample(int(positions[np.argmax(is_skipped)]))
+        return positions
 
     def _no_such_sample(self, index: int) -> SampleIndexError:
         """Return the error for an index without a sample."""
@@ -202,6 +218,17 @@ class SplitSamples:
         else:
             expected = "none: it is empty"
         return SampleIndexError("no such sample", where=self._where, found=index, expected=expected)
+
+    def _skipped_sample(self, index: int) -> SampleIndexError:
+        """Return the error for a sample that a run skips when it continues with these samples."""
+        return SampleIndexError(
+            "the run had consumed this sample before it continued with this nanoset",
+            where=self._where,
+            found=index,
+            expected=f"{self._first_sample} to {self._count - 1}",
+            remedy=f"read from sample {self._first_sample} on, for example with "
+            f"PretrainingSampler(…, consumed_samples={self._first_sample}, …)",
+        )
 
     def _misfit(self, problem: str) -> StaleError:
         """Return the error for index files that were made for other data.

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
+
 import pytest
+import yaml
 
 from helpers.building import make_blend, make_corpora, make_mappings
 from helpers.command import output_of
@@ -115,13 +118,31 @@ def test_the_handoffs_of_a_continued_run_name_each_other(project, block):
     later = project.outputs.current("nanosets", "later/handoff")
 
     assert f"handoff: nanosets/plain-phase-2/handoff/{earlier.digest}" in block
-    assert f"has consumed {CONSUMED} samples" in later.path("START.md").read_text()
+    start = later.path("START.md").read_text()
+    assert f"has consumed {CONSUMED} samples" in start
+    assert f"has to start at sample {CONSUMED}" in start
 
 
 def test_samples_that_were_consumed_before_are_not_explained(project, block):
     assert explain_sample(project, "later", "train", CONSUMED).tokens == 17
-    with pytest.raises(SampleIndexError, match="had consumed this sample"):
-        explain_sample(project, "later", "train", CONSUMED - 1)
+    for number in (CONSUMED - 1, -len(train_of(project, "later"))):
+        with pytest.raises(SampleIndexError, match="had consumed this sample"):
+            explain_sample(project, "later", "train", number)
+
+
+def test_the_command_that_a_build_prints_reads_a_sample_that_was_not_consumed(continuing, capsys):
+    file = continuing.config.file
+    settings = yaml.safe_load(file.read_text())
+    settings["nanosets"] = {"later": settings["nanosets"]["later"]}
+    file.write_text(yaml.safe_dump(settings))
+
+    printed = output_of("build", "--select", "later", "--config", file)
+
+    [line] = [line for line in printed.splitlines() if line.startswith("Read samples: ")]
+    *_, program = shlex.split(line)
+    assert f'"later", "train")[{CONSUMED}]' in program
+    exec(program, {})
+    assert "'tokens'" in capsys.readouterr().out
 
 
 def test_a_phase_that_ends_early_cannot_be_continued(project):

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import copy
+import operator
+import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,8 +21,10 @@ from nanoset_core.loading import nanoset as nanoset_module
 from nanoset_core.loading.blended_nanoset import BlendedNanoset, open_split
 from nanoset_core.loading.builder import NanosetBuilder
 from nanoset_core.loading.nanoset import Nanoset
+from nanoset_core.loading.samplers import PretrainingSampler
 from nanoset_core.sampling.config import NanosetConfig
 from nanoset_core.sampling.indices import build_blend_indices, build_member_indices
+from nanoset_core.sampling.orders import Read, orders_after
 from nanoset_core.sampling.plan import plan_split
 from nanoset_core.sampling.presets import PRESETS
 
@@ -486,3 +491,103 @@ def test_one_index_beyond_the_samples_refuses_all(train):
 def test_many_samples_are_not_read_by_fractions(train):
     with pytest.raises(TypeError):
         train.__getitems__([0.5])
+
+
+# A run that continues: it has consumed the first samples before
+
+
+N_CONSUMED = 20
+"""Samples that the run had consumed."""
+
+
+@pytest.fixture(params=["blend", "one dataset"])
+def continued_config(request, tmp_path):
+    """Settings of a nanoset that continues a run of the same data."""
+    data_path = write_blend(tmp_path)
+    if request.param == "one dataset":
+        data_path = next(iter(data_path))
+    config = NanosetConfig(
+        data_path,
+        sequence_length=9,
+        split="8,2,0",
+        train_split_samples=60,
+        valid_split_samples=5,
+        path_to_cache=str(tmp_path / "cache"),
+    )
+    orders = orders_after(Read(plan_split(config, "train"), config, end=N_CONSUMED))
+    return replace(config, orders=orders, consumed_samples=N_CONSUMED)
+
+
+@pytest.fixture
+def continued_train(continued_config):
+    """The train split of a nanoset that continues a run."""
+    return NanosetBuilder(continued_config).build()[0]
+
+
+def read_batch(nanoset, index):
+    """Read a sample in a batch, in which the other one exists."""
+    return nanoset.batch([len(nanoset) - 1, index])
+
+
+def read_items(nanoset, index):
+    """Read a sample as the DataLoader of torch does."""
+    return nanoset.__getitems__([len(nanoset) - 1, index])
+
+
+def read_boundaries(nanoset, index):
+    """Read where the documents of a sample begin."""
+    return nanoset.cu_seqlens([len(nanoset) - 1, index])
+
+
+READERS = {
+    "item": operator.getitem,
+    "items": read_items,
+    "batch": read_batch,
+    "tokens": lambda nanoset, index: nanoset.tokens(index),
+    "sources": lambda nanoset, index: nanoset.sources(index),
+    "boundaries": read_boundaries,
+}
+
+
+@pytest.mark.parametrize("read", READERS.values(), ids=READERS.keys())
+def test_samples_that_a_run_had_consumed_before_it_continued_are_refused(continued_train, read):
+    read(continued_train, N_CONSUMED)
+    for index in (0, N_CONSUMED - 1, N_CONSUMED - 1 - len(continued_train)):
+        with pytest.raises(SampleIndexError, match="had consumed this sample") as caught:
+            read(continued_train, index)
+        assert caught.value.found == str(index)
+        assert caught.value.expected == f"20 to {len(continued_train) - 1}"
+        assert "read from sample 20 on" in caught.value.remedy
+
+
+def test_a_loop_over_all_samples_of_a_continued_run_is_refused(continued_train):
+    with pytest.raises(SampleIndexError, match="read from sample 20 on"):
+        next(iter(continued_train))
+
+
+def test_a_sampler_that_starts_after_the_consumed_samples_reads_all_others(continued_train):
+    count = len(continued_train)
+    sampler = PretrainingSampler(count, N_CONSUMED, 1, 0, 1)
+
+    samples = [continued_train.__getitems__(indices)[0] for indices in sampler]
+
+    assert len(samples) == count - N_CONSUMED
+
+
+def test_a_continued_run_has_padding(continued_train):
+    for sample in (continued_train[None], continued_train.__getitems__([None])[0]):
+        assert not sample["loss_mask"].any()
+
+
+def test_a_copy_of_a_continued_run_refuses_the_same_samples(continued_train):
+    restored = pickle.loads(pickle.dumps(continued_train))
+
+    restored[N_CONSUMED]
+    with pytest.raises(SampleIndexError):
+        restored[N_CONSUMED - 1]
+
+
+def test_valid_of_a_continued_run_is_read_from_its_start(continued_config):
+    valid = NanosetBuilder(continued_config).build()[1]
+
+    assert len(valid.batch(range(len(valid)))) == len(valid) > 0

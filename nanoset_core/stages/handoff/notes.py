@@ -27,9 +27,10 @@ _PHASE_NOTE = (
 """Note on a phase of a run."""
 _CONTINUED_RUN_NOTE = (
     "train continues the run that has consumed {consumed:,} samples: resume its checkpoint with "
-    "these arguments. The trainer counts samples from the start of the run; the positions before "
-    "{consumed:,} contain samples that it has read. The index files have the names that the "
-    "trainer looks for, but contain the order of the whole run: keep them."
+    "these arguments. The trainer counts samples from the start of the run, and skips those before "
+    "sample {consumed:,}. A training loop of your own has to start at sample {consumed:,}, too: "
+    "earlier samples are only placeholders. The index files have the names that the trainer looks "
+    "for, but contain the order of the whole run: keep them."
 )
 """Note on a nanoset that continues the run of another one."""
 

@@ -454,7 +454,10 @@ def _check_samples(report: Report, project: Project, nanoset: Nanoset) -> None:
         project: Its tokenizer says which ids tokens may have.
         nanoset: The samples of the dataset.
     """
-    samples = spread_rows(len(nanoset), _SAMPLED_SAMPLES)  # (n_samples,)
+    # If a run continues with these samples, those that it has read cannot be read again.
+    first_sample = nanoset.member.begin
+    n_readable = len(nanoset) - first_sample
+    samples = first_sample + spread_rows(n_readable, _SAMPLED_SAMPLES)  # (n_samples,)
     report.count("samples_read", len(samples))
     max_id = project.tokenizer.max_id
     for span in nanoset.dataset.spans(len(samples), _SAMPLES_AT_ONCE):
