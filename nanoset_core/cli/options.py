@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin
@@ -233,6 +233,38 @@ IDS_FILE_OPTION = option(
     type=FILE,
     callback=_read_ids,
 )
+
+
+def requested_ids(
+    context: click.Context, ids: Iterable[str], ids_of_file: Iterable[str]
+) -> list[str]:
+    """Return the ids of documents that the user gave, as arguments and by --ids-file, each once.
+
+    A job that erases documents every night may pass a file without ids on most days. Then nothing
+    has to be done, which is printed, and no error.
+
+    Args:
+        context: click's state of the command.
+        ids: The arguments of the command.
+        ids_of_file: The ids in the file that --ids-file names.
+
+    Returns:
+        The ids; empty if the file lists none.
+
+    Raises:
+        UsageError: There are neither ids nor a file.
+    """
+    all_ids = list(dict.fromkeys([*ids, *ids_of_file]))
+    if any(all_ids):  # one of them is not empty
+        return all_ids
+
+    has_file = context.get_parameter_source("ids_file") is ParameterSource.COMMANDLINE
+    if not has_file:
+        raise click.UsageError("Missing argument 'IDS...'.", context)
+    echo("the file of --ids-file lists no ids, so there is nothing to do")
+    return []
+
+
 OVERWRITE_OPTION = flag(
     "--overwrite", "Replace an existing output that was made from other input or settings."
 )

@@ -17,7 +17,14 @@ import click
 
 from nanoset_core.cli.copies import print_copies
 from nanoset_core.cli.echo import echo
-from nanoset_core.cli.options import CONFIG_OPTION, IDS_FILE_OPTION, build_of, flag, option
+from nanoset_core.cli.options import (
+    CONFIG_OPTION,
+    IDS_FILE_OPTION,
+    build_of,
+    flag,
+    option,
+    requested_ids,
+)
 from nanoset_core.cli.terminal import Row, print_rows
 from nanoset_core.records.text import format_bytes, format_count
 
@@ -56,17 +63,21 @@ def command(
 
     Your raw text is not modified. The command lists the lines that contain the documents, and later
     builds skip these lines. A receipt says what was erased, and which versions replace it.
+
+    It is no error if no document has one of the IDS, for example because it was erased before. The
+    command then says so, and its exit code is 0.
     """
     from nanoset_core.project.project import Project
     from nanoset_core.project.purge import purge
     from nanoset_core.project.purge_plan import plan_purge
     from nanoset_core.project.purge_receipt import is_unfinished
 
-    # Find what would be erased. Without any documents, there may still be a purge to resume.
-    all_ids = [identity for identity in dict.fromkeys([*ids, *ids_file]) if identity]
-    if not all_ids:
-        raise click.UsageError("Missing argument 'IDS...'.", context)
+    all_ids = [identity for identity in requested_ids(context, ids, ids_file) if identity]
     project = Project.open(config)
+    if not all_ids:
+        return
+
+    # Find what would be erased. Without any documents, there may still be a purge to resume.
     plan = plan_purge(project, all_ids, corpora)
     is_resumed = is_unfinished(project, all_ids, corpora)
     if not plan.documents and not is_resumed:

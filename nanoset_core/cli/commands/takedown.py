@@ -18,7 +18,15 @@ import click
 
 from nanoset_core.cli.copies import MAX_SHOWN, print_copies
 from nanoset_core.cli.echo import echo
-from nanoset_core.cli.options import CONFIG_OPTION, FILE, IDS_FILE_OPTION, build_of, flag, option
+from nanoset_core.cli.options import (
+    CONFIG_OPTION,
+    FILE,
+    IDS_FILE_OPTION,
+    build_of,
+    flag,
+    option,
+    requested_ids,
+)
 from nanoset_core.cli.terminal import Row, print_notices, print_rows
 from nanoset_core.errors import ConfigError, NanosetError
 from nanoset_core.records.text import format_count
@@ -64,15 +72,17 @@ def command(
     What reads the corpus itself, or a view without the list, still reads the documents. The command
     names each such nanoset, webdataset, export and .pbin file, and what it should read instead. It
     does so even if something cannot be built. The exit code is then 1.
+
+    It is no error if no document has one of the IDS. The command says so, and its exit code is 0.
     """
     from nanoset_core.lineage.exclusion import check_is_excluded
     from nanoset_core.lineage.takedown import add_ids
     from nanoset_core.project.project import Project
 
+    all_ids = requested_ids(context, ids, ids_file)
     project = Project.open(config)
-    all_ids = [*ids, *ids_file]
     if not all_ids:
-        raise click.UsageError("Missing argument 'IDS...'.", context)
+        return
 
     # Before anything is written, check that a build is possible, and warn if one is running.
     build = None if no_build else build_of(context, config)

@@ -24,7 +24,7 @@ import pytest
 from helpers.buckets import root_in
 from helpers.building import make_columns, make_corpora, make_view, run_stages
 from helpers.child_processes import start_nanoset
-from helpers.command import hide_command, invoke_nanoset
+from helpers.command import hide_command, invoke_nanoset, run_nanoset
 from helpers.inspecting import current_dataset, leased_by_a_build
 from helpers.locations import REPOSITORY
 from helpers.s3_server import requests_answered
@@ -603,6 +603,29 @@ def test_the_command_says_if_no_output_holds_a_document(built):
     output = run_in(built, "purge", "nobody")
 
     assert output == "no output holds a document with one of these ids\n"
+
+
+def test_an_id_that_no_document_has_is_no_error(built):
+    run_nanoset("purge", "nobody", "--yes", "--config", built.config.file)  # expects exit code 0
+
+
+@pytest.mark.parametrize("content", ["", "\n", "# nothing was demanded today\n"])
+@pytest.mark.parametrize("command", [["purge", "--yes"], ["takedown", "--reason", "demanded"]])
+def test_there_is_nothing_to_do_if_the_file_lists_no_ids(built, tmp_path, command, content):
+    ids_file = tmp_path / "ids.txt"
+    ids_file.write_text(content)
+
+    outcome = run_nanoset(*command, "--ids-file", ids_file, "--config", built.config.file)
+
+    assert outcome.output == "the file of --ids-file lists no ids, so there is nothing to do\n"
+
+
+@pytest.mark.parametrize("ids", [[], [""]])
+def test_neither_ids_nor_a_file_is_wrong_usage(built, ids):
+    outcome = invoke_nanoset(["purge", *ids, "--config", built.config.file])
+
+    assert outcome.exit_code == 2
+    assert "Missing argument 'IDS...'" in outcome.output
 
 
 def test_the_command_counts_the_versions_that_it_does_not_list(built, monkeypatch):
