@@ -187,24 +187,28 @@ class _RowGroupValues:
         return self.n_taken == self._places.n_documents
 
     def take_values_of(self, documents: _DocumentRange) -> int:
-        """Keep the values of those documents that are in the table, and skip the others.
+        """Find the rows of the next documents of a text, and keep the values of these documents.
 
-        The text has its documents in the order of the table. But it may have more of them, such as
-        empty ones, which are not in the table:
+        A table lists the documents of a text. The text is read again, to add a value to each row,
+        such as the language of the document. Both have the documents in the same order. But some
+        documents, such as empty ones, have no row. Their values are not kept:
 
-            next rows of the table      a:0          a:200      byte 0 and byte 200 of the file a
-            documents of the text       a:0   a:95   a:200
-                their languages         en    de     fr         en and fr are kept
+            next documents of the text    a:0    a:95    a:200            (file and byte offset)
+            their languages               en     de      fr
+            next rows of the table        a:0            a:200    b:0
+
+        Here the languages en and fr are kept, for two rows.
 
         Args:
             documents: The next documents of the text, with their values.
 
         Returns:
-            Index of the last document that is in the table, here 2; -1 if none is.
+            Index of the last document that has a row, here 2; -1 if none has.
         """
-        # Each row is of another document. So 3 documents can only be those of the next 3 rows.
-        stop_row = self.n_taken + documents.places.n_documents
-        next_rows = self._places.slice(self.n_taken, stop_row)
+        # Take the rows that have no values yet. Three documents have at most three rows.
+        max_rows = documents.places.n_documents
+        next_rows = self._places.slice(self.n_taken, self.n_taken + max_rows)
+
         indices = _indices_of_common_places(documents.places, next_rows)  # [0, 2]
         if len(indices) == 0:
             return -1

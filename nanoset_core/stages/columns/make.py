@@ -69,7 +69,7 @@ def keep_columns(project: Project, corpus: str) -> Manifest:
 
     Lines of raw text may have more than a text: `{"text": "…", "language": "en"}`. The setting
     `columns: [language]` says what is stored. The raw text, which was tokenized before, is read a
-    second time for that.
+    second time for that. Meanwhile, `nanoset gc` deletes nothing that is needed (`holding`).
 
     Args:
         project: The project, with this setting.
@@ -84,19 +84,23 @@ def keep_columns(project: Project, corpus: str) -> Manifest:
     """
     tokenized = require(project, TOKENIZED, Key(corpus))
     recipe = columns_recipe(project, corpus, tokenized.digest)
-    text = _ShardTexts.of(project, recipe, tokenized)
 
-    # The corpus was tokenized in parts, called shards. Each gets a table, unless it has one.
+    # The corpus was tokenized in parts, called shards. Each gets a table with a row for each of its
+    # documents. `shard_texts.fill_of(3)` returns the function that reads the raw text of shard 3,
+    # and fills the table from it.
+    shard_texts = _ShardTexts.of(project, recipe, tokenized)
     tables = TablesOfShards(
         root=project.outputs,
         output_recipe=recipe,
         folder=TABLES_FOLDER,
         corpus_shards=current_shards(project, tokenized),
-        names=text.keys.columns,
-        fill_of=text.fill_of,
+        names=shard_texts.keys.columns,  # ["language"]
+        fill_of=shard_texts.fill_of,
     )
-    shard_tables = make_tables(project, tables, PROGRESS_NAME, project.executor)
-    return publish(project, tables, shard_tables.results)
+
+    # Make the tables that do not exist yet. Then write the manifest, with the counts of all tables.
+    made_tables = make_tables(project, tables, PROGRESS_NAME, project.executor)
+    return publish(project, tables, table_facts=made_tables.results)
 
 
 @dataclass(frozen=True, slots=True)

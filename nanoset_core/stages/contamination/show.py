@@ -19,7 +19,7 @@ from nanoset_core.stages.contamination.matches import (
 )
 from nanoset_core.stages.contamination.names import LAYOUT
 from nanoset_core.stages.contamination.scope import contaminated_inputs_of_training
-from nanoset_core.stages.stage import Key, Summary, counted
+from nanoset_core.stages.stage import Key, Summary, size_bytes
 
 
 def contamination_summary(project: Project, manifest: Manifest) -> Summary:
@@ -27,24 +27,26 @@ def contamination_summary(project: Project, manifest: Manifest) -> Summary:
 
     For example:
 
-        documents      10,000
-        contaminated   2          documents that contain an evaluation text
-        texts          1,319      evaluation texts that were looked for
-        too short      17         of these, texts that are too short to be found
+        documents           10,000
+        contaminated        2          documents that contain an evaluation text
+        texts               1,319      evaluation texts that were looked for
+        too short           17         of these, texts with so few letters that none can be found
+        boilerplate only    300        documents that only contain a text such as a licence
+
+    A text that is in very many documents, such as a licence, is boilerplate, and not a question
+    that leaked. So documents with nothing else are counted separately.
 
     Args:
         project: The project.
         manifest: What is recorded about the search.
     """
-    # Some texts, such as a licence, are in very many documents. Such boilerplate is no leak: do not
-    # count documents with nothing else.
-    matches = summary_of(manifest)
-    figures = counted(manifest, "documents", "contaminated")
-    figures["contaminated"] = matches.contaminated  # in the same place, before the size
-
-    # Also show how many evaluation texts were looked for. Those with very few letters are too short
-    # to be found.
     facts = manifest.facts
+    matches = summary_of(manifest)
+    figures = {
+        "documents": int(facts["documents"]),
+        "contaminated": matches.contaminated,
+        "bytes": size_bytes(manifest),
+    }
     details = {
         "texts": f"{facts['evaluation_texts']:,}",
         "too short": f"{facts['evaluation_too_short']:,}",

@@ -55,22 +55,26 @@ def _report_matches(report: Report, project: Project, key: Key, manifest: Manife
 
     It is an error if a training run would read them, and the settings forbid that.
 
+    A text that very many documents contain, such as a licence, is boilerplate, and probably not a
+    question that leaked. Documents that contain only boilerplate are not counted as contaminated.
+    But they are an error, too, if there are no others.
+
     Args:
         report: Gets the error or the warnings.
         project: The project.
         key: The section of `contamination` with the evaluation files, and the corpus.
         manifest: What is recorded about the search of the corpus.
     """
-    # Texts that very many documents contain, such as a licence, are boilerplate, and probably no
-    # leak. Documents with nothing else are not counted here.
     matches = summary_of(manifest)
     report.figures["contaminated"] = matches.contaminated
     table_url = manifest.url(MATCHES)
 
-    has_matches = manifest.facts["contaminated"] > 0  # with boilerplate
-    if has_matches and _blocks_training(project.config, key):
-        # Quote a match as an example, if possible one that is not boilerplate.
-        example = matches.first or matches.most_common or manifest.facts["first"][0]
+    # The error quotes one document as an example: if possible, one that is not boilerplate.
+    example = matches.first
+    if example is None:
+        example = matches.most_common  # boilerplate; None if no document contains any text
+
+    if example is not None and _blocks_training(project.config, key):
         _report_blocking_match(report, project, key, matches, example, table_url)
     else:
         for warning in contamination_warnings(project, manifest):

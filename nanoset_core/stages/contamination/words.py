@@ -63,10 +63,10 @@ _SCRIPTS_WITHOUT_SPACES = (
 """Ranges [start, stop) of code points whose letters are words by themselves, since these scripts
 put no spaces between words.
 """
-_FIRST_BYTES_WITHOUT_SPACES = "\udce3\udce4\udce5\udce6\udce7\udce8\udce9"
-"""The bytes E3 to E9, as Python's `surrogateescape` decodes them. The letters of
-`_SCRIPTS_WITHOUT_SPACES` from U+3000 to U+FFFF begin with them in UTF-8. So they show that a letter
-is a word by itself, even if a token has only this byte of it.
+_FIRST_BYTES_WITHOUT_SPACES = range(0xE3, 0xEA)
+"""The first bytes, in UTF-8, of the letters of `_SCRIPTS_WITHOUT_SPACES` from U+3000 to U+9FFF.
+
+So such a byte shows that a letter is a word by itself, even if a token has only this byte of it.
 """
 _ESCAPED_BYTES = range(0xDC80, 0xDD00)
 """Code points to which `surrogateescape` decodes bytes that are not UTF-8: byte E4 to U+DCE4."""
@@ -133,23 +133,31 @@ def _is_letter(character: str) -> bool:
     return is_byte_of_letter or unicodedata.category(character)[0] in "LMN"
 
 
-def _is_word_by_itself(letter: str) -> bool:
-    """Return whether a letter counts as a word, as in scripts without spaces, such as Chinese.
+def _is_word_by_itself(character: str) -> bool:
+    """Return whether a letter is a word by itself, as in scripts without spaces, such as Chinese.
 
-    For example, 中国 are two words here, and "cat" is one word.
+    A token may also have only some bytes of a letter. 中 has the bytes E4, B8 and AD in UTF-8:
+
+        a          False     "cat" is one word
+        中         True      "中国" are two words
+        byte E4    True      no letter of a script with spaces begins with this byte
+        byte B8    False     belongs to the letter that another byte has begun
 
     Args:
-        letter: A letter, a digit, or a mark such as an accent. If a token has only some bytes of a
-            letter, then each of them is a code point above U+DC80 here.
+        character: A letter, a digit, or a mark such as an accent. Or a code point from U+DC80 to
+            U+DCFF: Python decodes the byte E4 alone to U+DCE4 (`surrogateescape`).
     """
-    if letter in _FIRST_BYTES_WITHOUT_SPACES:  # such as the first byte of 中
-        return True
+    code_point = ord(character)
+    is_byte_of_letter = code_point in _ESCAPED_BYTES
+    if is_byte_of_letter:
+        byte = code_point - 0xDC00
+        return byte in _FIRST_BYTES_WITHOUT_SPACES
 
     # A mark belongs to the letter before it.
-    is_mark = not letter.isalnum()
+    is_mark = not character.isalnum()
     if is_mark:
         return False
-    return any(start <= ord(letter) < stop for start, stop in _SCRIPTS_WITHOUT_SPACES)
+    return any(start <= code_point < stop for start, stop in _SCRIPTS_WITHOUT_SPACES)
 
 
 class DocumentWords(NamedTuple):
