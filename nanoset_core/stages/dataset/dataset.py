@@ -149,26 +149,27 @@ class _CorpusSequences:
     ) -> DocumentTokens:
         """Return the document and the tokens of each row that is one of these sequences.
 
-        A dataset may have the sequences of a corpus in another order, as its rows. For the
-        sequences of document 1, which start at the bytes 100 and 140 and stop at 200:
+        The rows of a dataset are sequences of the corpus, perhaps in another order. A row starts at
+        the same byte of the token file as its sequence. For example:
 
-            row                    0      1      2
-            starts at byte       140      0    100
-            its tokens            30     50     20
-            its document           1      –      1      (row 1 is before these sequences)
+            these sequences      0     1                row            0     1     2
+            start at byte      100   140                start byte   140     0   100
+            document             1     2                tokens        30    50    20
+                                                        sequence       1     –     0
 
-        The result is documents [1, 1] with tokens [30, 20].
+        The result is the documents [2, 1] with [30, 20] tokens. Row 1 is before these sequences.
 
         Args:
             row_bytes: Byte of the token file at which each row starts, shape (n_rows,).
             row_lengths: Number of tokens of each row, shape (n_rows,). Empty rows are left out.
         """
-        start_byte = self.start_bytes[0]  # 100
-        is_within = (row_bytes >= start_byte) & (row_bytes < self.stop_byte) & (row_lengths > 0)
-        # A row is the last sequence that starts at its byte or before. Count the sequences that do.
-        n_started = np.searchsorted(self.start_bytes, row_bytes[is_within], side="right")  # [2, 1]
+        first_byte = self.start_bytes[0]  # 100
+        is_within = (row_bytes >= first_byte) & (row_bytes < self.stop_byte) & (row_lengths > 0)
+
+        # If an empty sequence starts at the same byte, the last one that starts there has tokens.
+        sequences = last_not_greater(self.start_bytes, row_bytes[is_within])  # [1, 0]
         return DocumentTokens(
-            documents=self.documents[n_started - 1],
+            documents=self.documents[sequences],  # [2, 1]
             tokens=row_lengths[is_within].astype(np.int64),
         )
 
@@ -382,35 +383,35 @@ class Dataset(ABC):
     def _rows_between(
         self, rows: tuple[int, int], start_byte: int, stop_byte: int
     ) -> tuple[int, int]:
-        """Leave out rows (sequences) that are certainly not in a range of bytes of a token file.
+        """Return the rows that start in a range of bytes of a token file, or all if that is slow.
 
-        For example, four rows start at these bytes, and the bytes 150 to 300 are of interest:
+        A row is a sequence of tokens. For example, the range is from byte 100 to byte 300:
 
-            row           0    1      2      3
-            first byte    0    100    200    300
+            row               0      1      2      3
+            starts at byte    0    100    200    300      rows 1 and 2 start in it: (1, 3)
 
-        Only row 2 starts in this range, so the result is (2, 3). This can be found quickly, without
-        looking at each row, if the first bytes ascend. In a shuffled dataset they do not. Then
-        nothing is left out, and the caller looks at each row.
+        If the start bytes ascend, as here, they are found without looking at each row. In a
+        shuffled dataset the bytes do not ascend. Then no row is left out, and the caller looks at
+        each of them.
 
         Args:
             rows: Numbers (start, stop) of rows: (0, 4).
-            start_byte: First byte of the range: 150.
-            stop_byte: Byte after the last one: 300.
+            start_byte: First byte of the range, at which a sequence starts: 100.
+            stop_byte: Byte after the last one, at which a sequence stops: 300.
 
         Returns:
             Numbers (start, stop) of the remaining rows.
         """
-        # Whether the first bytes ascend. To find out, all of them are read, so keep the result for
-        # the next calls.
+        # All start bytes are read to find out whether they ascend. So remember the result.
         if rows not in self._is_ascending_by_rows:
             self._is_ascending_by_rows[rows] = _is_ascending(self.index, rows)
         if not self._is_ascending_by_rows[rows]:
             return rows
+
         first_row, stop_row = rows
-        pointers = self.index.sequence_pointers[first_row:stop_row]  # first byte of each sequence
-        # Two rows start before byte 150, and three before byte 300.
-        n_before_start, n_before_stop = _count_below(pointers, [start_byte, stop_byte])
+        start_bytes = self.index.sequence_pointers[first_row:stop_row]
+        # One row starts before byte 100, and three start before byte 300.
+        n_before_start, n_before_stop = _count_below(start_bytes, [start_byte, stop_byte])
         return first_row + n_before_start, first_row + n_before_stop
 
     def tokens_of(self, document: int) -> NDArray[Any]:

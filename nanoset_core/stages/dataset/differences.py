@@ -14,7 +14,7 @@ from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.stages.checking import check_files, remedy_for_bytes
 from nanoset_core.stages.dataset.tokens import bin_name
 from nanoset_core.stages.report import Report
-from nanoset_core.storage.store import PieceCheck, blocks_in_parallel, read_pieces
+from nanoset_core.storage.store import PieceCheck, PieceDigest, blocks_in_parallel, read_pieces
 
 _QUICK_BYTES = 64 << 20
 """Size of a token file up to which a quick check reads all of it."""
@@ -75,9 +75,11 @@ def _report_damage(report: Report, dataset: Manifest) -> bool:
 
 
 def _check_pieces(report: Report, dataset: Manifest) -> None:
-    """Compare the token file of a dataset with the digests of its pieces, if a bucket joined it.
+    """Compare the token file of a dataset with digests of its pieces, if it was made of pieces.
 
-    Of such a file, no digest is known, so `check_files` compares only its size.
+    A bucket can make a large token file by itself, from smaller objects, the pieces. Then nobody
+    has computed a digest of the whole file, and `check_files` compares only its size. Instead, a
+    list with the size and the sha256 of each piece is stored next to the file.
 
     Args:
         report: Report on the dataset; gets an error if a piece has other bytes.
@@ -85,20 +87,34 @@ def _check_pieces(report: Report, dataset: Manifest) -> None:
     """
     name = bin_name(dataset)
     list_name = dataset.files[name].pieces
-    if list_name is None:
+    if list_name is None:  # the file was not made of pieces
         return
+
+    # Read all of the file, piece by piece.
+    check = PieceCheck(_download_piece_list(dataset, list_name))
+    access = dataset.access
+    for block in blocks_in_parallel(access.store, access.stored(dataset.folder / name)):
+        check.add(block)
+
+    fault = check.fault()  # "sha256 b113… of bytes 4,096 to 5,120 instead of a07e…"
+    if fault is not None:
+        report.error(
+            "a file has other bytes than when it was written",
+            where=dataset.url(name),
+            found=fault,
+            remedy=remedy_for_bytes(dataset),
+        )
+
+
+def _download_piece_list(dataset: Manifest, list_name: str) -> Sequence[PieceDigest]:
+    """Return the size and the digest of each piece that a token file was made of, in order.
+
+    Args:
+        dataset: Manifest of the dataset with the file.
+        list_name: Name of the file with the list: "web.bin.pieces".
+    """
     access = dataset.access
     with tempfile.TemporaryDirectory(prefix="nanoset-pieces-") as folder:
         list_copy = Path(folder, list_name)
         access.store.fetch(access.name(dataset.folder / list_name), list_copy)
-        check = PieceCheck(read_pieces(list_copy))
-
-    for block in blocks_in_parallel(access.store, access.stored(dataset.folder / name)):
-        check.add(block)
-    report.compare(
-        "a file has other bytes than when it was written",
-        where=dataset.url(name),
-        found=check.fault(),
-        expected=None,
-        remedy=remedy_for_bytes(dataset),
-    )
+        return read_pieces(list_copy)

@@ -143,9 +143,14 @@ def _merge_files(
 def _merged_sha256(bin_path: Path, shards: Sequence[Manifest]) -> str:
     """Return the sha256 of a token file that was merged from shards, the parts of a corpus.
 
-    To save space, the tokens of a shard may only be stored as a range of an earlier dataset's file.
-    That file may have been damaged since. So the merged file is then also compared with the digests
-    that the shards had at first.
+    To save space, the tokens of a shard may only be stored as a range of an earlier dataset's file:
+
+        shard 0    shards/web/3f9c…/tokens.bin
+        shard 1    bytes 4096 to 6000 of datasets/web/77cd…/web.bin
+
+    That file may have been damaged since. Then these bytes of the merged file are wrong, too. To
+    notice that, each part of the merged file is compared with the digest of its shard, which was
+    recorded when the shard was tokenized.
 
     Args:
         bin_path: The merged file.
@@ -158,7 +163,7 @@ def _merged_sha256(bin_path: Path, shards: Sequence[Manifest]) -> str:
     if not is_any_in_dataset:
         return sha256_file(bin_path)
     pieces = [PieceDigest(_bin_sha256(shard), shard.files[BIN].size) for shard in shards]
-    return _compare_pieces(bin_path, pieces)
+    return _sha256_of_unchanged_pieces(bin_path, pieces)
 
 
 def _move_tokens_out_of_target(task: MergeTask) -> Sequence[Manifest]:
@@ -190,7 +195,7 @@ def _move_tokens_out_of_target(task: MergeTask) -> Sequence[Manifest]:
     return current_shards(task.project, task.tokenized)
 
 
-def _compare_pieces(path: Path, pieces: Sequence[PieceDigest]) -> str:
+def _sha256_of_unchanged_pieces(path: Path, pieces: Sequence[PieceDigest]) -> str:
     """Check that a file, which was joined from pieces, still has the bytes of these pieces.
 
     The file is read once. On the way, its own sha256 is computed, and those of its pieces:
@@ -261,20 +266,28 @@ def merge_in_bucket(task: MergeTask, folder: Path) -> dict[str, str | FileFact]:
 def _fetch_shards(task: MergeTask) -> list[Manifest] | None:
     """Make sure that this machine has copies of the shards of a corpus, to merge them here.
 
+    That is not possible if a shard has no token file of its own. To save space, its tokens may only
+    be stored in the file of an earlier dataset, which may be too large to download:
+
+        shard 0    shards/web/3f9c…/tokens.bin
+        shard 1    bytes 4096 to 6000 of datasets/web/77cd…/web.bin      the result is None
+
     Args:
         task: The shards, which are in a bucket.
 
     Returns:
-        Their manifests, in document order. None if tokens of a shard are only stored as a range of
-        an earlier dataset, which may be too large to download.
+        Their manifests, in document order; None if a shard has no token file of its own.
 
     Raises:
         MissingError: A file of a shard was deleted.
         StorageError: A file of a shard has changed since it was written.
     """
-    results = _each_listed_shard(task, _fetch_shard)
-    shards = [shard for shard in results if shard is not None]
-    return shards if len(shards) == len(results) else None
+    shards: list[Manifest] = []
+    for shard in _each_listed_shard(task, _fetch_shard):
+        if shard is None:  # it has no token file
+            return None
+        shards.append(shard)
+    return shards
 
 
 def _each_listed_shard(task: MergeTask, work: Callable[[Manifest], T]) -> list[T]:
@@ -528,10 +541,12 @@ class _ShardObjects:
 def _stored_shards(task: MergeTask) -> list[StoredPair]:
     """Find the objects of a bucket that contain the tokens of a corpus, which is stored in shards.
 
-        shard    its .bin                               its .idx
-        3f9c…    shards/web/3f9c…/tokens.bin            shards/web/3f9c…/tokens.idx
-        a07e…    datasets/web/77cd…/web.bin,            shards/web/a07e…/tokens.idx
-                 bytes 4096 to 6000
+    A shard has two objects: a .bin with its tokens, and an .idx with the lengths of its sequences.
+    To save space, its tokens may only be stored as a range of an earlier dataset's .bin:
+
+        shard    its tokens                                         its index
+        3f9c…    all of shards/web/3f9c…/tokens.bin                 shards/web/3f9c…/tokens.idx
+        a07e…    bytes 4096 to 6000 of datasets/web/77cd…/web.bin   shards/web/a07e…/tokens.idx
 
     Args:
         task: The shards, which are to be merged.
@@ -542,30 +557,46 @@ def _stored_shards(task: MergeTask) -> list[StoredPair]:
     Raises:
         MissingError: An object was deleted.
     """
-    # Read the manifest of each shard, which names its objects. The listing of its folder has their
-    # sizes and versions.
+    # Read the manifest of each shard, which names its objects.
     shards = _each_listed_shard(task, _objects_of_shard)
-    stored_by_name: dict[str, Stored] = {}
-    for shard in shards:
-        for listed_object in shard.listed:
-            stored_by_name[listed_object.name] = listed_object
-
-    # The tokens of some shards are ranges of a dataset's .bin, which is in another folder. Few
-    # datasets are used in this way, so each is looked up by a request.
-    store = task.project.outputs.access.store
-    bin_names = {shard.bin_name for shard in shards}
-    idx_names = {shard.idx_name for shard in shards}
-    for name in sorted((bin_names | idx_names) - stored_by_name.keys()):
-        stored_by_name[name] = _stat_object(store, name)
+    object_by_name = _look_up_objects(task.project.outputs.access.store, shards)
 
     pairs: list[StoredPair] = []
     for shard in shards:
-        # The tokens of the shard are a range of the object, and usually all of it.
-        bin_object = stored_by_name[shard.bin_name]
-        tokens = replace(bin_object, begin=shard.bin_start, size=shard.bin_size)
-        idx_object = stored_by_name[shard.idx_name]
+        whole_bin = object_by_name[shard.bin_name]
+        tokens = replace(whole_bin, begin=shard.bin_start, size=shard.bin_size)
+        idx_object = object_by_name[shard.idx_name]
         pairs.append(StoredPair(tokens, idx_object, shard.sequences, shard.sha256))
     return pairs
+
+
+def _look_up_objects(store: Store, shards: Sequence[_ShardObjects]) -> dict[str, Stored]:
+    """Return the objects that contain some shards, with their sizes and versions.
+
+    Args:
+        store: The bucket.
+        shards: The names of the objects. Their folders were listed when they were read.
+
+    Returns:
+        Name → object, such as that of "shards/web/3f9c…/tokens.bin".
+
+    Raises:
+        MissingError: An object was deleted.
+    """
+    # Most objects are in the listings of the shards' folders.
+    object_by_name: dict[str, Stored] = {}
+    for shard in shards:
+        for listed_object in shard.listed:
+            object_by_name[listed_object.name] = listed_object
+
+    # The .bin of a dataset, which contains the tokens of some shards, is in another folder. Look it
+    # up by a request. There are few of these.
+    bin_names = {shard.bin_name for shard in shards}
+    idx_names = {shard.idx_name for shard in shards}
+    unlisted_names = (bin_names | idx_names) - object_by_name.keys()
+    for name in sorted(unlisted_names):
+        object_by_name[name] = _stat_object(store, name)
+    return object_by_name
 
 
 def _objects_of_shard(shard: Manifest) -> _ShardObjects:

@@ -15,7 +15,7 @@ from nanoset_core.errors import FormatError
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.formats.indexed.layout import is_back_to_back, pair_files
 from nanoset_core.outputs.manifest import MANIFEST, StoredManifest
-from nanoset_core.outputs.receipts import read_command_receipt
+from nanoset_core.outputs.receipts import parse_receipt
 from nanoset_core.records.json_records import load
 from nanoset_core.stages.views.settings import STAGE as VIEWS
 from nanoset_core.storage.location import Location, store_of
@@ -39,10 +39,15 @@ def open_pair(prefix: Location, *, validate: bool = True) -> MMapIndexedDataset:
 
 
 def check_all_listed(dataset: MMapIndexedDataset, prefix: Location) -> None:
-    """Check that the .bin of a pair ends where its last sequence ends, unless it is a view.
+    """Check that the .bin of a pair ends where its last sequence ends, unless the pair is a view.
 
-    Sequences that are not stored back to back are those of a view. A view of the first documents of
-    a corpus is recognised by its manifest, which is only read if the .bin is too long.
+    If a .bin has more tokens, the .idx next to it is probably that of another dataset. But a view,
+    which is a selection of a corpus's documents, uses the .bin of the whole corpus:
+
+        .bin                            documents 0, 1, 2, 3
+        .idx of the corpus              documents 0, 1, 2, 3
+        .idx of a view                  documents 0, 2        recognised by the gap between them
+        .idx of the first documents     documents 0, 1        no gap: recognised by its manifest
 
     Args:
         dataset: The opened pair, or a copy of it on this machine.
@@ -54,11 +59,13 @@ def check_all_listed(dataset: MMapIndexedDataset, prefix: Location) -> None:
     listed_bytes = _end_of_last_sequence(dataset)
     if listed_bytes == dataset.bin_bytes:
         return
+
+    # Is it a view? Read the manifest only if necessary: the pair may be in a bucket.
     itemsize = dataset.dtype.itemsize
-    if not is_back_to_back(dataset.sequence_lengths, dataset.sequence_pointers, itemsize):
+    has_no_gaps = is_back_to_back(dataset.sequence_lengths, dataset.sequence_pointers, itemsize)
+    if not has_no_gaps or view_manifest(prefix) is not None:
         return
-    if view_manifest(prefix) is not None:
-        return
+
     bin_file, idx_file = pair_files(prefix)
     raise FormatError(
         "the token file is longer than its index says",
@@ -78,21 +85,38 @@ def _end_of_last_sequence(dataset: MMapIndexedDataset) -> int:
 
 
 def view_manifest(prefix: Location) -> StoredManifest | None:
-    """Return what a project has recorded about a pair if it is a view, or None if it is not.
+    """Return the manifest of a view, or None if a pair is not a view.
+
+    A view is a selection of a corpus's documents. When a project makes one, it stores a file
+    manifest.json next to the pair:
+
+        {"recipe": {"stage": "views", …}, "facts": {"prefix": "best-web", …}, …}
 
     Args:
-        prefix: Path or address of the pair without .bin and .idx.
+        prefix: Path or address of the pair without .bin and .idx, such as …/best-web.
 
     Raises:
         FormatError: The manifest is damaged.
     """
     path = prefix.parent / MANIFEST
-    # Any program may have written a file of this name, so look first whether it is a manifest.
-    content = read_command_receipt(path) or {}
-    recipe = content.get("recipe")
-    if not isinstance(recipe, dict) or recipe.get("stage") != VIEWS:
-        return None
     data = store_of(path.parent).read(path.name)
+    if not _is_manifest_of_view(data):
+        return None
     manifest = load(StoredManifest, data or b"", path)
     is_of_this_pair = manifest.facts.get("prefix") == prefix.name
     return manifest if is_of_this_pair else None
+
+
+def _is_manifest_of_view(data: bytes | None) -> bool:
+    """Return whether a file named manifest.json is that of a view: {"recipe": {"stage": "views"}}.
+
+    Any program may have written a file of this name, with any content.
+
+    Args:
+        data: The content of the file; None if it does not exist.
+    """
+    receipt = parse_receipt(data)
+    if receipt is None or "nanoset" not in receipt.content:
+        return False
+    recipe = receipt.content.get("recipe")
+    return isinstance(recipe, dict) and recipe.get("stage") == VIEWS

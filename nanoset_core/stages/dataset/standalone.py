@@ -353,13 +353,16 @@ class _FolderMerge:
         return draft.facts
 
     def write(self, draft: Draft, sources: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Write the merged dataset into a temporary folder, or let a bucket make it.
+        """Write the merged dataset, on this machine or within a bucket.
 
-        To merge datasets means to put their files one after another. If a bucket contains all of
-        them, and can join objects by itself, no tokens are downloaded.
+        To merge datasets means to put their files of tokens one after another. There are two ways:
+
+            within a bucket    the bucket joins the files by itself, so that no tokens are
+                               downloaded; all files must be in this bucket
+            on this machine    files in buckets are downloaded first
 
         Args:
-            draft: The temporary folder.
+            draft: The temporary folder that files are written to.
             sources: Size and ETag of each of `source_files`, as the receipt of the output lists
                 them.
 
@@ -367,14 +370,20 @@ class _FolderMerge:
             The facts for the receipt: documents of each dataset, and tokens of all.
         """
         bucket = common_bucket([self.output_prefix, *self.source_files])
-        if bucket is not None:
-            joinable = read_pairs(bucket, self._objects(sources))
-            if joinable is not None:  # None for datasets of texts with images
-                pairs, dtype = joinable
-                return self._join_in_bucket(draft, bucket, pairs, dtype)
-        return self._merge_on_disk(draft)
+        if bucket is None:  # a file is on this machine, or in another bucket
+            return self._merge_on_disk(draft)
 
-    def _objects(self, sources: Sequence[Mapping[str, Any]]) -> list[tuple[Stored, Stored]]:
+        # Read the first bytes of each .idx. An .idx of texts with images has another form, which is
+        # only merged on this machine.
+        pairs_and_dtype = read_pairs(bucket, self._objects_in_bucket(sources))
+        if pairs_and_dtype is None:  # there are images
+            return self._merge_on_disk(draft)
+        pairs, dtype = pairs_and_dtype
+        return self._join_in_bucket(draft, bucket, pairs, dtype)
+
+    def _objects_in_bucket(
+        self, sources: Sequence[Mapping[str, Any]]
+    ) -> list[tuple[Stored, Stored]]:
         """Return the files of all datasets as objects of the bucket that contains them.
 
         Args:

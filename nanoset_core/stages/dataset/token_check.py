@@ -284,19 +284,25 @@ class TokenCheck:
     def of(dataset: MMapIndexedDataset, expected: Expected, *, deep: bool) -> TokenCheck:
         """Return the check of a dataset's tokens. Nothing is read before `check_range` is called.
 
+        There are two kinds of checks:
+
+            quick    by this process; of a large dataset, only some samples of the tokens
+            deep     all tokens, perhaps by several machines, each of which gets this object
+
         Args:
             dataset: The dataset. Its index must be valid.
             expected: The properties that its tokens must have.
-            deep: Whether the caller will check all tokens, perhaps on several machines. Otherwise
-                it checks a sample if the dataset is large.
+            deep: Whether it is for a deep check.
         """
-        # Sequences that repeat others are found by their hashes. In a sample, most repetitions
-        # would be missing, so do not look for them.
+        # Sequences that repeat others are found by hashes: those up to a limit are kept, and
+        # compared. A sample would have few of the repetitions. Then keep no hashes.
+        max_hash = 0
         checks_all_tokens = deep or dataset.token_count <= QUICK_TOKENS
-        max_hash = hash_limit(len(dataset)) if checks_all_tokens else 0
+        if checks_all_tokens:
+            max_hash = hash_limit(len(dataset))
 
-        # If the dataset is in a bucket, there may be copies of its files on this machine, which are
-        # faster to read. Other machines cannot reach them.
+        # If the dataset is in a bucket, this machine may have copies of its files, which are faster
+        # to read. For a deep check, name the files in the bucket: all machines can read these.
         reads_copies = not deep
         return TokenCheck(
             tokens=stored_tokens(dataset, as_copies=reads_copies),
@@ -536,17 +542,19 @@ class TokenCheck:
     def check_ends(self, report: Report, dataset: MMapIndexedDataset) -> None:
         """Check the first and last tokens of some sequences, spread evenly over a dataset.
 
-        Of a large dataset, only samples of the tokens are checked. If sequences are long, no
-        sequence may begin or end in these samples.
+        A sequence has the tokens of a document, between special tokens such as [1] … [2]. Of a
+        large dataset, `check_range` sees only samples. If all samples are from the middle of long
+        documents, it sees none of the special tokens. So they are also checked here.
 
         Args:
             report: Gets an error for the first sequence with other tokens than it should have.
             dataset: The dataset, with its .bin and .idx opened.
         """
-        # In a bucket, each sequence takes two requests: check only the first and the last one
-        # there.
-        is_on_this_machine = dataset.is_here
-        n_sequences = QUICK_PLACES if is_on_this_machine else 2
+        if dataset.is_here:
+            n_sequences = QUICK_PLACES  # 256
+        else:
+            # In a bucket, each sequence takes two requests. So check only the first and the last.
+            n_sequences = 2
         for sequence in spread_rows(len(dataset), n_sequences).tolist():
             wrong_ends = self._wrong_ends(dataset, sequence)
             if wrong_ends is not None:
@@ -867,29 +875,36 @@ class _FramingCheck:
         self._wrong_sequences = [np.flatnonzero(~is_long_enough)]
 
         # Where the others start and stop, and which tokens they must have there.
-        self._long_sequences = np.flatnonzero(is_long_enough)
-        stops = block.stops[self._long_sequences]  # (n_long_sequences,)
-        starts = stops - block.lengths[self._long_sequences]
+        self._other_sequences = np.flatnonzero(is_long_enough)
+        stops = block.stops[self._other_sequences]  # (n_other_sequences,)
+        starts = stops - block.lengths[self._other_sequences]
         self._expected_tokens = _expected_tokens(starts, stops, expected)
 
     def add(self, chunk: Tokens, chunk_start: int) -> None:
-        """Compare a chunk of tokens with the special tokens that sequences must have in it.
+        """Check the special tokens of sequences in the next chunk of a block's tokens.
 
-        For example, the sequences 0, 1 and 2 must end with the token 0, which is expected at the
-        positions 9, 99 and 200. Of these, the chunk from position 64 to 128 has only 99, as its own
-        token 35. If that is not 0, sequence 1 is wrong.
+        For example, a block has three sequences, which must end with the token 0:
+
+            sequence                  0     1     2
+            position of its 0         9    99   200       counted from the start of the block
+
+        The chunk with the positions 64 to 128 has only position 99, as its own token 35. If that is
+        not 0, sequence 1 is wrong.
 
         Args:
-            chunk: Tokens of the block, shape (n_tokens,).
+            chunk: The tokens of the chunk, shape (n_tokens,).
             chunk_start: Position of the first of them in the block: 64.
         """
         chunk_stop = chunk_start + len(chunk)  # 128
-        for expected in self._expected_tokens:  # one for each special token
-            # Each sequence must have it at one position: [9, 99, 200]. Find those in the chunk.
+        for expected in self._expected_tokens:  # for each special token
+            # Find the positions that are in the chunk, and what is there.
             first, stop = np.searchsorted(expected.positions, [chunk_start, chunk_stop])  # 1, 2
             positions_in_chunk = expected.positions[first:stop] - chunk_start  # [35]
             is_wrong = chunk[positions_in_chunk] != expected.token
-            sequences_in_chunk = self._long_sequences[first:stop]  # [1]
+
+            # Sequences without room for all special tokens have no positions. They are wrong, too,
+            # which was noted before.
+            sequences_in_chunk = self._other_sequences[first:stop]  # [1]
             self._wrong_sequences.append(sequences_in_chunk[is_wrong])
 
     def wrong_sequences(self) -> NDArray[np.int64]:

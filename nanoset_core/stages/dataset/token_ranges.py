@@ -158,7 +158,7 @@ def spread_ranges(dataset: MMapIndexedDataset) -> Iterator[TokenRange]:
         chunk             |··················|
         sample              |══════════════|
 
-    If there is none, since the chunk is within a long sequence, the sample is the chunk itself.
+    If sequences are so long that none is completely in the chunk, the sample is the chunk itself.
 
     Args:
         dataset: The dataset, which has more than 16 Mi tokens. Its index must be valid.
@@ -168,13 +168,28 @@ def spread_ranges(dataset: MMapIndexedDataset) -> Iterator[TokenRange]:
         stop_byte = stop_token * dataset.dtype.itemsize
         sample = _complete_sequences(dataset, start_byte, stop_byte)
         if sample is None:
-            # The long sequence is the last one that starts before the chunk or with it. By equal
-            # numbers of the first sequence and of the one after the last, nobody looks for the
-            # start or the end of a sequence in the sample.
-            n_started = bisect_right(dataset.sequence_pointers, start_byte)
-            long_sequence = n_started - 1
-            sample = TokenRange(long_sequence, long_sequence, start_byte, stop_byte)
+            sample = _part_of_sequence(dataset, start_byte, stop_byte)
         yield sample
+
+
+def _part_of_sequence(dataset: MMapIndexedDataset, start_byte: int, stop_byte: int) -> TokenRange:
+    """Return a chunk of a token file as a range without complete sequences.
+
+    Of such a range, only the ids of the tokens are checked, and not how sequences begin and end:
+
+        sequences    |─── sequence 6 ───|────────── sequence 7 ──────────|
+        chunk                                   |·········|
+        result       first_sequence=7, stop_sequence=7: there are no sequences from 7 up to 7
+
+    Args:
+        dataset: The dataset, with its .bin and .idx opened.
+        start_byte: First byte of the chunk.
+        stop_byte: Byte after the chunk.
+    """
+    # The chunk begins in the last of the sequences that start before it, or with it.
+    n_started = bisect_right(dataset.sequence_pointers, start_byte)  # 8: those from 0 to 7
+    sequence = n_started - 1
+    return TokenRange(sequence, sequence, start_byte, stop_byte)
 
 
 def _complete_sequences(

@@ -77,39 +77,42 @@ def has_room_for_tokens(*datasets: Manifest) -> bool:
 
 
 def fetch_tokens(dataset: Manifest) -> None:
-    """Download the tokens of a dataset that are about to be read, if there is room for them.
+    """Download the tokens of a dataset in a bucket that are about to be read, if they are few.
 
-    The download is compared with the checksum in the manifest, so that no other output is made from
-    damaged tokens. It also saves requests if they are read again later.
-
-    Nothing is downloaded if the dataset has only some of the tokens in its .bin, as a view may. Its
-    tokens are then read in blocks, which are not compared.
+    Otherwise they are later read in blocks from the bucket. A download is better: it is compared
+    with the checksum in the manifest, so that no other output is made from damaged tokens. It also
+    saves requests if the tokens are read again.
 
     Args:
         dataset: Manifest of the dataset. If it is on this machine, nothing is done.
     """
+    # A view, which is a selection of a corpus's documents, uses the .bin of the corpus. Do not
+    # download all of the corpus for a few documents.
     name = bin_name(dataset)
     token_bytes = dataset.facts["tokens"] * np.dtype(dataset.facts["dtype"]).itemsize
-    reads_all_of_file = token_bytes >= dataset.files[name].size
-    if reads_all_of_file and has_room_for_tokens(dataset):
-        dataset.path(name)
+    uses_all_of_file = token_bytes >= dataset.files[name].size
+    if uses_all_of_file and has_room_for_tokens(dataset):
+        dataset.path(name)  # downloads the file, and compares it with the checksum
 
 
 def open_source(outputs: OutputRoot, dataset: Manifest) -> MMapIndexedDataset:
-    """Open a dataset to make another output from all of its tokens, in any process.
+    """Open a dataset from which another output is made, such as packed samples of its documents.
 
-    If it is in a bucket, its files are downloaded, as far as `fetch_tokens` does that.
+    All of its tokens will be read. If they are in a bucket, and are few, they are downloaded at
+    once, and compared with their checksum. Otherwise they are read from the bucket in blocks.
 
     Args:
-        outputs: The outputs, whose folder may have another path in this process.
+        outputs: The outputs, whose folder may have another path on this machine than on the one
+            that has read the manifest.
         dataset: Manifest of the dataset.
 
     Raises:
         StorageError: A file has other bytes than when it was written.
     """
-    source = outputs.rebase(dataset)
-    fetch_tokens(source)
-    return open_dataset(source)
+    # Copies of files go to the folder of the outputs on this machine.
+    dataset = outputs.rebase(dataset)
+    fetch_tokens(dataset)
+    return open_dataset(dataset)
 
 
 def pieces_of_bin(dataset: Manifest) -> Sequence[PieceDigest]:

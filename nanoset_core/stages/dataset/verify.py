@@ -110,14 +110,20 @@ def _check_pair(
         deep: Read all tokens, also of a large dataset.
         run: Function that has ranges of tokens checked, in this process or on other machines.
     """
-    # All tokens of a small dataset are read. If they are in a bucket, download them at once, which
-    # takes fewer requests. In a deep check, other machines may help: they read the bucket.
-    is_small = dataset.facts["tokens"] <= QUICK_TOKENS
-    if is_small and not deep:
-        fetch_tokens(dataset)
+    if deep:
+        # All tokens are read, perhaps by several machines, each of which reads from the bucket. A
+        # bucket may have joined the token file from smaller objects, the pieces. If so, compare
+        # each piece with its recorded digest.
+        pieces = pieces_of_bin(dataset)
+    else:
+        # Digests cannot be compared: only samples of a large dataset are read. Of a small one, this
+        # process reads all tokens. If they are in a bucket, download them: this takes fewer
+        # requests.
+        pieces = ()
+        is_small = dataset.facts["tokens"] <= QUICK_TOKENS
+        if is_small:
+            fetch_tokens(dataset)
 
-    # Only if all bytes are read, they can be compared with recorded digests.
-    pieces = pieces_of_bin(dataset) if deep else ()
     verify_pair(
         readable_prefix(dataset),
         expected=_expected_tokens(project, dataset),

@@ -110,16 +110,17 @@ def verify_pair(
 def _check_view(
     report: Report, dataset: MMapIndexedDataset, expected: Expected, *, deep: bool
 ) -> None:
-    """Check the counts and the tokens of a view, whose sequences may be anywhere in its .bin.
+    """Check the counts and the tokens of a view, which is a selection of a corpus's documents.
 
-    All ids are checked if the view has at most 16 Mi tokens or the check is deep, and the first and
-    last tokens of up to 256 sequences.
+    Its .bin has the tokens of the whole corpus: it is a link to that of the corpus. The .idx says
+    where the sequences of the selected documents are in it, such as those of document 3, and then
+    those of document 1.
 
     Args:
         report: Report on the view, to which errors are added.
         dataset: The view. Its .idx has been validated on its own.
         expected: The properties that its tokens must have.
-        deep: Check the ids of all tokens.
+        deep: Check the ids of all tokens, even if the view has more than 16 Mi tokens.
     """
     n_tokens = _count_tokens(dataset)
     _check_counts(report, dataset, n_tokens, expected)
@@ -128,11 +129,15 @@ def _check_view(
         return
 
     with report.catching(remedy=REMEDY):
+        # Each id is in the vocabulary.
         if deep or n_tokens <= QUICK_TOKENS:
             greatest_id = expected.max_id
             if greatest_id is None:  # then only negative ids are wrong
                 greatest_id = int(np.iinfo(dataset.dtype).max)
-            check_all_ids(dataset, stream_of(dataset), greatest_id)
+            stream = stream_of(dataset)  # reads the tokens of the view in the order of its .idx
+            check_all_ids(dataset, stream, greatest_id)
+
+        # Up to 256 sequences begin and end with the tokens that they should.
         if len(dataset):
             TokenCheck.of(dataset, expected, deep=deep).check_ends(report, dataset)
 
