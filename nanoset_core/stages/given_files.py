@@ -86,6 +86,7 @@ def is_given_file(project: Project, pattern: str, key: str, file: Path) -> bool:
         lists/*.txt      lists/new.txt        True
         lists            lists/new.txt        True: all files of the folder are read
         lists/old.txt    lists/new.txt        False
+        lists/old.txt    link.txt             True if link.txt is a symbolic link to lists/old.txt
 
     Args:
         project: The project. A relative pattern starts in the folder of its settings.
@@ -98,18 +99,21 @@ def is_given_file(project: Project, pattern: str, key: str, file: Path) -> bool:
     """
     if is_remote(pattern):
         return False
-    # Paths in the settings are compared without symbolic links, which the file may be itself.
-    true_path = file.parent.resolve() / file.name
+    # The same folder may have two names, by a symbolic link. So compare true names of folders. In
+    # its folder, the file may be a link itself. It is known there by its own name.
+    path = file.parent.resolve() / file.name
 
-    if not _has_wildcard(pattern):  # a file, or a folder with all of its files
-        given_path = project.config.local(pattern, key)
-        return file.resolve() == given_path or true_path.is_relative_to(given_path)
+    if not _has_wildcard(pattern):
+        given_path = project.config.local(pattern, key)  # has true names, too
+        is_the_file = file.resolve() == given_path
+        is_in_the_folder = path.is_relative_to(given_path)
+        return is_the_file or is_in_the_folder
 
     divided_pattern = _divide_pattern(project, pattern, key)  # the folder lists, and ["*.txt"]
     folder = divided_pattern.folder
-    if not is_here(folder) or not true_path.is_relative_to(folder):
+    if not is_here(folder) or not path.is_relative_to(folder):
         return False
-    return matches(true_path.relative_to(folder).parts, divided_pattern.names_below)
+    return matches(path.relative_to(folder).parts, divided_pattern.names_below)
 
 
 class _DividedPattern(NamedTuple):

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from nanoset_core.formats.indexed.stream import Hashed, stream_of
+from nanoset_core.formats.indexed.stream import Hashed, Stream, stream_of
 from nanoset_core.outputs.manifest import FileFact, Manifest, Recipe, Written
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project, holding
@@ -217,32 +217,51 @@ class _SampledExport:
             place: The folder.
         """
         project = self.project
-        # On a cluster, each machine reads only a part of the tokens.
-        if project.executor is None:
+        # If processes of this machine write all files, they read all tokens: download these at once
+        # if they are few. On a cluster, each machine only reads the tokens of its files.
+        has_cluster = project.executor is not None
+        if not has_cluster:
             fetch_tokens(self.dataset)
+
+        # In this process, only the lengths of documents are read, so download small blocks.
         dataset = open_dataset(self.dataset, is_sampled=True)
         stream = stream_of(dataset)  # where the tokens are, if a view chooses some documents
         samples = sample_files(project, self.dataset, place, self.format, self.traits)
 
-        # Write the files of samples with several processes, which report how many bytes they wrote.
+        file_facts = self._write_samples(samples, stream)
+        index_fact = _write_index(place, samples.index(file_facts))
+
+        # Write the manifest, with the size and the checksum of each file, and some counts.
+        names = self.format.names(samples.cut)  # shard.00000.mds, shard.00001.mds, …, index.json
+        fact_by_name = dict(zip(names, [*file_facts, index_fact], strict=True))
+        n_documents = count_documents(dataset, stream)
+        facts = {
+            "format": self.format.name,
+            "of": self.dataset.name,
+            **export_facts(dataset, n_documents, self.traits, WRITTEN),
+            **self.format.facts(samples.cut),
+        }
+        return project.outputs.finalize(self.recipe, facts, fact_by_name)
+
+    def _write_samples(self, samples: SampleFiles, stream: Stream | None) -> list[FileFact]:
+        """Write the files of samples with several processes, which show how many bytes they wrote.
+
+        Args:
+            samples: The files, and which tokens each of them gets.
+            stream: Where the tokens are in the .bin; None if they are all of it, in order.
+
+        Returns:
+            Size and checksum of each file, in order.
+        """
+        project = self.project
         n_bytes = self.traits.tokens * self.traits.dtype.itemsize
-        file_facts = samples.make(
+        return samples.make(
             stream,
             project.config.workers,
             project.executor,
             project.progress.work("export", self.recipe.name, n_bytes),
-            rewrite=project.rebuild,
+            rewrite=project.rebuild,  # otherwise files that exist are kept
         )
-
-        # Write index.json, and the manifest with the sizes and checksums of all files.
-        index_fact = _write_index(place, samples.index(file_facts))
-        names = self.format.names(samples.cut)  # in this order
-        fact_by_name = dict(zip(names, [*file_facts, index_fact], strict=True))
-        n_documents = count_documents(dataset, stream)
-        counts = export_facts(dataset, n_documents, self.traits, WRITTEN)
-        facts = {"format": self.format.name, "of": self.dataset.name, **counts}
-        facts.update(self.format.facts(samples.cut))
-        return project.outputs.finalize(self.recipe, facts, fact_by_name)
 
 
 def _write_index(place: Path, index: bytes) -> FileFact:

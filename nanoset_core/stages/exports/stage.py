@@ -115,8 +115,9 @@ class ExportStage(Planned, Resumable, Estimated):
     ) -> str | None:
         """Return why another program could not read an export, before anything is built.
 
-        For example, if `nanoset.yaml` asks for no end tokens, but OLMo-core finds documents by
-        these:
+        An export has the tokens of a dataset in the files of another program. For example,
+        OLMo-core finds documents by the token that ends each of them. If `nanoset.yaml` asks for no
+        such tokens:
 
             OLMo-core cannot read this dataset: …
 
@@ -124,18 +125,22 @@ class ExportStage(Planned, Resumable, Estimated):
             project: Its nanoset.yaml has the settings of the export.
             key: Its `subject` is the name of the export.
             recipe: Not used.
-            reading: Not used, since no file is read.
+            reading: How many bytes may be read to find out. No files are read here.
 
         Returns:
             The reason in one line, or None if the program could read the export.
         """
         from nanoset_core.stages.exports.make import traits_of
 
-        # The dataset is not built yet, so suppose that it has a token: an empty one is refused.
-        traits = traits_of(project, key.subject, project.tokenizer.dtype, tokens=1)
+        # What the format depends on, such as whether there are end tokens. The dataset is not built
+        # yet, so its number of tokens is not known. It only matters whether there are any: suppose
+        # that there is one.
+        dtype = project.tokenizer.dtype
+        dataset_traits = traits_of(project, key.subject, dtype, tokens=1)
+
         export_format = FORMATS[project.config.exports[key.subject].format]
         try:
-            export_format.check(traits)
+            export_format.check(dataset_traits)
         except ConfigError as error:
             return one_line(error)
         return None

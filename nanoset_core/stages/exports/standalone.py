@@ -469,27 +469,29 @@ class _DraftedTokens(TokensFile):
             from a bucket to a disk             a copy (`COPIED`)
             within a bucket                     a copy that the bucket makes (`COPIED_IN_BUCKET`)
 
-        Files for a disk or a bucket are first put into a temporary folder of this machine, the
-        draft. They are moved or uploaded later.
+        All files of the export are first put into a temporary folder of this machine, the draft.
+        When they are complete, they are moved to the target, or uploaded. But what a bucket copies
+        is never in the draft: then the draft has a function instead, which is called at the end.
 
         Returns:
             How it was made: `LINKED`, `COPIED` or `COPIED_IN_BUCKET`.
         """
+        # The .bin is on a disk. In the draft, the file is a link to it if possible.
         if is_here(self.source):
             link_or_copy = put_tokens(self.source, self._drafted)
-            is_for_bucket = not has_links(self.target)
-            if is_for_bucket:
-                return COPIED  # even a link in the draft becomes a copy by the upload
+            is_uploaded = not has_links(self.target)
+            if is_uploaded:
+                return COPIED
             return link_or_copy
 
-        # The .bin is in a bucket. If the export goes to the same bucket, nothing is downloaded: the
-        # draft calls the function `copy` when it puts the files in their places.
-        copy = copy_within_bucket(self.source, self.target)
-        if copy is not None:
-            self.draft.writers[self.target.name] = copy
+        # The .bin and the target are in the same bucket.
+        copy_in_bucket = copy_within_bucket(self.source, self.target)
+        if copy_in_bucket is not None:
+            self.draft.writers[self.target.name] = copy_in_bucket
             return COPIED_IN_BUCKET
 
-        self.write(self.source.store.blocks(stored_object(self.source)))  # download it
+        # The .bin is in a bucket, and the target is somewhere else: download the tokens.
+        self.write(self.source.store.blocks(stored_object(self.source)))
         return COPIED
 
     def write(self, blocks: Iterator[bytes]) -> None:

@@ -59,21 +59,42 @@ def verify_export(project: Project, stage: Stage, key: Key, *, deep: bool = Fals
         if not report.passed:
             return report
 
-        # Open the dataset. If it is missing, this is now in the report.
-        source = made_from(report, project, export, is_sampled=not deep)
-        if source is None:
-            return report
-
-        differences = Report(report.output)
-        check = _ExportCheck(differences, project, export, source.manifest, source.dataset)
-        export_format = FORMATS[export.facts["format"]]
-        with differences.catching(remedy=BUILD):
-            if isinstance(export_format, SampledFormat):
-                check.check_samples(export_format, deep=deep)
-            else:
-                check.check_linked(export_format, deep=deep)
-        include_differences(report, differences, [source.manifest], deep=deep)
+        # The files are as they were written. Did they have the right content then?
+        _compare_with_dataset(report, project, export, deep=deep)
     return report
+
+
+def _compare_with_dataset(
+    report: Report, project: Project, export: Manifest, *, deep: bool
+) -> None:
+    """Compare an export with the dataset that it was made from, if this still exists.
+
+    There are two kinds of exports:
+
+        linked     one file with all tokens, the same as that of the dataset, and small files
+        sampled    many files with samples, which are sequences of one length, and index.json
+
+    Args:
+        report: Report on the export, to which errors are added.
+        project: Its outputs have the dataset.
+        export: Manifest of the export.
+        deep: Whether to compare all tokens. Otherwise few of them are read.
+    """
+    source = made_from(report, project, export, is_sampled=not deep)
+    if source is None:  # the dataset is missing: the report has a warning now
+        return
+
+    # If they differ, the dataset may be damaged instead of the export. So collect the differences
+    # in a second report. `include_differences` finds out which of the two is damaged.
+    differences = Report(report.output)
+    check = _ExportCheck(differences, project, export, source.manifest, source.dataset)
+    export_format = FORMATS[export.facts["format"]]
+    with differences.catching(remedy=BUILD):
+        if isinstance(export_format, SampledFormat):
+            check.check_samples(export_format, deep=deep)
+        else:
+            check.check_linked(export_format, deep=deep)
+    include_differences(report, differences, [source.manifest], deep=deep)
 
 
 def _remedy(manifest: Manifest) -> str:

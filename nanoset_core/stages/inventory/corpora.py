@@ -97,39 +97,41 @@ def scan_corpora(project: Project, *, names_only: bool = False) -> RawText:
 def _with_declared_corpora(config: ProjectConfig, folders: RawText, *, names_only: bool) -> RawText:
     """Add the corpora that nanoset.yaml declares to those that are whole folders of raw text.
 
-    A declared corpus has the files of a folder that match its patterns:
+    A declared corpus has the files of a folder that match its patterns. For example, the folders
+    web and books have a.jsonl and news1.jsonl each:
 
-        folder web, of a.jsonl and news1.jsonl                  the corpus web has both files
-        corpora: {news: {folder: web, files: ["news*"]}}        the corpus news has news1.jsonl
+        declared in nanoset.yaml               corpora
+        news: {folder: web, files: [news*]}    news: news1.jsonl, and web: all files of the folder
+        books: {files: [b*]}                   an error: no file of the folder books matches
 
     Args:
         config: The settings of nanoset.yaml.
         folders: Each folder of raw text as a corpus; or its fault, which is an error, such as that
             it cannot be listed.
         names_only: Whether the files of the folders were not listed, so that it is not known which
-            of them match.
+            of them match. Then some are supposed to match.
 
     Returns:
         All corpora, and the faults of those that have no files or cannot be listed.
     """
-    corpora = dict(folders.corpora)
+    # Start with the folders, except for those whose corpus is declared.
+    corpora: dict[str, Contents] = {}
+    for folder, contents in folders.corpora.items():
+        if folder not in config.corpora:
+            corpora[folder] = contents
+
     faults = dict(folders.faults)
     for name in config.corpora:
         folder = config.folder_name(name)
         if folder in folders.faults:
             faults[name] = folders.faults[folder]
-            continue
-        if folder not in folders.corpora:
-            continue  # there is no such folder
-
-        all_files = replace(folders.corpora[folder], corpus=name)
-        matching_files = all_files.chosen(config.choice_of(name))
-        if names_only or matching_files.texts:
-            corpora[name] = matching_files
-        else:
-            # No file matches. If the folder has the name of the corpus, it is not the corpus.
-            corpora.pop(name, None)
-            faults[name] = no_text(config.corpus_folder(name), matching_files)
+        elif folder in folders.corpora:
+            all_files = replace(folders.corpora[folder], corpus=name)
+            matching_files = all_files.chosen(config.choice_of(name))
+            if names_only or matching_files.texts:
+                corpora[name] = matching_files
+            else:
+                faults[name] = no_text(config.corpus_folder(name), matching_files)
     return RawText(corpora, faults, folders.unread_entries)
 
 

@@ -106,8 +106,13 @@ def survey_corpus(
 def _check_not_overwritten(project: Project, corpus: str, contents: Contents) -> None:
     """Check that no program is overwriting a file of a corpus, a folder of texts, at this moment.
 
-    A build that was started by a sensor reads only the text that a file had in the last build,
-    while a program appends to it. If the file is overwritten, that text is gone.
+    A build may start by itself when text changes, while a program still writes to a file. Then it
+    reads only the text that the file had in the last build, and leaves the rest to a later build.
+    That is not possible if the program does not append, but overwrites:
+
+        text in the last build    AAAA BBBB
+        now, appended to          AAAA BBBB CC…    AAAA BBBB is read
+        now, overwritten          XXXX Y…          an error
 
     Args:
         project: The project.
@@ -243,29 +248,30 @@ def with_object_marks(
 ) -> list[SourceRange]:
     """Add to ranges of text which version of each Parquet or Arrow file in a bucket was hashed.
 
-    A reader must notice if a file has changed since. It computes the hash of a file of lines. Of a
-    table it reads only some columns, so it compares a number that changes with each version of the
-    object, its mark:
+    Whoever reads the text later must notice if a file has changed since it was hashed:
 
-        files of the range     a.jsonl, b.parquet
-        marks                  {"b.parquet": 1718021234}
+        a.jsonl      all of it is read, so its hash is computed again
+        b.parquet    only some columns are read, so the mark of the file is compared: a number that
+                     changes with each version of an object in a bucket
+
+    So the range with these two files gets the marks {"b.parquet": 1718021234}.
 
     Args:
         project: The project.
         folder: Folder of the corpus.
-        ranges: Ranges of the files of the corpus.
+        ranges: Ranges of the files of the corpus, which have no marks yet.
 
     Returns:
-        The ranges with these marks; unchanged if the folder is not in a bucket.
+        The ranges with these marks. There are none if the folder is on a disk, or has no such
+        files.
     """
-    if not has_etags(folder):  # a mark is computed from the ETag that a bucket gives to an object
-        return list(ranges)
-
-    # Loading the stored marks takes time, so do not if the ranges have no tables.
+    # Loading the stored marks takes time, so first see whether there are any.
     pieces = chain.from_iterable(source.pieces for source in ranges)
     has_tables = any(is_table(piece.path) for piece in pieces)
-    if not has_tables:
-        return [replace(source, marks={}) for source in ranges]
+    is_in_bucket = has_etags(folder)  # a mark is computed from the ETag of an object
+    if not has_tables or not is_in_bucket:
+        return list(ranges)
+
     memory = fingerprint_memory(project, folder)
     return [replace(source, marks=_marks_of_tables(source, memory)) for source in ranges]
 

@@ -24,7 +24,7 @@ from nanoset_core.text.pieces import Piece
 
 
 def corpus_notices(project: Project, corpus: str, contents: Contents | None = None) -> list[Notice]:
-    """Return notices on the text files of a corpus that may have been changed by mistake.
+    """Return notices on the text files of a corpus that may be there, or have changed, by mistake.
 
         1 file is smaller than in the previous version: a.jsonl
         2 files hold the same bytes as others, …
@@ -43,6 +43,7 @@ def corpus_notices(project: Project, corpus: str, contents: Contents | None = No
     """
     if contents is None:
         contents = list_contents(project, corpus)
+    # Files that are named like validation or test data.
     notices = _held_out_notices(project.config, corpus, contents)
     try:
         inventories = _LastInventories.of(project, corpus)  # the files of the last two builds
@@ -50,15 +51,39 @@ def corpus_notices(project: Project, corpus: str, contents: Contents | None = No
         # A damaged list is reported elsewhere. Without it, nothing is said about earlier files.
         return notices + contents.notices()
 
+    # Files that are copies of others.
     changes = _SizeChanges.of(contents, inventories.current)
     notices += _copy_notices(project.config, contents, changes.unchanged_pieces)
 
-    # The size of each file before its last change. If it has changed since the last build, that is
-    # its size then; otherwise, its size at the build before. So a notice on a file that shrank is
-    # still shown after the build that has read the smaller file.
-    sizes_before = {path: _size(pieces) for path, pieces in inventories.previous.items()}
-    sizes_before.update(changes.changed_sizes)
-    return notices + contents.notices(sizes_before)
+    # Files that are smaller than before, or were deleted; and all others.
+    earlier_sizes = _earlier_sizes(inventories.previous, changes.changed_sizes)
+    return notices + contents.notices(earlier_sizes)
+
+
+def _earlier_sizes(
+    previous_files: Mapping[str, Sequence[Piece]], changed_sizes: Mapping[str, int]
+) -> dict[str, int]:
+    """Return the sizes with which the present files are compared, to see which became smaller.
+
+    Normally, a file is compared with its size at the last build. But if it has not changed since,
+    it is compared with the build before that. So the user is told that a file became smaller until
+    two builds have read the smaller file:
+
+        build before    last build    now      result
+        5,000           5,000         1,000    5,000: the file is smaller now
+        5,000           1,000         1,000    5,000: it still is, after one build
+        1,000           1,000         1,000    1,000
+
+    Args:
+        previous_files: Path of each file of the build before → its pieces.
+        changed_sizes: Path of each file that has changed since the last build → its bytes then.
+
+    Returns:
+        Path of each file → bytes.
+    """
+    sizes = {path: _size(pieces) for path, pieces in previous_files.items()}
+    sizes.update(changed_sizes)
+    return sizes
 
 
 @dataclass(frozen=True, slots=True)
