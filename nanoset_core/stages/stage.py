@@ -674,24 +674,30 @@ def current_version(project: Project, stage: Stage, key: Key) -> CurrentVersion:
     A build that changes an output makes a new version next to the old one. Then it makes the new
     one the current version, which is the one that is read from then on.
 
+    Some stages (`InParts`) only write parts of the output of another stage: some of the tars of a
+    webdataset, for example. Only the whole output has versions.
+
     Args:
         project: The project.
         stage: The step of the pipeline that makes the output.
         key: Which output of the stage.
 
     Returns:
-        The version, or the reason why there is no usable one, such as "not built yet". Parts of an
-        output, such as some of the tars of a webdataset, are never built in this sense: only the
-        whole output has versions.
+        The version. If there is no usable one, `problem` has the reason: "not built yet", also for
+        parts, or "damaged: web.bin is missing".
     """
-    is_part = isinstance(stage, InParts)
-    if is_part:
-        return CurrentVersion(manifest=None)  # "not built yet"
+    if isinstance(stage, InParts):
+        return CurrentVersion(manifest=None)  # not built yet
     return project.outputs.current_version(stage.layout.folder, stage.layout.name_of(key))
 
 
 def find_current(project: Project, stage: Stage, key: Key) -> Manifest | None:
-    """Return the manifest of an output's current version; None if there is none, or a damaged one.
+    """Return the manifest of an output's current version, or None if it cannot be read.
+
+        the version, and its files are whole           its manifest
+        the output is not built yet                    None
+        a file is missing, or has another size         None
+        the manifest itself is no valid JSON           FormatError
 
     Call `require` if the output is needed: it raises an error instead of returning None.
 

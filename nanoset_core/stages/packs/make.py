@@ -239,8 +239,12 @@ def _planned_manifest(project: Project, task: _PackTask) -> Manifest:
 def _planned_facts(task: _PackTask) -> dict[str, Any]:
     """Return what packs will contain, computed from the lengths of the documents alone.
 
-    For example, `{"packs": 31, "padding": 120, …}`. Packs are samples of one length, filled with
-    documents.
+    For example, `{"packs": 31, "padding": 120, "pieces": 140, …}`. Packs are samples of one length,
+    filled with documents or pieces of them.
+
+    With `tail: carry`, a pack with room at its end is filled up with the start of a document of the
+    next pack. So how many documents are cut in pieces depends on which pack is the next one. The
+    packs are only shuffled when they are built, so these counts are None here.
 
     Args:
         task: Which documents are packed, and how.
@@ -250,8 +254,6 @@ def _planned_facts(task: _PackTask) -> dict[str, Any]:
     planned = plan_counts(lengths, task.rules)
     facts = task.facts(planned.counts)
     if task.rules.tail == "carry":
-        # Documents are cut at the ends of packs. How many these are depends on the order of the
-        # packs, which is not known yet.
         facts["pieces"] = None
         facts["cut_documents"] = None
         facts["cut_tokens"] = None

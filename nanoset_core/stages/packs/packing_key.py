@@ -621,25 +621,30 @@ def _webdataset_errors(
     """Yield an error for each setting of a webdataset with which its packs cannot be read.
 
     A webdataset is training data in files of samples, which are cut from its datasets. Packs are
-    datasets that consist of samples already. So each sample must be exactly one pack.
+    datasets that consist of samples already. So each sample must be exactly one pack. There are two
+    ways to ask for packs:
+
+        blend: {web: 1, books-packs: 1}     packs are named in place of a corpus
+        packing: {…}                        all corpora are packed
 
     Args:
         spec: The webdataset's section of nanoset.yaml.
         packs: All packs of the project, by name.
         where: Key of the webdataset, for messages.
     """
-    # The user names packs in place of corpora, or asks for packs by the key `packing`.
     named_packs = [name for name in spec.names if name in packs]
-    if not named_packs and spec.packing is None:
+    packs_all = spec.packing is not None
+    if not named_packs and not packs_all:
         return
 
     # The preset tokshuf cuts each file of raw text into samples, and packs have no such files.
     if spec.preset == "tokshuf":
         yield _tokshuf_error(where)
 
-    # With `tail: carry`, a sample may have the end of a corpus and the start of the first pack.
-    mixes_corpora_and_packs = 0 < len(named_packs) < len(spec.names)
-    if mixes_corpora_and_packs and spec.tail == "carry" and spec.packing is None:
+    # With `tail: carry`, the last tokens of a corpus that do not fill a sample are put in front of
+    # the next dataset. If that is packs, all samples after it begin in the middle of a pack.
+    has_unpacked_corpora = not packs_all and len(named_packs) < len(spec.names)
+    if has_unpacked_corpora and spec.tail == "carry":
         yield _carry_error(where, named_packs)
 
     # Samples must be as long as packs.

@@ -254,10 +254,19 @@ class PackWriter:
             yield self.tokens(packs.slice(start, stop))
 
     def _count(self, pieces: PieceArrays, document_tokens: NDArray[Any]) -> None:
-        """Add some pieces of documents to `self.counts`, and the documents that were cut for them.
+        """Add some pieces to `self.counts`, and how many documents were cut to fill up packs.
 
-        Documents that are longer than a pack are always cut, and have been counted before. Others
-        are only cut with `tail: carry`, which fills up each pack with the start of a document.
+        A document is cut for one of two reasons:
+
+            it is longer than a pack          it has been counted before, when packs were planned
+            its start fills up a pack         it is counted here; this is only done with `tail:
+                                              carry`
+
+        For example, in packs of 10 tokens, a document of 7 tokens is cut to fill up 2 tokens:
+
+            piece     first token in the document    tokens
+            start     0                              2
+            rest      2                              5         counted as 1 document, 5 tokens
 
         Args:
             pieces: The pieces.
@@ -265,10 +274,10 @@ class PackWriter:
         """
         self.counts.pieces += len(pieces.documents)
 
-        # If a document is cut in two, the second piece starts after the document's first token.
-        is_second_piece = pieces.firsts > 0  # (n_pieces,)
-        fits_into_pack = document_tokens[pieces.documents] <= self.rules.pieces.length
-        is_counted = is_second_piece & fits_into_pack
+        # Count the rests of documents that would have fitted into a pack as a whole.
+        is_rest = pieces.firsts > 0  # (n_pieces,)
+        would_fit = document_tokens[pieces.documents] <= self.rules.pieces.length  # (n_pieces,)
+        is_counted = is_rest & would_fit
         self.counts.cut_documents += int(is_counted.sum())
         self.counts.cut_tokens += int(pieces.lengths[is_counted].sum())
 

@@ -38,12 +38,19 @@ class PbinTask:
 
 @holding
 def make_pbin(project: Project, name: str, stage: PbinStage) -> Manifest:
-    """Write the current version of a dataset as a `.pbin`, and make the file current.
+    """Write the tokens of a dataset as a `.pbin`, the single file from which Modalities trains.
+
+    If the file exists for this version of the dataset, it is not written again. Meanwhile, `nanoset
+    gc` deletes nothing that is needed (`holding`).
 
     Args:
         project: The project.
         name: Name of the dataset: a corpus, a view or packs.
         stage: The stage to which the file belongs.
+
+    Returns:
+        Manifest of the file: its size, checksum and counts. It is the current version now, which is
+        handed to training runs.
 
     Raises:
         MissingError: The dataset has not been built.
@@ -52,9 +59,11 @@ def make_pbin(project: Project, name: str, stage: PbinStage) -> Manifest:
     task = PbinTask(
         recipe=stage.recipe(project, Key(name), {"dataset": dataset.digest}),
         dataset=dataset,
+        # By this, each token takes 1, 2 or 4 bytes in the file.
         vocab_size=model_vocab_size(project.config.tokenizer_file),
-        max_id=project.tokenizer.max_id,
+        max_id=project.tokenizer.max_id,  # a greater id in the dataset is an error
     )
+    # Call `_convert` in this process, or on a worker of a cluster.
     return make_in_one_task(project, partial(_convert, task=task))
 
 

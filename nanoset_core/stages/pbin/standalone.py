@@ -453,7 +453,8 @@ class _PbinCall:
         Args:
             inputs: The text files.
         """
-        # Imported for text only: these take a third of the time in which a small pair is converted.
+        # These modules are slow to import, and only needed for text. A call that converts an
+        # existing .bin would take a third longer.
         from nanoset_core.stages.shards.standalone import preprocess
         from nanoset_core.stages.shards.standalone_options import PreprocessOptions
 
@@ -463,8 +464,9 @@ class _PbinCall:
         settings = PreprocessOptions(
             tokenizer=options.tokenizer,
             keys=(options.key,),
-            # The .pbin is for Modalities. nanotron adds the same special tokens to documents, and
-            # there is no preset for Modalities.
+            # A preset says which special tokens are added to each document, as some trainer does
+            # it. There is none for Modalities, the trainer that reads a .pbin. It needs the same
+            # tokens as the trainer nanotron.
             preset="nanotron",
             workers=options.workers,
             engine=options.engine,

@@ -178,30 +178,36 @@ def _counts_of_shard(shard: Manifest) -> FileCounts:
 def _counts_by_tables(source: SourceRange, shard: Manifest) -> dict[str, FileCounts]:
     """Count the documents and rejected lines of each file that was tokenized together with others.
 
-    A shard, which was tokenized at once from several small files, records only totals. But it has a
-    table of its documents, and a list of its rejected lines, which both name the file:
+    A shard has the tokens of a part of a corpus, here of several small files. Its manifest only has
+    totals. The counts of each file are found in three places:
 
-        {"a.jsonl": FileCounts(documents=1000, tokens=812000, rejected=3, …), "b.jsonl": …}
+        stored_bytes          the description of the text that the shard was made from
+        documents, tokens     the shard's table of documents, a row for each
+        rejected              the shard's list of rejected lines
 
     Args:
         source: The part of the text that the shard was made from. It names the files.
         shard: Manifest of the shard.
 
     Returns:
-        Path → counts of the part of the file that is in this shard. The counts `skipped` and
-        `purged` are 0, since such documents are in no table.
+        Path → counts of the part of the file that is in this shard, such as
+        {"a.jsonl": FileCounts(documents=1000, tokens=812000, rejected=3, …), "b.jsonl": …}. The
+        counts `skipped` and `purged` are 0, since such documents are in no table.
     """
-    # Of skipped documents, it is only known that there are some in these files.
-    may_have_skipped = shard.facts["skipped"] > 0
-    counts_by_path = {path: FileCounts(may_have_skipped=may_have_skipped) for path in source.files}
+    # Documents without tokens are skipped. If there are any, it is not known in which of the files
+    # they are. So each file may have some.
+    has_skipped = shard.facts["skipped"] > 0
+    counts_by_path = {path: FileCounts(may_have_skipped=has_skipped) for path in source.files}
 
     for path, size in stored_sizes(source.pieces).items():
         counts_by_path[path].stored_bytes = size
-    for path, counted in counts_by_file(shard.path(DOCUMENTS)).items():  # by the table
-        counts_by_path[path].documents = counted.documents
-        counts_by_path[path].tokens = counted.tokens
-    if shard.facts["rejected"]:
-        for path, n_rejected in _rejected_by_file(shard).items():  # by the list
+
+    for path, documents_of_file in counts_by_file(shard.path(DOCUMENTS)).items():
+        counts_by_path[path].documents = documents_of_file.documents
+        counts_by_path[path].tokens = documents_of_file.tokens
+
+    if shard.facts["rejected"] > 0:  # otherwise there is no list
+        for path, n_rejected in _rejected_by_file(shard).items():
             counts_by_path[path].rejected = n_rejected
     return counts_by_path
 

@@ -136,8 +136,9 @@ class TokenizeJob:
         try:
             return _Attempt(shards=self._make(options))
         except distrust.DistrustError as error:
-            # The worker that found the wrong tokens has recorded them in a file. On a network file
-            # system, this machine may not see the file yet, so record them from here, too.
+            # Store the record with the outputs (in the notebook), so that no later run uses this
+            # engine. The worker that found the wrong tokens has done so, too. But on a network file
+            # system, this machine may not see the worker's file yet.
             distrust.NOTEBOOK.add(self.root, error.record)
             return _Attempt(records=(error.record,))
         finally:

@@ -133,14 +133,17 @@ def id_digest(identity: str) -> str:
 
 
 def place_of(pieces: Iterable[Piece], file: str, line: int, offset: int) -> ErasedPlace:
-    """Return where an erased document is in the raw text, so that it is left out from now on.
+    """Return where an erased document is in the raw text, so that later builds leave it out.
 
-        a document on line 7 of a.jsonl, which     the piece of a.jsonl with the bytes 0 to
-        begins with byte 4,096                     1,000,000, and its position 4,096
-        a document in row 7 of c.parquet           all of c.parquet, and its position 7
+    The place is a piece of a file, with a digest of its bytes, and a position in the file. (Large
+    files are read in pieces.) For example:
 
-    Files are read in pieces, of which each has a digest. If the piece changes, the place no longer
-    counts.
+        document                            piece                              position
+        line 7 of a.jsonl, at byte 4,096    bytes 0 to 1,000,000 of a.jsonl    4,096
+        row 7 of the table c.parquet        all of c.parquet                   7
+
+    If the file is changed, another document may be at this position. Then the digest of the piece
+    is another one, too, and later builds leave nothing out there.
 
     Args:
         pieces: Pieces of files. One of them contains the document.
@@ -148,10 +151,11 @@ def place_of(pieces: Iterable[Piece], file: str, line: int, offset: int) -> Eras
         line: Its line, or its row in a table.
         offset: Its first byte in the decompressed file; -1 for a row of a table.
     """
-    position = offset
     is_row_of_table = offset < 0
     if is_row_of_table:
         position = line
+    else:
+        position = offset
     pieces_of_file = [piece for piece in pieces if piece.path == file]
     piece = _piece_with(pieces_of_file, position)
     return ErasedPlace(
@@ -258,18 +262,18 @@ def read_erased(outputs: OutputRoot, corpus: str, *, again: bool = False) -> Era
 
 
 def recipe_options(erased: ErasedDocuments) -> dict[str, Any]:
-    """Return the option that lets a corpus be built again once documents of it were erased.
+    """Return the option by which a corpus is tokenized again after documents of it were erased.
 
-        {"purged": "77cd…"}
+    A recipe has all options that an output is made with. If the present recipe differs from that of
+    an output, the output is out of date. So one of the options is a digest of the places of all
+    erased documents:
 
-    A recipe has the options that an output is made with. An output that was made before has
-    another recipe, without this option or with another digest, so it is not used any more.
+        no document was erased       {}
+        a document was erased        {"purged": "77cd…"}
+        another one was erased       {"purged": "a07e…"}
 
     Args:
         erased: The erased documents.
-
-    Returns:
-        One option with a digest of their places; empty if there are none.
     """
     if not erased.places:
         return {}

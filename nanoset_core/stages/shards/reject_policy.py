@@ -213,28 +213,33 @@ class RejectPolicy:
             , or accept what could be read of it: documents.max_unreadable_fraction 0.038
             ; leave out files that are not text: …
 
-        If the cause is that columns have the same name, nothing can be read of these files, and
-        fetching them again does not help. So the advice is another one.
+        If all of the files are tables in which several columns have the same name, it does not help
+        to fetch them again. So the advice is to rename the columns.
 
         Args:
             losses: What was lost.
         """
-        reasons = {fault.reason for fault in losses.file_faults}
-        if reasons == {AMBIGUOUS_COLUMN}:
-            files = [fault.file for fault in losses.file_faults]
-            exclusion = self._how_to_leave_out(files)
+        faults = losses.file_faults  # a fault for each file, unless the lists of them were deleted
+        reasons = {fault.reason for fault in faults}
+        is_only_by_columns = reasons == {AMBIGUOUS_COLUMN}
+        if is_only_by_columns:
+            exclusion = self._how_to_leave_out([fault.file for fault in faults])
             return f"rename or remove all but one of these columns, or leave it out: {exclusion}"
 
         advice = "fetch or write it again"
         if losses.facts.faults > 1:
             advice = "fetch or write them again"
-        if not self._fails_on_reject:  # then there is a limit, which can be raised
+
+        # Unless the settings forbid any loss, there is a limit, which the user can raise.
+        has_limit = not self._fails_on_reject
+        if has_limit:
             advice += f", or accept what could be read of it: {self._sufficient_limit(losses)}"
-        # It does not help to fetch files again which are of another format than their names say.
+
+        # Files may be of another format than their names say. Fetching these again does not help.
         foreign_files = _foreign_files(losses)
         if foreign_files:
-            how_to_leave_out = self._how_to_leave_out(foreign_files)
-            advice += f"; leave out files that are not text: {how_to_leave_out}"
+            exclusion = self._how_to_leave_out(foreign_files)
+            advice += f"; leave out files that are not text: {exclusion}"
         return advice
 
     def _sufficient_limit(self, losses: Losses) -> str:

@@ -34,7 +34,7 @@ STAGE = "tokenized"
 """Folder of the sets."""
 BY_SHARD = "documents_by_shard"
 """Fact of a set with many shards: documents of each, since asking each shard for it takes long."""
-_NAMES = SettingNames(
+_NAMES_IN_YAML = SettingNames(
     on_reject="documents.on_reject: fail",
     rejected="documents.max_rejected_fraction",
     unreadable="documents.max_unreadable_fraction",
@@ -247,8 +247,10 @@ def recorded_losses(
     inventory = inventory_of(outputs, tokenized)
     sizes = {} if inventory is None else stored_sizes(inventory.pieces)
 
+    # The shards that lost text have lists of it. There may be 100,000 such shards, so their
+    # manifests are compressed in memory (packed).
     if shards is None:
-        losing_shards = _losing_shards(outputs, tokenized)
+        losing_shards = _read_losing_shards(outputs, tokenized)
     else:
         packed = [pack(shard) for shard in shards if shard.facts["reasons"]]
         losing_shards = PackedManifests(packed, outputs.access)
@@ -260,7 +262,7 @@ def recorded_losses(
     )
 
 
-def _losing_shards(outputs: OutputRoot, tokenized: Manifest) -> PackedManifests:
+def _read_losing_shards(outputs: OutputRoot, tokenized: Manifest) -> PackedManifests:
     """Return the manifests of those shards of a corpus in which text was lost.
 
     A shard has the tokens of a part of the corpus. Its manifest counts what was lost, by reason:
@@ -401,19 +403,20 @@ def reject_policy(project: Project, corpus: str) -> RejectPolicy:
 
 
 def _setting_names(project: Project, corpus: str) -> SettingNames:
-    """Return what the settings that decide how much text may be lost are called, for errors.
+    """Return what settings are called in nanoset.yaml, for errors that advise to change them.
 
+        rejected     "documents.max_rejected_fraction"
         text_key     "documents.text_key", or "corpora.web.text_key" if the corpus has its own
         leave_out    "corpora: {web: {exclude: {files}}}"
 
-    An error replaces {files} by the files that the user may want to leave out: ["a.jsonl"].
+    In the last one, the error replaces {files} by a list: "corpora: {web: {exclude: ["a.jsonl"]}}".
 
     Args:
         project: Its settings are read.
         corpus: Name of the corpus.
     """
-    exclude_setting = "{exclude: {files}}"
-    names = replace(_NAMES, leave_out=f"corpora: {{{corpus}: {exclude_setting}}}")
+    leave_out = "corpora: {" + corpus + ": {exclude: {files}}}"
+    names = replace(_NAMES_IN_YAML, leave_out=leave_out)
     settings_of_corpus = project.config.corpora.get(corpus)
     if settings_of_corpus is not None and settings_of_corpus.text_key is not None:
         names = replace(names, text_key=f"corpora.{corpus}.text_key")

@@ -667,23 +667,38 @@ def _permitted_losses(call: _Call, key: str, receipt: Mapping[str, Any]) -> Loss
         key: Key of the texts.
         receipt: That of the earlier call: {"facts": {"documents": 997, "rejected": 3, …}, …}.
     """
+    policy = RejectPolicy(call.options, key)  # the limits of the present call
     try:
-        counts = receipt["facts"]
-        losses = Losses(
-            facts=ShardFacts(**counts),
-            shards=[RejectsOfCall(counts, list_path=call.rejects_path, scratch=call.root.folder)],
-            sizes=stored_sizes(call.ranges.pieces()),  # bytes of each input file
-        )
-        error_if_too_much = RejectPolicy(call.options, key).refusal(losses, call.inputs.folder)
-        n_named_files = len(losses.file_faults)
+        losses = _losses_of_earlier_call(call, receipt["facts"])
+        is_too_much = policy.refusal(losses, call.inputs.folder) is not None
+        named_files = losses.file_faults
     except (KeyError, TypeError, FormatError):
         return None  # a receipt of another version, or a damaged list of rejected lines
-
-    # Files that could not be read to their end are counted in the receipt, and named in the list.
-    n_unreadable_files = losses.facts.faults
-    if error_if_too_much is not None or n_named_files != n_unreadable_files:
+    if is_too_much:
         return None
-    return losses
+
+    # The list also names the files that could not be read to their end, and the receipt has their
+    # number. If the list was deleted, it names none.
+    is_list_complete = len(named_files) == losses.facts.faults
+    return losses if is_list_complete else None
+
+
+def _losses_of_earlier_call(call: _Call, counts: Mapping[str, Any]) -> Losses:
+    """Return how much text an earlier call lost, by the files that it has left.
+
+    Args:
+        call: The present call. Its list of rejected lines has the same path as the earlier one.
+        counts: What the receipt of the earlier call counts: {"documents": 997, "rejected": 3, …}.
+
+    Raises:
+        TypeError: Another version of this program has counted something else.
+    """
+    rejected_lines = RejectsOfCall(counts, list_path=call.rejects_path, scratch=call.root.folder)
+    return Losses(
+        facts=ShardFacts(**counts),
+        shards=[rejected_lines],
+        sizes=stored_sizes(call.ranges.pieces()),  # bytes of each input file
+    )
 
 
 def _make_pair(call: _Call, key: str, prefix: Location) -> Preprocessed:
