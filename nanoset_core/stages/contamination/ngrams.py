@@ -633,11 +633,11 @@ class NgramIndex:
     def _letters_with_repetitions(
         self, text_words: NDArray[np.int64], groups: _Groups, n_groups: int
     ) -> NDArray[Any]:
-        """Add up the letters of the n-grams of each group, also where the n-grams overlap.
+        """Add up the letters of the n-grams of each group, without regard to overlaps.
 
-        n-grams are runs of some words. The two n-grams "how tired are" and "tired are their" have
-        11 and 13 letters. The result is 24, although they have only 16 different ones together: see
-        `_covered_letters`, which is slower.
+        n-grams are runs of some words. For example, "how tired are" has 11 letters, and "tired are
+        their" has 13, so the sum is 24. But if they overlap in the text "how tired are their", they
+        cover only 16 letters: `_covered_letters` counts exactly, and is slower.
 
         Args:
             text_words: First word of each n-gram in the evaluation texts; shape (n_ngrams,).

@@ -100,20 +100,20 @@ def view_manifest(prefix: Location) -> StoredManifest | None:
     """
     path = prefix.parent / MANIFEST
     data = store_of(path.parent).read(path.name)
-    if not _is_manifest_of_view(data):
+    if data is None or not _is_manifest_of_view(data):
         return None
-    manifest = load(StoredManifest, data or b"", path)
+    manifest = load(StoredManifest, data, path)
     is_of_this_pair = manifest.facts.get("prefix") == prefix.name
     return manifest if is_of_this_pair else None
 
 
-def _is_manifest_of_view(data: bytes | None) -> bool:
+def _is_manifest_of_view(data: bytes) -> bool:
     """Return whether a file named manifest.json is that of a view: {"recipe": {"stage": "views"}}.
 
     Any program may have written a file of this name, with any content.
 
     Args:
-        data: The content of the file; None if it does not exist.
+        data: The content of the file.
     """
     receipt = parse_receipt(data)
     if receipt is None or "nanoset" not in receipt.content:

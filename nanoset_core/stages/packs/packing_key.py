@@ -624,8 +624,8 @@ def _webdataset_errors(
     datasets that consist of samples already. So each sample must be exactly one pack. There are two
     ways to ask for packs:
 
-        blend: {web: 1, books-packs: 1}     packs are named in place of a corpus
-        packing: {…}                        all corpora are packed
+        corpora: [web, books-packs]     packs are named in place of a corpus
+        packing: {…}                    all corpora are packed
 
     Args:
         spec: The webdataset's section of nanoset.yaml.
