@@ -289,6 +289,8 @@ def _print_dry_run(plan: DryRun) -> None:
     warning = room_warning(sum(plan.disk_bytes.values()), plan.free_bytes)
     if warning is not None:
         echo(warning)
+    for line in plan.warnings:
+        echo(line, fg="yellow")
     echo("Nothing was made: this was a dry run.")
 
 

@@ -79,12 +79,14 @@ def handoff_metadata(project: Project, manifest: Manifest, name: str) -> dict[st
 def _warning_texts(project: Project, manifest: Manifest) -> list[str]:
     """Return short forms of the warnings that a user should see before a trainer is started.
 
-    A warning says what the problem is, and then what to do. Only the problem is returned:
+    A warning says what the problem is, and then what to do. If START.md says what to do, only the
+    problem is returned:
 
         warning     Megatron-LM will rebuild every index, since …: START.md has the lines to add
         returned    **Megatron-LM will rebuild every index, since …**: see `start`.
 
-    The page with these texts shows the file START.md below its heading `start`.
+    The page with these texts shows the file START.md below its heading `start`. Other warnings are
+    returned as they are.
 
     Args:
         project: Its settings may have changed since the files were written, which is a warning,
@@ -93,6 +95,9 @@ def _warning_texts(project: Project, manifest: Manifest) -> list[str]:
     """
     texts: list[str] = []
     for warning in TRAINER_FILES.show(project, manifest).warnings:
-        problem = warning.partition(":")[0]
-        texts.append(f"{bold_text(problem)}: see `start`.")
+        problem, _, remedy = warning.partition(":")
+        if START in remedy:
+            texts.append(f"{bold_text(problem)}: see `start`.")
+        else:
+            texts.append(f"{bold_text(warning)}.")
     return texts

@@ -16,6 +16,8 @@ from nanoset_core.project.planned_views import PlannedView, planned_views
 from nanoset_core.project.project import Project
 from nanoset_core.project.status import ExaminedRow, examined_rows
 from nanoset_core.project.survey import ProjectSurvey
+from nanoset_core.stages.handoff.replaced import planned_order_warning
+from nanoset_core.stages.handoff.stage import TRAINER_FILES
 from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.stages.stage import Node, RowName
 
@@ -86,6 +88,10 @@ class DryRun:
     """Where the outputs are: a folder, or a URL of a bucket."""
     views: Mapping[str, PlannedView]
     """Views that would be made → what they would choose; without those that cannot be told yet."""
+    warnings: tuple[str, ...] = ()
+    """What a user should know before the build, such as that a run may have begun with a version
+    that would be replaced.
+    """
 
     @property
     def step_count(self) -> int:
@@ -111,6 +117,7 @@ class DryRun:
             "free_bytes": 900000000000        free space of the disk
             "root": "/data/outputs"           where the outputs are, a folder or a URL
             "views": {"best": {…}}            how many documents new selections would have
+            "warnings": ["…"]                 what a user should know before the build
             "outputs": [{…}]                  what is made together, with the reasons and steps
         """
         return {
@@ -122,6 +129,7 @@ class DryRun:
             "free_bytes": self.free_bytes,
             "root": self.place,
             "views": {name: view.to_json() for name, view in self.views.items()},
+            "warnings": list(self.warnings),
             "outputs": [row.to_json() for row in self.rows],
         }
 
@@ -179,6 +187,7 @@ def plan(
         free_bytes=free_bytes(project),
         place=_place(project),  # the folder of the outputs, or the address in a bucket
         views=planned_views(graph, due),  # the documents that views would have
+        warnings=tuple(_order_warnings(graph, possible)),
     )
 
 
@@ -209,6 +218,27 @@ def _due_nodes(graph: Graph, selected: Iterable[Node], *, force: bool) -> set[No
 
     selected_due = {node for node in selected if force or is_stale(node)}
     return add_stale_inputs(selected_due, inputs_of=inputs_of, is_stale=is_stale)
+
+
+def _order_warnings(graph: Graph, nodes: Collection[Node]) -> Iterator[str]:
+    """Yield a warning for each phase of a run that a build would plan again.
+
+    The run may have begun, which nanoset cannot know. Then it must continue in its old order.
+
+    Args:
+        graph: The project's outputs, with what each is made from.
+        nodes: The outputs that the build would make.
+    """
+    for node in nodes:
+        if node.stage is not TRAINER_FILES:
+            continue
+        handoff = graph.current(node).manifest
+        has_new_order = graph.inputs(node)["train"] in nodes
+        if handoff is None or not has_new_order:
+            continue
+        warning = planned_order_warning(graph.project, handoff)
+        if warning is not None:
+            yield f"warning: {node.row.label}: {warning}"
 
 
 def _disk_bytes(project: Project, nodes: Collection[Node]) -> dict[str, int]:

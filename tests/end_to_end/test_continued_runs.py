@@ -7,13 +7,14 @@ import shlex
 import pytest
 import yaml
 
-from helpers.building import make_blend, make_corpora, make_mappings
+from helpers.building import make_blend, make_corpora, make_handoff, make_mappings, make_nanoset
 from helpers.command import output_of
 from helpers.inspecting import explain_sample, verify_output
 from helpers.sample_project import SPLITS, jsonl, sentences
 from nanoset_core import load_nanoset
 from nanoset_core.errors import ConfigError, InputError, NanosetError, SampleIndexError
 from nanoset_core.project.project import Project
+from nanoset_core.project.status import project_status
 from nanoset_core.stages.mappings.planning import NanosetContext
 
 TRAINER = (
@@ -182,6 +183,99 @@ def test_a_run_whose_datasets_have_changed_is_told_what_to_restore(continuing):
         make_mappings(continuing, "later", "train")
 
     assert "restore the text, settings and lists of ids" in caught.value.remedy
+
+
+# Phases that are planned again
+
+
+def add_text(project, corpus):
+    """Add a file to the raw text of a corpus."""
+    file = project.config.raw_folder / corpus / "more.jsonl"
+    file.write_bytes(jsonl(sentences("more", 3)))
+
+
+def build_phases(project):
+    """Build both phases, and the corpora that they read."""
+    make_corpora(project)
+    for name in ("plain-phase-1", "plain-phase-2"):
+        make_nanoset(project, name)
+        make_handoff(project, name)
+
+
+def handoff_warnings(project, name):
+    """Return the warnings that `nanoset status` prints about a handoff."""
+    rows = project_status(project)
+    (row,) = [row for row in rows if row.name == name and row.part == "handoff"]
+    return list(row.warnings)
+
+
+def test_phases_that_are_planned_again_have_a_warning(project):
+    old_handoff = project.outputs.current("nanosets", "plain-phase-2/handoff")
+    assert handoff_warnings(project, "plain-phase-2") == []
+
+    add_text(project, "web")
+    build_phases(project)
+
+    for name in ("plain-phase-1", "plain-phase-2"):
+        (warning,) = handoff_warnings(project, name)
+        assert "another order of samples, since web has changed. If the run has begun" in warning
+    assert f"old handoffs of this phase, such as {old_handoff.digest}" in warning
+
+
+def test_a_phase_whose_text_has_not_changed_has_no_warning(project):
+    add_text(project, "code")  # only phase 1 reads it
+
+    build_phases(project)
+
+    assert "since code has changed" in handoff_warnings(project, "plain-phase-1")[0]
+    assert handoff_warnings(project, "plain-phase-2") == []
+
+
+def test_phases_with_another_seed_have_a_warning(project):
+    changed = edited(project, ("    continue: true\n", "    continue: true\n    seed: 99\n"))
+
+    build_phases(changed)
+
+    assert "since its settings have changed" in handoff_warnings(changed, "plain-phase-1")[0]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(("/models/llama}", "/models/other}"), id="another path of the tokenizer"),
+        pytest.param(
+            ("    continue: true\n", "    continue: true\n    trainer_path: /lustre/data\n"),
+            id="another path of the data",
+        ),
+    ],
+)
+def test_settings_that_keep_the_order_have_no_warning(project, change):
+    changed = edited(project, change)
+
+    build_phases(changed)
+
+    assert handoff_warnings(changed, "plain-phase-1") == []
+    assert handoff_warnings(changed, "plain-phase-2") == []
+
+
+def test_phases_whose_text_was_restored_have_no_warning(project):
+    add_text(project, "web")
+    build_phases(project)
+    (project.config.raw_folder / "web" / "more.jsonl").unlink()
+
+    build_phases(project)
+
+    assert handoff_warnings(project, "plain-phase-2") == []
+
+
+def test_a_dry_run_warns_that_phases_would_be_planned_again(project):
+    old_handoff = project.outputs.current("nanosets", "plain-phase-2/handoff")
+    add_text(project, "web")
+
+    printed = output_of("build", "--dry-run", "--config", project.config.file)
+
+    assert f"warning: nanoset plain-phase-2 handoff: its handoff {old_handoff.digest}" in printed
+    assert "warning: nanoset later" not in printed
 
 
 FEWER_SAMPLES = ("{train: 400,", "{train: 150,")

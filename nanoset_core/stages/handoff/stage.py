@@ -169,8 +169,7 @@ class HandoffStage(BoundToMachine, Planned, Advising):
 
     def show(self, project: Project, manifest: Manifest) -> Summary:
         """Return the summary of a handoff, which Dagster and `nanoset status` show."""
-        name = manifest.name.removesuffix(f"/{HANDOFF}")
-        return handoff_summary(manifest, project.nanoset(name))
+        return handoff_summary(project, manifest)
 
 
 TRAINER_FILES = HandoffStage()

@@ -1,0 +1,174 @@
+"""Find handoffs of a run with phases whose samples have another order than those of today.
+
+The phases of a run (`continue: true`) are planned together: phase 2 begins where phase 1 ends. If
+text is added, a build plans all of them again, in another order. nanoset cannot know whether the
+run has begun. If it has, the new phase 2 reads samples again that the old phase 1 has read, so the
+run has to continue with the old handoff of phase 2. For example:
+
+    handoff of phase 1    a434… (old)    29c6… (new)
+    handoff of phase 2    3125… (old)    e37f… (new)
+
+Old handoffs remain until `nanoset gc` deletes them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from nanoset_core.errors import NanosetError
+from nanoset_core.loading.layout import HANDOFF, STAGE
+from nanoset_core.loading.plan_file import read_split
+from nanoset_core.outputs.manifest import Manifest
+from nanoset_core.outputs.root import OutputRoot
+from nanoset_core.project.project import Project
+from nanoset_core.sampling.planned import MemberPlan
+from nanoset_core.stages.mappings.run_before import handoff_and_splits
+
+_WHAT_TO_DO = (
+    "If the run has begun, start each phase from its old handoff, and list these handoffs in "
+    "`storage.keep_runs`; or restore what has changed, and build again (see docs/orders.md, "
+    "What does a run with phases need?)"
+)
+"""What the user should do if the phases of a run were planned again."""
+
+
+def replaced_order_warning(project: Project, handoff: Manifest) -> str | None:
+    """Return the warning that earlier handoffs of a phase have another order of samples.
+
+    Args:
+        project: Its outputs have all versions of the handoff.
+        handoff: The current handoff of a nanoset.
+
+    Returns:
+        One or more sentences without the last full stop; None if the nanoset is no phase of a run
+        whose phases continue each other, or if its order has never changed.
+    """
+    if not _is_of_continuing_phase(project, handoff):
+        return None
+    order = _order_of(project.outputs, handoff)
+    if order is None:
+        return None
+
+    for earlier in project.outputs.versions(STAGE, handoff.name, before=handoff):
+        if earlier.recipe["parents"]["train"] == handoff.recipe["parents"]["train"]:
+            continue  # train is the same, such as when only valid has changed
+        earlier_order = _order_of(project.outputs, earlier)
+        if earlier_order is not None and earlier_order != order:
+            reason = _reason_of_change(earlier_order, order)
+            return (
+                f"old handoffs of this phase, such as {earlier.digest}, may have another order of "
+                f"samples, since {reason}. {_WHAT_TO_DO}"
+            )
+    return None
+
+
+def planned_order_warning(project: Project, handoff: Manifest) -> str | None:
+    """Return the warning that a build is going to replace the handoff of a phase.
+
+    Args:
+        project: The project, with its settings.
+        handoff: The current handoff of a nanoset. The build makes another one, and index files.
+
+    Returns:
+        Sentences without the last full stop; None if the nanoset is no phase of a run whose phases
+        continue each other.
+    """
+    if not _is_of_continuing_phase(project, handoff):
+        return None
+    return (
+        f"its handoff {handoff.digest} would be replaced, and the samples may get another order. "
+        f"{_WHAT_TO_DO}"
+    )
+
+
+def _is_of_continuing_phase(project: Project, handoff: Manifest) -> bool:
+    """Return whether a handoff is that of a phase, in a run whose phases continue each other.
+
+    Args:
+        project: Its settings have the phases.
+        handoff: A version of the handoff of any nanoset.
+    """
+    spec = project.nanoset(_nanoset_of(handoff))
+    return spec.continue_ and spec.span is not None
+
+
+def _nanoset_of(handoff: Manifest) -> str:
+    """Return the name of the nanoset that a handoff belongs to."""
+    return handoff.name.removesuffix(f"/{HANDOFF}")
+
+
+class _Order(NamedTuple):
+    """All that decides which samples a trainer reads, and when.
+
+    Names of files do not count. A view may have another `.idx` with the same documents, after its
+    corpus has changed. Then two orders that are the same differ here.
+    """
+
+    settings: Any
+    """Seed, length of samples, and how the datasets are mixed."""
+    dataset_orders: dict[str, Any]
+    """Name of each dataset → its documents, and which of its samples are read."""
+    idx_sha256_by_dataset: dict[str, str]
+    """Name of each dataset → digest of its `.idx` file, which says where its documents are."""
+
+
+def _order_of(outputs: OutputRoot, handoff: Manifest) -> _Order | None:
+    """Return the order in which a version of a handoff reads the samples of train.
+
+    Args:
+        outputs: The output root, which has the plan of train.
+        handoff: The version.
+
+    Returns:
+        The order; None if the plan was deleted, or cannot be read.
+    """
+    try:
+        versions = handoff_and_splits(outputs, _nanoset_of(handoff), handoff.digest)
+        train = versions["train"]
+        plan, config = read_split(train, outputs.folder)
+    except NanosetError:
+        return None
+    if plan is None:
+        return None
+
+    blend = None
+    if plan.blend is not None:
+        blend = (plan.blend.size, plan.blend.weights, plan.blend.seed)
+    settings = (config.random_seed, config.sequence_length, plan.preset, blend)
+    names = [member["corpus"] for member in train.facts["members"]]
+    members = dict(zip(names, plan.members, strict=True))
+    return _Order(
+        settings=settings,
+        dataset_orders={name: _reads_of(member) for name, member in members.items()},
+        idx_sha256_by_dataset={name: member.idx_sha256 for name, member in members.items()},
+    )
+
+
+def _reads_of(member: MemberPlan) -> Any:
+    """Return which samples are read of a dataset, and in which order."""
+    return (
+        member.rows,
+        member.samples_given,
+        member.epochs,
+        member.separate_last_epoch,
+        member.order,
+        member.begin,
+    )
+
+
+def _reason_of_change(earlier: _Order, order: _Order) -> str:
+    """Return why two orders differ: "web has changed", or "its settings have changed".
+
+    Args:
+        earlier: The old order.
+        order: The new one.
+    """
+    changed_datasets: list[str] = []
+    for name, idx_sha256 in order.idx_sha256_by_dataset.items():
+        earlier_sha256 = earlier.idx_sha256_by_dataset.get(name)
+        if earlier_sha256 is not None and earlier_sha256 != idx_sha256:
+            changed_datasets.append(name)
+    if not changed_datasets:
+        return "its settings have changed"
+    verb = "have" if len(changed_datasets) > 1 else "has"
+    return f"{' and '.join(changed_datasets)} {verb} changed"
