@@ -232,13 +232,13 @@ def _stale_line(row: StatusRow) -> str:
     """Return a line that says which output is not up to date, and why.
 
         nanoset pretrain train: seed: 7 → 8
-        corpus web: being built (tokenized_shards 42%, on host-a)
+        corpus web: being built (1 file added (c.jsonl); tokenized_shards 42%, on host-a)
 
     Args:
         row: What the command `nanoset status` says about the output.
     """
     if row.state == "being built":
-        # Then the reasons say what the build does, and not why.
+        # Then the last reason says what the build does.
         return f"{row.label}: being built ({_reasons(row)})"
     return f"{row.label}: {_reasons(row)}"
 

@@ -34,6 +34,8 @@ from nanoset_core.storage.leases import Work, under_way
 from nanoset_core.text.notices import Notice
 
 State = Literal["up to date", "stale", "missing", "failing", "being built", "not read"]
+_STATES_TO_BUILD = ("missing", "stale")
+"""States of outputs that the next build makes."""
 PLANNED_BYTES = 64 << 20
 """Outputs that are not built are planned, to find out whether they can be built. Planning ends once
 this many bytes of .idx were read.
@@ -120,7 +122,7 @@ def project_status(project: Project) -> Iterator[StatusRow]:
         nanoset  pretrain    missing     not built yet
 
     A row may show several outputs: a corpus (a collection of texts) has a list of its files,
-    tokens, and a dataset. A row is yielded as soon as it is known.
+    tokens, and a dataset.
 
     Args:
         project: The project, whose settings and folder of raw text request the outputs.
@@ -140,10 +142,8 @@ def project_status(project: Project) -> Iterator[StatusRow]:
     work_by_name = under_way(project.outputs.access)  # what running builds are doing
 
     yield from _rows_of_unread_folders(raw_folders.unread_entries)
-    for row in _rows_of_requests(project, corpora):
-        if row.name in work_by_name:
-            row = _with_work(row, work_by_name[row.name])
-        yield row
+    rows = list(_rows_of_requests(project, corpora))
+    yield from _rows_with_work(rows, work_by_name)
 
 
 def _rows_of_requests(project: Project, corpora: Sequence[str]) -> Iterator[StatusRow]:
@@ -273,11 +273,49 @@ def _corpus_of(nodes: Sequence[Node]) -> str | None:
     return None
 
 
+def _rows_with_work(
+    rows: Sequence[StatusRow], work_by_name: Mapping[str, Work]
+) -> Iterator[StatusRow]:
+    """Yield the rows of `nanoset status`, with what running builds do.
+
+    A build makes the outputs of a name, such as `web`, in the order of the rows. So it works on the
+    first one that is not up to date:
+
+        row             without the build        with it
+        corpus web      stale                    being built
+        columns web     stale                    stale; waits for corpus web, which is being built
+
+    If all are up to date, the build has been forced, and works on one of them.
+
+    Args:
+        rows: The rows, whose states were found without regard to running builds.
+        work_by_name: Name of an output → what a build that makes it is doing.
+    """
+    # The row of each name that is being built. (Later rows of the name do not replace the first.)
+    built_rows: dict[str, StatusRow] = {}
+    for row in rows:
+        if row.name in work_by_name and row.state not in ("up to date", "not read"):
+            built_rows.setdefault(row.name, row)
+
+    for row in rows:
+        work = work_by_name.get(row.name)
+        built_row = built_rows.get(row.name, row)
+        if work is None or row.state == "not read":
+            yield row
+        elif row is built_row:
+            yield _with_work(row, work)
+        elif row.state in _STATES_TO_BUILD and built_row.state in _STATES_TO_BUILD:
+            waiting = f"waits for {built_row.label}, which is being built"
+            yield replace(row, why=(*row.why, waiting))
+        else:
+            yield row
+
+
 def _with_work(row: StatusRow, work: Work) -> StatusRow:
     """Add to a row of `nanoset status` that a running build works on it. For example:
 
         before    web    stale          1 file added (c.jsonl)
-        after     web    being built    tokenized_shards 42%, on host-a
+        after     web    being built    1 file added (c.jsonl); tokenized_shards 42%, on host-a
 
     Args:
         row: The row, whose state was found without regard to running builds.
@@ -286,8 +324,8 @@ def _with_work(row: StatusRow, work: Work) -> StatusRow:
     Returns:
         The row. Outputs that are up to date, or cannot be built, keep their state.
     """
-    if row.state in ("missing", "stale"):
-        return replace(row, busy=work, state="being built", why=(str(work),))
+    if row.state in _STATES_TO_BUILD:
+        return replace(row, busy=work, state="being built", why=(*row.why, str(work)))
     return replace(row, busy=work)
 
 

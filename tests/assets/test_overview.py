@@ -129,7 +129,8 @@ def test_a_tick_names_the_corpora_that_are_being_built(built_platform, tick):
     with leased_by_a_build(Project.open(built_platform.config_file), "web"):
         message = tick().skip_message
 
-    assert f"corpus web: being built (on {platform.node()})" in message
+    assert "corpus web: being built (" in message
+    assert f"on {platform.node()})" in message
 
 
 def test_a_tick_adds_a_new_corpus_as_a_partition(built_platform, tick):

@@ -662,6 +662,7 @@ def test_the_row_of_a_running_build_is_marked(copy):
 def test_a_corpus_is_printed_as_being_built_instead_of_stale(copy):
     folder = copy()
     change_web(folder)
+    (change,) = reasons(folder, "corpus web")
 
     with leased_by_a_build(open_project(folder), "web"):
         outcome = invoke_nanoset(["status", "--config", folder / "nanoset.yaml"])
@@ -669,16 +670,34 @@ def test_a_corpus_is_printed_as_being_built_instead_of_stale(copy):
 
     host = platform.node()
     assert outcome.exit_code == 1
+    assert f"being built: corpus web: {change}" in outcome.output
     assert f"being built: corpus web: on {host}" in outcome.output
     (web,) = [row for row in rows if row["kind"] == "corpus" and row["name"] == "web"]
     assert web["state"] == "being built"
-    assert web["why"] == [f"on {host}"]
+    assert web["why"] == [change, f"on {host}"]
     assert web["building"] is True
     assert web["host"] == host
     assert web["share"] is None
 
     # After the build has ended, without success.
     assert outdated(folder)["corpus web"] == "stale"
+
+
+def test_outputs_that_a_build_makes_later_wait_and_keep_their_reasons(copy):
+    folder = copy()
+    (folder / "raw/books/late.jsonl").write_bytes(jsonl(sentences("late", 3)))
+    reasons_before = rows_by_label(folder)["packed books"].why
+
+    with leased_by_a_build(open_project(folder), "books"):
+        rows = rows_by_label(folder)
+
+    assert rows["corpus books"].state == "being built"
+    assert rows["packed books"].state == "stale"
+    assert rows["packed books"].busy is None
+    assert rows["packed books"].why == (
+        *reasons_before,
+        "waits for corpus books, which is being built",
+    )
 
 
 # Agreement with builds
