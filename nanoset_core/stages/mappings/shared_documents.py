@@ -99,12 +99,20 @@ class SharedDocuments:
     def _count(self, rows_by_prefix: Mapping[str, Rows]) -> list[CorpusParts]:
         """Count how many tokens of each corpus several datasets have in common.
 
-        For example, the datasets web and best-web were made from the corpus web, and the dataset
-        code from another one. Then there are two results, one for each corpus.
+        For example, the corpus web has 1,000 tokens. The dataset web has all of them, and the
+        dataset best-web, which is a selection, has 100. The dataset code is from another corpus:
+
+            corpus    datasets         tokens    copies in each dataset (`parts`)
+            web       web, best-web    900       1, 0
+                                       100       1, 1
+            code      code             500       1
 
         Args:
             rows_by_prefix: Path of each dataset → the part of it that is read, as (start, stop) of
                 its sequences, such as (0, 980) for the first 980 of 1,000.
+
+        Returns:
+            One object for each corpus.
         """
         results: list[CorpusParts] = []
         for members in self._members_by_corpus(rows_by_prefix).values():
@@ -284,31 +292,36 @@ def _document_tokens(index: Index, documents: range) -> Array:
 def count_copies(contained: Array, tokens: Array) -> Iterator[CopyCount]:
     """Count the tokens of documents by how many copies of them each dataset has.
 
-    A dataset may have a document several times, or only its beginning. For example, a document has
-    80 tokens. A dataset with 110 tokens of it has one complete copy, and the first 30 tokens again:
+    A dataset may have a document several times, or only its beginning. For example, with two
+    datasets A and B:
 
-        first 30 tokens      2 copies
-        the other 50         1 copy
+        document    tokens    tokens in A, B    result
+        0           100       100, 200          100 tokens with 1 copy in A, and 2 in B
+        1            80       110,  80           30 tokens with 2 copies in A, and 1 in B
+                                                 50 tokens with 1 copy in A, and 1 in B
+
+    (Of document 1, A has a complete copy, and the first 30 tokens again.)
 
     Args:
         contained: Tokens that each dataset has of each document, int64, shape (n_documents,
-            n_datasets): here [[110]].
-        tokens: Tokens of each document, int64, shape (n_documents,): here [80].
+            n_datasets): [[100, 200], [110, 80]].
+        tokens: Tokens of each document, int64, shape (n_documents,): [100, 80].
 
     Yields:
-        Numbers of copies in the datasets, and how many tokens have these: CopyCount((2,), 30) and
-        CopyCount((1,), 50). The same numbers of copies may come several times.
+        CopyCount((1, 2), 100), CopyCount((2, 1), 30) and CopyCount((1, 1), 50), in any order. The
+        same copies, such as (1, 2), may come several times.
     """
     # Leave out documents that are in no dataset. They may have 0 tokens, to divide by below.
     is_contained = contained.any(axis=1)  # (n_documents,)
     contained = contained[is_contained]
     tokens = tokens[is_contained]
 
-    complete_copies = contained // tokens[:, None]  # (n_documents, n_datasets) [[1]]
-    rest_tokens = contained % tokens[:, None]  # (n_documents, n_datasets) [[30]]
+    complete_copies = contained // tokens[:, None]  # (n_documents, n_datasets) [[1, 2], [1, 1]]
+    rest_tokens = contained % tokens[:, None]  # (n_documents, n_datasets) [[0, 0], [30, 0]]
 
-    # Most documents have complete copies only: the copies of all their tokens are the same.
-    has_rest = rest_tokens.any(axis=1)  # (n_documents,)
+    # Most documents have complete copies only, as document 0: all their tokens are counted alike.
+    # Others, as document 1, are divided where a copy ends.
+    has_rest = rest_tokens.any(axis=1)  # (n_documents,) [False, True]
     yield from _sums_by_copies(complete_copies[~has_rest], tokens[~has_rest])
     yield from _count_truncated(complete_copies[has_rest], rest_tokens[has_rest], tokens[has_rest])
 

@@ -96,12 +96,12 @@ def _config_of_prefixes(
 ) -> NanosetConfig:
     """Return the settings that decide which samples a trainer reads, in which order.
 
-    nanoset.yaml names the data, such as web. Here it is named by the paths of datasets. The machine
-    that trains may have them elsewhere:
+    nanoset.yaml names corpora (collections of texts). The result has the paths of the datasets that
+    were made from them, on this machine and on the machine that trains:
 
-        corpus                              web
-        its dataset on this machine         /data/web, for /data/web.bin and /data/web.idx
-        on the machine that trains          /cluster/data/web
+        nanoset.yaml               blend: {web: 0.7, code: 0.3}
+        result: `data_path`        {"/data/web": 0.7, "/data/code": 0.3}
+                `trainer_paths`    {"/data/web": "/cluster/data/web", …}
 
     Args:
         nanoset: The settings of nanoset.yaml on the training data.
@@ -112,15 +112,16 @@ def _config_of_prefixes(
     trainer_paths: dict[str, str] = {}  # path here → path on the machine that trains
     for corpus, prefix in prefix_by_corpus.items():
         trainer_paths[prefix] = nanoset.trainer_prefix(corpus)
+    data_arguments = _data_arguments(nanoset, splits, prefix_by_corpus)  # {"data_path": {…}, …}
     config = NanosetConfig(
-        **_data_arguments(nanoset, splits, prefix_by_corpus),  # which datasets, and their weights
+        **data_arguments,
         sequence_length=spec.sequence_length,
         random_seed=spec.seed,
         preset=spec.preset,  # the trainer
         tokenizer_identifiers=nanoset.tokenizer_identifiers,
         trainer_paths=trainer_paths,
         path_to_cache=str(nanoset.cache),
-        compensated_sums=nanoset.compensated_sums,
+        compensated_sums=nanoset.compensated_sums,  # how the trainer rounds shares of splits
     )
     samples = {split: spec.samples.get(split) for split in splits}  # None if not limited
     return config.with_samples(samples)

@@ -185,16 +185,22 @@ def _write_split(
 ) -> SplitFiles:
     """Write the index files of train, valid or test, and return where a trainer finds them.
 
-        it reads web             the files of web
-        it reads web and code    the files of both, and files that say how they are mixed
+        the split reads web             the files of web
+        the split reads web and code    the files of web and those of code; and those of the mix,
+                                        which say which of the two each sample is from
 
-    The last of these are what the trainer opens first. Their names contain a hash.
+    The files of the mix are only written if the user names a folder for index files. Otherwise,
+    the trainer computes the mix when it starts, and keeps it in memory.
 
     Args:
         plan: Which samples of which datasets are read.
-        config: The settings of the training data.
-        placed_sets: The files of each dataset, and those of the mix if there is one; each with its
-            folder.
+        config: The settings of the training data. Its `path_to_cache` is the folder.
+        placed_sets: The files of each dataset, and those of the mix if they are written; each with
+            its folder.
+
+    Returns:
+        Hash and folder of the files that the trainer opens first: those of the mix, or else those
+        of the only dataset. No folder if the mix has no files.
     """
     are_new = [_write_set(placed) for placed in placed_sets]
 
@@ -203,8 +209,9 @@ def _write_split(
         name_hash = plan.members[0].hash
     else:
         name_hash = plan.blend.hash
-        if config.path_to_cache is None:
-            folder = None  # without this setting, trainers keep the mix in memory
+        mix_has_files = config.path_to_cache is not None
+        if not mix_has_files:
+            folder = None
     return SplitFiles(plan.split, plan.samples, name_hash, folder, made=any(are_new))
 
 
@@ -214,6 +221,9 @@ def _write_set(placed: PlacedSet) -> bool:
         5ce5…-document_index.npy, 5ce5…-sample_index.npy, 5ce5…-shuffle_index.npy,
         5ce5…-description.txt
 
+    Files of these names that were made from another dataset are replaced. The caller has checked
+    that this is allowed; see `_check_replaceable`.
+
     Args:
         placed: The files, and their folder, which may be in a bucket.
 
@@ -221,19 +231,28 @@ def _write_set(placed: PlacedSet) -> bool:
         Whether they were written.
     """
     file_set, folder = placed
-    # Existing files may be of another dataset. Whether these may be replaced was checked before: so
-    # `overwrite`, without which they would be an error here.
+    # `find` returns the receipt of the files, if all of them exist and are of this dataset. With
+    # `overwrite`, files of another dataset count as missing; without it, they would be an error.
     delivery = file_set.delivery(folder, compares_sizes=True)
-    exists = delivery.find(overwrite=True) is not None
+    receipt = delivery.find(overwrite=True)
+    exists = receipt is not None
     if not exists:
         file_set.write(folder=folder)
+    _delete_old_mark(placed)
+    return not exists
 
-    # Old versions of this program marked incomplete files by a hidden file. They are complete now.
+
+def _delete_old_mark(placed: PlacedSet) -> None:
+    """Delete the hidden file by which old versions of this program marked incomplete index files.
+
+    Args:
+        placed: The index files, which are complete now, and their folder.
+    """
+    file_set, folder = placed
     store = store_of(folder)
     mark_name = _mark_name(file_set)
     if store.stat(mark_name) is not None:
         store.delete(mark_name)
-    return not exists
 
 
 def _mark_name(files: FileSet) -> str:

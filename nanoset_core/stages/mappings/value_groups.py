@@ -149,12 +149,18 @@ def _with_expanded_mixtures(nanoset: NanosetSpec) -> NanosetSpec:
 
 
 def _expanded(mix: Mix | None) -> Mix | None:
-    """Return a mixture in which parts that divide a corpus by a column list a view for each value.
+    """Replace the parts of a mixture that divide a corpus by a column, such as the topic of a text.
 
-        topics: {of: web, by: topic, values: [news]}     becomes topics: {mix: {topics-news: {}}}
-        code: 0.3                                        stays as it is
+    Such a part is a short form. It stands for a group of views, which are selections of documents:
+    one for each value of the column. In this example, topics-news are the documents of web whose
+    topic is "news":
 
-    The view topics-news, a selection of web's documents, is defined elsewhere.
+        part of the mixture                                        result
+        topics: {of: web, by: topic, values: [news, law]}          topics: {mix: {topics-news: {},
+                                                                                  topics-law: {}}}
+        code: 0.3                                                  code: 0.3
+
+    The caller adds the views themselves to the settings.
 
     Args:
         mix: Name of a part → the part, or only its share, a number; None if there is no mixture.

@@ -158,16 +158,20 @@ def _check_files(
     Returns:
         Whether the index files are as they were written, and no receipt is missing.
     """
-    folder = file_sets[0].folder
+    # The files that the trainer will look for, and those that the build has recorded. Usually these
+    # are the same, but both are checked.
     index_names: list[str] = []
     for files in file_sets:
         index_names += files.files.values()
-    index_names += manifest.facts[CACHE_FILES]  # those that were written; usually the same
+    index_names += manifest.facts[CACHE_FILES]
+    index_names = list(dict.fromkeys(index_names))  # each once
     receipt_names = [files.receipt_name for files in file_sets]
+
+    folder = file_sets[0].folder
     size_by_name = manifest.access.sizes(folder, [*index_names, *receipt_names])
 
     n_errors_before = len(report.errors)
-    for name in dict.fromkeys(index_names):  # each once
+    for name in index_names:
         size = size_by_name.get(name)  # None if it is missing
         _check_index_file(report, manifest, folder, name, size=size, deep=deep)
     files_are_intact = len(report.errors) == n_errors_before
@@ -177,7 +181,7 @@ def _check_files(
         if files.receipt_name not in size_by_name:
             _report_missing_receipt(report, files)
             all_receipts_exist = False
-        elif files_are_intact:  # otherwise, the receipt would differ from the damaged files
+        elif files_are_intact:  # a receipt of files that were changed would differ in any case
             _check_receipt(report, manifest, files)
     return files_are_intact and all_receipts_exist
 

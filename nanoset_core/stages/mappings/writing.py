@@ -169,14 +169,21 @@ class IndexFileWriter:
         """
 
         def make_room(size: int, folder: str) -> None:
-            """If disk space is limited, delete old copies for `size` bytes, but never `idx`."""
-            if idx is None:
-                self._access.make_room(size, folder)
-            else:
-                size_with_idx = size + idx.stat().st_size
-                what = f"{folder}: the index files of a dataset, with its .idx"
-                self._access.make_room(size_with_idx, what)
+            """If disk space is limited, delete local copies of other files in a bucket.
 
+            Args:
+                size: Bytes of the index files, which will be written next.
+                folder: Their folder, for the error if they do not fit.
+            """
+            needed_size = size
+            what = folder
+            # The .idx is such a copy, too, but is still needed. With room for both, it is kept.
+            if idx is not None:
+                needed_size += idx.stat().st_size
+                what = f"{folder}: the index files of a dataset, with its .idx"
+            self._access.make_room(needed_size, what)
+
+        # `write` calls `make_room` as soon as it knows the size of the files.
         sha256_by_name = files.write(make_room)  # {"5ce5…-shuffle_index.npy": "77cd…", …}
         self._sha256_not_uploaded |= sha256_by_name
         self._receipts_not_uploaded.append(files.receipt_name)  # was written next to them
