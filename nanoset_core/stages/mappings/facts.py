@@ -40,8 +40,18 @@ def split_facts(
 ) -> dict[str, Any]:
     """Return what is recorded of a split of the training data, for `nanoset status` to show.
 
-        {"samples": 1000, "blended": true, "members": [{"corpus": "web", …}, …], "corpora": …}
-        {"samples": 0, "blended": false, "members": []}      a split without data
+    For example, train reads 1,000 samples of the corpus web, a collection of texts. It reads them
+    from two datasets: one with all of web, and one with the best texts of web (a view):
+
+        samples           1000
+        blended           True: samples of several datasets are mixed
+        members           what is read of each dataset, such as 0.7 epochs, and 0.4 epochs
+        corpora           how often the texts of web are read, through both datasets
+        limit_warnings    texts that may be read too often, since they are in both
+        mixture           what each part gets of a `mix`, a tree of shares in nanoset.yaml
+        lacking           why the split has no sample, if it has too little data for one
+
+    The last three are left out if there is nothing to say. A split without data has no `corpora`.
 
     Args:
         nanoset: The training data.
@@ -50,7 +60,7 @@ def split_facts(
             as many as planned.
 
     Returns:
-        Name of a fact → JSON value. The module lists all facts.
+        Name of a fact → JSON value.
     """
     plan = planned.plan
     facts: dict[str, Any]
@@ -61,7 +71,7 @@ def split_facts(
         corpora = nanoset.corpora(planned, members)
         facts = {
             "samples": plan.samples,
-            "blended": plan.blend is not None,  # whether samples of several datasets are mixed
+            "blended": plan.blend is not None,
             "members": _member_facts(planned.corpora, members, plan.members),
             CORPORA: [corpus.to_json() for corpus in corpora],
         }
@@ -71,7 +81,7 @@ def split_facts(
     if planned.mixture:
         facts[MIXTURE] = [asdict(row) for row in planned.mixture]
     if planned.lacking is not None:
-        facts[LACKING] = planned.lacking  # why it has no sample, in words
+        facts[LACKING] = planned.lacking
     return facts
 
 
@@ -136,11 +146,10 @@ def tokens_read(facts: Mapping[str, Any], sequence_length: int) -> int:
 
     Args:
         facts: Facts about the split. Each entry of `members` is a dataset, such as
-            `{"corpus": "web", "samples_given": 1000, "tokens_taken": 2048000, …}`. (The samples of
-            nanotron's main branch do not share their last token with the next sample, so that
-            `tokens_taken` counts 2,049 tokens for each.)
-        sequence_length: Tokens of a sample without the one after them. For old records, which have
+            `{"corpus": "web", "samples_given": 1000, "tokens_taken": 2048000, …}`. Old records have
             no `tokens_taken`.
+        sequence_length: Number of tokens in a sample, such as 2,048, by which the tokens of old
+            records are computed: 1,000 * 2,048.
     """
     n_tokens = 0
     for member in facts["members"]:

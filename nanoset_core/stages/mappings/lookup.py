@@ -178,13 +178,14 @@ class NanosetLookup:
     def index_folder(self) -> str:
         """The folder of the trainer's cache that has the index files; "" for the cache itself.
 
-        A new build must not replace files that a running training reads. Usually, new files have
-        other names, which contain a hash of all that they were made from. Otherwise, each version
-        of the files has a folder of its own:
+        A new build must not replace files that a running training reads. For most trainers, it
+        cannot: the name of a file contains a hash of all that the file was made from, so that new
+        files have new names. In two cases the names are not enough, and each version of the files
+        has a folder of its own, named by a digest:
 
-            most trainers             ""
-            NeMo                      "0a1b2c/"            no hash in the names
-            a run that changes data   "goes-on-0a1b2c/"    the hash lacks what was read before
+            "0a1b2c/"            for NeMo, whose file names contain no hash
+            "goes-on-0a1b2c/"    for a run that continues with other data: its files depend on what
+                                 it has read before, but the hash in their names does not
         """
         # The names of the folders must not change: trainers look there for files of earlier builds.
         if self.spec.continues_run:
@@ -276,12 +277,14 @@ class NanosetLookup:
     def _rare_settings(self) -> dict[str, Any]:
         """Return settings on which the content of index files depends in a few cases only.
 
-            after          what the run has read before, if it changes its data
-            index_files    that each version has a folder of its own, as for NeMo
-            sums           that the trainer's Python adds up numbers more exactly, from 3.12 on
+            the run has read other data before        "after": which data, and how much of it
+            the trainer is NeMo, for example          "index_files": "a folder for each version"
+            the trainer has Python 3.12 or newer,     "sums": "compensated"
+              whose `sum` corrects rounding errors
 
-        In other cases they are left out, instead of a value such as False. So when this program got
-        one of them, the settings of existing index files did not change, and no file was rebuilt.
+        In other cases a setting is left out, and not stored with a value such as False. The reason
+        is that index files are built again if their stored settings change. The settings above were
+        added in the course of time, and this must not rebuild the files of everybody.
         """
         options: dict[str, Any] = {}
         run_before = self._run_before_option()
@@ -309,42 +312,43 @@ class NanosetLookup:
         """Return the settings that limit how often a split may read data.
 
         A limit may change what an index file says: which samples are read, in which order. So these
-        settings are stored with the file, and if they change, it is built again:
+        settings are stored with the file, and if they change, it is built again. There are two:
 
-            no limit                                {}
-            max_epochs: 4                           {"epochs": {"most": 4.0, …}}
-            max_epochs: 4, and some documents       {"epochs": {…}, "epochs_of": "documents"}
-              are in two datasets of the split
-            mix: {web: {epochs: 4}, …}              {}: `_mixture_options` returns the limit
-            the same, and some documents            {"epochs_of": "documents"}
-              are in two datasets
+            "epochs"       the key `max_epochs`, such as {"most": 4.0, …}
+            "epochs_of"    "documents", if the split has a limit, and may read a document several
+                           times, such as through two datasets that contain it
 
-        "epochs_of" says that the limits apply to documents, and not only to datasets. Files of
-        early versions of this program, which limited datasets alone, lack it, and are rebuilt.
+        The second setting says that the limit was applied to documents. Early versions of this
+        program applied limits to datasets alone. Their files lack the setting, and are rebuilt.
+
+        A nanoset with a mixture has no `max_epochs`, but limits in the parts of the mixture. These
+        are stored as well, but `_mixture_options` returns them.
 
         Args:
             split: `train`, `valid` or `test`.
         """
         options: dict[str, Any] = {}
-        has_limits = self.spec.max_epochs is not None
-        if has_limits:
+        has_max_epochs = self.spec.max_epochs is not None
+        if has_max_epochs:
             options["epochs"] = self._epoch_option()
 
         mixture = self.spec.mixture
         mixture_has_limits = mixture is not None and bool(mixture.epoch_limits())
-        if (has_limits or mixture_has_limits) and self.may_repeat_documents(split):
+        has_limit = has_max_epochs or mixture_has_limits
+        if has_limit and self.may_repeat_documents(split):
             options["epochs_of"] = "documents"
         return options
 
     def _epoch_option(self) -> dict[str, Any]:
-        """Return the setting `max_epochs`, and other settings that decide what it changes.
+        """Return what decides how the limit `max_epochs` changes the index files of a split.
 
-        For example, web may be read four times at most, and otherwise there is an error:
+        For example, web may be read four times at most, and otherwise weights are changed:
 
-            {"most": {"web": 4.0}, "then": "raise", "samples": {"train": 1000}}
+            {"most": {"web": 4.0}, "then": "redistribute", "samples": {"train": 1000, "valid": 100}}
 
-        The numbers of samples of all splits are among them. All splits may share the weights of
-        web and other data, and a limit may change these weights.
+        The samples of all splits are included, even for the files of valid. The reason is that
+        train and valid may share the weights of web and other data. If train requests more samples,
+        the weight of web becomes smaller to keep the limit, and valid reads less of web, too.
         """
         limits: Any = self.spec.max_epochs
         if isinstance(limits, Mapping):  # a limit for each corpus
@@ -389,8 +393,10 @@ class NanosetLookup:
             split: `train`, `valid` or `test`.
         """
         trainer = get_preset(self.spec.preset)
-        if not trainer.takes_samples(split):
-            return False  # the trainer reads each sample of this split once
+        # Some trainers take no number of samples for valid and test, but read all of these once.
+        always_reads_once = not trainer.takes_samples(split)
+        if always_reads_once:
+            return False
         has_weights = isinstance(self.spec.blend_of(split), Mapping)
         return has_weights and trainer.shuffles_blend
 

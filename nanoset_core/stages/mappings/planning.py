@@ -297,10 +297,10 @@ class NanosetContext(NanosetLookup):
 
         nanoset.yaml has limits at one of two places:
 
-            max_epochs: {web: 4}                with `on_exhaustion: repeat`, web may be read more
-                                                often: not in the result
-            mix: {web: {max_epochs: 4}, …}      always enforced; for train alone, since the other
-                                                splits have no mixture
+            max_epochs: {web: 4}                left out with `on_exhaustion: repeat`, which permits
+                                                to read web more often
+            mix: {web: {max_epochs: 4}, …}      never left out for train; the other splits have no
+                                                mixture
 
         Args:
             split: The split that reads the datasets, `train`, `valid` or `test`.

@@ -68,15 +68,17 @@ class ResolvedNanoset(NanosetSpec):
     def corpora_of(self, split: SplitName) -> tuple[str, ...]:
         """Return the corpora on which the index files of a split depend.
 
-        Usually these are the corpora that the split reads. For most trainers, with the settings
-        `{train: [web, code], valid: wiki}`:
+        Usually these are the corpora that the split reads. But two kinds of index files are in a
+        folder that is named after all corpora, and depend on all of them. For the settings
+        `blend_per_split: {train: [web, code], valid: wiki}`:
 
-            train    web, code
-            valid    wiki
-            test     all three: a split without data depends on all corpora
+                                       train              valid              test
+            most trainers              web, code          wiki               web, code, wiki
+            trainers such as NeMo      web, code, wiki    web, code, wiki    web, code, wiki
+            a phase of a run that      web, code,         web, code,         web, code,
+              has read books before      wiki, books        wiki, books        wiki, books
 
-        But if the names of the files do not distinguish versions, all files are in a folder that is
-        named after all corpora. Then each split depends on all of them.
+        (Test reads no data here. Such a split counts as if it read all.)
 
         Args:
             split: `train`, `valid` or `test`.
@@ -85,22 +87,26 @@ class ResolvedNanoset(NanosetSpec):
             Names of corpora or views (selections of a corpus's documents), each once.
         """
         if self.continues_run:
-            # Names do not show what the run has read before, so these corpora count, too.
-            return tuple(dict.fromkeys((*self.corpora, *self.earlier_corpora)))
+            return tuple(dict.fromkeys((*self.corpora, *self.earlier_corpora)))  # each once
         if not get_preset(self.preset).index_names_have_versions:  # such as NeMo
             return self.corpora
-        return corpora_of(self.blend_of(split)) or self.corpora
+
+        corpora_of_split = corpora_of(self.blend_of(split))
+        if not corpora_of_split:
+            return self.corpora
+        return corpora_of_split
 
 
 def resolve_nanosets(nanosets: Mapping[str, NanosetSpec], file: Path) -> dict[str, ResolvedNanoset]:
     """Return the settings of all training data, with everything that they refer to filled in.
 
-    nanoset.yaml may name a file with tokenizer identifiers, which is read. And if a training run
-    reads different data in its phases, there is an entry for each phase:
-
-        nanoset.yaml                     result
-        tune                             tune
-        pretrain, with two phases        pretrain-phase-1, pretrain-phase-2
+        nanoset.yaml                             result
+        tune: …                                  tune
+        pretrain: …, with two phases, which      pretrain-phase-1, pretrain-phase-2
+          read different data
+        tokenizer_identifiers: ids.json          the content of this file, {"class": …}. Megatron-LM
+                                                   names index files by it
+        schedule: {iterations: 1000, …}          how many samples these are, such as {"train": 8000}
 
     Args:
         nanosets: Name → settings as they are written in nanoset.yaml.
@@ -119,7 +125,7 @@ def resolve_nanosets(nanosets: Mapping[str, NanosetSpec], file: Path) -> dict[st
         if nanoset.phases:
             resolved |= _nanosets_of_phases(name, nanoset)
         else:
-            resolved[name] = _with_samples(nanoset, iterations=None)  # all of its schedule
+            resolved[name] = _with_samples(nanoset)
     return resolved
 
 
@@ -164,9 +170,10 @@ def _resolve(spec: NanosetSpec, identifiers: Mapping[str, Any]) -> ResolvedNanos
 
     All values are the same, except for two keys:
 
-        tokenizer_identifiers    may be the name of a file in nanoset.yaml; here, its content
-        blend                    not set in nanoset.yaml if it has a `mix`, a tree of shares; here,
-                                 the corpora of the tree, with a weight of 1 until it is computed
+        in nanoset.yaml                             result
+        tokenizer_identifiers: ids.json             the content of this file
+        mix: {web: {share: 3}, code: {…}},          blend: {"web": 1.0, "code": 1.0}. The weights
+          which replaces `blend`                      are computed later, from sizes of datasets
 
     Args:
         spec: The settings as they are written.
@@ -174,7 +181,7 @@ def _resolve(spec: NanosetSpec, identifiers: Mapping[str, Any]) -> ResolvedNanos
     """
     values = {key.name: getattr(spec, key.name) for key in fields(spec)}
     values["tokenizer_identifiers"] = identifiers
-    values["blend"] = spec.data
+    values["blend"] = spec.data  # {"web": 1.0, "code": 1.0} if nanoset.yaml has a `mix`
     return ResolvedNanoset(**values)
 
 
@@ -235,7 +242,7 @@ def _nanoset_of_phase(
     )
 
 
-def _with_samples(nanoset: ResolvedNanoset, *, iterations: int | None) -> ResolvedNanoset:
+def _with_samples(nanoset: ResolvedNanoset, *, iterations: int | None = None) -> ResolvedNanoset:
     """Return settings with the number of samples that each split needs for the trainer's schedule.
 
     For example, a schedule of 1,000 iterations with 8 samples each, and two evaluations of 10
@@ -247,7 +254,7 @@ def _with_samples(nanoset: ResolvedNanoset, *, iterations: int | None) -> Resolv
 
     Args:
         nanoset: The settings. If they have no `schedule`, they are returned as they are.
-        iterations: Number of iterations; None for that of the schedule.
+        iterations: Number of iterations of a phase; None for all of the schedule.
     """
     if nanoset.schedule is None:
         return nanoset

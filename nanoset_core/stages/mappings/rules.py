@@ -409,11 +409,14 @@ def _continued_run_errors(where: str, key: str, nanoset: NanosetSpec) -> Iterato
 def _continuing_trainer_errors(where: str, key: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
     """Yield an error if the trainer would read samples again when a run changes its data.
 
-    So that it does not, files are written for it that list the samples to read (index files). But:
+    To prevent that, nanoset writes index files, which tell the trainer the samples that it has not
+    read yet. There are two reasons why this may fail:
 
-        preset nanotron      does not read samples in their order: an error
-        preset megatron      finds them by names that contain a hash of its tokenizer's options: an
-                             error if nanoset.yaml does not have these options
+        preset nanotron      This trainer does not follow such files.
+        preset megatron      Megatron-LM looks for index files by names that depend on the options
+                             of its tokenizer. If nanoset.yaml lacks these options, the files get
+                             other names. Then Megatron-LM does not find them, and builds its own,
+                             which start with the first sample again.
 
     Args:
         where: The key of the nanoset in nanoset.yaml, for the errors.

@@ -124,21 +124,28 @@ def _find_version(outputs: OutputRoot, names: Sequence[str], digest: str) -> Man
 
 
 def _missing_version_error(outputs: OutputRoot, name: str, digest: str) -> MissingError:
-    """Return the error for a digest that no output has, with the digests that there are.
+    """Return the error for an output that a training run was started with, and that is missing.
+
+    To continue a run, the user names the folder that it was started with (its handoff). Perhaps the
+    name is misspelt. So the error lists the versions that exist:
+
+        missing                            nanosets/pretrain/handoff/0a1b
+        in nanosets/pretrain/handoff       30f2, 77cd, current
+        the error expects                  "one of 30f2, 77cd"
 
     Args:
         outputs: The output root.
-        name: The folder in which it was searched, without "nanosets/".
-        digest: The digest.
+        name: The folder of the output without "nanosets/": "pretrain/handoff".
+        digest: The version that is missing: "0a1b".
     """
-    entries = outputs.access.names(outputs.folder / STAGE / name)
-    existing_digests = sorted(entry for entry in entries if is_digest(entry))
-    if_there_are_none = "one that was built; none is"
+    names_in_folder = outputs.access.names(outputs.folder / STAGE / name)
+    existing_digests = sorted(entry for entry in names_in_folder if is_digest(entry))
+    expected = one_of(existing_digests, nothing="one that was built; none is")
     return missing_version(
         outputs.access,
         (STAGE, name, digest),
         "what a run was started with is missing",
-        expected=one_of(existing_digests, if_there_are_none),
+        expected=expected,
         remedy=(
             "correct the name of its handoff; or build it again: restore the text and nanoset.yaml "
             "that it was made from, and run `nanoset build`"
@@ -155,21 +162,26 @@ def read_since_handoff(outputs: OutputRoot, continue_from: ContinueSpec) -> Read
 
         continue_from: {handoff: nanosets/pretrain/handoff/0a1b, consumed_samples: 1200}
 
-    If the run had other data before (1,000 samples, in a first phase), 200 of them are of the data
-    of this handoff.
+    The data of this handoff may have been the second phase of the run:
+
+        samples of the run     0 to 1,000      data of the first phase
+                               1,000 to 1,200  data of this handoff: the result
 
     Args:
         outputs: The output root, which has all handoffs and their data.
         continue_from: This setting.
+
+    Returns:
+        The plan with the order of all samples, of which the run has read the first 200.
 
     Raises:
         ConfigError: The setting names no handoff, or one without training data.
         MissingError: The handoff, or its training data, was deleted.
     """
     nanoset, digest = handoff_named(continue_from.handoff)  # "pretrain" and "0a1b"
-    versions = handoff_and_splits(outputs, nanoset, digest)
-    handoff = versions[HANDOFF]
-    plan, config = read_split(versions["train"], outputs.folder)
+    manifests = handoff_and_splits(outputs, nanoset, digest)
+    handoff = manifests[HANDOFF]
+    plan, config = read_split(manifests["train"], outputs.folder)
     if plan is None:
         raise ConfigError(
             "the run has no train split to continue from",
