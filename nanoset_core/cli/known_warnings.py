@@ -13,14 +13,16 @@ import sys
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from nanoset_core.cli.echo import echo
 from nanoset_core.errors import FormatError
 from nanoset_core.records.json_records import JsonForm, Record, dump, load
 from nanoset_core.records.text import format_count
 from nanoset_core.storage.uploads import write_small_file
+from nanoset_core.text.notices import abbreviated
 
 if TYPE_CHECKING:
     from nanoset_core.outputs.root import OutputRoot
@@ -30,6 +32,10 @@ FOLDER = "known_warnings"
 """Folder of the records, below the root."""
 SHOW = "nanoset status --warnings"
 """The command that prints all warnings in full."""
+_MAX_EQUAL = 3
+"""Equal warnings about more outputs than this are printed as one line."""
+_MAX_LINES = 50
+"""Largest number of lines with warnings, if the caller sets no other limit."""
 MAX_KNOWN = 10_000
 """Largest number of hashes in a record; the oldest ones are dropped first."""
 
@@ -50,14 +56,18 @@ def print_warnings(
         new warning: corpus web: 3 files are empty
         19 known warnings: `nanoset status --warnings` prints them in full
 
+    If several outputs have the same warning, it is printed once, with the first of them:
+
+        warning: nanoset a, nanoset b, nanoset c and 97 more: it has no sample
+
     A warning counts as seen once it was printed in a terminal, not in a file or pipe, or once
     `nanoset status --warnings` has printed it. If its text changes, it is a new one.
 
     Args:
         project: The project that the warnings are about.
         lines: The warnings, one line each.
-        show_known: Whether to print known warnings in full, too.
-        at_most: How many warnings to print in full; default: all new ones.
+        show_known: Whether to print all warnings, also known ones, with a line for each output.
+        at_most: How many lines to print; default: 50 new ones.
         err: Whether to print to standard error.
     """
     warnings = list(dict.fromkeys(lines))  # each once
@@ -67,9 +77,15 @@ def print_warnings(
     new_warnings = _without_known(warnings, known_hashes)
     n_known = len(warnings) - len(new_warnings)
 
-    printed = warnings if show_known else new_warnings[:at_most]
-    _print_lines(printed, new_warnings, has_known=n_known > 0, err=err)
-    if not show_known:
+    if show_known:
+        printed = warnings
+        _print_lines(warnings, new_warnings, has_known=n_known > 0, err=err)
+    else:
+        max_lines = _MAX_LINES if at_most is None else at_most
+        groups = _equal_warnings(new_warnings)[:max_lines]
+        printed = list(chain.from_iterable(groups))
+        joined_lines = [_joined(group) for group in groups]
+        _print_lines(joined_lines, joined_lines, has_known=n_known > 0, err=err)
         _print_counts(n_new=len(new_warnings) - len(printed), n_known=n_known, err=err)
 
     # Remember what the user has seen. In a pipe or log file, warnings may stay unread, and are
@@ -91,6 +107,67 @@ def _without_known(warnings: Iterable[str], known_hashes: Iterable[str]) -> list
     """
     hashes = frozenset(known_hashes)  # for fast look-ups
     return [line for line in warnings if _hash(line) not in hashes]
+
+
+class _WarningParts(NamedTuple):
+    """The parts of a warning: "warning: nanoset pretrain valid: it has no sample"."""
+
+    kind: str
+    """The first part, such as "warning" or "notice"."""
+    output: str
+    """The output that it is about, such as "nanoset pretrain valid"."""
+    text: str
+    """What it says; empty if the line does not name an output."""
+
+
+def _parts(line: str) -> _WarningParts:
+    """Return the parts of a warning."""
+    kind, _, rest = line.partition(": ")
+    output, _, text = rest.partition(": ")
+    return _WarningParts(kind, output, text)
+
+
+def _equal_warnings(warnings: Sequence[str]) -> list[list[str]]:
+    """Group warnings that differ only in the output that they are about.
+
+    If no more than three outputs have a warning, each of its lines is a group of its own.
+
+    Args:
+        warnings: The warnings, one line each, no line twice.
+
+    Returns:
+        The groups, in the order of their first warnings.
+    """
+    lines_by_text: dict[tuple[str, str], list[str]] = {}  # by the parts that are equal
+    for line in warnings:
+        parts = _parts(line)
+        lines_by_text.setdefault((parts.kind, parts.text), []).append(line)
+
+    groups: list[list[str]] = []
+    for line in warnings:
+        parts = _parts(line)
+        equal_lines = lines_by_text[parts.kind, parts.text]
+        if len(equal_lines) <= _MAX_EQUAL or not parts.text:
+            groups.append([line])
+        elif line == equal_lines[0]:
+            groups.append(equal_lines)
+    return groups
+
+
+def _joined(warnings: Sequence[str]) -> str:
+    """Return equal warnings about different outputs as one line.
+
+    For example, "warning: a: it is empty", "warning: b: it is empty" and two more become "warning:
+    a, b, c and 1 more: it is empty".
+
+    Args:
+        warnings: At least one warning. If there is only one, it is returned unchanged.
+    """
+    if len(warnings) == 1:
+        return warnings[0]
+    first = _parts(warnings[0])
+    outputs = [_parts(line).output for line in warnings]
+    return f"{first.kind}: {abbreviated(outputs)}: {first.text}"
 
 
 def _print_lines(

@@ -60,6 +60,10 @@ class StatusRow:
     """Why it is in this state: what changed, or what has to change; empty if it is up to date. For
     a folder that is not read, what it is.
     """
+    consequences: Sequence[str] = ()
+    """The texts of `why` that only follow from another row, such as "web changed" if the row of web
+    is stale, too.
+    """
     figures: Mapping[str, int] = field(default_factory=dict)
     """Counts of the current version by name: files, documents, tokens, rejected, samples, shards,
     bytes …
@@ -350,6 +354,9 @@ def _status_row(
     stale_reasons: list[str] = []
     if findings.failure is None:
         stale_reasons = _reasons_of_row(graph, nodes)
+    consequences: list[str] = []
+    if stale_reasons:
+        consequences = _consequences(graph, nodes)
     failure = _failure_of_row(graph, nodes, stale_reasons, planning, findings)
 
     # If a build fails, show only why, and warnings about settings, which may explain it.
@@ -369,6 +376,7 @@ def _status_row(
         part=row_name.part,
         state=_state(failure, stale_reasons, exists=last_version.is_built),
         why=tuple(shown_reasons),
+        consequences=consequences,
         figures=summary.figures,
         made_at=last_version.made_at,
         rejects=tuple(summary.rejects),
@@ -376,6 +384,31 @@ def _status_row(
         details=summary.details,
         notices=findings.notices,
     )
+
+
+def _consequences(graph: Graph, nodes: Iterable[Node]) -> list[str]:
+    """Return why some outputs are not up to date, of reasons that are due to other outputs.
+
+    For example, the row of a nanoset, which is made from the corpus web:
+
+        "web changed"    returned if web is not up to date either, so that it has a row that says
+                         why; left out if a build has made web, but not the nanoset
+        "seed: 7 → 8"    left out: the cause is here
+
+    Args:
+        graph: The project's outputs, with what each should be made from.
+        nodes: The outputs. Call this only if they are not up to date: it looks at all of them, of
+            which a webdataset has thousands.
+    """
+    texts: list[str] = []
+    for node in nodes:
+        inputs = graph.inputs(node)
+        for reason in graph.stale_reasons(node):
+            if reason.input is None or reason.input not in inputs:
+                continue  # such as a changed setting
+            if graph.stale_reasons(inputs[reason.input]):
+                texts.append(reason.text)
+    return texts
 
 
 def _failure_of_row(

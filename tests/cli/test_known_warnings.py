@@ -85,6 +85,41 @@ def test_known_warnings_are_printed_in_full_on_request_and_known_from_then_on(pr
     ]
 
 
+def test_an_equal_warning_about_many_outputs_is_one_line(printed):
+    lines = [f"warning: nanoset n{number} handoff: it rebuilds: all" for number in range(100)]
+
+    assert printed(lines[0], FIRST, *lines[1:], terminal=False)[:2] == [
+        "warning: nanoset n0 handoff, nanoset n1 handoff, nanoset n2 handoff and 97 more: "
+        "it rebuilds: all",
+        FIRST,
+    ]
+    assert printed(*lines, at_most=1) != []
+    assert printed(*lines) == [
+        "100 known warnings: `nanoset status --warnings` prints them in full"
+    ]
+    assert printed(*lines, show_known=True) == lines
+
+
+def test_an_equal_warning_about_few_outputs_stays_as_it_is(printed):
+    lines = [
+        "warning: nanoset a valid: it has no sample",
+        FIRST,
+        "warning: nanoset b valid: it has no sample",
+        "warning: nanoset c valid: it has no sample",
+    ]
+
+    assert printed(*lines) == lines
+
+
+def test_many_different_warnings_are_counted(printed):
+    lines = [f"warning: corpus web: {number} documents are empty" for number in range(60)]
+
+    assert printed(*lines) == [
+        *lines[:50],
+        "10 more new warnings: `nanoset status --warnings` prints them",
+    ]
+
+
 @pytest.mark.parametrize(
     "content", [b"", b"{", b"[]", b'{"warnings": 3}', b'{"warnings": [3, null]}', b"\xff"]
 )

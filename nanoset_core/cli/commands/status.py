@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -58,8 +58,12 @@ _MAX_REJECT_FILES = 3
 """Files of rejected lines that are named for each corpus."""
 _MAX_UNBUILT = 50
 """Largest number of outputs in a table that are not built yet. If there are more, all of them are
-left out of the table, since their rows would be dashes; the reasons below the table name them.
+left out of the table, since their rows would be dashes; the reasons below the table count them.
 """
+_MAX_REASONS = 50
+"""Largest number of lines that say why outputs are not up to date."""
+_CONSEQUENCE = "what they are made from is not up to date"
+"""Stands for all reasons that follow from other outputs if there are too many reasons to print."""
 Seconds = Mapping[tuple[str, str, str | None], float]
 """(kind, name, part) of an output → how long a build worked on it."""
 
@@ -174,11 +178,85 @@ def print_tables(
         _print_kind(kind, [row for row in read_rows if row.kind == kind], seconds)
 
     # Below the tables: why outputs are not up to date, warnings, and a count of the states.
-    for row in read_rows:
-        for reason in row.why:
-            echo(f"{row.state}: {row.label}: {reason}")
+    _print_reasons(read_rows)
     _print_warnings(warning_lines(all_rows, notices), project)
     echo(state_counts(all_rows))
+
+
+class _Reason(NamedTuple):
+    """Why some outputs are not up to date."""
+
+    state: str
+    """The state of the outputs, such as `stale`."""
+    text: str
+    """The reason, such as "text_key: text → body"."""
+    is_consequence: bool
+    """Whether it only follows from another output that is not up to date."""
+
+    @property
+    def priority(self) -> tuple[bool, bool]:
+        """A key for sorting: what fails comes first, and what follows from other outputs last."""
+        return self.is_consequence, self.state != "failing"
+
+
+def _print_reasons(rows: Sequence[StatusRow]) -> None:
+    """Print why outputs are not up to date, with a line for each output and reason:
+
+        stale: corpus web: 1 file added (c.jsonl)
+        stale: nanoset pretrain train: web changed
+
+    If this takes more than 50 lines, print each reason once, and only count what follows from them:
+
+        stale: corpus c000, corpus c001, corpus c002 and 147 more: text_key: text → body
+        stale: view c000 v000, view c001 v001, view c002 v002 and 97 more: what they are made from
+        is not up to date
+        `nanoset status --json` lists the reasons of each output
+
+    Args:
+        rows: The outputs.
+    """
+    from nanoset_core.text.notices import abbreviated
+
+    n_lines = sum(len(row.why) for row in rows)
+    if n_lines <= _MAX_REASONS:
+        for row in rows:
+            for text in row.why:
+                echo(f"{row.state}: {row.label}: {text}")
+        return
+
+    labels_by_reason = _labels_by_reason(rows)
+    reasons = sorted(labels_by_reason, key=lambda reason: reason.priority)
+    for reason in reasons[:_MAX_REASONS]:
+        labels = abbreviated(labels_by_reason[reason])
+        echo(f"{reason.state}: {labels}: {reason.text}")
+    n_more = len(reasons) - _MAX_REASONS
+    if n_more > 0:
+        echo(f"… and {format_count(n_more, 'more reason')}")
+    echo("`nanoset status --json` lists the reasons of each output")
+
+
+def _labels_by_reason(rows: Iterable[StatusRow]) -> dict[_Reason, list[str]]:
+    """Return each reason why outputs are not up to date, with the outputs to which it applies.
+
+    Reasons that only follow from outputs in other rows count as one reason.
+
+    Args:
+        rows: The outputs.
+
+    Returns:
+        Reason → labels, such as ["corpus c000", "corpus c001"].
+    """
+    labels_by_reason: dict[_Reason, list[str]] = {}
+    for row in rows:
+        for text in row.why:
+            is_consequence = text in row.consequences
+            shown_text = _CONSEQUENCE if is_consequence else text
+            reason = _Reason(row.state, shown_text, is_consequence)
+            labels = labels_by_reason.setdefault(reason, [])
+            # A row may have several reasons that are shown as one.
+            if row.label not in labels[-1:]:
+                labels.append(row.label)
+    return labels_by_reason
 
 
 def _print_warnings(lines: Sequence[str], project: Project | None) -> None:
@@ -225,7 +303,7 @@ def _print_kind(kind: str, rows: list[StatusRow], seconds: Seconds | None) -> No
     columns = _figure_columns(kind, listed)  # the counts that have a column
     print_rows([_cells(kind, row, columns, seconds) for row in listed], text=["state"])
     if len(listed) < len(rows):
-        echo(f"{kind}: {n_unbuilt:,} of {len(rows):,} not built yet, named below")
+        echo(f"{kind}: {n_unbuilt:,} of {len(rows):,} not built yet, counted below")
 
 
 def _figure_columns(kind: str, rows: Iterable[StatusRow]) -> list[str]:

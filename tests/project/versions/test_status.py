@@ -166,7 +166,7 @@ def test_a_corpus_without_outputs_has_a_row_in_the_table(without_books):
 
     corpora_table = output.partition("packed")[0]
     assert "│ books " in corpora_table
-    assert "not built yet, named below" not in output
+    assert "not built yet, counted below" not in output
 
 
 def test_many_corpora_without_outputs_are_listed_below_the_table(without_books, monkeypatch):
@@ -174,11 +174,45 @@ def test_many_corpora_without_outputs_are_listed_below_the_table(without_books, 
 
     output = print_status(without_books)
 
-    assert "corpus: 1 of 3 not built yet, named below" in output
+    assert "corpus: 1 of 3 not built yet, counted below" in output
     assert "missing: corpus books: not built yet" in output
     corpora_table = output.partition("packed")[0]
     assert "│ books " not in corpora_table
     assert "│ web " in output
+
+
+def test_equal_reasons_share_a_line_if_there_are_many(copy, monkeypatch):
+    monkeypatch.setattr("nanoset_core.cli.commands.status._MAX_REASONS", 2)
+    folder = copy()
+    shutil.rmtree(folder / "data")
+
+    lines = print_status(folder).splitlines()
+
+    missing_lines = [line for line in lines if line.startswith("missing: ")]
+    assert missing_lines == [
+        "missing: corpus books, corpus code, corpus web: not built yet",
+        "missing: nanoset pretrain train, nanoset pretrain valid, nanoset pretrain test "
+        "and 7 more: what they are made from is not up to date",
+    ]
+    assert "`nanoset status --json` lists the reasons of each output" in lines
+
+
+def test_causes_come_before_what_follows_from_them_if_there_are_many(copy, monkeypatch):
+    monkeypatch.setattr("nanoset_core.cli.commands.status._MAX_REASONS", 3)
+    folder = copy()
+    change_config(folder, "append_eod: true", "append_eod: false")
+    change_config(folder, "seed: 7", "seed: 8")
+
+    lines = print_status(folder).splitlines()
+
+    stale_lines = [line for line in lines if line.startswith("stale: ")]
+    splits = "nanoset pretrain train, nanoset pretrain valid, nanoset pretrain test"
+    assert stale_lines == [
+        "stale: corpus books, corpus code, corpus web: token ids after each document (EOD): "
+        "[0] → []",
+        f"stale: {splits}: seed: 7 → 8",
+        f"stale: {splits} and 7 more: what they are made from is not up to date",
+    ]
 
 
 # Changes of the raw text
