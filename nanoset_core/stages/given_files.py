@@ -99,12 +99,12 @@ def is_given_file(project: Project, pattern: str, key: str, file: Path) -> bool:
     """
     if is_remote(pattern):
         return False
-    # The same folder may have two names, by a symbolic link. So compare true names of folders. In
-    # its folder, the file may be a link itself. It is known there by its own name.
+    # A folder may have several paths, by symbolic links. So compare paths without links. But keep
+    # the name of the file, which may be a link itself: it is a file of this folder all the same.
     path = file.parent.resolve() / file.name
 
     if not _has_wildcard(pattern):
-        given_path = project.config.local(pattern, key)  # has true names, too
+        given_path = project.config.local(pattern, key)  # without links
         is_the_file = file.resolve() == given_path
         is_in_the_folder = path.is_relative_to(given_path)
         return is_the_file or is_in_the_folder

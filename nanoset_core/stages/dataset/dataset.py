@@ -150,14 +150,15 @@ class _CorpusSequences:
         """Return the document and the tokens of each row that is one of these sequences.
 
         The rows of a dataset are sequences of the corpus, perhaps in another order. A row starts at
-        the same byte of the token file as its sequence. For example:
+        the same byte of the token file as its sequence. For example, document 1 starts at byte 100,
+        document 2 at byte 140, and a dataset has three rows:
 
-            these sequences      0     1                row            0     1     2
-            start at byte      100   140                start byte   140     0   100
-            document             1     2                tokens        30    50    20
-                                                        sequence       1     –     0
+            row                     0       1       2
+            starts at byte        140       0     100
+            its tokens             30      50      20
+            its document            2       –       1       (row 1 is before these sequences)
 
-        The result is the documents [2, 1] with [30, 20] tokens. Row 1 is before these sequences.
+        The result is the documents [2, 1] with [30, 20] tokens.
 
         Args:
             row_bytes: Byte of the token file at which each row starts, shape (n_rows,).
@@ -166,7 +167,8 @@ class _CorpusSequences:
         first_byte = self.start_bytes[0]  # 100
         is_within = (row_bytes >= first_byte) & (row_bytes < self.stop_byte) & (row_lengths > 0)
 
-        # If an empty sequence starts at the same byte, the last one that starts there has tokens.
+        # Find the sequence that starts at the same byte. If empty sequences start there, too, it is
+        # the last one of these.
         sequences = last_not_greater(self.start_bytes, row_bytes[is_within])  # [1, 0]
         return DocumentTokens(
             documents=self.documents[sequences],  # [2, 1]

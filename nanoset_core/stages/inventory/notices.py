@@ -55,7 +55,7 @@ def corpus_notices(project: Project, corpus: str, contents: Contents | None = No
     changes = _SizeChanges.of(contents, inventories.current)
     notices += _copy_notices(project.config, contents, changes.unchanged_pieces)
 
-    # Files that are smaller than before, or were deleted; and all others.
+    # Files that became smaller or were deleted, and all other notices.
     earlier_sizes = _earlier_sizes(inventories.previous, changes.changed_sizes)
     return notices + contents.notices(earlier_sizes)
 
