@@ -29,6 +29,7 @@ from nanoset_core.stages.mappings.facts import (
     samples_read,
     tokens_read,
     unused_samples,
+    unused_tokens,
 )
 from nanoset_core.stages.mappings.rows import (
     corpus_rows,
@@ -203,11 +204,8 @@ def _token_notes(facts: Mapping[str, Any]) -> list[str]:
         repeated = totals["repeated_tokens"]
         notes.append(f"{unique:,} unique tokens, {repeated:,} repeated")
 
-    # Add up the tokens of all datasets that no sample contains. For trainers that choose the
-    # samples by chance, this count is None: it is not known.
-    n_unused = 0
-    for dataset in facts["members"]:
-        n_unused += dataset["tokens_unseen"] or 0
+    # Tokens that no sample contains. If samples are chosen by chance, their number is not known.
+    n_unused = unused_tokens(facts)
     if n_unused:
         notes.append(f"{format_count(n_unused, 'token')} of the split are unused")
     return notes

@@ -229,8 +229,8 @@ def _order_warnings(graph: Graph, nodes: Collection[Node]) -> Iterator[str]:
         graph: The project's outputs, with what each is made from.
         nodes: The outputs that the build would make.
     """
-    for node in nodes:
-        if node.stage is not TRAINER_FILES:
+    for node in graph.nodes():
+        if node not in nodes or node.stage is not TRAINER_FILES:
             continue
         handoff = graph.current(node).manifest
         has_new_order = graph.inputs(node)["train"] in nodes

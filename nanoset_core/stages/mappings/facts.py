@@ -172,6 +172,70 @@ def unused_samples(facts: Mapping[str, Any]) -> int:
     return sum(unused_samples_of(member) for member in facts["members"])
 
 
+def unused_tokens(facts: Mapping[str, Any]) -> int | None:
+    """Return how many tokens of a split no sample contains, or None if this is not known.
+
+    A token that is read through one dataset is used, even if other datasets contain it, too. For
+    example, the run reads all of web, and a part of half, a selection of its documents:
+
+        dataset    tokens    tokens that none of its samples contains
+        web        1,000     0
+        half         500     200      the run reads them through web: the result is 0
+
+    Args:
+        facts: Facts about the split. Each entry of `members` is a dataset, such as `{"corpus":
+            "web", "tokens": 1000, "tokens_unseen": 0, …}`, and each entry of `corpora` a collection
+            of texts, which several datasets may contain. Old records have no `corpora`.
+
+    Returns:
+        The number. If datasets have documents in common, it is the number to be expected, as that
+        of unique tokens is.
+    """
+    member_by_name = {member["corpus"]: member for member in facts["members"]}
+    counts: list[int | None] = []
+    for corpus in facts.get(CORPORA, ()):
+        # A dataset that only earlier phases of the run have read is None here.
+        members = [member_by_name.pop(name, None) for name in corpus["members"]]
+        counts.append(_unused_tokens_of_corpus(corpus, members))
+    for member in member_by_name.values():  # those of old records
+        counts.append(member["tokens_unseen"])
+    return _sum_if_known(counts)
+
+
+def _unused_tokens_of_corpus(
+    corpus: Mapping[str, Any], members: Sequence[Mapping[str, Any] | None]
+) -> int | None:
+    """Return how many tokens of a corpus no sample contains, or None if this is not known.
+
+    Args:
+        corpus: What is recorded of the corpus: `{"tokens_available": 1000, …}`.
+        members: What is recorded of each dataset that contains its documents; None for a dataset
+            that only earlier phases of the run have read.
+    """
+    known_members = [member for member in members if member is not None]
+    has_earlier_members = len(known_members) < len(members)
+    n_tokens = sum(member["tokens"] for member in known_members)
+    if not has_earlier_members and n_tokens == corpus["tokens_available"]:
+        # Each document is in one of the datasets, so that their numbers can be added up.
+        return _sum_if_known([member["tokens_unseen"] for member in known_members])
+
+    has_earlier_phases = any(member.get("before") for member in known_members)
+    if has_earlier_members or has_earlier_phases:
+        return None  # the unique tokens do not include those that earlier phases have read
+    unused: int = corpus["tokens_available"] - corpus["unique_tokens"]
+    return unused
+
+
+def _sum_if_known(counts: Sequence[int | None]) -> int | None:
+    """Return the sum of some counts, or None if one of them is None."""
+    total = 0
+    for count in counts:
+        if count is None:
+            return None
+        total += count
+    return total
+
+
 def cache_files(manifest: Manifest) -> FileEntries:
     """Return the size and sha256 of each of the trainer's index files that belong to a split.
 

@@ -18,6 +18,7 @@ from nanoset_core.stages.mappings.facts import (
     samples_read,
     tokens_read,
     unused_samples,
+    unused_tokens,
 )
 from nanoset_core.stages.stage import Summary, size_bytes
 
@@ -132,10 +133,10 @@ def _details(facts: Mapping[str, Any]) -> dict[str, str]:
     # How often documents are read.
     details |= _repetition_details(facts)
 
-    # Tokens that no sample contains. For some trainers, these are not known: None.
-    unused_tokens = [dataset["tokens_unseen"] for dataset in facts["members"]]
-    if None not in unused_tokens:
-        details["unused tokens"] = f"{sum(unused_tokens):,}"
+    # Tokens that no sample contains. For some trainers, their number is not known.
+    n_unused_tokens = unused_tokens(facts)
+    if n_unused_tokens is not None:
+        details["unused tokens"] = f"{n_unused_tokens:,}"
     return details
 
 

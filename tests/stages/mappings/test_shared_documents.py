@@ -310,6 +310,15 @@ def test_status_has_the_numbers_of_the_plan(mapped):
     assert row.details["epochs"] == f"{mapped.plan['corpora'][0]['epochs']:.2f}"
 
 
+def test_status_counts_no_token_as_unused_that_is_read_through_another_dataset(blended):
+    file = blended("{web: 0.9, half: 0.1}", 480).config.file  # all of web, and a part of half
+    file.write_text(file.read_text().replace('split: "80,15,5"', 'split: "1,0,0"'))
+    project = Project.open(file)
+    make_train(project)
+
+    assert status_of_train(project).details["unused tokens"] == "0"
+
+
 def test_the_ui_has_the_numbers_of_the_plan(mapped):
     blend = mapped.project.outputs.current("nanosets", "pretrain/train/blend")
 
