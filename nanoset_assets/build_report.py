@@ -48,6 +48,14 @@ class BuildReport:
         """
         return label_of(node) in self.made
 
+    def has_failed(self, node: Node) -> bool:
+        """Return whether the build has tried to make an output, and failed.
+
+        Args:
+            node: An output of the project.
+        """
+        return label_of(node) in self.failed
+
     def nodes_given_up(self) -> set[Node]:
         """Return the outputs that could not be made: those that failed, or need one that failed.
 

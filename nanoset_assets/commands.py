@@ -377,6 +377,8 @@ def _examined_rows(report: BuildReport) -> list[StatusRow]:
 
     # After `nanoset build --corpus web`, nothing is known of other text collections.
     examined_rows = {step.node.row for step in report.steps}  # such as ("corpus", "web", None)
+    # If the files of a corpus cannot be listed, it has no steps.
+    examined_rows |= {node.row for node in report.graph.nodes() if report.has_failed(node)}
     rows: list[StatusRow] = []
     for row in all_rows:
         if (row.kind, row.name, row.part) in examined_rows:
@@ -468,7 +470,7 @@ def _print_tables(project: Project, report: BuildReport, rows: Sequence[StatusRo
     print_tables(rows, seconds_by_row, project=project)
 
     n_rows_made = len(_rows_made(report))  # with at least one step that was executed
-    n_rows = len(seconds_by_row)
+    n_rows = sum(row.state != "not read" for row in rows)
     echo(f"Made {n_rows_made:,} of {n_rows:,} outputs in {report.seconds:.1f} s.")
 
 

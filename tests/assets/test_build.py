@@ -479,3 +479,18 @@ def test_the_command_to_look_at_a_nanoset_starts_a_program_that_is_installed(
 
     words = shlex.split(printed_line(printed, "Look at it: "))
     assert words[-4:] == [program, "dev", "-m", "nanoset_assets.definitions"]
+
+
+@pytest.mark.parametrize("corpora", [[], ["code"]], ids=["all corpora", "one corpus"])
+def test_outputs_of_an_unreadable_corpus_are_counted(make_project, instance, capsys, corpora):
+    config_file = make_project()
+    (config_file.parent / "raw/code/gone.jsonl").symlink_to("nowhere.jsonl")
+    project = Project.open(config_file)
+
+    report = build(project, instance, corpora=corpora, select=["code"])
+
+    printed = printed_report(project, report, capsys)
+    assert "failing: corpus code: " in printed
+    n_outputs = sum(map(int, re.findall(r"(\d+) (?:missing|failing)", printed)))
+    assert n_outputs > 0
+    assert f"Made 0 of {n_outputs} outputs" in printed
