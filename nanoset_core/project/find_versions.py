@@ -29,6 +29,10 @@ _MAX_LISTED = 10
 """How many versions an error lists."""
 
 
+class OnlyVersionError(MissingError):
+    """There is only one version of a dataset, so that there is nothing to compare it with."""
+
+
 class VersionPair(NamedTuple):
     """Two versions of the dataset of one corpus, or of one view."""
 
@@ -53,7 +57,8 @@ def find_versions(project: Project, first: str, second: str | None) -> VersionPa
     Raises:
         ConfigError: There is no such version, there are several, or the two are of different
             corpora.
-        MissingError: There is no previous version, or `nanoset purge` erased it.
+        OnlyVersionError: There is no previous version.
+        MissingError: There is no such version any more, since `nanoset purge` erased it.
         FormatError: The file that describes a version cannot be read.
     """
     outputs = project.outputs
@@ -94,7 +99,7 @@ def _previous_and_current(outputs: OutputRoot, stage_folder: str, name: str) -> 
 
     Raises:
         ConfigError: There is no such corpus or view, or it has not been built.
-        MissingError: There is no other version.
+        OnlyVersionError: There is no other version.
         FormatError: The file that describes a version cannot be read.
     """
     current = outputs.current_version(stage_folder, name)
@@ -106,7 +111,7 @@ def _previous_and_current(outputs: OutputRoot, stage_folder: str, name: str) -> 
     for version in outputs.versions(stage_folder, name, strict=True):  # newest first
         if version.digest != current_digest:
             return VersionPair(version, current.manifest)
-    raise MissingError(
+    raise OnlyVersionError(
         "there is no previous version of it",
         where=outputs.access.url(outputs.folder / stage_folder / name),
         found=f"the current one alone, {current_digest}",

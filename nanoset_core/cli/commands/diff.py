@@ -66,9 +66,12 @@ def command(first: str, second: str | None, config: Path, show: int, as_json: bo
 
     For a view, the command prints the documents that were added and removed, and the rules and
     lists of ids that differ.
+
+    If there is only one version, there is nothing to compare, and the exit code is 0. The JSON is
+    then `null`.
     """
     from nanoset_core.project.diff import diff_datasets
-    from nanoset_core.project.find_versions import find_versions
+    from nanoset_core.project.find_versions import OnlyVersionError, find_versions
     from nanoset_core.project.project import Project
     from nanoset_core.project.view_diff import diff_views
     from nanoset_core.stages.datasets import dataset_of
@@ -76,7 +79,16 @@ def command(first: str, second: str | None, config: Path, show: int, as_json: bo
     # The names of corpora and views, and the digests of both, are in one namespace: find out which
     # kind of dataset was meant.
     project = Project.open(config)
-    versions = find_versions(project, first, second)
+    try:
+        versions = find_versions(project, first, second)
+    except OnlyVersionError:
+        # This is the normal state after the first build, and so no error in a nightly script.
+        if as_json:
+            print_json(None)
+        else:
+            echo(f"{first} has only one version: there is nothing to compare")
+        return
+
     if dataset_of(project.outputs, versions.new).is_whole_corpus:
         dataset_diff = diff_datasets(project, first, second)
         if as_json:

@@ -426,6 +426,15 @@ def test_the_command_prints_json(config_of_changed):
     assert content["files"][0]["after"]["documents"] == 63
 
 
+def test_a_dataset_with_one_version_is_no_error_for_scripts(built):
+    config_file = built / "nanoset.yaml"
+
+    assert output_of("diff", "code", "--config", config_file) == (
+        "code has only one version: there is nothing to compare\n"
+    )
+    assert json_of("diff", "code", "--json", "--config", config_file) is None
+
+
 # Documents and tokens of each file of a shard, counted from its table of documents
 
 
