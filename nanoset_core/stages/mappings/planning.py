@@ -473,7 +473,8 @@ class NanosetContext(NanosetLookup):
             InputError: A limit is exceeded, and `on_exhaustion` is `raise`. Or the limits leave too
                 few samples.
         """
-        # Limit the samples that are requested: usually those of this split alone.
+        # Apply the limits to the requested samples: usually to those of this split alone. If other
+        # splits get the same new weights, their samples count, too.
         splits = self._splits_to_limit_together(split)
         config_to_limit = config.with_samples({name: config.samples(name) for name in splits})
         limited = apply_epoch_limits(
@@ -483,10 +484,10 @@ class NanosetContext(NanosetLookup):
             self.reader,
             self.shared_documents,
         )
-        # The result is for this split alone.
+        # Drop the samples of other splits again. Without a requested number, choose one if needed.
         config_of_split = self._with_samples_of_split(split, limited.config)
 
-        # If no number is requested, nothing was limited so far. But one epoch of train may still be
+        # Without a requested number, train reads one epoch, which was not limited so far. It may be
         # too much, for example for a document that is in two datasets.
         reads_one_epoch = split == "train" and config.samples(split) is None
         if reads_one_epoch:
@@ -516,14 +517,14 @@ class NanosetContext(NanosetLookup):
     def _with_samples_of_split(self, split: SplitName, config: NanosetConfig) -> NanosetConfig:
         """Return settings that request samples of one split only.
 
-        If the user requests no number of samples, it depends on the datasets of the split. Suppose
-        that web has 100 samples, and code 300:
+        The user may have left the number open. Then the data decides. Suppose that web has 100
+        samples, and code 300:
 
             [web, code], no weights     no number: each of the 400 samples is read once
             {web: 0.5, code: 0.5}       about 200: as many as there are in these proportions until
                                         web is used up
 
-        The latter is only computed for trainers that need a number of samples to apply weights.
+        Some trainers can apply weights without a number. For these, none is computed.
 
         Args:
             split: `train`, `valid` or `test`.
