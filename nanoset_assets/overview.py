@@ -190,6 +190,10 @@ def _evaluate(
     except NanosetError as error:
         return _result_for_invalid_config(context, key, error, last_cursor)
 
+    note = project_defs.note_on_raw_folder(context.instance, project)
+    if note is not None:
+        return tick_result(context, notes=[note])
+
     # To make the page takes long, since all outputs are compared. So look first at what is quick to
     # find out, such as the latest runs. If that is unchanged, make the page only once an hour.
     instance = context.instance

@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any, Literal
 
 import dagster as dg
@@ -137,6 +138,28 @@ class ProjectDefs:
         else:
             config = load_config(self.config.file)
         return Project(config, progress, rebuild)
+
+    def note_on_raw_folder(self, instance: dg.DagsterInstance, project: Project) -> str | None:
+        """Return a note if the folder of raw text does not exist, since nothing has written it yet.
+
+        Assets of the user may write the text. When they run for the first time, they also create
+        the folder. If it disappears later, something is wrong: a disk is not mounted, for example.
+
+        Args:
+            instance: Dagster's instance. It has a partition for each corpus that ever had text.
+            project: The project with its current settings.
+
+        Returns:
+            Such as "/data/raw does not exist yet: waiting for lake/web_text". None if the folder
+            exists, or if it should exist.
+        """
+        raw = project.config.raw_folder
+        had_text = bool(instance.get_dynamic_partitions(self.names.corpora_name))
+        if not self.upstream or had_text or raw.is_dir() or raw.is_file():
+            return None
+        writers = sorted(set(chain.from_iterable(self.upstream.values())))
+        labels = ", ".join(writer.to_user_string() for writer in writers)
+        return f"{raw} does not exist yet: waiting for {labels}"
 
     def load_in_step(
         self,

@@ -26,7 +26,7 @@ from nanoset_assets.dagster_compat import latest_data_versions
 from nanoset_assets.failed_runs import has_made, reason_not_repeated
 from nanoset_assets.graph_state import current_inventories, record_existing_outputs
 from nanoset_assets.loaded import reload_notes
-from nanoset_assets.project_defs import ProjectDefs
+from nanoset_assets.project_defs import ProjectDefs, tick_result
 from nanoset_assets.raw_text_cursor import RawTextCursor, read_cursor
 from nanoset_assets.run_owner import close_abandoned_runs
 from nanoset_assets.tags import MAX_REQUESTS, RAW_TAG
@@ -111,6 +111,9 @@ def _evaluate(context: dg.SensorEvaluationContext, project_defs: ProjectDefs) ->
     # so that what it has just built is not requested again.
     active_runs = ActiveRuns(context.instance, project_defs.names, project_defs.upstream)
     project = project_defs.load()  # with the current nanoset.yaml
+    note = project_defs.note_on_raw_folder(context.instance, project)
+    if note is not None:
+        return tick_result(context, notes=[note])
     tick = _Tick(
         project_defs=project_defs,
         project=project,

@@ -100,6 +100,9 @@ def _tick_result(
     """
     names = project_defs.names
     project = project_defs.load()  # with the current nanoset.yaml
+    note = project_defs.note_on_raw_folder(context.instance, project)
+    if note is not None:
+        return dg.SkipReason(visible(note))
     # Look up the active runs before the files. If a run ends in between, it still counts as active,
     # so that what it has just built is not requested again.
     active_runs = ActiveRuns(context.instance, names)

@@ -15,6 +15,7 @@ from helpers.sample_project import jsonl, sentences
 from nanoset_assets.definitions import definitions_of
 from nanoset_assets.landing_sensor import LANDED_TAG, SENSOR
 from nanoset_assets.project_defs import ProjectDefs
+from nanoset_core.errors import MissingError
 from nanoset_core.project.settings import load_config
 
 DEDUP = dg.AssetKey(["lake", "dedup"])
@@ -102,6 +103,22 @@ def host(make_project, instance) -> Host:
 
 
 # What is built
+
+
+def test_sensors_wait_for_the_asset_that_creates_the_raw_folder(host):
+    shutil.move(host.raw, host.raw.with_name("later"))
+
+    for sensor in ("raw_text", "overview"):
+        reason = host.evaluate(sensor).skip_message
+        assert reason == f"{host.raw} does not exist yet: waiting for lake/crawl, lake/dedup"
+
+
+def test_a_raw_folder_that_disappears_is_an_error(host):
+    host.look()
+    shutil.rmtree(host.raw)
+
+    with pytest.raises(MissingError, match="the folder of raw text does not exist"):
+        host.evaluate("raw_text")
 
 
 def test_nothing_is_built_before_an_asset_was_materialised(host):
