@@ -11,7 +11,7 @@ conditions, there is `with_condition`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import dagster as dg
@@ -20,7 +20,7 @@ from nanoset_assets.active_runs import ActiveRuns
 from nanoset_assets.asset_names import job_of
 from nanoset_assets.asset_table import shape_of
 from nanoset_assets.due_runs import DueRuns, due_runs, run_request
-from nanoset_assets.graph_state import current_inventories, load_graph_state
+from nanoset_assets.graph_state import GraphState, current_inventories, load_graph_state
 from nanoset_assets.loaded import LoadedAssets, reload_notes
 from nanoset_assets.names import Names
 from nanoset_assets.partition_sets import register
@@ -28,6 +28,7 @@ from nanoset_assets.project_defs import ProjectDefs, tick_result
 from nanoset_assets.tags import MAX_REQUESTS
 from nanoset_core.project.graph import graph_over
 from nanoset_core.stages.inventory.stage import INVENTORY
+from nanoset_core.stages.stage import Node
 
 SENSOR = "missing_or_stale"
 """Name of the sensor, without the project's prefix."""
@@ -94,8 +95,20 @@ def _evaluate(context: dg.SensorEvaluationContext, project_defs: ProjectDefs) ->
 
     requests = _run_requests(names, pending)
     notes = reload_notes(project_defs.config, project.config) + _notes_on(pending)
-    idle_reason = f"{len(state.steps):,} outputs: nothing that is missing or stale can be built now"
-    return tick_result(context, requests, notes, idle_reason)
+    return tick_result(context, requests, notes, _idle_reason(graph.nodes(), state))
+
+
+def _idle_reason(outputs: Sequence[Node], state: GraphState) -> str:
+    """Return why the sensor requests nothing: all is up to date, or nothing can be built yet.
+
+    Args:
+        outputs: All outputs that the settings request.
+        state: Which of them are up to date. It does not know those whose corpora are not built yet.
+    """
+    n_stale = sum(not state.is_fresh(output) for output in outputs)
+    if n_stale == 0:
+        return f"{len(outputs):,} outputs: none is missing or stale"
+    return f"{len(outputs):,} outputs: {n_stale:,} missing or stale, which cannot be built yet"
 
 
 def _run_requests(names: Names, due: DueRuns) -> list[dg.RunRequest]:

@@ -263,6 +263,21 @@ def test_an_output_whose_check_was_interrupted_is_checked_before_it_is_used(plat
 # Runs that have not ended
 
 
+def test_the_sensor_says_that_all_is_up_to_date(platform):
+    message = platform.evaluate(SENSOR).skip_message
+
+    assert message.endswith("outputs: none is missing or stale")
+
+
+def test_the_sensor_says_that_outputs_cannot_be_built_yet(make_project, instance):
+    platform = Platform(make_project(), instance)
+    platform.look()
+
+    message = platform.evaluate(SENSOR).skip_message
+
+    assert message.endswith("missing or stale, which cannot be built yet")
+
+
 def test_outputs_wait_for_the_runs_of_what_they_are_made_from(platform):
     add_documents(platform, "web")
     run_of_code = start_run(platform, "indexed_dataset", partition="code")
