@@ -717,18 +717,27 @@ def _server_line(config: ProjectConfig) -> str:
     Dagster finds its history and the project by two environment variables: "DAGSTER_HOME=/data/home
     NANOSET_CONFIG=/data/nanoset.yaml dg dev -m nanoset_assets.definitions".
 
+    If the history is not that of the project itself, it is probably the history of a Dagster that
+    the user already has, and that has loaded the project with other assets. The command would load
+    the project a second time, so the line mentions that Dagster first.
+
     Args:
         config: The settings of nanoset.yaml.
     """
-    home = shell_word(dagster_home(config))
-    file = shell_word(config.file)
+    home = dagster_home(config)
+    home_word = shell_word(home)
+    file_word = shell_word(config.file)
     # `dagster dev` is always installed, but prints a warning that `dg dev` supersedes it.
     has_dg = find_spec("dagster_dg_cli") is not None
     program = "dg" if has_dg else "dagster"
-    return (
-        f"Look at it: {HOME_VARIABLE}={home} NANOSET_CONFIG={file} "
+    command = (
+        f"{HOME_VARIABLE}={home_word} NANOSET_CONFIG={file_word} "
         f"{program} dev -m nanoset_assets.definitions"
     )
+    is_own_history = home == config.history_folder.resolve()
+    if is_own_history:
+        return f"Look at it: {command}"
+    return f"Look at it in the Dagster of {home_word}. If it does not show this project: {command}"
 
 
 def _pointer_name(config: ProjectConfig, manifest: Manifest) -> str:

@@ -468,6 +468,17 @@ def test_the_command_to_look_at_a_nanoset_can_be_pasted_into_a_shell(plain_build
     assert f"NANOSET_CONFIG={config_file}" in words
 
 
+def test_a_report_with_the_history_of_another_dagster_names_that_first(
+    plain_build, capsys, monkeypatch, tmp_path
+):
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
+
+    printed = printed_report(plain_build.project, plain_build.report, capsys)
+
+    expected = f"Look at it in the Dagster of {tmp_path}. If it does not show this project: "
+    assert printed_line(printed, expected).startswith("DAGSTER_HOME=")
+
+
 @pytest.mark.parametrize(("has_dg", "program"), [(True, "dg"), (False, "dagster")])
 def test_the_command_to_look_at_a_nanoset_starts_a_program_that_is_installed(
     plain_build, capsys, monkeypatch, has_dg, program
