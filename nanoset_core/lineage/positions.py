@@ -33,6 +33,7 @@ from nanoset_core.loading.nanoset import Nanoset
 from nanoset_core.loading.opening import load_nanoset
 from nanoset_core.sampling.splits import SPLITS
 from nanoset_core.stages.dataset.dataset import Dataset, DocumentPiece
+from nanoset_core.stages.handoff.steps import Dealer
 
 CHUNK = 1 << 20
 """How many entries of an array are read at once."""
@@ -179,7 +180,9 @@ class _LostTokens(NamedTuple):
     at_shuffle: int
     """When the samples are shuffled: not all of them may be used."""
     at_blend: int
-    """When samples of several datasets are mixed: fewer may be needed than were prepared."""
+    """When the run takes samples, or mixes those of several datasets: fewer may be needed than were
+    prepared.
+    """
 
     @property
     def total(self) -> int:
@@ -200,6 +203,8 @@ class Split(NamedTuple):
     """The samples of each dataset of its blend."""
     datasets: tuple[Dataset, ...]
     """The datasets, in the same order."""
+    stop: int | None = None
+    """Number after the last sample that the run reads; None if it may read any of them."""
 
     @staticmethod
     def of(
@@ -228,7 +233,7 @@ class Split(NamedTuple):
         for nanoset in members:
             path = nanoset.member.prefix  # of its files, without their ending
             datasets.append(context.datasets.at(path, nanoset.dataset))
-        return Split(context, name, loaded, members, tuple(datasets))
+        return Split(context, name, loaded, members, tuple(datasets), _stop_of_run(loaded))
 
     def places(self, number: int, origin: DocumentOrigin) -> DocumentPlaces:
         """Find the training samples that contain a document.
@@ -286,11 +291,14 @@ class Split(NamedTuple):
         cut = spans_of(nanoset, piece.sequence).clipped(piece.start, piece.stop)
         # 2. The samples are shuffled. Some may never be used.
         shuffled = _shuffled_spans(nanoset, cut)
-        # 3. They are mixed with the samples of other datasets, if there are any.
+        # 3. They are mixed with the samples of other datasets, if there are any, and read.
         mixed = shuffled
         if isinstance(self.loaded, BlendedNanoset):
             dataset_number = self.loaded.datasets.index(nanoset)
             mixed = renumbered(shuffled, samples_of_dataset(self.loaded, dataset_number))
+        # There may be more samples than the run reads.
+        if self.stop is not None:
+            mixed = mixed.select(mixed.samples < self.stop)
 
         n_tokens = piece.stop - piece.start
         lost = _LostTokens(
@@ -333,7 +341,8 @@ class Split(NamedTuple):
         # Otherwise, they were lost on the way to the samples. If the settings were changed during
         # the training, its plan has an `order`, which leaves out the samples that were read before.
         has_earlier_phases = plan.order is not None
-        return _why_lost(lost, has_earlier_phases=has_earlier_phases)
+        taker = "blend" if isinstance(self.loaded, BlendedNanoset) else "run"
+        return _why_lost(lost, taker, has_earlier_phases=has_earlier_phases)
 
     def _split_with(self, prefix: str, sequence: int) -> str:
         """Return which split reads a sequence of a dataset, such as "the valid split".
@@ -386,19 +395,20 @@ def _why_not_in_dataset(pieces: Sequence[DocumentPiece], n_tokens: int) -> str |
     return None
 
 
-def _why_lost(lost: _LostTokens, *, has_earlier_phases: bool) -> str:
+def _why_lost(lost: _LostTokens, taker: str, *, has_earlier_phases: bool) -> str:
     """Return why tokens of a document are in no training sample, for the end of a sentence.
 
     For example, "they lie in the tail, which does not fill a sample".
 
     Args:
         lost: How many of its tokens got lost at each of three steps.
+        taker: What takes samples of the corpus: "blend" or "run".
         has_earlier_phases: Whether the training consists of several phases, of which this is not
             the first. A phase does not read the samples of earlier phases again.
     """
     # The last step that lost some is the most important: begin with it.
     if lost.at_blend > 0:
-        reasons = ["the blend takes fewer samples of this corpus than were built"]
+        reasons = [f"the {taker} takes fewer samples of this corpus than were built"]
         if lost.at_shuffle > 0 and has_earlier_phases:
             reasons.append("earlier phases of the run read some")
         if lost.at_cut > 0:
@@ -428,6 +438,26 @@ def _reads_sequence(loaded: Nanoset | BlendedNanoset, prefix: str, sequence: int
         if plan.prefix == prefix and start <= sequence < stop:
             return True
     return False
+
+
+def _stop_of_run(loaded: Nanoset | BlendedNanoset) -> int | None:
+    """Return the number after the last sample of a split that a run reads.
+
+    A split may have more samples than its run needs, since index files are built for whole epochs.
+
+    Args:
+        loaded: The samples of the split.
+
+    Returns:
+        Such as 400; None if the run reads all samples, or if its trainer shuffles them, so that it
+        may read any of them.
+    """
+    config = loaded.config
+    dealer = Dealer.of(config.preset, "single", len(loaded), config.random_seed)
+    if not dealer.reads_in_order:
+        return None
+    first_member, *_ = _members(loaded)
+    return config.samples(first_member.member.split)
 
 
 def _members(loaded: Nanoset | BlendedNanoset) -> tuple[Nanoset, ...]:

@@ -118,8 +118,8 @@ class RunHandoff(NamedTuple):
     start: int
     """Number in the run of the first sample that was read from it."""
     stop: int | None
-    """Number in the run after the last sample that was read from it; None for the last handoff,
-    which is read until its data ends.
+    """Number in the run after the last sample that was read from it; None if it is read until its
+    data ends.
     """
 
     @property
@@ -346,7 +346,8 @@ class Run:
             where=f"{self.file}: step {step.number:,}",
             found=f"samples {step.first_sample:,} to {last_sample:,}",
             expected=f"samples {ranges}",
-            remedy="add the handoff of that part of the run to `handoff`",
+            remedy="correct the step; or, if the run was continued with another handoff, add it to "
+            "`handoff`",
         )
 
     def readings(self, handoff: RunHandoff, samples: NDArray[np.int64]) -> Iterator[Reading]:
@@ -681,16 +682,20 @@ def _with_stops(handoffs: Sequence[RunHandoff]) -> list[RunHandoff]:
 
     Args:
         handoffs: The data in the order of the run. The samples of each part are read until the next
-            part starts, unless its stop is known already.
+            part starts, and those of the last part until the run ends, unless its stop is known
+            already.
     """
     with_stops: list[RunHandoff] = []
     for number, handoff in enumerate(handoffs):
         is_last = number == len(handoffs) - 1
-        if handoff.stop is None and not is_last:
-            next_start = handoffs[number + 1].start
-            with_stops.append(handoff._replace(stop=next_start))
+        if handoff.stop is not None:
+            stop: int | None = handoff.stop
+        elif is_last:
+            # The data may have more samples, since index files are built for whole epochs.
+            stop = handoff.loaded.config.train_split_samples
         else:
-            with_stops.append(handoff)
+            stop = handoffs[number + 1].start
+        with_stops.append(handoff._replace(stop=stop))
     return with_stops
 
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import asdict, astuple, replace
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 
+from helpers.building import make_handoff, make_nanoset
+from helpers.changing import change_setting
 from helpers.command import invoke_nanoset, json_of, output_of
 from nanoset_core import load_nanoset
 from nanoset_core.errors import ConfigError, MissingError, SampleIndexError
@@ -16,6 +19,7 @@ from nanoset_core.lineage.documents import InspectionContext
 from nanoset_core.lineage.explain import explain_sample
 from nanoset_core.lineage.find import find_document
 from nanoset_core.lineage.run import Reading, Run, RunHandoff, explain_step, find_steps
+from nanoset_core.project.project import Project
 from nanoset_core.stages.handoff.run import RunSpec
 from nanoset_core.stages.handoff.steps import Dealer
 
@@ -32,6 +36,14 @@ resumes: [{{iteration: 5, data_parallel_size: 2}}]
 STEPS = range(1, 9)
 """Steps with every size and number of ranks, and after the resume."""
 SKIPPED_STEPS = (3, 4)
+
+
+class ShortRun(NamedTuple):
+    """A run that reads fewer samples than its nanoset has."""
+
+    project: Project
+    changes: list[tuple[str, str]]
+    """Replacements in RUN that describe it."""
 
 
 @pytest.fixture
@@ -305,6 +317,46 @@ def test_a_handoff_can_be_named_by_its_digest_and_path_on_another_machine(
     (opened,) = Run.open(project.outputs, by_digest).handoffs
 
     assert opened.manifest.digest == digest
+
+
+# A run that reads fewer samples than its nanoset has, since index files have whole epochs
+
+
+@pytest.fixture
+def short_run(copy) -> ShortRun:
+    """A run of 5 steps of 8 samples, which reads a part of the corpus books."""
+    project = change_setting(copy(), "blend: books\n", "blend: books\n    samples: {train: 40}\n")
+    make_nanoset(project, "plain")
+    make_handoff(project, "plain")
+    changes = [("nanosets/pretrain/", "nanosets/plain/"), (RAMP_UP, ""), (": 16", ": 8")]
+    return ShortRun(project, changes)
+
+
+def test_a_step_after_the_end_of_the_run_is_refused(short_run, write_run):
+    file = write_run(*short_run.changes)
+
+    assert len(explain_step(short_run.project, file, 5).samples) == 8
+    message = "no handoff of the run has the samples of this step\n.*40 to 47\n.*0 to 39"
+    with pytest.raises(SampleIndexError, match=message):
+        explain_step(short_run.project, file, 6)
+
+
+def document_of_unread_sample(project) -> dict[str, object]:
+    """Return the name of the first document of sample 40 of plain, which the run does not read."""
+    origin = explain_sample(project, "plain", "train", 40).pieces[0].origin
+    return {"number": origin.document, "corpus": origin.corpus}
+
+
+def test_samples_that_a_run_does_not_reach_are_not_listed(short_run, write_run):
+    document = document_of_unread_sample(short_run.project)
+
+    (places,) = find_document(short_run.project, "plain", "train", **document)
+    (document_steps,) = find_steps(short_run.project, write_run(*short_run.changes), **document)
+
+    assert all(appearance.sample < 40 for appearance in places.appearances)
+    assert "because the run takes fewer samples of this corpus than were built" in places.reason
+    assert all(reading.step <= 5 for reading in document_steps.steps)
+    assert document_steps.reason == places.reason
 
 
 # A phase: a handoff for a part of a run, between two iterations of its schedule

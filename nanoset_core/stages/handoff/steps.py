@@ -605,6 +605,11 @@ class Dealer:
             )
         return Dealer(total, kind="interleaved", seed=nanotron_seeds[preset])
 
+    @property
+    def reads_in_order(self) -> bool:
+        """Whether the first samples of the dataset are also those that are read first."""
+        return self.kind != "cyclic" and self.seed is None
+
     def deal(self, step: TrainingStep, base: int) -> DealtSamples:
         """Return the samples of a training step, and which rank reads each of them.
 
