@@ -16,6 +16,10 @@ from nanoset_core.errors import closest_name
 from nanoset_core.records.settings import Range, alternatives, bare, describe
 from nanoset_core.records.text import format_number
 
+QUOTES_REMEDY = "put it in quotes: "
+"""Beginning of the remedy for a number, date or the like that should be text; the text follows."""
+NO_VALUE = "no value"
+"""What was found if a key has no value, or `null`."""
 _MAX_SHOWN_CHARACTERS = 500
 """Wrong values are cut to this length in messages."""
 
@@ -94,7 +98,7 @@ def wrong_value(hint: Any, value: object, *, expected: str | None = None) -> Mis
     message = "this value has the wrong type"
     if get_origin(hint) is Literal:
         message = "this value is not known"
-    found = "no value"
+    found = NO_VALUE
     if value is not None:
         found = f"{_shortened(repr(value))} ({type(value).__name__})"
     mismatch = Mismatch(
@@ -174,7 +178,7 @@ def key_of_wrong_type(key: object) -> Mismatch:
         "this key has the wrong type",
         found=f"{_shortened(repr(key))} ({type(key).__name__})",
         expected="text",
-        remedy=f'put it in quotes: "{key}"',
+        remedy=f'{QUOTES_REMEDY}"{key}"',
         path_from_root=f".{key}",
     )
 
@@ -234,7 +238,7 @@ def missing_key(key: str, hint: Any, *, explanation: str, example: str, is_null:
     if is_null:
         return Mismatch(
             "this key has no value",
-            found="no value",
+            found=NO_VALUE,
             expected=expected,
             remedy=f"write {line}",
             path_from_root=f".{key}",
@@ -290,7 +294,7 @@ def _remedy_for_missing_quotes(value: object) -> str | None:
         return f"write the keys without the dashes of a list, as one mapping: {mapping}"
     if not isinstance(value, Mapping | list):
         # YAML reads an unquoted 12 as a number, and an unquoted `no` as false.
-        return f'put it in quotes: "{_shortened(str(value))}"'
+        return f'{QUOTES_REMEDY}"{_shortened(str(value))}"'
     return None
 
 

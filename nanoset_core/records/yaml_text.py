@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from nanoset_core.errors import ConfigError, combined, joined_lines
+from nanoset_core.records.mismatches import NO_VALUE, QUOTES_REMEDY
 from nanoset_core.untrusted import visible
 
 MOST_BYTES = 16 << 20
@@ -37,6 +38,14 @@ _TAG_ERRORS = (
     RecursionError,
 )
 """Raised by PyYAML, in addition to its own errors, if a tag such as `!!int` is at a wrong value."""
+_TAGS_OF_OTHER_TYPES = {
+    "tag:yaml.org,2002:bool",
+    "tag:yaml.org,2002:int",
+    "tag:yaml.org,2002:float",
+    "tag:yaml.org,2002:null",
+    "tag:yaml.org,2002:timestamp",
+}
+"""PyYAML's names of the types that a value without quotes may have, except text."""
 _PLAIN_TEXT = re.compile(r"[A-Za-z0-9_./][A-Za-z0-9_./@+=:-]*[A-Za-z0-9_./@+=-]|[A-Za-z0-9_./]")
 """Text that needs no quotes in YAML, unless it looks like a number, a date or the like."""
 
@@ -440,18 +449,38 @@ def located(file: Path, text: str, errors: Iterable[ConfigError]) -> ConfigError
     The place "nanoset.yaml: views.en" becomes "nanoset.yaml:12: views.en", so that the user, or an
     editor, can jump to it. Errors about earlier lines come first.
 
+    If YAML has read a name as something else, the error quotes what is written in the file: for the
+    key `null`, the place "blend.None" becomes "blend.null", and the remedy is to write "null".
+
     Args:
         file: The file.
         text: Its content.
         errors: At least one error.
     """
-    line_by_key = _line_by_key(text)
-    located_errors = [_with_line(error, file, line_by_key) for error in errors]
+    place_by_key = _place_by_key(text)
+    located_errors = [_with_place(error, file, place_by_key) for error in errors]
     located_errors.sort(key=lambda located_error: located_error.line)
     return combined([located_error.error for located_error in located_errors], file)
 
 
-def _with_line(error: ConfigError, file: Path, line_by_key: Mapping[str, int]) -> _LocatedError:
+class _Place(NamedTuple):
+    """Where a key of a YAML file is, and how it is written."""
+
+    line: int
+    """Its line, counted from 1."""
+    path: str
+    """Its path with each key as it is written, such as `blend.null` for what YAML reads as
+    `blend.None`.
+    """
+    written: str | None
+    """What is written in the file: the key, if YAML does not read it as text, or else its value.
+    None if the value is a list or a mapping.
+    """
+
+
+def _with_place(
+    error: ConfigError, file: Path, place_by_key: Mapping[str, _Place]
+) -> _LocatedError:
     """Add the line to an error about a key of a YAML file, so that the user finds it.
 
         nanoset.yaml: views.en     →     nanoset.yaml:12: views.en
@@ -459,7 +488,7 @@ def _with_line(error: ConfigError, file: Path, line_by_key: Mapping[str, int]) -
     Args:
         error: The error. Its place is the file and the path of the key: "nanoset.yaml: views.en".
         file: The file.
-        line_by_key: Path of each key in the file → its line, such as {"": 1, "views.en": 12}.
+        place_by_key: Path of each key, as YAML has read it → its place in the file.
 
     Returns:
         The line, by which the caller sorts errors, and the error. An error about the whole file is
@@ -473,18 +502,48 @@ def _with_line(error: ConfigError, file: Path, line_by_key: Mapping[str, int]) -
 
     key = where.removeprefix(prefix)  # "views.en"
     # If the key is missing in the file, this is the section that lacks it.
-    existing_key = _nearest(key, line_by_key)
-    line = line_by_key[existing_key]
-    return _LocatedError(line, error.at(f"{file}:{line}: {key}"))
+    existing_key = _nearest(key, place_by_key)
+    place = place_by_key[existing_key]
+    path = place.path + key.removeprefix(existing_key)
+    remedy = None  # keep that of the error
+    if existing_key == key and place.written:
+        remedy = _remedy_as_written(error, place.written)
+    return _LocatedError(place.line, error.at(f"{file}:{place.line}: {path}", remedy))
 
 
-def _line_by_key(text: str) -> dict[str, int]:
-    """Return in which line of a YAML text each key is, for messages about wrong values.
+def _remedy_as_written(error: ConfigError, written: str) -> str | None:
+    """Return the remedy for a name that YAML has read as another type, with the name as written.
+
+        in the file    YAML reads    remedy of the error             result
+        0x10           16            put it in quotes: "16"          put it in quotes: "0x10"
+        null           no value      write "of: web"                 write "of: web"; or if it is a
+                                                                     name, put it in quotes: "null"
+
+    Args:
+        error: The error about the name.
+        written: What is written in the file.
+
+    Returns:
+        The remedy; None to keep that of the error.
+    """
+    remedy = error.remedy or ""
+    quoted = f"{QUOTES_REMEDY}{json.dumps(written, ensure_ascii=False)}"
+    if remedy.startswith(QUOTES_REMEDY):
+        return quoted
+    may_be_text = "text" in (error.expected or "")
+    if error.found == NO_VALUE and may_be_text:
+        return f"{remedy}; or if it is a name, {quoted}"
+    return None
+
+
+def _place_by_key(text: str) -> dict[str, _Place]:
+    """Return where each key of a YAML text is, for messages about wrong values.
 
         views:           line 1
           en: [7]        line 2
 
-    gives {"": 1, "views": 1, "views.en": 2, "views.en[0]": 2}. The empty path is the whole text.
+    gives places in the lines {"": 1, "views": 1, "views.en": 2, "views.en[0]": 2}. The empty path
+    is the whole text.
 
     Args:
         text: The text, which was parsed without an error before.
@@ -494,11 +553,12 @@ def _line_by_key(text: str) -> dict[str, int]:
     # The values that were parsed from the text have no lines, so parse it again into nodes.
     root = yaml.compose(text)
     if root is None:  # an empty text
-        return {"": 1}
-    return dict(_lines(root, "", root.start_mark.line + 1, set()))
+        return {"": _Place(1, "", None)}
+    whole_text = _Place(root.start_mark.line + 1, "", _written_value(root))
+    return dict(_places(root, "", whole_text, set()))
 
 
-def _nearest(key: str, known: Mapping[str, int]) -> str:
+def _nearest(key: str, known: Collection[str]) -> str:
     """Return the path of a key, or else of the nearest section around it that is in the file.
 
     An error may be about a key that is missing, so that it has no line. Then the line of the
@@ -522,23 +582,23 @@ def _nearest(key: str, known: Mapping[str, int]) -> str:
     return ""
 
 
-def _lines(node: Any, path: str, line: int, seen: set[int]) -> Iterator[tuple[str, int]]:
-    """Yield the path and the line of a value of a YAML text, and of all values within it.
+def _places(node: Any, path: str, place: _Place, seen: set[int]) -> Iterator[tuple[str, _Place]]:
+    """Yield the path and the place of a value of a YAML text, and of all values within it.
 
     For example, of `views: {en: [7]}` in line 1: "" (the whole text), "views", "views.en" and
-    "views.en[0]", each with the line 1.
+    "views.en[0]", each with a place in line 1.
 
     Args:
         node: The value, a node of PyYAML. Its `value` is a text, a list of nodes, or for a mapping
             a list of pairs (key, value) of nodes.
-        path: Its path, such as `views.en`.
-        line: Its line, counted from 1.
+        path: Its path, with the keys as YAML reads them, such as `views.en`.
+        place: Where it is.
         seen: Ids of the nodes that were visited, to which this is added.
 
     Yields:
-        (path, line)
+        (path, place)
     """
-    yield path, line
+    yield path, place
     # An alias of YAML repeats a value: it is the same node again, perhaps within itself.
     if isinstance(node.value, str) or id(node) in seen:
         return
@@ -546,12 +606,45 @@ def _lines(node: Any, path: str, line: int, seen: set[int]) -> Iterator[tuple[st
     for index, item in enumerate(node.value):
         if isinstance(item, tuple):
             key_node, value_node = item
-            key_line = key_node.start_mark.line + 1
-            inner_path = f"{path}.{key_node.value}".lstrip(".")
-            yield from _lines(value_node, inner_path, key_line, seen)
+            inner_path = f"{path}.{_key_as_read(key_node)}".lstrip(".")
+            is_text = key_node.tag not in _TAGS_OF_OTHER_TYPES
+            inner_place = _Place(
+                line=key_node.start_mark.line + 1,
+                path=f"{place.path}.{key_node.value}".lstrip("."),
+                written=_written_value(value_node) if is_text else key_node.value,
+            )
+            yield from _places(value_node, inner_path, inner_place, seen)
         else:
-            item_line = item.start_mark.line + 1
-            yield from _lines(item, f"{path}[{index}]", item_line, seen)
+            inner_place = _Place(
+                line=item.start_mark.line + 1,
+                path=f"{place.path}[{index}]",
+                written=_written_value(item),
+            )
+            yield from _places(item, f"{path}[{index}]", inner_place, seen)
+
+
+def _written_value(node: Any) -> str | None:
+    """Return a value as it is written in a YAML text, such as "0x10"; None for a list or mapping.
+
+    Args:
+        node: The value, as PyYAML has parsed it.
+    """
+    return node.value if isinstance(node.value, str) else None
+
+
+def _key_as_read(node: Any) -> str:
+    """Return a key of a YAML text as errors name it: what YAML reads, as Python prints it.
+
+        web     web
+        null    None
+        0x10    16
+
+    Args:
+        node: The key, as PyYAML has parsed it.
+    """
+    if node.tag not in _TAGS_OF_OTHER_TYPES:
+        return str(node.value)
+    return str(_loader_class()("").construct_object(node))
 
 
 def yaml_value(text: str) -> str:

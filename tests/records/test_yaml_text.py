@@ -80,3 +80,25 @@ def test_errors_are_listed_with_their_lines_in_the_order_of_the_file(tmp_path):
         f"  {file}:6: a.b[1].c: wrong",
         f"  {file}:7: a.b[1].d: wrong",
     ]
+
+
+def test_an_error_quotes_a_name_as_it_is_written(tmp_path):
+    file = tmp_path / "a.yaml"
+    file.write_text("a:\n  1_0: {x: 1}\n  b: 0.10\n")
+    errors = [
+        ConfigError("wrong", where=f"{file}: a.10", remedy='put it in quotes: "10"'),
+        ConfigError("wrong", where=f"{file}: a.10.x", remedy="write text"),
+        ConfigError("wrong", where=f"{file}: a.b", remedy='put it in quotes: "0.1"'),
+    ]
+
+    error = located(file, file.read_text(), errors)
+
+    assert error.what.splitlines() == [
+        "3 mistakes:",
+        f"  {file}:2: a.1_0: wrong",
+        '    remedy: put it in quotes: "1_0"',
+        f"  {file}:2: a.1_0.x: wrong",
+        "    remedy: write text",
+        f"  {file}:3: a.b: wrong",
+        '    remedy: put it in quotes: "0.10"',
+    ]
