@@ -151,7 +151,8 @@ def _names_of(node: Node) -> list[str]:
 def _selects_nothing(nodes: Sequence[Node], text: str, names: Names) -> ConfigError:
     """Return the error for an option `--select` that names no output, with all names that exist.
 
-    If one of the names is similar, the error suggests it: "did you mean 'pretrain/train'?"
+    If one of the names is similar, the error suggests it: "did you mean 'pretrain/train'?" It also
+    does so for the name of a split or view alone, such as `train`.
 
     Args:
         nodes: The outputs that could have been selected.
@@ -163,6 +164,9 @@ def _selects_nothing(nodes: Sequence[Node], text: str, names: Names) -> ConfigEr
     assets = dict.fromkeys(names.asset(asset_path(node)).to_user_string() for node in nodes)
     parts = [f"{node.key.subject}/{node.key.part}" for node in nodes if node.key.part]
     closest = closest_name(text, [*subjects, *assets, *parts])
+    parts_of_this_name = [part for part in parts if part.endswith(f"/{text}")]
+    if parts_of_this_name:
+        closest = parts_of_this_name[0]
     return ConfigError(
         "this selects nothing",
         where="--select",

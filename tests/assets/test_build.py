@@ -237,6 +237,13 @@ def test_a_text_that_selects_nothing_is_refused_with_examples(select, text):
     assert "+pretrain/blend" in expected
 
 
+def test_the_error_for_the_name_of_a_split_alone_suggests_its_address(select):
+    with pytest.raises(ConfigError, match="this selects nothing") as caught:
+        select("train")
+
+    assert caught.value.remedy == "did you mean 'pretrain/train'?"
+
+
 # What is shown while a build runs
 
 
