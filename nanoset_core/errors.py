@@ -16,7 +16,7 @@ from __future__ import annotations
 import difflib
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
-from typing import Self
+from typing import Self, TypeVar
 
 from nanoset_core.untrusted import Multiline, visible, without_secrets
 
@@ -177,23 +177,27 @@ class ConfigError(NanosetError, ValueError):
     """A setting of nanoset.yaml, or an argument, is not valid."""
 
 
+AnyError = TypeVar("AnyError", bound=NanosetError)
 _MAX_LISTED = 100
 """One error lists at most this many mistakes of a file; the others are counted."""
 
 
-def combined(errors: Sequence[ConfigError], where: object) -> ConfigError:
+def combined(errors: Sequence[AnyError], where: object) -> AnyError:
     """Return one error that lists all errors of a file; a single error is returned unchanged.
 
     Args:
         errors: At least one error.
-        where: The file.
+        where: The file, or the folder.
+
+    Returns:
+        An error of the class of the first one.
     """
     if len(errors) == 1:
         return errors[0]
     listed = "\n".join(textwrap.indent(str(error), "  ") for error in errors[:_MAX_LISTED])
     if len(errors) > _MAX_LISTED:
         listed += f"\n  … and {len(errors) - _MAX_LISTED:,} more"
-    return ConfigError(
+    return type(errors[0])(
         Multiline(f"{len(errors)} mistakes:\n{listed}"), where=where, remedy="correct each of them"
     )
 

@@ -35,6 +35,10 @@ RESERVED = (
 """Names of jobs, groups and assets that every project has in Dagster."""
 
 
+class CorpusNameError(ConfigError):
+    """A corpus, or a folder of raw text, has a name that no corpus can have."""
+
+
 def check_corpus_name(name: str, where: object) -> str:
     """Return a name after checking that a corpus, which is a collection of texts, may have it.
 
@@ -49,10 +53,10 @@ def check_corpus_name(name: str, where: object) -> str:
         where: Place of the name, for the error.
 
     Raises:
-        ConfigError: It is not such a name.
+        CorpusNameError: It is not such a name.
     """
     if not _CORPUS.fullmatch(name) or len(name) > _MAX_NAME_CHARACTERS:
-        raise ConfigError(
+        raise CorpusNameError(
             "a folder's name cannot name a corpus",
             where=where,
             found=repr(name),

@@ -48,7 +48,7 @@ from nanoset_core.stages.shards.settings import DocumentsSpec, TokenizationSpec
 from nanoset_core.stages.webdataset.settings import WebdatasetSpec
 from nanoset_core.storage.atomic import write_atomic
 from nanoset_core.storage.os_errors import writing_to
-from nanoset_core.text.survey import RawText, list_corpora
+from nanoset_core.text.survey import RawText, check_raw_text, list_corpora
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -130,13 +130,13 @@ def write_config(
     # If there is another configuration already, that is what the user has to know first. Otherwise
     # report what is wrong with the text, and then what cannot be chosen.
     if not exists:
-        _check_text(text)
+        check_raw_text(raw, text)
         show_text(text)
     draft = _draft_config(folder, text, tokenizer, text_key, key_prefix, ask)
     if exists:
         if not _has_content(path, draft.content):
             raise _existing_config_error(path)
-        _check_text(text)
+        check_raw_text(raw, text)
         show_text(text)
     if draft.error is not None:
         raise draft.error
@@ -147,16 +147,6 @@ def write_config(
         if not exists:
             write_atomic(path, draft.content)
     return Start(path, text, not exists, list(_reasons(draft.values)), beside)
-
-
-def _check_text(text: RawText) -> None:
-    """Check that nothing is wrong with the folders of text.
-
-    Raises:
-        NanosetError: A folder cannot be listed, or has a name that no collection of texts can have.
-    """
-    for fault in text.faults.values():
-        raise fault
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,11 @@ from nanoset_core.storage.paths import (
     is_utf_8,
 )
 from nanoset_core.storage.places import lists_all_below, real_path
+from nanoset_core.text.notices import abbreviated
 
 _DIGITS = re.compile(r"([0-9]+)")
+_MAX_WRONG_NAMES = 50
+"""An error names at most this many files whose names are wrong; it counts the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,10 +312,9 @@ def _local_entries_below(
             folders, so that links back to one of them are noticed.
         allowed_targets: Folders that links may lead into; None if they may lead anywhere.
     """
-    for entry in all_entries(folder):
-        if entry.name.startswith("."):
-            continue
-        _check_name(folder, entry.name)
+    entries = [entry for entry in all_entries(folder) if not entry.name.startswith(".")]
+    _check_names(folder, [entry.name for entry in entries])
+    for entry in entries:
         path = prefix + entry.name
         stat = _stat(entry)
         if allowed_targets is not None and entry.is_symlink():
@@ -380,21 +382,22 @@ def _check_link(entry: os.DirEntry[str], allowed_targets: tuple[str, ...]) -> No
     )
 
 
-def _check_name(folder: Path, name: str) -> None:
-    r"""Check that the name of a file can be written into lists of files, and shown in messages.
+def _check_names(folder: Path, names: Sequence[str]) -> None:
+    r"""Check that the names of files can be written into lists of files, and shown in messages.
 
         a.jsonl                 allowed, as are all names in UTF-8
         the bytes b"caf\xe9"    not UTF-8. Python reads this name as "caf\udce9".
         "a\nb.jsonl"            a line break, which would look like two files in a list
 
     Args:
-        folder: The folder of the file, for the message.
-        name: The name as Python reads it: "\udce9" stands for the byte 0xe9 that is not UTF-8.
+        folder: The folder of the files, for the message.
+        names: The names as Python reads them: "\udce9" stands for the byte 0xe9 that is not UTF-8.
 
     Raises:
-        InputError: The name is not UTF-8, or has control characters.
+        InputError: A name is not UTF-8, or has control characters.
     """
-    if not is_utf_8(name):
+    not_utf_8 = [repr(os.fsencode(name)) for name in names if not is_utf_8(name)]
+    if not_utf_8:
         if is_locale_utf_8():
             message = "a file's name is not UTF-8"
             remedy = "rename the file"
@@ -404,15 +407,17 @@ def _check_name(folder: Path, name: str) -> None:
         raise InputError(
             message,
             where=folder,
-            found=repr(os.fsencode(name)),
+            found=abbreviated(sorted(not_utf_8), _MAX_WRONG_NAMES),
             expected="a name that can be stored next to its documents",
             remedy=remedy,
         )
-    if has_control_characters(name):
+
+    with_control_characters = [ascii(name) for name in names if has_control_characters(name)]
+    if with_control_characters:
         raise InputError(
             "a file's name has control characters",
             where=folder,
-            found=ascii(name),
+            found=abbreviated(sorted(with_control_characters), _MAX_WRONG_NAMES),
             expected="a name that can be shown on a terminal, in one line",
             remedy="rename the file",
         )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from nanoset_core.errors import InputError, MissingError, NanosetError
-from nanoset_core.outputs.names import check_corpus_name
+from nanoset_core.errors import InputError, MissingError, NanosetError, combined
+from nanoset_core.outputs.names import CorpusNameError, check_corpus_name
 from nanoset_core.records.text import format_count
 from nanoset_core.storage.location import RawFolder
 from nanoset_core.storage.places import entries_in
@@ -24,6 +24,8 @@ _MAX_FUTURE_NS = 3600 * 10**9
 the time says nothing.
 """
 _MAX_FILES_NAMED = 5
+_MAX_WRONG_NAMES = 50
+"""An error names at most this many folders whose names are wrong; it counts the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,50 @@ def list_corpora(raw: RawFolder, *, names_only: bool = False) -> RawText:
         except NanosetError as error:
             faults[name] = error
     return RawText(corpora, faults, unread_entries)
+
+
+def check_raw_text(raw: RawFolder, text: RawText) -> None:
+    """Check that nothing is wrong with any folder or file in the raw folder.
+
+    All faults are reported at once, so that the user can correct them together:
+
+        /data/raw: the names of 28 folders cannot name a corpus
+          found: 'a+b', 'with space', 'été' and 25 more …
+
+    Args:
+        raw: The raw folder.
+        text: What it holds.
+
+    Raises:
+        NanosetError: There are faults. A single one is raised unchanged.
+    """
+    # A corpus of nanoset.yaml has the same fault as its folder: report it once.
+    fault_by_id = {id(fault): fault for fault in text.faults.values()}
+    errors = list(fault_by_id.values())
+
+    name_errors = [error for error in errors if isinstance(error, CorpusNameError)]
+    if len(name_errors) > 1:
+        others = [error for error in errors if not isinstance(error, CorpusNameError)]
+        errors = [_wrong_names(raw, name_errors), *others]
+    if errors:
+        raise combined(errors, raw)
+
+
+def _wrong_names(raw: RawFolder, errors: Sequence[CorpusNameError]) -> CorpusNameError:
+    """Return the error for several folders with names that no corpus can have.
+
+    Args:
+        raw: The folder that they are in.
+        errors: The error for each folder.
+    """
+    names = [str(error.found) for error in errors]  # in quotes
+    return CorpusNameError(
+        f"the names of {len(names):,} folders cannot name a corpus",
+        where=raw,
+        found=abbreviated(names, _MAX_WRONG_NAMES),
+        expected=errors[0].expected,
+        remedy="rename the folders",
+    )
 
 
 def _unread_file(name: str) -> str:

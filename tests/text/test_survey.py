@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 
 from helpers.raw_files import write_aged
-from nanoset_core.errors import ConfigError, InputError, MissingError
+from nanoset_core.errors import InputError, MissingError, NanosetError
+from nanoset_core.outputs.names import CorpusNameError
 from nanoset_core.text import listing
-from nanoset_core.text.survey import is_quiescent, list_corpora
+from nanoset_core.text.survey import check_raw_text, is_quiescent, list_corpora
 
 
 @pytest.fixture
@@ -80,7 +81,7 @@ def test_faults_of_some_corpora_do_not_hide_the_others(raw_with_faults):
 
     assert list(text.corpora) == ["good"]
     assert {name: type(error) for name, error in text.faults.items()} == {
-        "bad name": ConfigError,
+        "bad name": CorpusNameError,
         "stray.jsonl": InputError,
         "loop": InputError,
         "broken": MissingError,
@@ -104,6 +105,36 @@ def test_the_fault_of_a_folder_whose_name_no_corpus_can_have_says_where_it_is(ra
 
     assert faults["bad name"].found == "'bad name'"
     assert faults["bad name"].where == str(raw_with_faults / "bad name")
+
+
+def test_all_wrong_names_of_folders_are_reported_at_once(raw):
+    for number in range(60):
+        write_aged(raw / f"bad name {number:02}" / "a.jsonl")
+
+    with pytest.raises(CorpusNameError) as caught:
+        check_raw_text(raw, list_corpora(raw))
+
+    assert caught.value.what == "the names of 60 folders cannot name a corpus"
+    assert caught.value.where == str(raw)
+    assert caught.value.found.startswith("'bad name 00', 'bad name 01', 'bad name 02', ")
+    assert caught.value.found.endswith("'bad name 49' and 10 more")
+
+
+def test_different_faults_are_reported_at_once(raw_with_faults):
+    with pytest.raises(NanosetError, match="4 mistakes") as caught:
+        check_raw_text(raw_with_faults, list_corpora(raw_with_faults))
+
+    for name in ("bad name", "stray.jsonl", "loop", "broken"):
+        assert str(raw_with_faults / name) in caught.value.what
+
+
+def test_all_wrong_names_of_files_in_a_folder_are_reported_at_once(raw):
+    for number in range(3):
+        write_aged(raw / "web" / f"a\n{number}.jsonl")
+
+    fault = list_corpora(raw).faults["web"]
+
+    assert fault.found == r"'a\n0.jsonl', 'a\n1.jsonl', 'a\n2.jsonl'"
 
 
 def test_a_scan_of_names_only_does_not_find_faults_within_corpora(raw_with_faults):

@@ -15,7 +15,7 @@ from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.storage.location import RawFolder
 from nanoset_core.text.contents import Contents, contents_of
-from nanoset_core.text.survey import RawText, list_corpora, no_text
+from nanoset_core.text.survey import RawText, check_raw_text, list_corpora, no_text
 
 
 def corpus_names(project: Project) -> list[str]:
@@ -50,9 +50,7 @@ def scan_names(project: Project) -> RawText:
         InputError: The raw folder, or a folder in it, cannot be read.
     """
     text = scan_corpora(project, names_only=True)
-    faults = list(text.faults.values())
-    if faults:
-        raise faults[0]
+    check_raw_text(project.config.raw_folder, text)
     return text
 
 
