@@ -30,15 +30,13 @@ from nanoset_assets.stale_sensor import stale_sensor, with_condition
 from nanoset_assets.step_job import STEP_JOB, step_job
 from nanoset_core.errors import ConfigError, one_of, remedy_for_name
 from nanoset_core.project.settings import ProjectConfig
-from nanoset_core.records.parsing import CONFIG_FILE
+from nanoset_core.records.parsing import CONFIG_FILE, CONFIG_VARIABLE
 from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.stages.registry import stages
 from nanoset_core.stages.stage import Key, Node
 
 __all__ = ["build_definitions", "definitions_of", "defs"]
 
-CONFIG_VARIABLE = "NANOSET_CONFIG"
-"""Environment variable with the path of the nanoset.yaml that `defs` loads."""
 DEFINITIONS_MODULE = "nanoset_assets.definitions"
 """This module. Dagster loads it if a project is a separate code location, named like the module."""
 _JOB_DESCRIPTIONS = {

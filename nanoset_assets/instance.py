@@ -82,12 +82,14 @@ _LOCKED = _Fault(
 _READ_ONLY = _Fault(
     "readonly database",
     "the history may not be written",
-    "give this user the right to write there, and run again",
+    "give this user the right to write there, or set `history` in nanoset.yaml or DAGSTER_HOME to "
+    "another folder, and run again",
 )
 _CANNOT_OPEN = _Fault(
     "unable to open database",
     "the history cannot be opened",
-    "give this user the right to write there, or make room",
+    "give this user the right to write there, make room, or set `history` in nanoset.yaml or "
+    "DAGSTER_HOME to another folder",
 )
 _DAMAGE_REMEDY = (
     "move the folder away and run again: a new history is begun, and what is finished is kept"

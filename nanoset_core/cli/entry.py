@@ -27,7 +27,7 @@ from nanoset_core.cli import commands
 from nanoset_core.cli.echo import echo, print_error
 from nanoset_core.cli.former_names import printing_former_names
 from nanoset_core.cli.streams import StandardOutput, UnfailingFile, with_file
-from nanoset_core.errors import ConfigError, NanosetError, StorageError, closest_name
+from nanoset_core.errors import ConfigError, MissingError, NanosetError, StorageError, closest_name
 from nanoset_core.execution.interruption import (
     INTERRUPTED,
     drop_further_signals,
@@ -384,6 +384,13 @@ def _known_error(error: BaseException) -> BaseException | None:
     if isinstance(error, NanosetError):
         return error
 
+    # Python's own error for this names no path.
+    if isinstance(error, FileNotFoundError) and not _has_current_folder():
+        return MissingError(
+            "the current folder does not exist any more",
+            remedy="change to a folder that exists, and run again",
+        )
+
     # An error of the operating system, such as a full disk, becomes one that says what to do.
     storage_error = explained_error(error, where="what was being read or written")
     if storage_error is not None:
@@ -391,6 +398,15 @@ def _known_error(error: BaseException) -> BaseException | None:
     if isinstance(error, UnicodeEncodeError):
         return _error_of_undecoded_bytes(error.object)
     return None
+
+
+def _has_current_folder() -> bool:
+    """Return whether the current folder exists. Somebody may have deleted it."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _error_of_undecoded_bytes(text: str) -> ConfigError | None:

@@ -18,7 +18,7 @@ import click
 from click.core import ParameterSource
 
 from nanoset_core.cli.echo import echo
-from nanoset_core.records.parsing import CONFIG_FILE
+from nanoset_core.records.parsing import CONFIG_FILE, CONFIG_VARIABLE
 from nanoset_core.records.settings import MISSING, Setting, alternatives, bare, range_of, setting
 from nanoset_core.storage.location import is_remote, remote_location
 
@@ -201,7 +201,7 @@ CONFIG_OPTION = option(
     type=PATH,
     default=Path(CONFIG_FILE),
     show_default=True,
-    envvar="NANOSET_CONFIG",
+    envvar=CONFIG_VARIABLE,
     callback=_find_config,
 )
 

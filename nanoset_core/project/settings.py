@@ -26,7 +26,7 @@ from nanoset_core.execution.resources import available_processors
 from nanoset_core.outputs.names import AssetName, CorpusName
 from nanoset_core.project.written import WrittenConfig
 from nanoset_core.records.frozen import FrozenDict
-from nanoset_core.records.parsing import CONFIG_FILE, parse_or_errors
+from nanoset_core.records.parsing import CONFIG_FILE, CONFIG_VARIABLE, parse_or_errors
 from nanoset_core.records.rules import rule_errors
 from nanoset_core.records.yaml_text import located, read_yaml
 from nanoset_core.stages.mappings.resolved import ResolvedNanoset, resolve_nanosets
@@ -341,7 +341,7 @@ def load_config(path: str | os.PathLike[str]) -> ProjectConfig:
         raise MissingError(
             "no such configuration",
             where=file,
-            remedy="run `nanoset init` to write one, or `nanoset demo` for an example",
+            remedy=_remedy_for_missing_file(file),
         ) from error
     except OSError as error:
         raise ConfigError(
@@ -351,6 +351,19 @@ def load_config(path: str | os.PathLike[str]) -> ProjectConfig:
             remedy="give the path of a text file",
         ) from error
     return config_from(value, file, text)
+
+
+def _remedy_for_missing_file(file: Path) -> str:
+    """Return what to do if there is no nanoset.yaml.
+
+    Args:
+        file: Its absolute path. The user need not have given it on the command line.
+    """
+    remedy = "run `nanoset init` to write one, or `nanoset demo` for an example"
+    path_in_environment = os.environ.get(CONFIG_VARIABLE)
+    if path_in_environment and config_file(Path(path_in_environment)).resolve() == file:
+        return f"correct {CONFIG_VARIABLE}, which names this file, or unset it; or {remedy}"
+    return remedy
 
 
 def config_from(value: object, file: Path, text: str | None = None) -> ProjectConfig:

@@ -27,6 +27,8 @@ from nanoset_core.records.settings import Range
 
 CONFIG_FILE = "nanoset.yaml"
 """Name of the file with a project's settings."""
+CONFIG_VARIABLE = "NANOSET_CONFIG"
+"""Environment variable with the path of this file, for commands and for Dagster."""
 
 
 def parse(hint: Any, value: object, path: str, where: object) -> Any:

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import platform
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -493,8 +494,13 @@ def collecting(access: FileAccess) -> Iterator[Mapping[str, str]]:
         for store in _stores(access):
             gate_name = f"{FOLDER}/{_GATE}-{new_mark()}"
             content = functools.partial(_gate_content, store)
-            with explained(access.folder, expected="room for one empty file"):
-                stack.enter_context(kept_fresh(store, gate_name, content))
+            with explained(access.folder, expected="a folder that takes an empty file"):
+                try:
+                    stack.enter_context(kept_fresh(store, gate_name, content))
+                except OSError as error:
+                    # The message will name the folder. The user does not know the gate.
+                    error.filename = os.fspath(access.folder)
+                    raise
 
         # The builds that began before the gates. Those that begin now, wait.
         yield leased_names(access)

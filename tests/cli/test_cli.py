@@ -128,6 +128,19 @@ def test_a_command_finishes_its_work_if_it_cannot_write_to_standard_error(tmp_pa
     assert (tmp_path / "x_text_document.idx").exists()
 
 
+def test_a_command_says_if_the_current_folder_was_deleted(tmp_path, monkeypatch, capsys):
+    folder = tmp_path / "deleted"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    folder.rmdir()
+
+    with pytest.raises(SystemExit) as exit_request:
+        main(["status"])
+
+    assert exit_request.value.code == 1
+    assert "the current folder does not exist any more" in capsys.readouterr().err
+
+
 ROWS = sentences("web", 7)
 
 

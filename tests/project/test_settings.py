@@ -419,6 +419,18 @@ def test_a_configuration_that_does_not_exist_is_an_error(tmp_path):
     assert "nanoset init" in caught.value.remedy
 
 
+@pytest.mark.parametrize("path", ["nope.yaml", "./nope.yaml", ""])
+def test_the_error_says_if_the_path_is_that_of_the_environment(tmp_path, monkeypatch, path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NANOSET_CONFIG", path)
+
+    with pytest.raises(MissingError, match="no such configuration") as caught:
+        load_config(tmp_path / "nope.yaml")
+
+    names_variable = "correct NANOSET_CONFIG" in caught.value.remedy
+    assert names_variable == bool(path)
+
+
 def test_a_folder_is_read_as_its_nanoset_yaml(tmp_path):
     with pytest.raises(MissingError, match="no such configuration") as caught:
         load_config(tmp_path)

@@ -540,3 +540,16 @@ def test_gc_keeps_what_is_built_on_another_machine_until_the_build_has_ended(
         f"{output_of_code}/.tmp-code.bin-1",
     }
     assert not objects_after.keys() - objects_before.keys()
+
+
+def test_an_error_of_a_collection_names_the_folder_of_the_outputs(tmp_path, monkeypatch):
+    def refuse(*arguments: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system", "a file that nobody knows")
+
+    monkeypatch.setattr(leases, "kept_fresh", refuse)
+
+    collection = collecting(FileAccess(tmp_path))
+    with pytest.raises(StorageError, match="the disk is read-only") as caught, collection:
+        pass
+
+    assert caught.value.where == str(tmp_path)
