@@ -10,6 +10,7 @@ from __future__ import annotations
 import getpass
 import re
 import sys
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -47,7 +48,7 @@ def print_warnings(
     show_known: bool = False,
     at_most: int | None = None,
     err: bool = False,
-) -> None:
+) -> bool:
     """Print the warnings that this user has not seen yet in full, and only count the others.
 
     Without this, the same twenty warnings would follow each command, and hide a new one. For
@@ -67,35 +68,66 @@ def print_warnings(
         project: The project that the warnings are about.
         lines: The warnings, one line each.
         show_known: Whether to print all warnings, also known ones, with a line for each output.
-        at_most: How many lines to print; default: 50 new ones.
+        at_most: How many lines to print, warnings before notices; default: 50 new ones.
         err: Whether to print to standard error.
+
+    Returns:
+        Whether all lines that were printed are known from now on.
     """
-    warnings = list(dict.fromkeys(lines))  # each once
+    # Each line once. (The sort keeps the order of lines of the same kind.)
+    warnings = list(dict.fromkeys(lines))
+    if at_most is not None:
+        warnings.sort(key=_is_warning, reverse=True)
     if not warnings:
-        return
+        return True
     known_hashes = read_known(project.outputs)
     new_warnings = _without_known(warnings, known_hashes)
-    n_known = len(warnings) - len(new_warnings)
+    known_warnings = sorted(set(warnings) - set(new_warnings))
+    has_known = len(known_warnings) > 0
 
     if show_known:
         printed = warnings
-        _print_lines(warnings, new_warnings, has_known=n_known > 0, err=err)
+        _print_lines(warnings, new_warnings, has_known=has_known, err=err)
     else:
         max_lines = _MAX_LINES if at_most is None else at_most
         groups = _equal_warnings(new_warnings)[:max_lines]
         printed = list(chain.from_iterable(groups))
         joined_lines = [_joined(group) for group in groups]
-        _print_lines(joined_lines, joined_lines, has_known=n_known > 0, err=err)
-        _print_counts(n_new=len(new_warnings) - len(printed), n_known=n_known, err=err)
+        _print_lines(joined_lines, joined_lines, has_known=has_known, err=err)
+        unprinted = sorted(set(new_warnings) - set(printed))
+        _print_counts(unprinted, known_warnings, err=err)
 
     # Remember what the user has seen. In a pipe or log file, warnings may stay unread, and are
     # printed by each command: say how to end that. A caller with a limit leaves this line out.
     stream = sys.stderr if err else sys.stdout
     is_seen = show_known or stream.isatty()
     if is_seen:
-        _remember(project.outputs, known_hashes, printed)
-    elif printed and at_most is None:
+        return _remember(project.outputs, known_hashes, printed)
+    if printed and at_most is None:
         echo(f"after `{SHOW}`, commands only count these warnings", err=err)
+    return False
+
+
+def _is_warning(line: str) -> bool:
+    """Return whether a line is a warning, and not a notice or the path of a list of lines."""
+    return line.startswith("warning: ")
+
+
+def count_warnings(lines: Iterable[str], adjective: str = "") -> str:
+    """Return how many warnings and notices some lines are, such as "2 warnings and 1 notice".
+
+    Lines that are no warnings count as notices, such as the paths of lists of rejected lines.
+
+    Args:
+        lines: The lines, at least one.
+        adjective: A word in front of both nouns, such as "known".
+    """
+    counts = Counter("warning" if _is_warning(line) else "notice" for line in lines)
+    words = []
+    for noun in ("warning", "notice"):
+        if counts[noun]:
+            words.append(format_count(counts[noun], f"{adjective} {noun}".strip()))
+    return " and ".join(words)
 
 
 def _without_known(warnings: Iterable[str], known_hashes: Iterable[str]) -> list[str]:
@@ -191,23 +223,25 @@ def _print_lines(
             echo(line, fg="yellow", bold=False, err=err)
 
 
-def _print_counts(*, n_new: int, n_known: int, err: bool) -> None:
+def _print_counts(
+    new_warnings: Collection[str], known_warnings: Collection[str], *, err: bool
+) -> None:
     """Print how many warnings were not printed in full, and which command prints them.
 
         2 more new warnings: `nanoset status --warnings` prints them
-        19 known warnings: `nanoset status --warnings` prints them in full
+        19 known warnings and 1 known notice: `nanoset status --warnings` prints them in full
 
     Args:
-        n_new: Number of warnings that this user has not seen yet.
-        n_known: Number of warnings that this user has seen.
+        new_warnings: Lines that this user has not seen yet.
+        known_warnings: Lines that this user has seen.
         err: Whether to print to standard error.
     """
-    if n_new:
-        new_warnings = format_count(n_new, "more new warning")
-        echo(f"{new_warnings}: `{SHOW}` prints them", fg="yellow", err=err)
-    if n_known:
-        known_warnings = format_count(n_known, "known warning")
-        echo(f"{known_warnings}: `{SHOW}` prints them in full", err=err)
+    if new_warnings:
+        count = count_warnings(new_warnings, "more new")
+        echo(f"{count}: `{SHOW}` prints them", fg="yellow", err=err)
+    if known_warnings:
+        count = count_warnings(known_warnings, "known")
+        echo(f"{count}: `{SHOW}` prints them in full", err=err)
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,26 +275,30 @@ def read_known(outputs: OutputRoot) -> list[str]:
     return list(record.warnings)
 
 
-def _remember(outputs: OutputRoot, known_hashes: Sequence[str], printed: Iterable[str]) -> None:
+def _remember(outputs: OutputRoot, known_hashes: Sequence[str], printed: Iterable[str]) -> bool:
     """Record that this user has seen some warnings, so that they are not printed in full again.
 
     Args:
         outputs: The project's folder of outputs, which has a record for each user.
         known_hashes: Hashes of the warnings that are recorded already, oldest first.
         printed: The warnings to add.
+
+    Returns:
+        Whether all of them are recorded now. The root of another team may be read-only: its
+        warnings are printed in full every time.
     """
     # A dictionary serves as a set that keeps the order.
     hashes = dict.fromkeys([*known_hashes, *map(_hash, printed)])
     if len(hashes) == len(known_hashes):
-        return  # all of them are recorded
+        return True  # all of them are recorded
     record = KnownWarnings(tuple(hashes)[-MAX_KNOWN:])
     try:
         path = _record_path(outputs)
         path.parent.mkdir(parents=True, exist_ok=True)
         write_small_file(outputs.access, path, dump(record))
     except OSError:
-        # The root of another team may be read-only: its warnings are printed in full every time.
-        return
+        return False
+    return True
 
 
 def _record_path(outputs: OutputRoot) -> Path:

@@ -11,6 +11,7 @@ from nanoset_core.cli.known_warnings import FOLDER, print_warnings
 from nanoset_core.project.project import Project
 
 FIRST = "warning: corpus web: 3 documents are empty"
+NOTICE = "notice: corpus web: 1 file is not read: notes.pdf"
 SECOND = "warning: nanoset pretrain valid: it has no sample"
 
 
@@ -76,6 +77,23 @@ def test_warnings_beyond_a_limit_are_counted_and_stay_new(printed):
         "1 more new warning: `nanoset status --warnings` prints them",
     ]
     assert printed(FIRST, SECOND)[0] == f"new {SECOND}"
+
+
+def test_notices_are_counted_apart_from_warnings(printed):
+    lines = (FIRST, NOTICE, "rejected lines of web: rejects.jsonl")
+    printed(*lines)
+
+    assert printed(*lines) == [
+        "1 known warning and 2 known notices: `nanoset status --warnings` prints them in full"
+    ]
+
+
+def test_a_limit_prints_warnings_before_notices(printed):
+    assert printed(NOTICE, FIRST, SECOND, at_most=2) == [
+        FIRST,
+        SECOND,
+        "1 more new notice: `nanoset status --warnings` prints them",
+    ]
 
 
 def test_known_warnings_are_printed_in_full_on_request_and_known_from_then_on(printed):
@@ -148,6 +166,18 @@ def test_a_root_that_cannot_be_written_shows_warnings_again(project, printed):
     assert printed(FIRST) == [FIRST]
 
 
+def test_status_says_if_it_cannot_record_that_warnings_were_seen(make_project):
+    config = make_project()
+    (config.parent / "raw/web/notes.pdf").write_bytes(b"%PDF")
+    folder = config.parent / "data"
+    folder.mkdir()
+    (folder / FOLDER).write_text("a file where the folder should be")
+
+    result = CliRunner().invoke(nanoset, ["status", "--warnings", "--config", str(config)])
+
+    assert f"1 notice; this cannot be recorded, as {folder} is not writable" in result.stdout
+
+
 def test_the_record_holds_no_text(project, printed):
     printed("warning: document 'a secret id'")
 
@@ -172,6 +202,6 @@ def test_status_lists_all_warnings_and_counts_them_afterwards(make_project):
     assert "notes.pdf" in listed
     assert "missing:" not in listed
     assert "notes.pdf" not in status()
-    assert "1 known warning" in status()
+    assert "1 known notice" in status()
     assert "notes.pdf" in status("--warnings")
     assert "notes.pdf" in status("--json")

@@ -90,7 +90,7 @@ def test_corpora_become_partitions_in_dagster(history):
 
 
 def test_a_build_with_nothing_to_do_prints_at_most_ten_lines(built, history, capsys):
-    # Each of these files is a warning.
+    # Each of these files is a notice.
     for number in range(12):
         (built.parent / f"raw/web/notes-{number}.pdf").write_bytes(b"%PDF")
         (built.parent / f"raw/notes-{number}.txt").write_text("beside the corpora")
@@ -99,8 +99,7 @@ def test_a_build_with_nothing_to_do_prints_at_most_ten_lines(built, history, cap
 
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) <= 10
-    assert any("notes-0" in line for line in lines)
-    assert any("more new warnings: `nanoset status --warnings`" in line for line in lines)
+    assert any("more new notices: `nanoset status --warnings`" in line for line in lines)
     assert any(line.startswith("Everything is up to date: nothing was made") for line in lines)
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from nanoset_core.cli.echo import echo
-from nanoset_core.cli.known_warnings import print_warnings
+from nanoset_core.cli.known_warnings import count_warnings, print_warnings
 from nanoset_core.cli.options import CONFIG_OPTION, JSON_OPTION, flag
 from nanoset_core.cli.progress import shown_spinner
 from nanoset_core.cli.purge_warnings import print_interrupted_purges
@@ -117,12 +117,15 @@ def _print_all_warnings(
         rows: All outputs of the project, some of which have warnings.
         notices: Notices on the whole project.
     """
-    lines = warning_lines(rows, notices)
-    print_warnings(project, lines, show_known=True)
-    if lines:
-        echo(f"{format_count(len(lines), 'warning')}; other commands count them from now on")
-    else:
+    lines = dict.fromkeys(warning_lines(rows, notices))  # each once
+    are_recorded = print_warnings(project, lines, show_known=True)
+    if not lines:
         echo("no warning")
+    elif are_recorded:
+        echo(f"{count_warnings(lines)}; other commands count them from now on")
+    else:
+        folder = project.outputs.folder
+        echo(f"{count_warnings(lines)}; this cannot be recorded, as {folder} is not writable")
 
 
 def print_old_versions(project: Project, *, more_than: int = 0) -> None:
