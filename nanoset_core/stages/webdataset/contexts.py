@@ -373,40 +373,47 @@ class ContextTable:
     def _streams_with_rows_in(self, first_token: int, stop_token: int) -> range:
         """Return the streams whose rows contain some tokens, counted over all sources.
 
-        A stream is a text that is cut into rows, such as a file. Its last row may continue in the
-        next streams. For example, with rows of 8 tokens and the setting `tail: carry`:
+        A stream is a text that is cut into rows, such as a file. For example, with rows of 8
+        tokens, which of these streams have some of the tokens 12 to 21 in their rows?
 
-            stream           0       1         2
-            its tokens       0-9     10-12     13-24
-            tokens of rows   0-15    (none)    16-23     so the tokens [13, 18) give 0, 1 and 2
+            stream                0      1        2         3
+            its tokens            0-9    10-19    20-24     25-34
+            those in its rows     0-7    10-17    (none)    25-32
+
+        The result is range(1, 3), the streams 1 and 2. Stream 2 has no row, but is between others.
 
         Args:
-            first_token: The first token, 13.
-            stop_token: The token after the last one, 18.
+            first_token: The first token, 12.
+            stop_token: The token after the last one, 22.
 
         Returns:
-            Consecutive streams. Some of them may have no row at all, like 1.
+            Consecutive streams, some of which may have no row.
         """
-        # The rows of the streams start at [0, 16, 16] and stop at [16, 16, 24]. Leave out streams
-        # that stop too early, and those that start too late.
-        n_stopped_before = np.searchsorted(self.row_stops, first_token, side="right")  # 0
-        n_started_before = np.searchsorted(self.row_starts, stop_token, side="left")  # 3
-        return range(int(n_stopped_before), int(n_started_before))
+        # The rows of the streams start at [0, 10, 20, 25] and stop at [8, 18, 20, 33]. Both are
+        # ascending, so count the streams that stop too early, and those that start early enough.
+        # A stop is not part of the row: one at token 12 is too early, as is that at token 8.
+        n_too_early = np.searchsorted(self.row_stops, first_token, side="right")  # 1: stream 0
+        n_early_enough = np.searchsorted(self.row_starts, stop_token, side="left")  # 3: 0, 1 and 2
+        return range(int(n_too_early), int(n_early_enough))
 
     def _contexts_in_stream(
         self, stream: int, first_token: int, stop_token: int
     ) -> NDArray[np.int64]:
         """Return the training samples of those rows of a stream that contain some tokens.
 
-        A stream is a text that is cut into rows, such as a file. A sample is one occurrence of a
-        row. Suppose that the stream has the tokens 8 to 19, in rows of 4. Then the tokens from 5 up
-        to 13 are in its rows 0 and 1:
+        A source of text has one or several streams, such as its files. Each stream is cut into
+        rows, and a sample is one occurrence of a row. For example, rows of 4 tokens:
 
-            row           0       1        2
-            its tokens    8-11    12-15    16-19
+            source               web
+            stream (file)        0            1
+            row of the stream    0     1      0       1        2
+            row of the source    0     1      2       3        4
+            its tokens           0-3   4-7    8-11    12-15    16-19
+
+        In stream 1, the tokens 5 to 12 are in the rows 0 and 1. These are rows 2 and 3 of web.
 
         Args:
-            stream: Number of the stream.
+            stream: Number of the stream, 1.
             first_token: The first token, counted over all sources: 5.
             stop_token: The token after the last one: 13.
 
@@ -424,10 +431,14 @@ class ContextTable:
         first_row = start // row_tokens  # 0
         stop_row = _divide_up(stop, row_tokens)  # 2
 
-        # Count rows from the start of the source: there may be other files in it before this one.
-        source = int(np.searchsorted(self.first_streams, stream, side="right")) - 1
-        rows_before = self.first_rows[stream] - self.first_rows[self.first_streams[source]]
-        rows = np.arange(rows_before + first_row, rows_before + stop_row, dtype=np.int64)
+        # The source of the stream is the last one whose first stream does not come after it.
+        n_sources_begun = int(np.searchsorted(self.first_streams, stream, side="right"))
+        source = n_sources_begun - 1
+        first_stream = self.first_streams[source]  # 0
+
+        # Count rows from the start of the source. `first_rows` are counted over all sources.
+        rows_before = self.first_rows[stream] - self.first_rows[first_stream]  # 2, in stream 0
+        rows = np.arange(rows_before + first_row, rows_before + stop_row, dtype=np.int64)  # [2, 3]
         return self._contexts_of(source, rows)
 
     def _contexts_of(self, source: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -508,7 +519,13 @@ def _cut_carrying(source_tokens: Sequence[int], row_tokens: int) -> _CutStreams:
         source            0 0 0 0   0 0 1 1   1 1 1  1    1
         row               0         1         2           (token 12 is in no row: it fills none)
 
-    So two rows begin in source 0, with 8 tokens. One begins in source 1, at token 8 of both.
+    The result, for the sources 0 and 1:
+
+        row_counts        2    1     rows that begin in the source
+        tokens_in_rows    8    4     tokens of these rows, also if they are of the next source
+        starts            0    2     the source's own token with which its first row begins
+        tokens_used       6    6     the source's own tokens that are in a row, whichever row it is
+        tokens_carried    0    2     of these, tokens in a row of an earlier source: 6 and 7
 
     Args:
         source_tokens: Tokens of each source: [6, 7] in the example, and so on in the comments.
@@ -519,17 +536,18 @@ def _cut_carrying(source_tokens: Sequence[int], row_tokens: int) -> _CutStreams:
     source_stops = np.cumsum(lengths)  # [6, 13]
     source_starts = source_stops - lengths  # [0, 6]
 
-    # Count the rows that begin before each source, and before its end. Then those in it remain.
+    # Rows begin at 0, 4, 8 and so on. Count those that begin before the start of each source, and
+    # before its stop. A last row that would not be full does not count.
     n_rows = sum(source_tokens) // row_tokens  # 3 full rows in all
-    rows_before = np.minimum(_divide_up(source_starts, row_tokens), n_rows)  # [0, 2]
-    rows_until_stop = np.minimum(_divide_up(source_stops, row_tokens), n_rows)  # [2, 3]
-    row_counts = rows_until_stop - rows_before  # [2, 1]
+    rows_before_start = np.minimum(_divide_up(source_starts, row_tokens), n_rows)  # [0, 2]
+    rows_before_stop = np.minimum(_divide_up(source_stops, row_tokens), n_rows)  # [2, 3]
+    row_counts = rows_before_stop - rows_before_start  # [2, 1]
 
     # Where the first row of each source begins, counted from the start of the source.
-    starts = rows_before * row_tokens - source_starts  # [0, 8] - [0, 6] = [0, 2]
+    starts = rows_before_start * row_tokens - source_starts  # [0, 8] - [0, 6] = [0, 2]
 
-    # Which tokens of each source are in a row: all but token 12. Those before the source's own
-    # first row are in a row that begins in an earlier source.
+    # The rows end at token 12. Of each source, the tokens before that are in a row. `clip` is for
+    # sources that end before token 12 (all of their tokens are), or start after it (none is).
     end_of_rows = n_rows * row_tokens  # 12
     tokens_used = np.clip(end_of_rows - source_starts, 0, lengths)  # [6, 6]
     return _CutStreams(
@@ -537,7 +555,7 @@ def _cut_carrying(source_tokens: Sequence[int], row_tokens: int) -> _CutStreams:
         starts=starts,
         tokens_in_rows=row_counts * row_tokens,  # [8, 4]
         tokens_used=tokens_used,
-        tokens_carried=np.clip(starts, 0, tokens_used),  # [0, 2]
+        tokens_carried=np.clip(starts, 0, tokens_used),  # [0, 2]: those before its first row
     )
 
 

@@ -28,7 +28,7 @@ from nanoset_core.stages.webdataset.contexts import SourceContexts
 from nanoset_core.stages.webdataset.lists import write_lists
 from nanoset_core.stages.webdataset.markers import (
     clear_markers,
-    may_have_been_deleted,
+    may_be_complete_by_now,
     read_markers,
     write_markers,
 )
@@ -394,16 +394,17 @@ def _unfinished_facts(
 ) -> dict[int, TarFacts]:
     """Return what is recorded of the finished tar files of a dataset that is not complete yet.
 
-    Each finished tar has a marker, a small file with its counts and checksum. Several builds may
-    write tars of the dataset at the same time. The one that completes it deletes the markers, and
-    records the facts of all tars in one file, the manifest. If a marker is missing, this may have
-    happened just now, so the manifest is read then.
+    Each finished tar has a marker, a small file with its counts and checksum.
+
+    Several builds may write tars of the dataset at the same time. The last one records the facts of
+    all tars in one file, the manifest, and then deletes the markers. It may do so while this
+    function reads them. So if a marker is missing, look for the manifest.
 
     Args:
         outputs: The project's outputs.
         recipe: What the dataset is made from. It decides the folder.
         shards: Numbers of the tars to look for.
-        access: Reads the markers.
+        access: Reads the markers, perhaps with a listing of the folder in a bucket.
 
     Returns:
         Number of the tar → its facts.
@@ -411,12 +412,11 @@ def _unfinished_facts(
     folder = outputs.place(recipe)
     facts = read_markers(folder, shards, recipe.digest, access)
     missing = [shard for shard in shards if shard not in facts]
-    if not missing or not may_have_been_deleted(folder, missing, access):
-        return facts
-    complete = outputs.find(recipe)
-    if complete is None:
-        return facts
-    return _recorded_facts(complete, shards)
+    if missing and may_be_complete_by_now(folder, missing, access):
+        manifest = outputs.find(recipe)  # None if the dataset is still not complete
+        if manifest is not None:
+            return _recorded_facts(manifest, shards)
+    return facts
 
 
 def _recorded_facts(manifest: Manifest, shards: range) -> dict[int, TarFacts]:
@@ -498,6 +498,8 @@ def finish(project: Project, name: str) -> Manifest:
       complete;
     - deletes the files that were only needed until then.
 
+    While this runs, `nanoset gc` deletes nothing that it needs: `holding` sees to that.
+
     Args:
         project: Its outputs have the tars, and get the lists and the manifest.
         name: Name of the dataset (a webdataset).
@@ -511,20 +513,34 @@ def finish(project: Project, name: str) -> Manifest:
     plan_manifest, plan = current_plan(project, name)
     recipe = webdataset_recipe(plan_manifest.name, plan_manifest.digest)
     outputs = project.outputs
+    # In a bucket, one listing of the folder replaces a request for each tar.
     listed_outputs = outputs.with_listing(outputs.place(recipe))
-    webdataset = listed_outputs.find(recipe)  # None if it is not complete
-    if webdataset is None or project.rebuild:
+    manifest = listed_outputs.find(recipe)  # None if the dataset is not complete
+    if manifest is None or project.rebuild:
         digest_by_source = plan_manifest.recipe["parents"]
-        webdataset = _complete(project, listed_outputs, recipe, plan, digest_by_source)
-    webdataset = outputs.rebase(webdataset)  # its files are not looked up in the listing
+        manifest = _complete(project, listed_outputs, recipe, plan, digest_by_source)
 
-    # Delete the marker of each tar, a small file with its counts; and in a bucket, the shuffled
-    # tokens from which the tars were written. A build that was killed here leaves them, so they are
-    # also deleted if the dataset was complete already. This call has written none, so the listing
-    # has all of them.
-    clear_markers(webdataset.folder, listed_outputs.access)
-    remove_stored_folder(listed_outputs.access, webdataset.folder / ROWS)
-    return outputs.make_current(webdataset)
+    # Do this also if the dataset was complete already: the build that completed it may have been
+    # killed before it had deleted everything.
+    _delete_temporary_files(outputs.place(recipe), listed_outputs.access)
+
+    # The listing does not have the files that were written after it. So return a manifest that
+    # looks for its files without the listing.
+    return outputs.make_current(outputs.rebase(manifest))
+
+
+def _delete_temporary_files(folder: Path, access: FileAccess) -> None:
+    """Delete the files that are needed only until a shuffled dataset of tar files is complete.
+
+    These are the marker of each finished tar, a small file with its counts; and in a bucket, the
+    shuffled tokens from which the tars were written.
+
+    Args:
+        folder: Folder of the tars.
+        access: Access to the folder. It may have a listing, which has all of these files.
+    """
+    clear_markers(folder, access)
+    remove_stored_folder(access, folder / ROWS)
 
 
 def _complete(

@@ -151,27 +151,41 @@ def read_markers(
     return complete
 
 
-def may_have_been_deleted(folder: Path, shards: Sequence[int], access: FileAccess) -> bool:
-    """Return whether markers may be missing because another build has completed the dataset.
+def may_be_complete_by_now(
+    folder: Path, unreadable_shards: Sequence[int], access: FileAccess
+) -> bool:
+    """Return whether another build may have completed a dataset of tars just now.
 
-    That build writes the manifest and then deletes the markers. A listing of a bucket is made in
-    the order of names, `.shards` before `manifest.json`. So if it has neither the markers nor the
-    manifest, no build had completed the dataset when it was listed.
+    Each finished tar has a marker, a small file. A build that completes the dataset first writes
+    the manifest, a file that describes all tars, and then deletes the markers. This is called by a
+    build that has seen no manifest, and then could not read some markers. They may have been
+    deleted in between.
+
+    In a bucket, markers and manifest are looked up in a listing of the folder. What it says of a
+    marker that could not be read:
+
+        listed        the marker was deleted after the listing, or it is damaged: return True
+        not listed    the tar was not finished when the folder was listed: if this is so for all
+                      markers, return False
+
+    A marker that is not listed cannot have been deleted. A bucket lists names in alphabetical
+    order, `.shards/...` before `manifest.json`. So after a deletion, the manifest would be listed.
 
     Args:
         folder: Folder of the tars.
-        shards: Numbers of tars whose markers could not be read.
-        access: What the markers were read with. If it has a listing, that has no manifest.
-
-    Returns:
-        Whether to look for the manifest again. False if a listing has none of the markers, True if
-        there is no listing, or if a marker that is listed could not be read.
+        unreadable_shards: Numbers of the tars whose markers could not be read.
+        access: What the markers were read with. It has no listing if the folder is on a disk, so
+            that the result is True.
     """
     listing = access.snapshot_with(access.name(folder))
     if listing is None:
         return True
-    names = [access.name(folder / _marker_name(shard)) for shard in shards]
-    return any(listing.file(name) is not None for name in names)
+    for shard in unreadable_shards:
+        marker = access.name(folder / _marker_name(shard))
+        is_listed = listing.file(marker) is not None
+        if is_listed:
+            return True
+    return False
 
 
 def _has_tar_and_marker(shard: int, names: Container[str]) -> bool:

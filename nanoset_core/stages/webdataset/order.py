@@ -588,8 +588,9 @@ class Choice:
     def _blocks_of(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the block of 64 rows that contains each of some chosen rows.
 
-        Some rows of a text are chosen at random, and are numbered in ascending order. If 30 of 100
-        rows are chosen, a formula says that block 0 has 19 and block 1 has 11 of them:
+        Some rows of a text are chosen at random, and are numbered in ascending order. Each block
+        has its share of them (see `_n_chosen_before`). If 30 of 100 rows are chosen, block 0 has 19
+        of these, and block 1 has 11:
 
             block                          0          1
             its rows                       0-63       64-99
@@ -603,14 +604,16 @@ class Choice:
         Returns:
             Numbers of blocks, shape (n,).
         """
-        # `_n_chosen_before` says how many rows are chosen before a block. The block with the chosen
-        # row `number` is the last one for which these are at most `number`:
-        #     (block * 64 * n_chosen + offset) // n_rows <= number
-        # Solve this for the block. A rounded number is at most 19 if it was below 20 before:
-        #     block * 64 * n_chosen + offset < (number + 1) * n_rows
-        #     block * 64 * n_chosen <= (number + 1) * n_rows - offset - 1
-        limits = (numbers + 1) * self.n_rows - self._rounding_offset - 1
-        return limits // (BLOCK_ROWS * self.n_chosen)  # 1999 // 1920 is 1
+        # It is the last block before which at most 19 rows are chosen. `_n_chosen_before` computes
+        # this count. With 30 of 100 rows chosen, and the offset 0, the condition for the block is:
+        #     (block * 64 * 30 + 0) // 100 <= 19
+        # A quotient is rounded down to 19 or less if it is less than 20. So multiply 20 by 100:
+        #     block * 1920 + 0 < 2000
+        # Both sides are whole numbers, so "less than 2000" is the same as "at most 1999":
+        #     block * 1920 <= 1999 - 0
+        row_share = BLOCK_ROWS * self.n_chosen  # 64 * 30 = 1920
+        limits = (numbers + 1) * self.n_rows - 1  # (n,) [1999]
+        return (limits - self._rounding_offset) // row_share  # (n,) 1999 // 1920 is [1]
 
     def _n_chosen_before(self, blocks: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return how many rows are chosen before each of some blocks of 64 rows.
@@ -623,6 +626,10 @@ class Choice:
             30 / 100 of them    0     19.2    30
             chosen before it    0     19      30
 
+        If all numbers were rounded down, a row of block 0 would be chosen with a chance of 19 / 64,
+        and a row of block 1 with 11 / 36, which is more. So each is sometimes rounded up: 19.2
+        becomes 20 for one of five seeds. The last one is a whole number, and stays the same.
+
         Args:
             blocks: Numbers of the blocks, shape (n_blocks,). The number of all blocks stands for
                 the end of the rows.
@@ -630,10 +637,10 @@ class Choice:
         Returns:
             Shape (n_blocks,).
         """
-        rows_before = np.minimum(blocks * BLOCK_ROWS, self.n_rows)
+        rows_before = np.minimum(blocks * BLOCK_ROWS, self.n_rows)  # 64 for block 1
 
-        # `//` rounds down. The offset, a random number below n_rows, sometimes makes it round up:
-        # 64 * 30 // 100 is 19, and with an offset of 85, it is (64 * 30 + 85) // 100, which is 20.
+        # `//` rounds down. The offset is a random number from 0 to 99 that the seed decides. If it
+        # is 80 or more, it makes the quotient reach 20: 64 * 30 is 1920, and 1920 + 80 is 2000.
         return (rows_before * self.n_chosen + self._rounding_offset) // self.n_rows
 
     def _is_chosen_in_blocks(self, blocks: NDArray[np.int64]) -> NDArray[np.bool_]:

@@ -244,8 +244,13 @@ def _is_by_chance(share: float, expected: float, n_pairs: int) -> bool:
 def _sampled_shards(plan: ShufflePlan) -> list[int]:
     """Choose which tar files (shards) of a dataset are measured: so few that it takes seconds.
 
-    They have at most SAMPLE (1,000,000) training samples together, and are spread evenly over the
-    dataset: 4 of 10 tars are the tars 0, 2, 5 and 7.
+    They have at most SAMPLE (1,000,000) training samples together. For example, 4 of 10 tars:
+
+        the dataset has up to WINDOW (4 million) samples    0, 2, 5, 7    spread evenly
+        the dataset has more samples                        0, 1, 2, 3    the first ones
+
+    The shuffled order of a larger dataset is computed in windows of WINDOW samples, and each takes
+    a pass over all samples. The first tars are in the same window, so one pass is enough.
 
     Args:
         plan: Says which sample goes into which tar.
@@ -257,12 +262,10 @@ def _sampled_shards(plan: ShufflePlan) -> list[int]:
     tars_by_counts = _MAX_COUNTS // n_sources
     n_tars = max(1, min(plan.shards, tars_by_samples, tars_by_counts))  # 4
 
-    # In datasets of more than WINDOW (4 million) samples, it takes long to compute which samples a
-    # far tar has. Measure the first tars.
-    numbers = np.arange(n_tars)  # [0, 1, 2, 3]
+    first_tars = np.arange(n_tars)  # [0, 1, 2, 3]
     if plan.contexts > WINDOW:
-        return numbers.tolist()
-    return (numbers * plan.shards // n_tars).tolist()  # [0, 10, 20, 30] // 4
+        return first_tars.tolist()
+    return (first_tars * plan.shards // n_tars).tolist()  # [0, 10, 20, 30] // 4
 
 
 def _count_successive_pairs(

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -101,7 +100,7 @@ class SweptRows(RowSupplier):
     def open(self, plan: ShufflePlan, shards: range) -> RunRows:
         """Read the training samples of some tar files into memory.
 
-        The sources of text are read once, from start to end.
+        The sources of text are read once, from start to end. Then the tars are written from memory.
 
         Args:
             plan: Says which sample goes into which tar (shard), and which tokens it has.
@@ -109,8 +108,14 @@ class SweptRows(RowSupplier):
         """
         sample_numbers = _contexts_of(plan, shards)  # in the order of the tars
         tokens = _empty_rows(plan, len(sample_numbers))  # a row for each sample
-        sweep(plan, opened_once(self.sources), sample_numbers, tokens)  # fills the rows
-        return RunRows(sample_numbers, partial(_copy_rows, tokens))
+        sources = opened_once(self.sources)
+        sweep(plan, sources, sample_numbers, tokens)  # reads the tokens into the rows
+
+        def fill(start: int, stop: int, out: NDArray[np.integer[Any]]) -> None:
+            """Write the tokens of the samples [start, stop) of these tars into an array."""
+            np.copyto(out, tokens[start:stop])
+
+        return RunRows(sample_numbers, fill)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,10 +139,15 @@ class RowsFromStore(RowSupplier):
         sample_numbers = _contexts_of(plan, shards)  # in the order of the tars
         tokens = _empty_rows(plan, len(sample_numbers))  # a row for each sample
         try:
-            self.stored.read(plan, sample_numbers, tokens)  # fills the rows
+            self.stored.read(plan, sample_numbers, tokens)  # reads the tokens into the rows
         except MissingError:
             sweep(plan, opened_once(self.sources), sample_numbers, tokens)
-        return RunRows(sample_numbers, partial(_copy_rows, tokens))
+
+        def fill(start: int, stop: int, out: NDArray[np.integer[Any]]) -> None:
+            """Write the tokens of the samples [start, stop) of these tars into an array."""
+            np.copyto(out, tokens[start:stop])
+
+        return RunRows(sample_numbers, fill)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,20 +191,3 @@ def _contexts_of(plan: ShufflePlan, shards: range) -> NDArray[np.int64]:
 def _empty_rows(plan: ShufflePlan, count: int) -> NDArray[np.integer[Any]]:
     """Return an array for the tokens of that many rows, shape (count, sequence_length)."""
     return np.empty((count, plan.sequence_length), dtype=plan.dtype)
-
-
-def _copy_rows(
-    rows: NDArray[np.integer[Any]],
-    start: int,
-    stop: int,
-    out: NDArray[np.integer[Any]],
-) -> None:
-    """Write the tokens of some training samples, which are in memory already, into an array.
-
-    Args:
-        rows: The tokens of all samples, one a row.
-        start: First of the samples.
-        stop: Sample after the last one.
-        out: The array, shape (stop - start, sequence_length).
-    """
-    np.copyto(out, rows[start:stop])

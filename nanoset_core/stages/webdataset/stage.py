@@ -189,7 +189,7 @@ class TarsStage(InParts, Estimated):
         """Write a group of tars; return the manifest of the plan, since the group has none."""
         from nanoset_core.stages.webdataset.make import current_plan, write_group
 
-        write_group(project, key.subject, int(key.part or 0))
+        write_group(project, key.subject, _group_number(key))
         plan, _ = current_plan(project, key.subject)
         return plan
 
@@ -203,6 +203,13 @@ class TarsStage(InParts, Estimated):
     def part_problem(self, project: Project, key: Key, recipe: Recipe) -> Reason | None:
         """Return why a group of tar files of a shuffled dataset has to be written, or None.
 
+        The tars are made by a plan, which says which training sample goes into which tar. The
+        reason is one of these; `nanoset status` shows its text:
+
+            "plan changed"              there is another plan by now
+            "it is not written yet"     a tar is missing
+            the text of an error        the tars cannot be looked for: the plan is damaged, perhaps
+
         Args:
             project: Its outputs are searched for the tars.
             key: Its `subject` is the name of the dataset, and its `part` the number of the group.
@@ -210,18 +217,20 @@ class TarsStage(InParts, Estimated):
         """
         from nanoset_core.stages.webdataset.make import is_group_written
 
-        # A plan says which training sample goes into which tar. There may be another one by now.
         plan_digest = recipe.parents["plan"]
         if not _is_current_plan(project, key.subject, plan_digest):
-            return Reason("plan changed", "plan")
+            return Reason("plan changed", input="plan")
         try:
-            group = int(key.part or 0)
-            is_written = is_group_written(project, key.subject, group)
+            is_written = is_group_written(project, key.subject, _group_number(key))
         except NanosetError as error:
-            # It cannot be found out, because the plan is damaged, for example. Writing the tars
-            # again repairs that, or reports the error to the user.
+            # Write the tars again. That repairs the cause, or reports the error to the user.
             return Reason(error.what)
         return None if is_written else self.NOT_WRITTEN
+
+
+def _group_number(key: Key) -> int:
+    """Return the number of the group of tar files that a key names: 2 for `Key("web", "2")`."""
+    return int(key.part or 0)
 
 
 def _is_current_plan(project: Project, name: str, digest: str) -> bool:
@@ -275,19 +284,26 @@ class WebdatasetStage(Resumable):
         return webdataset_summary(manifest)
 
     def unfinished_version(self, manifest: Manifest) -> str | None:
-        """Return in which folder unfinished tar files of a shuffled dataset may be, or None.
+        """Return the name of the folder into which tar files are written by a plan.
 
-        `nanoset gc` deletes folders of versions that nothing refers to. A build that was killed may
-        have left a plan of the tars, and such a folder with some of them, to be completed later.
+        A build first makes a plan, which says which training sample goes into which tar. Then it
+        writes the tars into another folder. Each folder is named by a digest of what its files are
+        made from. Tars are made from their plan, so its digest decides the name of their folder:
+
+            shuffle_plans/web/77b0…/plan.json           the plan
+            webdatasets/web/3f2a…/shard-00000000.tar    3f2a… is a digest of "web" and "77b0…"
+
+        `nanoset gc` calls this for each output. If a build was killed, nothing but the plan tells
+        that the folder of the tars is still needed.
 
         Args:
-            manifest: Record of an output of the project, perhaps of a plan.
+            manifest: Record of an output, perhaps of a plan. Its `digest` is "77b0…".
 
         Returns:
-            The folder is named by the version of the tars, a digest that is computed from that of
-            the plan. This is the digest. None if the output is no plan.
+            The name of the folder, "3f2a…". None if the output is no plan.
         """
-        if manifest.stage != PLANS:
+        is_plan = manifest.stage == PLANS
+        if not is_plan:
             return None
         recipe_of_tars = webdataset_recipe(manifest.name, plan_digest=manifest.digest)
         return recipe_of_tars.digest

@@ -163,13 +163,14 @@ class StoredRows:
     ) -> None:
         """Read the tokens of some training samples from a bucket, with as few requests as possible.
 
-        The tokens are stored in several objects (parts). In each, the samples are in shuffled
-        order. The requested samples follow each other in this order, so in each object they are
-        neighbours, and one request reads them:
+        The tokens are stored in several objects (parts), one row for each sample. An object has the
+        samples of a range of numbers, in their shuffled order. The requested samples, here 2, 5, 0
+        and 7, follow each other in this order. So they are neighbours in each object, too, and one
+        request reads them:
 
-            object    its rows, by sample    requested: 2, 5, 0, 7
-            0-3       3  1  2  0             the last two rows, 2 and 0
-            4-7       6  4  5  7             the last two rows, 5 and 7
+            shuffled order              3  6  1  4 [2  5  0  7]
+            object of samples 0 to 3    3     1    [2     0   ]
+            object of samples 4 to 7       6     4 [   5     7]
 
         Args:
             plan: Says which sample (context) goes into which tar.
@@ -185,7 +186,7 @@ class StoredRows:
             stop_byte = start_byte + n_rows * plan.row_bytes
             data = self.store.read_range(self.name(row_range.part), start_byte, stop_byte)
             tokens = np.frombuffer(data, dtype=plan.dtype)
-            rows[row_range.targets] = tokens.reshape(n_rows, -1)
+            rows[row_range.targets] = tokens.reshape(n_rows, -1)  # rows 0 and 2 for samples 2, 0
 
         # Send _READS_AT_ONCE (4) requests at the same time.
         in_parallel(read_range, self._row_ranges(plan, contexts), _READS_AT_ONCE)
@@ -193,29 +194,32 @@ class StoredRows:
     def _row_ranges(self, plan: ShufflePlan, contexts: NDArray[np.int64]) -> Iterator[_RowRange]:
         """Yield which rows each request has to read to get some training samples from a bucket.
 
-        The samples (contexts) are stored in objects (parts), each with the samples of a range of
-        numbers. In an object there is a row for each sample, in the shuffled order of the samples.
-        For example, if that is 3 6 1 4 2 5 0 7, and the last four are requested:
+        The samples (contexts) are stored in objects (parts). An object has the samples of a range
+        of numbers, each in a row, in their shuffled order. For example, 2, 5, 0 and 7 are
+        requested, which follow each other in the shuffled order:
 
-            object    its rows, by sample    requests read      index in [2, 5, 0, 7]
-            0-3       3  1  2  0             rows 2 and 3       0 and 2
-            4-7       6  4  5  7             rows 2 and 3       1 and 3
+            shuffled order              3  6  1  4 [2  5  0  7]
+            object of samples 0 to 3    3     1    [2     0   ]     its rows 2 and 3 are read
+            object of samples 4 to 7       6     4 [   5     7]     its rows 2 and 3 are read
 
         Args:
             plan: Says which sample goes into which tar.
             contexts: Numbers of the samples, which follow each other in the shuffled order, shape
                 (n_contexts,).
         """
-        # The shuffled order is by ascending keys, which are pseudo-random numbers of the samples.
-        # In each object, the rows to read follow those of all samples with a lower key than that of
-        # the first requested sample, 2.
+        # The shuffled order is that of keys, which are pseudo-random numbers of the samples. So a
+        # sample comes before all requested ones if its key is lower than that of the first, 2.
         seed = plan.settings.seed
-        [lowest_key] = keys_of(contexts[:1].astype(np.uint64), seed)
+        first_requested = contexts[:1].astype(np.uint64)  # [2]
+        [lowest_key] = keys_of(first_requested, seed)
         rows_per_request = max(1, CHUNK_BYTES // plan.row_bytes)
 
+        # Of the requested samples, object 0 to 3 has those with the indices 0 and 2, which are the
+        # samples 2 and 0. The other object has those with the indices 1 and 3.
         for indices in self._indices_by_part(contexts):  # [0, 2], then [1, 3]
             part = self.part(int(contexts[indices[0]]))  # range(0, 4), then range(4, 8)
-            first_row = _n_lower_keys(part, lowest_key, seed)  # 2, since 3 and 1 have lower keys
+            first_row = _n_lower_keys(part, lowest_key, seed)  # 2: 3 and 1 come before sample 2
+            # Divide a long range of rows into several requests.
             for start in range(0, len(indices), rows_per_request):
                 targets = indices[start : start + rows_per_request]
                 yield _RowRange(part, first_row + start, targets)

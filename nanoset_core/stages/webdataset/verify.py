@@ -109,7 +109,7 @@ def verify_webdataset(
         divided_check = DividedCheck(
             parts=parts,
             check_part=partial(_check_tars, name=name, digest=manifest.digest, deep=deep),
-            add_outcomes=partial(_conclude, deep=deep),
+            add_outcomes=partial(_add_findings, deep=deep),
             project=project,
         )
         run_check(report, divided_check)
@@ -250,7 +250,7 @@ def verify_group(project: Project, name: str, group: str) -> Report:
         missing_tars = [tar for tar, facts in facts_by_tar.items() if facts is None]
         _report_missing_tars(report, project, missing_tars)
         report.figures["shards"] = len(facts_by_tar)
-        _begin_counting_contexts(report)
+        report.count("contexts_read", 0)  # so that this count is shown even if it stays 0
 
         # Open the first tar only, since all tars of a group are written by the same plan. The plan
         # says which samples a tar should have.
@@ -280,11 +280,6 @@ def _report_missing_tars(report: Report, project: Project, tars: Sequence[Path])
         )
 
 
-def _begin_counting_contexts(report: Report) -> None:
-    """Make a report state the number of contexts that were read, even if none is."""
-    report.count("contexts_read", 0)
-
-
 def _check_tar_of_group(
     report: Report, project: Project, plan: Manifest, tar: Path, facts: TarFacts
 ) -> None:
@@ -293,8 +288,11 @@ def _check_tar_of_group(
     The plan decides which training sample goes into which tar. If the tar was written from another
     plan, both its first and its last sample are most probably wrong.
 
+    The tokens that a sample should have are read from the dataset from which it was made. If they
+    differ, either the tar is wrong, or that dataset was damaged since. The error says which.
+
     Args:
-        report: Gets an error if they differ.
+        report: Gets the error.
         project: Its outputs have the tar, and the tokens that it was made from.
         plan: Record of the current plan.
         tar: Path of the tar. If it is in a bucket, it is copied to this machine for the check.
@@ -304,9 +302,14 @@ def _check_tar_of_group(
     with report.catching(remedy=_REMOVE):
         path = access.fetch(tar)
         expected = _expected_contexts(project, plan, plan_digest=plan.digest, deep=False)
+
+        # Collect the samples that differ in a report of their own.
         differences = Report(report.output)
         findings = _TarFindings(report, differences, expected.datasets)
         _check_tar(findings, path, asdict(facts), expected, deep=False)
+
+        # Only if there are any: check the datasets. If one is damaged, this adds an error about it
+        # to the report, and otherwise the errors about the samples.
         include_differences(report, differences, expected.datasets, deep=False)
     drop_copies(access, [tar])  # the copy, if one was made
 
@@ -321,24 +324,39 @@ class _TarFindings(NamedTuple):
     datasets: Sequence[Manifest]
     """Manifests of these datasets; none if the samples were not compared with them."""
 
+    @staticmethod
+    def none_yet(output: str, datasets: Sequence[Manifest]) -> _TarFindings:
+        """Return findings without errors, for tars of an output such as "webdatasets/web"."""
+        return _TarFindings(Report(output), Report(output), datasets)
 
-def _conclude(report: Report, outcomes: Sequence[_TarFindings], *, deep: bool) -> None:
-    """Add what was found in all tars to the report on a shuffled dataset.
 
-    If samples differ since a dataset is damaged, that is reported instead.
+def _add_findings(report: Report, findings_of_parts: Sequence[_TarFindings], *, deep: bool) -> None:
+    """Add what was found in the tar files of a shuffled dataset to its report.
+
+    The tars were checked in several parts, perhaps on several machines. There are two kinds of
+    errors:
+
+        a tar shows it by itself, such as a wrong sha256    the error is added
+        a sample has other tokens than the text dataset     the error is added, unless the text
+        from which it was made                              dataset is damaged
+
+    If a text dataset is damaged, the samples may be right. Then one error is added, which says that
+    the text dataset is damaged, and none about samples.
 
     Args:
         report: The report.
-        outcomes: What was found in the tars of each part of the check.
-        deep: Whether large datasets may be read to find out whether they are damaged.
+        findings_of_parts: What was found in each part of the tars.
+        deep: Whether large text datasets may be read to find out whether they are damaged.
     """
-    report.add_up([findings.report for findings in outcomes])
-    differences = Report(report.output)
+    report.add_up([findings.report for findings in findings_of_parts])
+
+    differences = Report(report.output)  # of samples
+    differences.add_up([findings.differences for findings in findings_of_parts])
+
     datasets: Sequence[Manifest] = ()
-    for findings in outcomes:
-        differences.add_up([findings.differences])
-        datasets = findings.datasets  # the same for all parts
-    include_differences(report, differences, datasets, deep=deep)
+    if findings_of_parts:
+        datasets = findings_of_parts[0].datasets  # the same for all parts
+    include_differences(report, differences, datasets, deep=deep)  # or reports their damage
 
 
 def _check_tars(
@@ -356,16 +374,18 @@ def _check_tars(
         digest: Says which version of the dataset to check, in case it is built anew meanwhile.
         deep: Whether to read every sample, rather than the first and the last one of each tar.
     """
-    report = Report(f"{STAGE}/{name}")
-    _begin_counting_contexts(report)
-    manifest = project.outputs.version(  # the record of this version
+    # The record of this version, with facts about each tar.
+    manifest = project.outputs.version(
         STAGE, name, digest, "the webdataset was removed meanwhile", "verify again"
     )
 
     # The tars were made from a plan, which says which tokens each sample should have.
     plan_digest = manifest.recipe["parents"]["plan"]
     expected = _expected_contexts(project, manifest, plan_digest=plan_digest, deep=deep)
-    findings = _TarFindings(report, Report(report.output), expected.datasets)
+
+    # Check tar by tar. This adds errors and counts to the findings.
+    findings = _TarFindings.none_yet(f"{STAGE}/{name}", expected.datasets)
+    findings.report.count("contexts_read", 0)  # so that this count is shown even if it stays 0
     for number in tar_numbers:
         tar_facts = manifest.facts["shards_written"][number]  # such as its number of samples
         _check_stored_tar(findings, manifest, tar_facts, expected, deep=deep)

@@ -271,14 +271,15 @@ def _grouped_by_source(
     sampling: Sampling,
     notices: Sequence[str],
 ) -> ShuffleInputs:
-    """Group the files that the user wants to shuffle into sources, which are read equally often.
+    """Group the files that the user wants to shuffle into sources.
 
-    Rules say which file is in which source, by parts of its path. For example:
+    All files of a source are read equally often. Rules say which file is in which source, by parts
+    of its path, and how often it is read. For example:
 
-        rule of the source              its files
-        CODE: paths with "stack"        in/stack/a.jsonl, in/stack/b.jsonl
-        WEB: paths with "crawl"         in/crawl/c.jsonl
-        (none)                          in/readme.txt      (left out, and counted)
+        rule of the source                       its files
+        CODE: paths with "stack", once           in/stack/a.jsonl, in/stack/b.jsonl
+        WEB: paths with "crawl", 2.5 times       in/crawl/c.jsonl
+        (none)                                   in/readme.txt      (left out, and counted)
 
     Args:
         files: The files, in order.
@@ -434,14 +435,15 @@ def _files_in(
     texts = [file.path for file in contents.ordered]
     names = sorted([*texts, *contents.unread], key=natural_key)  # of all files
 
+    # One ending decides if the user has named it, or if tars are shuffled.
     ending = extension
-    if ending is None:
-        # ".tar" if the folder has tars, or None if its text is shuffled
-        ending = _ending_of_tars(folder, names, shuffle_only=shuffle_only)
+    if ending is None and _has_tars_to_shuffle(folder, names, shuffle_only=shuffle_only):
+        ending = TAR
     if ending is not None:
         return _Listing([folder / name for name in names if name.endswith(ending)], ending=ending)
 
-    # There may be messages about other files, such as notes.pdf, which may have been meant.
+    # Otherwise, take all text. There may be messages about other files, such as notes.pdf, which
+    # the user may have meant.
     notices = _notices(folder, contents)
     return _Listing([folder / text for text in texts], notices)
 
@@ -460,14 +462,14 @@ def _notices(folder: Location, contents: Contents) -> list[str]:
     return [f"{folder}: {notice}" for notice in notices]
 
 
-def _ending_of_tars(folder: Location, names: Sequence[str], *, shuffle_only: bool) -> str | None:
-    """Return ".tar" if the tars of an input folder are to be shuffled, or None if its text is.
+def _has_tars_to_shuffle(folder: Location, names: Sequence[str], *, shuffle_only: bool) -> bool:
+    """Return whether the tars of an input folder are to be shuffled, rather than its text.
 
         names                    shuffle_only    result
-        a.tar, b.tar             False           ".tar"
-        a.jsonl, b.txt           False           None
+        a.tar, b.tar             False           True
+        a.jsonl, b.txt           False           False
         a.tar, b.jsonl           False           an error, since the text would be ignored
-        a.tar, b.jsonl           True            ".tar"
+        a.tar, b.jsonl           True            True
 
     Args:
         folder: The folder, for the error.
@@ -478,12 +480,11 @@ def _ending_of_tars(folder: Location, names: Sequence[str], *, shuffle_only: boo
         ConfigError: The folder has both tars and text.
     """
     if shuffle_only:
-        return TAR
+        return True
     has_tars = any(name.endswith(TAR) for name in names)
-    if not has_tars:
-        return None
-    _check_no_text(folder, names)
-    return TAR
+    if has_tars:
+        _check_no_text(folder, names)
+    return has_tars
 
 
 def _contents(folder: Location, output: Location | None) -> Contents:

@@ -116,30 +116,33 @@ class ShuffleOptions(RejectOptions):
             )
 
     def _check_contexts(self, kind: InputKind, found: str) -> None:
-        """Check that no option changes the training samples if something else decides them.
+        """Check that no option changes training samples (contexts) which must stay as they are.
 
-        Samples of tars are only shuffled again. And --preset tokshuf, which is for text, has rules
-        of its own.
+        There are two options that change samples: --tail pads the last one of a text, or continues
+        it in the next text, and --context-bos adds a token at the start of each. The mistakes are:
+
+            input tars, with such an option        tars have samples already, which are shuffled
+            --preset tokshuf with such an option   it makes the same samples as the program
+                                                   tokshuf-rust, which pads each text in its way
+            --preset tokshuf, and no text          that program reads only text
 
         Args:
             kind: What the input is.
             found: The input and the tail in words, for the error: "input tars, tail pad".
 
         Raises:
-            ConfigError: An option would change the samples, or the preset is used for another kind
-                of input.
+            ConfigError: One of these mistakes was made.
         """
-        # --tail adds padding, or lets a sample continue in another file. --context-bos adds a token
-        # at the start of each sample.
-        changes_contexts = self.tail != "drop" or bool(self.context_bos)
-        if self.preset == "tokshuf" and (kind != "text" or changes_contexts):
+        changes_samples = self.tail != "drop" or bool(self.context_bos)
+        fits_tokshuf = kind == "text" and not changes_samples
+        if self.preset == "tokshuf" and not fits_tokshuf:
             raise ConfigError(
                 "the preset tokshuf cuts each text file separately and pads it",
                 where="--preset",
                 found=found,
                 remedy="leave --tail and --context-bos out, or use the default preset",
             )
-        if kind == "tars" and changes_contexts:
+        if kind == "tars" and changes_samples:
             raise ConfigError(
                 "the contexts of tars cannot be changed",
                 where="--input",

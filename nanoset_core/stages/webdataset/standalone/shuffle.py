@@ -175,20 +175,26 @@ def _tars_folder(output: Location, work: Path, stack: contextlib.ExitStack) -> T
     """Return where the tar files of a shuffle go, and where they are written first.
 
     Tars are written to a draft folder of this machine. When all are finished, the folder is moved
-    to the output, or uploaded if that is in a bucket.
+    to the output, or uploaded if that is in a bucket. For example:
+
+        output               data/web                  s3://bucket/a/web
+        draft                data/.web.scratch/tars    /tmp/web-scratch/tars/web
+        folder of copies     data/web                  /tmp/x/web
+
+    If the output is in a bucket, its files are copied to this machine to be read, such as those of
+    an earlier shuffle. They are copied to a temporary folder. A local output needs no copies.
 
     Args:
         output: The folder that the user named, on this machine or in a bucket.
         work: Folder of this machine for unfinished files, such as data/.web.scratch.
-        stack: Deletes temporary folders at the end of the shuffle.
+        stack: Deletes the temporary folder at the end of the shuffle.
     """
-    # `access` reads and writes files of the output by their paths below `folder`. For an output in
-    # a bucket, that is a temporary folder for copies of files that are read.
-    folder, access = stack.enter_context(folder_and_access(output))
+    # `access` makes the copies when a file is read by its path in their folder.
+    folder_of_copies, access = stack.enter_context(folder_and_access(output))
 
-    # For data/web, the draft is data/.web.scratch/tars/web: in a bucket, `name` gives its path.
-    draft = work / "tars" / access.name(folder)
-    return TarsFolder(folder=folder, draft=draft, access=access, output=output)
+    # `access.name` is the path in the bucket below s3://bucket/a: "web". It is "" for data/web.
+    draft = work / "tars" / access.name(folder_of_copies)
+    return TarsFolder(folder=folder_of_copies, draft=draft, access=access, output=output)
 
 
 def _clean_up(tars: TarsFolder, recipe: Recipe, folders: _WorkFolders) -> None:

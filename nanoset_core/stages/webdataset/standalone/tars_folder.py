@@ -201,23 +201,26 @@ class TarsFolder:
         """Upload the finished tar files to a bucket, and write the manifest there at the end.
 
         The manifest is a file that says what the result was made from, with the size and sha256 of
-        each file. It is the sign of a complete result, so it must not arrive before the tars.
+        each file. It is the sign of a complete result, so it must not arrive before the tars:
+
+            {"digest": "3f2a…", ..., "facts": {"sequences": 8192, ...}, "sha256": "9c1b…", ...}
 
         Args:
             manifest: The manifest in the draft folder, with the tars to upload.
         """
-        # `put_files_in_place` uploads the files, and then writes a manifest of its own. Give it the
-        # content of the one in the draft folder, so that both are equal.
+        # Do not upload manifest.json like the other files: `put_files_in_place` uploads these, and
+        # then writes the manifest from the values that it gets. So read them from the draft.
         path = self.draft / MANIFEST
         content = to_plain(load(StoredManifest, read_regular(path), where=path))
-        draft = Draft(self.draft, facts=content["facts"], more={"sha256": content["sha256"]})
+        made_from = {key: content[key] for key in _KEYS_OF_RECIPE}  # "digest" and others
+        checksum_of_manifest = {"sha256": content["sha256"]}
+        draft = Draft(self.draft, facts=content["facts"], more=checksum_of_manifest)
 
-        # The sha256 of the files are known, so that they need not be computed again.
+        # The sha256 of each tar is known already, so that it need not be computed again.
         for name, fact in manifest.files.items():
             if fact.sha256 is not None:
                 draft.sha256_by_name[name] = fact.sha256
 
-        made_from = {key: content[key] for key in _KEYS_OF_RECIPE}
         put_files_in_place(draft, self._delivery(list(manifest.files), made_from))
 
     def _delivery(self, names: Sequence[str], made_from: Mapping[str, Any]) -> Delivery:
