@@ -336,10 +336,18 @@ def _first_misfits(end: BudgetEnd, candidates: Candidates, unit: str) -> _Misfit
     """Return the first document that does not fit into a budget, and its size.
 
     Several documents can have the same id. Then they are taken together or not at all, and all of
-    them are returned.
+    them are returned. For example, two of the documents have this id, and the first of them occurs
+    twice:
+
+        position                 0      1      2
+        copies of the document   1      2      1
+        tokens of one copy       100    500    500
+        is of this id            no     yes    yes
+
+    The result has the positions [1, 2], 3 documents, and as their amount 1,500 tokens.
 
     Args:
-        end: Says for each document whether it is the one.
+        end: Where the budget ends. It knows the id.
         candidates: All documents among which the budget chooses.
         unit: `documents` or `tokens`: what the budget limits.
     """
@@ -348,7 +356,7 @@ def _first_misfits(end: BudgetEnd, candidates: Candidates, unit: str) -> _Misfit
     amount = 0
     for chunk in candidates.chunks:  # some documents at a time
         copy_counts = candidates.copy_counts[chunk]  # 0 if an earlier step has left a document out
-        sizes = candidates.amounts(chunk, unit)
+        sizes = candidates.amounts(chunk, unit)  # of all copies together: [100, 1000, 500]
         is_misfit = end.is_first_misfit(chunk) & (copy_counts > 0)
         positions += (chunk.start + np.flatnonzero(is_misfit)).tolist()
         n_documents += int(copy_counts[is_misfit].sum())

@@ -189,17 +189,20 @@ def _first_missing_ids(view_rule: ViewRule) -> dict[str, str]:
 def _places_of_large_documents(
     project: Project, dataset: Manifest, selections: Sequence[Selection]
 ) -> dict[int, str]:
-    """Return where the documents come from that do not fit into a budget, to name them in warnings.
+    """Return the files and lines of the documents that are too large for the limit of a view.
 
-    For example, a view has 600 tokens of at most 1,000, since the next document has 5,000.
+    For example, a view may have up to 1,000 tokens. It has 600, since the next document, which is
+    document 8 of the corpus, has 5,000. A warning says so, and names the file of the document:
+
+        {8: "web/part-0.jsonl:17, id 'x1'"}
 
     Args:
         project: The project.
         dataset: The dataset of the corpus.
-        selections: The documents of each view, with such documents.
+        selections: What each view has chosen. Its `gaps` have the numbers of such documents.
 
     Returns:
-        Number of the document → its origin, such as `{8: "web/part-0.jsonl:17, id 'x1'"}`.
+        Number of the document in the corpus → its file, line and id.
     """
     large_documents: set[int] = set()
     for selection in selections:
@@ -526,21 +529,28 @@ def _steps_of(project: Project, view: str, *, inputs_exist: bool) -> _ViewSteps:
 
         include, exclude    keep or leave out documents with listed ids
         clean_of            leave out documents that contain texts of an evaluation
-        where, split        keep documents by a condition, or by a hash
-        top, documents, tokens, repeat
-                            keep the best documents, a number of them, or repeat them
+        where               keep documents by a condition
+        split               keep documents by a hash
+        top                 keep the documents with the best values of a column
+        documents           keep a number of documents
+        tokens              keep documents with a number of tokens in all
+        repeat              take each document several times
 
     Args:
         project: The project.
         view: The view. If it is chosen from another view, the steps of that one are left out.
-        inputs_exist: Whether it is known which documents contain texts of an evaluation; otherwise
-            this step is left out.
+        inputs_exist: Whether the outputs that the view is made from have been built. One of them
+            says which documents contain texts of an evaluation. Without it, the step `clean_of` is
+            left out.
+
+    Returns:
+        The steps, and the ids that `include` and `exclude` list, by the settings that name them.
     """
     spec = project.config.views[view]
     listed = _listed_steps(project, view, spec)  # include and exclude
     steps = list(listed.steps)
 
-    # clean_of: leave out documents that contain texts of an evaluation. A report lists them.
+    # clean_of: a report lists the documents that contain texts of each evaluation.
     if inputs_exist:
         corpus = base_of(project.config.views, view)
         for evaluation in spec.clean_of:

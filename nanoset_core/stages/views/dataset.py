@@ -78,14 +78,19 @@ class ViewDataset(Dataset):
         first_byte = corpus.sequence_pointers[first_sequence]
         length = corpus.sequence_lengths[first_sequence]
 
-        # Find it in the view. An empty sequence may begin at the same byte: compare lengths, too.
+        # Find it in the view. The same byte may be recorded for an empty sequence before it, which
+        # is not a copy. So compare the lengths, too.
         view = self.layout
-        sequences = np.flatnonzero(view.sequence_pointers == first_byte)
-        copies = sequences[view.sequence_lengths[sequences] == length]  # (n_copies,)
+        with_same_byte = np.flatnonzero(view.sequence_pointers == first_byte)
+        has_same_length = view.sequence_lengths[with_same_byte] == length
+        copies = with_same_byte[has_same_length]  # (n_copies,) numbers of sequences
 
         # Find the document that contains each copy: the last one that does not start after it.
         documents = last_not_greater(view.document_indices, copies)
-        return np.unique(documents)  # one that begins with two empty sequences is found twice
+
+        # If a document with tokens begins with two empty sequences, both are copies of its first
+        # sequence. Return it once.
+        return np.unique(documents)
 
 
 def _first_bytes(index: Sequences, documents: NDArray[np.int64]) -> NDArray[np.int64]:

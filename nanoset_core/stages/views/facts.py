@@ -382,16 +382,16 @@ def gap_warnings(facts: Mapping[str, Any], name: str) -> Iterator[str]:
     document out.
 
     Args:
-        facts: What is recorded about the view. Such budgets are in `budget_gaps`.
+        facts: What is recorded about the view. Such budgets are in `budget_gaps`, if there are any.
+            Old versions of the program did not record them, so that they must be found out.
         name: Name of the view. Budgets of other views, from which it was chosen, are not reported.
     """
-    if GAPS in facts:
-        for gap in facts[GAPS]:
-            if gap["view"] == name:
-                yield _gap_warning(gap)
-    else:
-        # All budgets are full, or the record is of an old version without `budget_gaps`.
-        yield from _unfilled_budget_warnings(facts, name)
+    if GAPS not in facts:
+        yield from _warnings_without_gaps(facts, name)
+        return
+    for gap in facts[GAPS]:
+        if gap["view"] == name:
+            yield _gap_warning(gap)
 
 
 def top_warnings(facts: Mapping[str, Any], name: str) -> Iterator[str]:
@@ -444,18 +444,22 @@ def empty_column_warnings(facts: Mapping[str, Any]) -> Iterator[str]:
             yield warning
 
 
-def _unfilled_budget_warnings(facts: Mapping[str, Any], name: str) -> Iterator[str]:
-    """Yield a warning for each budget of a view that is far from full, for records of old versions.
+def _warnings_without_gaps(facts: Mapping[str, Any], name: str) -> Iterator[str]:
+    """Yield a warning for each budget of a view that is far from full, if none was recorded.
 
-    These only say how much is left after each step of the view:
+    Old versions of the program did not record such budgets. But they recorded how many tokens the
+    view has left after each of its steps:
 
         where lang = 'en'     5,000 tokens
-        1,000 tokens            600 tokens      the budget: more was available, but it is not full
+        1,000 tokens            600 tokens
 
-    So the next document would have exceeded the 1,000 tokens.
+    The second step is the budget. It takes documents until the next one does not fit. There were
+    5,000 tokens to take from, so not all documents were taken. So it ended at 600 tokens since the
+    next document has more than the remaining 400.
 
     Args:
-        facts: What is recorded about the view.
+        facts: What is recorded about the view. If a present version has recorded it, all budgets
+            are full, so there is no warning.
         name: Name of the view. Budgets of other views, from which it was chosen, are not reported.
     """
     for before, after in pairwise(step_rows(facts)):
@@ -481,10 +485,18 @@ def _gap_warning(gap: Mapping[str, Any]) -> str:
     (60.0%), and ends where document 8 (web/a.jsonl:12), of 5,000 tokens, does not fit: …".
 
     Args:
-        gap: What is recorded: `{"budget": 1000, "unit": "tokens", "reached": 600, "documents": 1,
-            "document": 8, "place": "web/a.jsonl:12", "amount": 5000, …}`. The last three describe
-            the next document. `documents` is more than 1 if further documents have the same id:
-            these are taken together or not at all, and have too many tokens together.
+        gap: What is recorded:
+
+                budget       1000                 what the user allows
+                unit         "tokens"             of `budget`, `reached` and `amount`
+                reached      600                  what the selection has
+                document     8                    number of the next document in the corpus
+                place        "web/a.jsonl:12"     where the next document comes from
+                amount       5000                 what the next document has
+                documents    1
+
+            Documents with the same id are taken together or not at all. If the next document shares
+            its id with others, `documents` is their number, and `amount` what they have together.
     """
     usage = _usage_text(gap["budget"], gap["unit"], gap["reached"])
     if gap["documents"] == 1:

@@ -137,30 +137,34 @@ class LeadingFilters:
         """Apply the filters of all views to the next documents of the corpus.
 
         Views that begin with the same filters share them. For example, view A has the filters x, y,
-        and view B has x, z. So there are three filters, and each is applied once:
+        and view B has x, z. So the filters form a tree, and each is applied once:
 
-            filter 1 (x)               keeps the documents 0, 1, 3
-            filter 2 (y), after 1      keeps 1, 3: these are stored for view A
-            filter 3 (z), after 1      keeps 0: stored for view B
+            node 0                     all documents
+            node 1 (x, of node 0)      keeps the documents 0, 1, 3
+            node 2 (y, of node 1)      keeps 1, 3: the last filter of view A
+            node 3 (z, of node 1)      keeps 0: the last filter of view B
 
-        What each filter keeps is counted, too, for users to see.
+        What each node keeps is counted, for users to see. What the last node of a view keeps is
+        stored for the view.
 
         Args:
-            documents: Some documents, such as 10,000. Those that no view keeps may be left out.
+            documents: Some documents, such as 10,000. The caller may leave documents out of which
+                it knows that no view keeps them.
         """
-        rows_by_filter = self._rows_by_node(documents)
+        rows_by_node = self._rows_by_node(documents)
 
-        # Filter 0 keeps all documents of the corpus, which `add_totals` counts.
-        for number, rows in enumerate(rows_by_filter):
-            if number > 0:
-                self._document_counts[number] += len(rows)
-                self._token_counts[number] += documents.tokens[rows].sum(dtype=np.int64)
+        # Count what each node keeps. Node 0 stands for all documents of the corpus, also those that
+        # the caller leaves out: `add_totals` counts these.
+        for node, rows in enumerate(rows_by_node):
+            if node > 0:
+                self._document_counts[node] += len(rows)
+                self._token_counts[node] += documents.tokens[rows].sum(dtype=np.int64)
 
         for path, kept_documents in zip(self._paths, self._kept_documents, strict=True):
-            last_filter = path[-1]  # the path of view A is 0, 1, 2
-            rows = rows_by_filter[last_filter]
+            last_node = path[-1]  # the path of view A through the tree is 0, 1, 2
+            rows = rows_by_node[last_node]
             kept_documents.add(documents.numbers[rows])
-        self._last_rows = rows_by_filter  # `kept_rows` returns these
+        self._last_rows = rows_by_node  # `kept_rows` returns these
 
     def _rows_by_node(self, documents: DocumentValues) -> list[NDArray[np.int64]]:
         """Return which documents are left after each filter of a tree of filters.

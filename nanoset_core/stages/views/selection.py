@@ -185,10 +185,16 @@ class _CandidateFiles:
 
     @staticmethod
     def create(rule: Rule, path: Path) -> _CandidateFiles:
-        """Name temporary files for what a step such as `1000 documents` must know of documents.
+        """Choose the temporary files in which values of documents are kept until they are needed.
 
-        Such a step can only be applied when all documents have been read. So their hashes, numbers
-        of tokens and other values are written to these files, and looked up afterwards.
+        Documents are read once. A step such as `1000 documents` can only be applied after all of
+        them have been read, so what it needs is written to files:
+
+            file of                 is for
+            hashes                  1000 documents              those with the lowest hashes
+            tokens                  100000 tokens               and to count the tokens of the view
+            quality                 top 10 documents by quality
+            True or False           where lang = 'en'           a filter, if it follows such a step
 
         Args:
             rule: All steps by which documents are chosen.
@@ -197,12 +203,17 @@ class _CandidateFiles:
         return _CandidateFiles(
             hashes=ScratchArray(Path(f"{path}-hashes"), np.uint64),
             tokens=ScratchArray(Path(f"{path}-tokens"), np.int32),
-            later_filters=_later_filters(rule, path),  # filters that follow such a step
-            ranked_columns=_ranked_columns(rule, path),  # columns of steps `top 10 by quality`
+            later_filters=_later_filters(rule, path),
+            ranked_columns=_ranked_columns(rule, path),
         )
 
     def append(self, documents: DocumentValues, candidate_rows: NDArray[np.int64]) -> None:
         """Write values of some documents to the files, so that later steps can look them up.
+
+        For example, a view has the steps `1000 documents` and then `where quality > 3`. The first
+        one can be applied when all documents of the corpus have been read. It needs their hashes.
+        The second one is applied after that, but needs the quality of each document, which is in
+        memory only now. So its result, True or False, is written for each document.
 
         Args:
             documents: Some documents of a corpus, such as 10,000, with values of their columns.
@@ -220,8 +231,7 @@ class _CandidateFiles:
         for name, column in self.ranked_columns.items():
             column.append(documents.columns[name].take(pa.array(candidate_rows)))
 
-        # Filters that follow such steps: evaluate them now, while their columns are in memory, and
-        # write down which documents they keep.
+        # Whether each filter that follows such a step keeps the documents.
         for later_filter in self.later_filters.values():
             is_kept = later_filter.step.mask(documents)  # (n_documents,)
             later_filter.mask.append(is_kept[candidate_rows])
@@ -440,16 +450,22 @@ class _TableReading:
     def _filter(self, documents: DocumentValues) -> None:
         """Apply the first filters of all views to some documents, and store values for later steps.
 
-        A view such as `where lang = 'en'`, `1000 documents` begins with a filter. Of the documents
-        that this keeps, values are stored, such as hashes, to choose 1,000 of them later.
+        Views choose documents by steps. For example:
+
+            view    begins with the filter    later step
+            0       where lang = 'en'
+            1       where lang = 'de'         1000 documents
+
+        For both views, it is noted which documents the filter keeps. View 1 chooses among these
+        when all documents have been read. So it also stores their hashes and tokens.
 
         Args:
             documents: The documents, with the values of their columns.
         """
-        self.leading_filters.add(documents)
-        for view in self.views_with_candidates:  # views with later steps
+        self.leading_filters.add(documents)  # notes which documents are kept, for all views
+        for view in self.views_with_candidates:  # view 1
             kept_rows = self.leading_filters.kept_rows(view.number)
-            view.add(documents, kept_rows)
+            view.add(documents, kept_rows)  # stores hashes and tokens
 
 
 def _id_sets_of(rules: Sequence[Rule]) -> list[Ids]:
@@ -594,11 +610,11 @@ def _in_order_of(view: _ViewInProgress, selection: Selection) -> Selection:
 
         without `order`            the order of the corpus
         order: {by: date}          sorted by a column
-        order: {seed: 1}           shuffled
+        order: {seed: 1}           shuffled: sorted by a hash of the seed and the document's id
 
     Args:
-        view: The view, a selection of documents, with values that were stored for its order while
-            the documents were read: their dates, or hashes.
+        view: The view, a selection of documents. While the documents were read, it has stored their
+            dates or the hashes of their ids: those of all candidates among which it has chosen.
         selection: The documents, in the order of the corpus.
     """
     order = view.rule.order
@@ -606,14 +622,31 @@ def _in_order_of(view: _ViewInProgress, selection: Selection) -> Selection:
         return selection
 
     if order.by is not None:
-        chosen = _all_copies(selection)
-        values = view.sort_values_of(chosen.candidate_indices)
-        documents = _sorted_documents(chosen.documents, values, descending=order.descending)
+        documents = _documents_by_column(view, selection, descending=order.descending)
     else:
         assert order.seed is not None
         assert view.files is not None  # they have the hashes
-        documents = _shuffled_documents(order.seed, selection, view.files.hashes.mapped())
+        id_hashes = view.files.hashes.mapped()  # (n_candidates,)
+        documents = _shuffled_documents(order.seed, selection, id_hashes)
     return replace(selection, order=documents)
+
+
+def _documents_by_column(
+    view: _ViewInProgress, selection: Selection, *, descending: bool
+) -> NDArray[np.int64]:
+    """Return the documents of a view, sorted by a column such as their date.
+
+    Args:
+        view: The view, with the dates of all candidates among which it has chosen.
+        selection: The documents that it has chosen.
+        descending: Whether the latest date comes first.
+
+    Returns:
+        Numbers in the corpus, shape (n_documents,), each copy listed.
+    """
+    chosen = _all_copies(selection)
+    dates = view.sort_values_of(chosen.candidate_indices)  # of the chosen documents
+    return _sorted_documents(chosen.documents, dates, descending=descending)
 
 
 def _apply_steps(
@@ -621,9 +654,10 @@ def _apply_steps(
 ) -> Selection:
     """Apply the steps of a view that look at all its documents together, such as `1000 documents`.
 
-    Each of them changes how many copies of a document the view has:
+    The filters with which the view begins keep some documents, the candidates: 3, 5 and 8 here.
+    Each later step changes how many copies of a candidate the view has:
 
-        document                   3     5     8      the candidates: the filters before keep them
+        candidate                  3     5     8
         copies, at first           1     1     1
         after `2 documents`        0     1     1      0: the document is left out
         after `repeat 2`           0     2     2
@@ -642,16 +676,18 @@ def _apply_steps(
     copy_counts[:] = 1
     candidates = Candidates(hashes, files.tokens.mapped(), copy_counts)
 
-    step_counts = list(selection.step_counts)  # the documents that are left after each step
-    gaps: list[BudgetGap] = []  # budgets far from full, since the next document does not fit
+    # Apply the steps, and collect what users are told about them.
+    step_counts = list(selection.step_counts)  # documents and tokens that are left after each step
+    gaps: list[BudgetGap] = []  # limits such as 1,000 tokens that are far from used up, and why
     tops: list[TopResult] = []
     for index in range(len(rule.leading_filters), len(rule.steps)):
         step = rule.steps[index]
-        report = _apply_step(index, step, candidates, files)
+        report = _apply_step(index, step, candidates, files)  # changes `copy_counts`
         step_counts.append(_count_after(step, candidates))
         if report.top is not None:
             tops.append(report.top)
         if report.gap is not None:
+            # It names a document as a candidate, such as 2. Name it by its number: 8.
             gaps.append(_in_corpus(report.gap, selection.read_candidates()))
     return replace(
         selection, step_counts=step_counts, copy_counts=copy_counts, gaps=gaps, tops=tops

@@ -286,6 +286,16 @@ def _describe_result(
 ) -> TopResult:
     """Return what is reported to the user of a step such as `top 10 tokens by quality`.
 
+    For example, the step takes the first two of these documents. The third does not fit:
+
+        quality     5    4    4    2
+        tokens      4    3    5    2
+
+        cut     4                    quality of the first document that is not taken
+        tied    2, of which 1 is     documents of this quality: the choice among them is by a hash,
+                chosen               so the user may want to know of it
+        gap     the third document   only 7 tokens are used, since it has 5
+
     Args:
         step: The step.
         budget: How many documents or tokens it may take.
@@ -293,21 +303,26 @@ def _describe_result(
         counts: How many of them have a value.
         end: The first document that is not taken; None if all documents with a value are taken.
     """
-    bins = histogram(partial(_histogram_values, ranking, end))
+
+    def values() -> Iterator[WeighedValues]:
+        """Yield the qualities, with the documents and tokens that are counted for each."""
+        return _histogram_values(ranking, end)
+
+    bins = histogram(values)
     if end is None:
         no_ties = TiedDocuments()
         return TopResult(step, budget.limit, cut=None, tied=no_ties, counts=counts, bins=bins)
 
-    # A large document may not fit, so that much of a number in the settings stays unused. A share,
-    # such as 10 %, is no such number.
+    # Report a gap if the user has set a number, such as 10 tokens, and much of it stays unused. A
+    # share, such as 10 %, gives a number of documents that the user has not set.
     gap = None
     if step.share is None:
         gap = find_gap(budget, end, ranking.candidates)
     return TopResult(
         step,
         budget.limit,
-        cut=ranking.value_of(end.cut_key),  # the value of the first document that is not taken: 4
-        tied=_count_tied(end),  # of the 2 documents with this value, 1 is taken
+        cut=ranking.value_of(end.cut_key),  # 4
+        tied=_count_tied(end),  # 2 and 1
         counts=counts,
         bins=bins,
         gap=gap,
@@ -464,11 +479,12 @@ def _histogram_values(ranking: Ranking, end: TopEnd | None) -> Iterator[WeighedV
     """Yield the values of documents, and what a histogram of them adds up.
 
     The histogram shows how many documents there are with which quality, and how many of them the
-    step `top 1000 documents by quality` takes. Both are also shown in tokens:
+    step `top 1 document by quality` takes. Both are also shown in tokens. For a document of quality
+    0.9, and another one of quality 0.1 of which there are two copies, of 100 tokens each:
 
         quality    documents    tokens    documents taken    tokens taken
         0.9                1       100                  1             100
-        0.1                2       200                  0               0     it has 2 copies
+        0.1                2       200                  0               0
 
     Documents without a value are left out.
 
@@ -483,6 +499,8 @@ def _histogram_values(ranking: Ranking, end: TopEnd | None) -> Iterator[WeighedV
         # A product with `is_taken` is 0 for documents that are not taken.
         columns = [documents, tokens, documents * is_taken, tokens * is_taken]
 
+        # The values are stored as integers, called keys. Turn these into numbers again.
         has_value = ranking.is_eligible(chunk)
-        values = values_of_keys(ranking.value_keys[chunk][has_value], ranking.dtype)  # [0.9, 0.1]
+        value_keys = ranking.value_keys[chunk][has_value]
+        values = values_of_keys(value_keys, ranking.dtype)  # [0.9, 0.1]
         yield WeighedValues(values, [column[has_value] for column in columns])
