@@ -168,8 +168,8 @@ def may_be_complete_by_now(
         not listed    the tar was not finished when the folder was listed: if this is so for all
                       markers, return False
 
-    A marker that is not listed cannot have been deleted. A bucket lists names in alphabetical
-    order, `.shards/...` before `manifest.json`. So after a deletion, the manifest would be listed.
+    A marker that is not listed cannot have been deleted: the manifest was written before that, and
+    would be listed. (A listing is made in alphabetical order, `.shards/` before `manifest.json`.)
 
     Args:
         folder: Folder of the tars.

@@ -355,7 +355,7 @@ def _add_findings(report: Report, findings_of_parts: Sequence[_TarFindings], *, 
 
     datasets: Sequence[Manifest] = ()
     if findings_of_parts:
-        datasets = findings_of_parts[0].datasets  # the same for all parts
+        datasets = findings_of_parts[-1].datasets  # the same for all parts
     include_differences(report, differences, datasets, deep=deep)  # or reports their damage
 
 
