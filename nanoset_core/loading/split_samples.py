@@ -244,5 +244,6 @@ class SplitSamples:
             where=self._where,
             found=problem,
             expected=f"samples of {self.config.sample_tokens} tokens",
-            remedy="build the nanoset again: its data was changed",
+            remedy="build the nanoset again if its data was changed; if not, `nanoset verify` says "
+            "which file is damaged",
         )

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nanoset_core.errors import StaleError
 from nanoset_core.formats.indexed.layout import idx_path
 from nanoset_core.loading.layout import BLEND, MAPPINGS, STAGE
 from nanoset_core.loading.nanoset import Nanoset, open_nanoset
@@ -91,7 +92,13 @@ def verify_mappings(project: Project, name: str, split: SplitName, *, deep: bool
         # for one dataset does not end the check of the others.
         for files, member in zip(file_sets, plan.members, strict=True):
             with report.catching(remedy=BUILD):
-                _check_contents(report, project, manifest, config, member, files, deep=deep)
+                try:
+                    _check_contents(report, project, manifest, config, member, files, deep=deep)
+                except StaleError:
+                    # The files do not fit the dataset, which has not changed. So one of them is
+                    # damaged, and has the right size: find out which one.
+                    if _check_files(report, manifest, [files], deep=True):
+                        raise
     return report
 
 

@@ -742,6 +742,20 @@ def test_entries_outside_the_dataset_are_found(copy, array, entry, value):
 
     report = verify_at(project, "nanosets/plain/train/index_mappings")
 
+    assert problems(report) == ["an index file has other bytes than when it was written"]
+    [finding] = report.findings
+    assert finding.where == str(path)
+    assert "delete it" in finding.remedy
+
+
+def test_entries_outside_the_dataset_that_were_written_so_are_found(copy):
+    project = copy()
+    path = cache_file(project, "plain", "train", "sample_index.npy")
+    change_entry(path, 9, ONE_MILLION)
+    record_changed_file(project, path, "sample_index.npy", "plain/train/index_mappings")
+
+    report = verify_at(project, "nanosets/plain/train/index_mappings")
+
     assert problems(report) == ["the index files don't fit the dataset"]
 
 
