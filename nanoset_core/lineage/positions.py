@@ -261,10 +261,17 @@ class Split(NamedTuple):
 
         appearances: list[Appearance] = []
         reasons: list[str | None] = []
+        lost_by_cause: dict[str, int] = {}  # why tokens are never seen → how many
         for piece in pieces:
             placed = self._place_piece(self.members[number], piece, document_tokens)
             appearances += placed.appearances
-            reasons.append(placed.reason)
+            if placed.cause is not None:
+                n_lost = lost_by_cause.get(placed.cause, 0) + placed.n_lost
+                lost_by_cause[placed.cause] = n_lost
+
+        split = self.members[number].member.split
+        for cause, n_lost in lost_by_cause.items():
+            reasons.append(f"{unseen(n_lost, document_tokens)} in {split}, because {cause}")
         reasons.append(_why_not_in_dataset(pieces, origin.tokens))
 
         appearances.sort(key=lambda appearance: (appearance.sample, appearance.sample_tokens))
@@ -285,7 +292,7 @@ class Split(NamedTuple):
             document_tokens: Tokens of the whole document, for the message about lost ones.
 
         Returns:
-            The samples, and the reason why some tokens are in none.
+            The samples, and why some tokens are in none.
         """
         # 1. Samples are cut from the sequences of the dataset.
         cut = spans_of(nanoset, piece.sequence).clipped(piece.start, piece.stop)
@@ -306,15 +313,13 @@ class Split(NamedTuple):
             at_shuffle=cut.covered() - shuffled.covered(),
             at_blend=shuffled.covered() - mixed.covered(),
         )
-        split = nanoset.member.split
-        reason = None
-        if n_tokens == 0:
-            reason = f"never seen in {split}: it has no tokens"
+        cause = None
+        if document_tokens == 0:
+            cause = "it has no tokens"
         elif lost.total > 0:
             is_whole = n_tokens == document_tokens
-            why = self._why_unseen(nanoset, piece, lost, is_whole=is_whole)
-            reason = f"{unseen(lost.total, document_tokens)} in {split}, because {why}"
-        return _PlacedPiece(_appearances(piece, mixed), reason)
+            cause = self._why_unseen(nanoset, piece, lost, is_whole=is_whole)
+        return _PlacedPiece(_appearances(piece, mixed), lost.total, cause)
 
     def _why_unseen(
         self, nanoset: Nanoset, piece: DocumentPiece, lost: _LostTokens, *, is_whole: bool
@@ -335,8 +340,8 @@ class Split(NamedTuple):
         plan = nanoset.member
         start, stop = plan.rows  # the sequences of this split
         if not start <= piece.sequence < stop:
-            subject = "it" if is_whole else "that part"
-            return f"{subject} belongs to {self._split_with(plan.prefix, piece.sequence)}"
+            split = self._split_with(plan.prefix, piece.sequence)
+            return f"it belongs to {split}" if is_whole else f"they belong to {split}"
 
         # Otherwise, they were lost on the way to the samples. If the settings were changed during
         # the training, its plan has an `order`, which leaves out the samples that were read before.
@@ -367,8 +372,10 @@ class _PlacedPiece(NamedTuple):
     """Where the tokens of a piece of a document are in the samples of a split."""
 
     appearances: list[Appearance]
-    reason: str | None
-    """Why some of its tokens are in no sample; None if all are in samples."""
+    n_lost: int
+    """How many of its tokens are in no sample."""
+    cause: str | None
+    """Why they are not, the end of a sentence after "because"; None if all are in samples."""
 
 
 def _joined(reasons: Sequence[str | None]) -> str | None:

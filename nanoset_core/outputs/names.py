@@ -132,7 +132,7 @@ def check_asset_name(name: str, where: object) -> str:
     """Return a name after checking that a data set which the user defines may have it.
 
     The name becomes that of an asset in Dagster, the program that runs the builds. Names such as
-    `corpus` (see `RESERVED`) are taken: every project has assets or jobs of these names.
+    `corpus` (see `RESERVED`) are reserved: every project has assets or jobs of these names.
 
     Args:
         name: The name, such as `pretrain`.
@@ -158,7 +158,7 @@ def check_asset_name(name: str, where: object) -> str:
     # Dagster's names contain an underscore in place of a dash.
     if name.replace("-", "_") in RESERVED:
         raise ConfigError(
-            "this name is taken",
+            "this name is reserved",
             where=where,
             found=repr(name),
             expected=f"none of {', '.join(RESERVED)}",

@@ -190,7 +190,18 @@ class Project:
         Raises:
             ConfigError: There is none with this name.
         """
-        return self._named("nanosets", self.config.nanosets, name)
+        # nanoset.yaml has a name for all phases of a run, and each phase is a nanoset.
+        nanosets = self.config.nanosets
+        phases = [nanoset for nanoset in nanosets if nanoset.startswith(f"{name}-phase-")]
+        if name not in nanosets and phases:
+            raise ConfigError(
+                f"{name} has phases, each of which is a nanoset",
+                where=f"{self.config.file}: nanosets",
+                found=repr(name),
+                expected=one_of(phases, "none"),
+                remedy="name one or several of them",
+            )
+        return self._named("nanosets", nanosets, name)
 
     def webdataset(self, name: str) -> WebdatasetSpec:
         """Return the settings of a webdataset, a set of shuffled tar files.

@@ -16,7 +16,7 @@ each step makes new ones.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -423,7 +423,8 @@ def check_config(value: object, file: Path) -> tuple[ProjectConfig | None, list[
     # 3. Check values together, such as whether an entry names another one that does not exist.
     errors = _distinct(rule_errors(WrittenConfig, written, file))
     if errors:
-        return None, errors
+        smaller_runs = written.nanosets.keys() - parsed.nanosets.keys()  # which `scales` added
+        return None, _without_runs(errors, smaller_runs)
 
     # 4. Resolve the other shorthands, which these rules are still about. One of them, the key
     #    `packing` of a nanoset, adds packs: check these as well.
@@ -511,6 +512,24 @@ def resolve(written: WrittenConfig) -> ProjectConfig:
     # The key `pbin` was named `packed` in earlier versions. A file has at most one of them.
     values["pbin"] = written.pbin or written.packed
     return ProjectConfig(**values)
+
+
+def _without_runs(errors: Sequence[ConfigError], names: Collection[str]) -> list[ConfigError]:
+    """Return errors without those of some training runs, unless there are no others.
+
+    With `scales: [0.1]`, a mistake in the settings of the run `pretrain` is also one in those of
+    `pretrain-scale-0_1`, a name that is not in the file.
+
+    Args:
+        errors: The errors, at least one.
+        names: Names of the runs to leave out: {"pretrain-scale-0_1"}.
+    """
+    places = [f"nanosets.{name}." for name in names]
+    other_errors: list[ConfigError] = []
+    for error in errors:
+        if not any(place in f"{error.where}." for place in places):
+            other_errors.append(error)
+    return other_errors or list(errors)
 
 
 def _distinct(errors: Iterable[ConfigError]) -> list[ConfigError]:

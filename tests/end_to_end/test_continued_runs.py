@@ -95,6 +95,13 @@ def test_a_phase_reads_no_sample_of_the_phase_before(project):
     assert len(set(places)) == len(places) == 240
 
 
+def test_a_run_whose_phases_are_nanosets_is_refused_with_their_names(project):
+    with pytest.raises(ConfigError, match="plain has phases") as caught:
+        project.nanoset("plain")
+
+    assert caught.value.expected == "one of plain-phase-1, plain-phase-2"
+
+
 def test_the_handoff_of_a_second_phase_says_that_it_continues(project):
     handoff = project.outputs.current("nanosets", "plain-phase-2/handoff")
 

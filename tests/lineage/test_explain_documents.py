@@ -291,6 +291,29 @@ def test_lost_tokens_of_a_document_in_several_pieces_are_of_those_of_the_whole_d
     )
 
 
+def test_tokens_of_several_pieces_that_are_lost_for_one_reason_are_counted_together(tmp_path):
+    # The last two sequences, in which pieces of a document of 20 tokens are, belong to valid.
+    write_dataset(tmp_path / "packed", [10] * 10)
+    pieces = [
+        DocumentPiece(sequence=8, start=0, stop=5, first=0, document=0),
+        DocumentPiece(sequence=9, start=0, stop=5, first=5, document=0),
+        DocumentPiece(sequence=0, start=0, stop=10, first=10, document=0),
+    ]
+    origin = DocumentOrigin("web", 0, "a.jsonl", 1, byte_offset=0, id=None, tokens=20, shard="")
+    config = NanosetConfig(
+        str(tmp_path / "packed"), sequence_length=10, add_extra_token=False, split="8,2,0"
+    )
+    train, _, _ = NanosetBuilder(config).build()
+    dataset = SimpleNamespace(pieces_of=lambda document: pieces)
+    context = SimpleNamespace(outputs=tmp_path)
+
+    places = Split(context, "packed", train, (train,), (dataset,)).places(0, origin)
+
+    assert places.reason == (
+        "10 of its 20 tokens are never seen in train, because they belong to no split that was built"
+    )
+
+
 # Documents that do not exist
 
 

@@ -157,6 +157,17 @@ def test_a_mistake_is_refused_with_its_key(load, nanosets, message):
     assert "nanosets.a" in str(caught.value)
 
 
+def test_a_mistake_is_reported_once_and_not_for_each_scale(load):
+    with pytest.raises(ConfigError, match="`max_epochs` has no effect") as caught:
+        load(
+            "a: {sequence_length: 8, mix: {web: 1, code: 2}, max_epochs: 1, samples: {train: 99}, "
+            "scales: [0.1, 0.5]}"
+        )
+
+    assert "nanosets.a.max_epochs" in str(caught.value)
+    assert "scale" not in str(caught.value)
+
+
 def test_a_view_of_that_name_with_other_documents_is_refused(load):
     with pytest.raises(ConfigError, match="a view whose name is taken"):
         load(
