@@ -13,6 +13,12 @@ from nanoset_core.stages.handoff.yaml_file import yaml_file
 
 _SPLIT_NAMES: dict[SplitName, str] = {"train": "train", "valid": "validation", "test": "test"}
 """Split → its name in NeMo."""
+_PHASE_NOTE = (
+    "Do not resume the checkpoint of the phase before with these settings: NeMo would skip as many "
+    "samples of this phase as the run has read before. Load only the weights of the checkpoint, or "
+    "use `continue_from` in nanoset.yaml instead of phases."
+)
+"""Note on a later phase of a run."""
 _SAMPLE_RULES: dict[SplitName, str] = {
     "train": "max_steps * global_batch_size",
     "valid": "(max_steps // val_check_interval + 1) * limit_val_batches * global_batch_size",
@@ -114,6 +120,8 @@ def _notes(handoff: Handoff) -> list[str]:
             f"The index files of {split} are for {n_samples:,} samples. "
             f"{formula} must have that value."
         )
+    if handoff.spec.span is not None and handoff.spec.span[0] > 0:
+        notes.append(_PHASE_NOTE)
     notes.append(
         "NeMo does not store blends: it computes them when it starts, with the same result."
     )

@@ -254,6 +254,15 @@ def test_nemo_gets_data_of_each_split():
     assert "splits_string" not in data
 
 
+@pytest.mark.parametrize(("span", "is_warned"), [((0, 30), False), ((30, 50), True)])
+def test_a_later_phase_of_nemo_has_a_note_on_the_checkpoint_before(span, is_warned):
+    settings = {"schedule": SCHEDULE, "phases": phases(30), "span": span}
+
+    notes = handoff_notes(handoff_of(nanoset_config("nemo"), settings=settings))
+
+    assert any("Do not resume the checkpoint" in note for note in notes) == is_warned
+
+
 # nanotron
 
 
