@@ -17,6 +17,7 @@ from nanoset_assets.definitions import remembered_definitions
 from nanoset_assets.names import Names
 from nanoset_assets.project_defs import ProjectDefs
 from nanoset_core.errors import ConfigError, closest_name
+from nanoset_core.project.verify import target_name
 from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.stages.stage import Node, is_of_corpora
 
@@ -140,12 +141,19 @@ def _names_of(node: Node) -> list[str]:
         pretrain/train             everything of this split
         pretrain/index_mappings    the Dagster asset
 
+    The names of `nanoset verify --select` are among them, such as `clean` and `clean/view` for a
+    view `clean`.
+
     Args:
         node: The output. Its `key` says what it is made of (`subject`) and which split it is
             (`part`).
     """
     subject = node.key.subject
-    return [subject, f"{subject}/{node.key.part}", "/".join(asset_path(node))]
+    name = target_name(node)
+    names = [subject, f"{subject}/{node.key.part}", "/".join(asset_path(node)), name]
+    if node.stage.layout.is_named_by_part:
+        names.append(name.partition("/")[0])  # the view
+    return names
 
 
 def _selects_nothing(nodes: Sequence[Node], text: str, names: Names) -> ConfigError:
@@ -163,16 +171,18 @@ def _selects_nothing(nodes: Sequence[Node], text: str, names: Names) -> ConfigEr
     subjects = dict.fromkeys(node.key.subject for node in nodes)
     assets = dict.fromkeys(names.asset(asset_path(node)).to_user_string() for node in nodes)
     parts = [f"{node.key.subject}/{node.key.part}" for node in nodes if node.key.part]
-    closest = closest_name(text, [*subjects, *assets, *parts])
-    parts_of_this_name = [part for part in parts if part.endswith(f"/{text}")]
-    if parts_of_this_name:
-        closest = parts_of_this_name[0]
+    # Views and packed datasets have a name of their own.
+    named_nodes = [node for node in nodes if node.stage.layout.is_named_by_part]
+    views = dict.fromkeys(str(node.key.part) for node in named_nodes)
+    names_of_outputs = [*subjects, *views]
+    closest = closest_name(text, [*names_of_outputs, *assets, *parts])
     return ConfigError(
         "this selects nothing",
         where="--select",
         found=repr(text),
         expected=f"an asset ({', '.join(assets)}), "
-        f"a corpus, nanoset or webdataset ({', '.join(subjects)}), a split such as pretrain/train, "
+        f"a corpus, view, nanoset or webdataset ({', '.join(names_of_outputs)}), "
+        "a split such as pretrain/train, "
         "a pattern such as pre*, or Dagster's selection syntax: +pretrain/blend",
         remedy=None if closest is None else f"did you mean {closest!r}?",
     )

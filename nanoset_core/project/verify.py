@@ -134,13 +134,18 @@ class Target:
             pretrain/nanosets    the first part, and the folder of the outputs
             pre*                 a pattern for one of these
 
+        A view `clean` of `web` is also selected by `web/views` and `web/clean`, as in a build.
+
         Args:
             pattern: The pattern, with `*` for any text.
         """
         first_part = self.name.partition("/")[0]
         last_node = self.nodes[-1]  # the others are made for this one
         folder = last_node.stage.layout.folder
-        names = (self.name, first_part, f"{first_part}/{folder}")
+        names = [self.name, first_part, f"{first_part}/{folder}"]
+        if last_node.stage.layout.is_named_by_part:
+            subject = last_node.key.subject
+            names += [f"{subject}/{folder}", f"{subject}/{last_node.key.part}"]
         return any(fnmatchcase(name, pattern) for name in names)
 
 
@@ -165,11 +170,12 @@ def _row_label(nodes: Sequence[Node]) -> str:
     return label
 
 
-def _target_name(node: Node) -> str:
+def target_name(node: Node) -> str:
     """Return the name by which users select an output, as in `nanoset verify --select web`.
 
         web               a text collection (corpus), or a set of tars (webdataset)
         web/columns       the columns of this collection
+        clean/view        a selection of its documents
         pretrain/train    the training data of a mixture of texts (nanoset)
 
     Args:
@@ -230,7 +236,7 @@ def _all_targets(project: Project) -> list[Target]:
     for row in graph.rows():
         # Some outputs are only parts of another one in the row, which is checked as a whole.
         whole_outputs = [node for node in row if not isinstance(node.stage, InParts)]
-        name = _target_name(whole_outputs[-1])
+        name = target_name(whole_outputs[-1])
         all_targets.append(Target.of(name, quiet_project, whole_outputs))
     return all_targets
 

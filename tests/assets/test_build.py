@@ -31,6 +31,7 @@ from nanoset_core.errors import ConfigError, InputError
 from nanoset_core.project import disk
 from nanoset_core.project.graph import Graph, graph_over
 from nanoset_core.project.project import Project
+from nanoset_core.project.verify import targets
 
 CORPUS_ASSETS = ("raw_jsonl", "tokenized_shards", "indexed_dataset")
 
@@ -195,6 +196,18 @@ def select(tmp_path_factory, tokenizer_file) -> Callable[..., set[str]]:
         return {label_of(node) for node in selected(nodes, texts, (), project_defs)}
 
     return select_labels
+
+
+@pytest.mark.parametrize("text", ["clean", "clean/view", "web/views", "web/clean", "cle*"])
+def test_builds_and_checks_select_a_view_by_the_same_names(tmp_path, tokenizer_file, text):
+    views = {"webdatasets:": "views:\n  clean: {of: web, documents: 10}\nwebdatasets:"}
+    project = Project.open(write_project(tmp_path / "project", tokenizer_file, views))
+    nodes = graph_over(project, {}, ["books", "code", "web"]).nodes()
+
+    chosen = selected(nodes, [text], (), ProjectDefs.of(project.config))
+
+    assert {label_of(node) for node in chosen} == {"web/views [clean]"}
+    assert [target.name for target in targets(project, [text])] == ["clean/view"]
 
 
 def test_the_name_of_a_corpus_selects_its_outputs(select):
