@@ -329,17 +329,21 @@ class _CsvLines:
         # parts. They are joined only once, at its end: joining each part to all previous ones would
         # take minutes for a line of 60 MB.
         held_parts: list[str] = []
+        n_held = 0  # characters of all held parts
         for part in self._parts():
             held_parts.append(part)
+            n_held += len(part)
             # Of the parts before this one, only the last may contain a line end.
             has_line_end = any(_has_line_end(held_part) for held_part in held_parts[-2:])
             if has_line_end:
                 lines = _split_lines("".join(held_parts))
-                held_parts = [lines.pop()]
+                last_line = lines.pop()
+                held_parts = [last_line]
+                n_held = len(last_line)
                 for line in lines:
                     self.position += len(line)
                     yield line
-            self._check_record_length(self.position + sum(map(len, held_parts)))
+            self._check_record_length(self.position + n_held)
         if held_parts:
             held_line = "".join(held_parts)
             self.position += len(held_line)

@@ -80,6 +80,28 @@ def test_the_parts_of_a_long_line_are_joined_once(monkeypatch):
     assert sum(split_lengths) < 2 * len(long_text)
 
 
+def test_the_parts_of_a_long_line_are_measured_once(monkeypatch):
+    """A file of many gzip members, as bgzip writes them, comes in very many parts."""
+    n_measured = 0
+
+    class Part(str):
+        """A part of a file, which counts how often its length is asked for."""
+
+        def __len__(self) -> int:
+            nonlocal n_measured
+            n_measured += 1
+            return super().__len__()
+
+    parts = [Part("first,second\n"), *[Part("xxxxxxxxxx")] * 1000, Part(",b\n")]
+    monkeypatch.setattr(csv_rows._CsvLines, "_parts", lambda _self: iter(parts))
+
+    read_rows, fault = rows_of(b"")
+
+    assert fault is None
+    assert read_rows == [["x" * 10_000, "b"]]
+    assert n_measured <= 2 * len(parts)
+
+
 TEXTS = st.text(st.sampled_from("ab \"',;\t\n\r\0é漢\f\x85\u2028"), max_size=12)
 
 
