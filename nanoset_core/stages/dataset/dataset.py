@@ -168,8 +168,10 @@ class _CorpusSequences:
         is_within = (row_bytes >= first_byte) & (row_bytes < self.stop_byte) & (row_lengths > 0)
 
         # Find the sequence that starts at the same byte. If empty sequences start there, too, it is
-        # the last one of these.
-        sequences = last_not_greater(self.start_bytes, row_bytes[is_within])  # [1, 0]
+        # the last one of these. (Rows are mostly in the order of the corpus. Then this is several
+        # times as fast as `last_not_greater`, and the array is aligned in memory.)
+        n_started = np.searchsorted(self.start_bytes, row_bytes[is_within], side="right")  # [2, 1]
+        sequences = n_started - 1  # [1, 0]
         return DocumentTokens(
             documents=self.documents[sequences],  # [2, 1]
             tokens=row_lengths[is_within].astype(np.int64),

@@ -265,11 +265,13 @@ def with_object_marks(
         The ranges with these marks. There are none if the folder is on a disk, or has no such
         files.
     """
-    # Loading the stored marks takes time, so first see whether there are any.
+    if not has_etags(folder):  # a mark is computed from the ETag that a bucket gives to an object
+        return list(ranges)
+
+    # Loading the stored marks takes time, so do not if the ranges have no tables.
     pieces = chain.from_iterable(source.pieces for source in ranges)
     has_tables = any(is_table(piece.path) for piece in pieces)
-    is_in_bucket = has_etags(folder)  # a mark is computed from the ETag of an object
-    if not has_tables or not is_in_bucket:
+    if not has_tables:
         return list(ranges)
 
     memory = fingerprint_memory(project, folder)
