@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -28,7 +29,7 @@ A file is read again only if it has changed since.
 """
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class GivenFiles:
     """Files of one folder, with a digest of their content."""
 
@@ -36,8 +37,25 @@ class GivenFiles:
     """The folder, on a disk or in a bucket."""
     stats: tuple[FileStat, ...]
     """The files, in natural order of their names."""
-    digest: str
-    """Digest of the bytes of all files; in a bucket, of the ETags of all objects."""
+    memory_path: Path
+    """File that stores the digests of local files for later calls."""
+
+    @cached_property
+    def digest(self) -> str:
+        """Digest of the bytes of all files; in a bucket, of the ETags of all objects.
+
+        Its first use reads local files that have changed since an earlier call, and stores their
+        digests. Before the first build, `nanoset status` only needs the names. So it reads and
+        writes nothing.
+
+        Raises:
+            InputError: A file cannot be read.
+        """
+        return digest_of(_content_digests(self.folder, self.stats, self.memory_path))
+
+    def check_readable(self) -> None:
+        """Raise an error if a file cannot be read. This computes the digest."""
+        _ = self.digest
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -46,10 +64,10 @@ class GivenFiles:
 
 
 def given_files(project: Project, pattern: str, key: str) -> GivenFiles:
-    """Return the files that a user has named in the settings, with a digest of their content.
+    """Return the files that a user has named in the settings.
 
     The user may have given the path of a file or folder, or a pattern: `lists/*.txt` stands for the
-    files of the folder `lists` that end in `.txt`. The digest changes with every byte in these
+    files of the folder `lists` that end in `.txt`. Their digest changes with every byte in these
     files, and if there are more or fewer files. Then outputs that were made from them are built
     again.
 
@@ -75,8 +93,7 @@ def given_files(project: Project, pattern: str, key: str) -> GivenFiles:
             remedy=f"correct {key}, or put the files there",
         )
     stats = tuple(sorted(listing.stats, key=lambda stat: natural_key(stat.path)))
-    digests = _content_digests(project, listing.folder, stats)
-    return GivenFiles(listing.folder, stats, digest_of(digests))
+    return GivenFiles(listing.folder, stats, _memory_path(project, listing.folder))
 
 
 def is_given_file(project: Project, pattern: str, key: str, file: Path) -> bool:
@@ -318,7 +335,7 @@ def _has_wildcard(text: str) -> bool:
 
 
 def _content_digests(
-    project: Project, folder: RawFolder, stats: Sequence[FileStat]
+    folder: RawFolder, stats: Sequence[FileStat], memory_path: Path
 ) -> list[list[str]]:
     """Return digests of the content of files, without reading those that have not changed.
 
@@ -327,14 +344,14 @@ def _content_digests(
     hashed.
 
     Args:
-        project: The project, in whose output root the digests are stored.
         folder: The folder of the files.
         stats: Path, size and time of each file.
+        memory_path: The file that stores the digests of local files.
 
     Returns:
         For each file, the digests of its pieces. A large file is hashed in several pieces.
     """
-    memory = _fingerprint_memory(project, folder)  # of earlier calls
+    memory = FingerprintMemory(memory_path)  # of earlier calls
     digests = []
     for stat in stats:
         pieces = memory.recall(stat)
@@ -349,12 +366,12 @@ def _content_digests(
     return digests
 
 
-def _fingerprint_memory(project: Project, folder: RawFolder) -> FingerprintMemory:
-    """Return the memory of the digests of local files, of which each folder has its own.
+def _memory_path(project: Project, folder: RawFolder) -> Path:
+    """Return the file that stores the digests of local files, of which each folder has its own.
 
     Args:
-        project: The project, whose output root stores it.
+        project: The project, whose output root has the file.
         folder: The folder of the files.
     """
     memory_folder = project.outputs.folder / "views" / _MEMORY_FOLDER / digest_of(str(folder))
-    return FingerprintMemory(memory_folder / ".fingerprints.json")
+    return memory_folder / ".fingerprints.json"

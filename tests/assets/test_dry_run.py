@@ -76,6 +76,28 @@ def test_a_dry_run_writes_nothing_before_the_first_build(config_file, tmp_path, 
     assert folder_state(tmp_path) == state_before
 
 
+def test_a_dry_run_does_not_read_files_that_the_settings_name_before_the_first_build(
+    make_project, tmp_path, monkeypatch
+):
+    settings = """views:
+  known: {of: web, exclude: ids.txt}
+contamination:
+  quiz: {files: quiz.jsonl}
+attributes:
+  web: {files: scores.parquet}
+nanosets:"""
+    config_file = make_project(replacements={"nanosets:": settings})
+    for name in ("ids.txt", "quiz.jsonl", "scores.parquet"):
+        (config_file.parent / name).write_text("any content\n")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    state_before = folder_state(tmp_path)
+
+    result = invoke_dry_run(config_file)
+
+    assert result.exit_code == 0, result.output
+    assert folder_state(tmp_path) == state_before
+
+
 def test_a_dry_run_writes_nothing_in_a_built_project_whose_text_has_changed(
     built_platform, tmp_path
 ):

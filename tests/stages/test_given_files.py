@@ -89,6 +89,18 @@ def test_a_file_is_read_again_only_if_it_has_changed(project, lists, monkeypatch
     assert repeated_digest == digest
 
 
+def test_names_are_found_without_reading_or_writing_files(project, monkeypatch):
+    def refuse_to_read(folder, stat):
+        raise AssertionError(f"{stat.path} is read")
+
+    monkeypatch.setattr(given_files_module, "fingerprint", refuse_to_read)
+
+    files = given_files(project, "lists/a/*", "key")
+
+    assert files.names == ("2.txt", "10.txt")
+    assert not project.outputs.folder.exists()
+
+
 # Folders that are named like files
 
 

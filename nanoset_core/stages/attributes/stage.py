@@ -94,8 +94,12 @@ class AttributesStage(AlignedStage, Planned):
             The reason in words; None if none is known.
         """
         try:
-            _check_tables_exist(project, key.subject)
-            existing = None if recipe is None else project.outputs.find(recipe)
+            spec = attributes_spec(project.config, key.subject)
+            tables = given_files(project, spec.files, files_setting(key.subject))
+            if recipe is None:
+                return None
+            tables.check_readable()
+            existing = project.outputs.find(recipe)
         except NanosetError as error:
             return one_line(error)
         if existing is None:
@@ -106,20 +110,6 @@ class AttributesStage(AlignedStage, Planned):
         from nanoset_core.stages.attributes.show import attributes_summary
 
         return attributes_summary(project.config.attributes_of(manifest.name), manifest)
-
-
-def _check_tables_exist(project: Project, corpus: str) -> None:
-    """Check that the settings of a corpus name attribute tables, and that these exist.
-
-    Args:
-        project: The project.
-        corpus: Name of the corpus.
-
-    Raises:
-        NanosetError: There are none.
-    """
-    spec = attributes_spec(project.config, corpus)
-    given_files(project, spec.files, files_setting(corpus))
 
 
 def _first_violation(config: ProjectConfig, attributes: Manifest) -> str | None:

@@ -90,8 +90,9 @@ class ContaminationStage(Planned):
         Args:
             project: The project, whose nanoset.yaml names the files.
             key: Its `subject` is the section of `contamination` that names them.
-            recipe: Not used; other stages need it.
-            reading: Not used, since only names of files are read.
+            recipe: Has a digest of the files; None if it is not known yet, because text was not
+                read.
+            reading: Not used: files that have not changed since an earlier call are not read.
 
         Returns:
             The error as one line of text.
@@ -99,7 +100,10 @@ class ContaminationStage(Planned):
         from nanoset_core.stages.contamination.evaluation import evaluation_files
 
         try:
-            evaluation_files(project, key.subject)  # finds the files, or raises an error
+            files = evaluation_files(project, key.subject)  # finds the files, or raises an error
+            if recipe is not None:  # then they were read for it, as far as that is possible
+                for group in files:
+                    group.check_readable()
         except NanosetError as error:
             return one_line(error)
         return None
