@@ -157,8 +157,8 @@ def open_version(
         if mask_names:
             # They depend on where documents end, which a token of the tokenizer marks.
             config = config.with_masks(mask_names, _end_token(outputs, plan))
-        # The rules of the preset decide whether the loss leaves out this token.
-        config = replace(config, pad_token=_padding_token(outputs, plan))
+        if config.rules.pads != "never":  # otherwise, the loss of the trainer counts padding
+            config = replace(config, pad_token=_padding_token(outputs, plan))
 
     index_folder = outputs.folder / STAGE / name / CACHE
     return open_split(plan, config, index_folder, outputs.access)
@@ -298,15 +298,29 @@ def _end_token_of(outputs: OutputRoot, folder: Path) -> int | None:
     Returns:
         None if documents have no end token, or if a record was deleted.
     """
-    # A dataset may be made from another one, for example by selecting documents. Go back to the
-    # corpus.
-    manifest = outputs.manifest_at(folder)
+    corpus = _corpus_of(outputs, outputs.manifest_at(folder))
+    return None if corpus is None else _appended_token(corpus)
+
+
+def _corpus_of(outputs: OutputRoot, manifest: Manifest | None) -> Manifest | None:
+    """Return the record of the tokenized corpus that a dataset was made from.
+
+    Args:
+        outputs: The project's outputs.
+        manifest: The record of the dataset. It may be made from another dataset, for example by
+            selecting documents. None if it was deleted.
+
+    Returns:
+        None if a record was deleted.
+    """
     while manifest is not None and _is_derived(manifest):
         manifest = _parent_dataset(outputs, manifest)
-    if manifest is None:
-        return None
+    return manifest
 
-    appended_tokens = manifest.recipe["options"]["framing"]["after"]  # such as [50256], or []
+
+def _appended_token(corpus: Manifest) -> int | None:
+    """Return the token that ends every document of a tokenized corpus, or None."""
+    appended_tokens = corpus.recipe["options"]["framing"]["after"]  # such as [50256], or []
     return appended_tokens[-1] if appended_tokens else None
 
 
@@ -322,18 +336,21 @@ def _padding_token(outputs: OutputRoot, plan: SplitPlan) -> int | None:
         plan: The plan of the split, which names its datasets.
 
     Returns:
-        Such as 1; None also if packs of the split have different padding tokens.
+        Such as 1; None also if packs of the split have different padding tokens, or if a record was
+        deleted, such as those of the corpora in a copy of the outputs that a trainer reads.
     """
     padding_tokens: set[int | None] = set()
     for member in plan.members:
         version_folder = Path(member.prefix).parent
         if not version_folder.is_relative_to(outputs.folder / "packs"):
             continue
-        manifest = outputs.manifest_at(version_folder)
-        if manifest is None:
-            continue  # the record was deleted
-        padding_token = manifest.recipe["options"]["pad"]
-        if padding_token != _end_token_of(outputs, version_folder):
+        packs = outputs.manifest_at(version_folder)
+        corpus = _corpus_of(outputs, packs)
+        if packs is None or corpus is None:
+            # Padding cannot be told from the ends of documents, which a model has to learn.
+            return None
+        padding_token = packs.recipe["options"]["pad"]
+        if padding_token != _appended_token(corpus):
             padding_tokens.add(padding_token)
     return padding_tokens.pop() if len(padding_tokens) == 1 else None
 

@@ -251,6 +251,15 @@ def test_end_tokens_that_fill_packs_up_count_in_the_loss(project):
     assert all(sample["loss_mask"].all() for sample in train)
 
 
+def test_end_tokens_count_in_the_loss_if_the_dataset_of_the_corpus_was_not_copied(copied_project):
+    """Then it is not known whether packs are filled with the token that ends documents."""
+    shutil.rmtree(copied_project.config.root_folder / "datasets")
+
+    train = load_nanoset(copied_project.config.root_folder, "pretrain", "train")
+
+    assert all(sample["loss_mask"].all() for sample in train)
+
+
 @pytest.mark.usefixtures("packs_of_samples")
 def test_the_handoff_names_the_padding_token(padded_project):
     start = make_handoff(padded_project, "pretrain").path("START.md").read_text()
