@@ -233,8 +233,10 @@ def _order_warnings(graph: Graph, nodes: Collection[Node]) -> Iterator[str]:
         if node not in nodes or node.stage is not TRAINER_FILES:
             continue
         handoff = graph.current(node).manifest
-        has_new_order = graph.inputs(node)["train"] in nodes
-        if handoff is None or not has_new_order:
+        train = graph.inputs(node)["train"]
+        # An output that is only damaged, or rebuilt because of --force, gets the same order.
+        may_get_new_order = train in nodes and bool(graph.changes(train))
+        if handoff is None or not may_get_new_order:
             continue
         warning = planned_order_warning(graph.project, handoff)
         if warning is not None:

@@ -15,6 +15,7 @@ from nanoset_core import load_nanoset
 from nanoset_core.errors import ConfigError, InputError, NanosetError, SampleIndexError
 from nanoset_core.project.project import Project
 from nanoset_core.project.status import project_status
+from nanoset_core.stages.handoff import replaced
 from nanoset_core.stages.mappings.planning import NanosetContext
 
 TRAINER = (
@@ -225,7 +226,7 @@ def test_phases_that_are_planned_again_have_a_warning(project):
 
     for name in ("plain-phase-1", "plain-phase-2"):
         (warning,) = handoff_warnings(project, name)
-        assert "another order of samples, since web has changed. If the run has begun" in warning
+        assert "another order of samples, since web has changed. If this phase has begun" in warning
     assert f"old handoffs of this phase, such as {old_handoff.digest}" in warning
 
 
@@ -243,7 +244,8 @@ def test_phases_with_another_seed_have_a_warning(project):
 
     build_phases(changed)
 
-    assert "since its settings have changed" in handoff_warnings(changed, "plain-phase-1")[0]
+    (warning,) = handoff_warnings(changed, "plain-phase-1")
+    assert "since settings of the run have changed" in warning
 
 
 @pytest.mark.parametrize(
@@ -261,6 +263,28 @@ def test_settings_that_keep_the_order_have_no_warning(project, change):
 
     build_phases(changed)
 
+    assert handoff_warnings(changed, "plain-phase-1") == []
+    assert handoff_warnings(changed, "plain-phase-2") == []
+
+
+def test_phases_that_were_planned_once_are_not_compared(project, monkeypatch):
+    def refuse(*_):
+        raise AssertionError("plans of large mixtures take long to read")
+
+    monkeypatch.setattr(replaced, "read_split", refuse)
+
+    assert handoff_warnings(project, "plain-phase-2") == []
+
+
+def test_a_phase_that_ends_earlier_because_another_one_follows_has_no_warning(project):
+    old_handoff = project.outputs.current("nanosets", "plain-phase-2/handoff")
+    second_phase = "{blend: {web: 1, books: 1}"
+    new_phases = f"{second_phase}, until: 50}}, {{blend: {{web: 1, books: 2}}}}]"
+    changed = edited(project, (f"{second_phase}}}]", new_phases))
+
+    build_phases(changed)
+
+    assert changed.outputs.current("nanosets", "plain-phase-2/handoff").digest != old_handoff.digest
     assert handoff_warnings(changed, "plain-phase-1") == []
     assert handoff_warnings(changed, "plain-phase-2") == []
 
@@ -283,6 +307,13 @@ def test_a_dry_run_warns_that_phases_would_be_planned_again(project):
 
     assert f"warning: nanoset plain-phase-2 handoff: its handoff {old_handoff.digest}" in printed
     assert "warning: nanoset later" not in printed
+
+
+def test_a_dry_run_does_not_warn_of_phases_that_are_rebuilt_as_they_are(project):
+    printed = output_of("build", "--dry-run", "--force", "--config", project.config.file)
+
+    assert "plain-phase-2" in printed
+    assert "would be replaced" not in printed
 
 
 FEWER_SAMPLES = ("{train: 400,", "{train: 150,")

@@ -22,14 +22,18 @@ from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project
 from nanoset_core.sampling.planned import MemberPlan
-from nanoset_core.stages.mappings.run_before import handoff_and_splits
+from nanoset_core.stages.mappings.run_before import split_of_handoff
 
 _WHAT_TO_DO = (
-    "If the run has begun, start each phase from its old handoff, and list these handoffs in "
-    "`storage.keep_runs`; or restore what has changed, and build again (see docs/orders.md, "
-    "What does a run with phases need?)"
+    "If this phase has begun, or an earlier one with the same warning, start each phase from its "
+    "old handoff, and list these handoffs in `storage.keep_runs`; or restore what has changed, and "
+    "build again (see docs/orders.md, What if the text has changed during a run?)"
 )
-"""What the user should do if the phases of a run were planned again."""
+"""What the user should do if phases of a run were planned again.
+
+The order of a phase depends on what the earlier phases have read. But the earlier phases do not
+depend on the later ones: these may be changed before they begin.
+"""
 
 
 def replaced_order_warning(project: Project, handoff: Manifest) -> str | None:
@@ -45,13 +49,22 @@ def replaced_order_warning(project: Project, handoff: Manifest) -> str | None:
     """
     if not _is_of_continuing_phase(project, handoff):
         return None
-    order = _order_of(project.outputs, handoff)
-    if order is None:
-        return None
 
+    # Versions of train that were compared already. Several handoffs may have the same one, such as
+    # when only valid has changed.
+    compared_digests = {handoff.recipe["parents"]["train"]}
+    order: _Order | None = None
     for earlier in project.outputs.versions(STAGE, handoff.name, before=handoff):
-        if earlier.recipe["parents"]["train"] == handoff.recipe["parents"]["train"]:
-            continue  # train is the same, such as when only valid has changed
+        train_digest = earlier.recipe["parents"]["train"]
+        if train_digest in compared_digests:
+            continue
+        compared_digests.add(train_digest)
+
+        # Read the present order only if there is another version, since plans may be large.
+        if order is None:
+            order = _order_of(project.outputs, handoff)
+        if order is None:
+            return None
         earlier_order = _order_of(project.outputs, earlier)
         if earlier_order is not None and earlier_order != order:
             reason = _reason_of_change(earlier_order, order)
@@ -102,12 +115,15 @@ class _Order(NamedTuple):
 
     Names of files do not count. A view may have another `.idx` with the same documents, after its
     corpus has changed. Then two orders that are the same differ here.
+
+    How many samples the phase has does not count either: if it ends earlier or later, because
+    another phase was added, it still begins with the same samples.
     """
 
     settings: Any
     """Seed, length of samples, and how the datasets are mixed."""
     dataset_orders: dict[str, Any]
-    """Name of each dataset → its documents, and which of its samples are read."""
+    """Name of each dataset → its documents, how they are shuffled, and where the phase begins."""
     idx_sha256_by_dataset: dict[str, str]
     """Name of each dataset → digest of its `.idx` file, which says where its documents are."""
 
@@ -123,8 +139,7 @@ def _order_of(outputs: OutputRoot, handoff: Manifest) -> _Order | None:
         The order; None if the plan was deleted, or cannot be read.
     """
     try:
-        versions = handoff_and_splits(outputs, _nanoset_of(handoff), handoff.digest)
-        train = versions["train"]
+        train = split_of_handoff(outputs, handoff, "train")
         plan, config = read_split(train, outputs.folder)
     except NanosetError:
         return None
@@ -133,31 +148,31 @@ def _order_of(outputs: OutputRoot, handoff: Manifest) -> _Order | None:
 
     blend = None
     if plan.blend is not None:
-        blend = (plan.blend.size, plan.blend.weights, plan.blend.seed)
+        blend = (plan.blend.weights, plan.blend.seed)
     settings = (config.random_seed, config.sequence_length, plan.preset, blend)
     names = [member["corpus"] for member in train.facts["members"]]
     members = dict(zip(names, plan.members, strict=True))
     return _Order(
         settings=settings,
-        dataset_orders={name: _reads_of(member) for name, member in members.items()},
+        dataset_orders={name: _order_of_dataset(member) for name, member in members.items()},
         idx_sha256_by_dataset={name: member.idx_sha256 for name, member in members.items()},
     )
 
 
-def _reads_of(member: MemberPlan) -> Any:
-    """Return which samples are read of a dataset, and in which order."""
-    return (
-        member.rows,
-        member.samples_given,
-        member.epochs,
-        member.separate_last_epoch,
-        member.order,
-        member.begin,
-    )
+def _order_of_dataset(member: MemberPlan) -> Any:
+    """Return what decides the order in which a phase reads a dataset.
+
+    Args:
+        member: The plan of the dataset. If earlier phases have read it, they have decided the
+            order. Then it does not matter how many further epochs are planned.
+    """
+    if member.order is not None:
+        return member.order, member.begin
+    return member.rows, member.epochs, member.separate_last_epoch
 
 
 def _reason_of_change(earlier: _Order, order: _Order) -> str:
-    """Return why two orders differ: "web has changed", or "its settings have changed".
+    """Return why two orders differ: "web has changed", or "settings of the run have changed".
 
     Args:
         earlier: The old order.
@@ -169,6 +184,6 @@ def _reason_of_change(earlier: _Order, order: _Order) -> str:
         if earlier_sha256 is not None and earlier_sha256 != idx_sha256:
             changed_datasets.append(name)
     if not changed_datasets:
-        return "its settings have changed"
+        return "settings of the run have changed"
     verb = "have" if len(changed_datasets) > 1 else "has"
     return f"{' and '.join(changed_datasets)} {verb} changed"

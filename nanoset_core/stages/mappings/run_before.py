@@ -22,7 +22,7 @@ from nanoset_core.project.project import Project
 from nanoset_core.project.settings import config_from
 from nanoset_core.records.yaml_text import read_yaml, yaml_value
 from nanoset_core.sampling.orders import Read
-from nanoset_core.sampling.splits import SPLITS
+from nanoset_core.sampling.splits import SPLITS, SplitName
 from nanoset_core.stages.mappings.settings import ContinueSpec
 
 HANDOFF_FOLDER = re.compile(rf"(?:.*/)?{STAGE}/([^/]+)/{HANDOFF}/([^/]+)/?")
@@ -95,11 +95,26 @@ def handoff_and_splits(outputs: OutputRoot, nanoset: str, digest: str) -> dict[s
     handoff = _find_version(outputs, [f"{nanoset}/{HANDOFF}"], digest)
     manifests = {HANDOFF: handoff}
     for split in SPLITS:
-        split_digest = handoff.recipe["parents"][split]
-        # A split that mixes several datasets has a folder in `blend`, and others do not.
-        folders = [f"{nanoset}/{split}/{BLEND}", f"{nanoset}/{split}/{MAPPINGS}"]
-        manifests[split] = _find_version(outputs, folders, split_digest)
+        manifests[split] = split_of_handoff(outputs, handoff, split)
     return manifests
+
+
+def split_of_handoff(outputs: OutputRoot, handoff: Manifest, split: SplitName) -> Manifest:
+    """Return the record of the data of a split that a training run reads.
+
+    Args:
+        outputs: The output root, which contains the folder of the data.
+        handoff: The record of the arguments of the run.
+        split: `train`, `valid` or `test`.
+
+    Raises:
+        MissingError: The folder was deleted.
+    """
+    nanoset = handoff.name.removesuffix(f"/{HANDOFF}")
+    digest = handoff.recipe["parents"][split]
+    # A split that mixes several datasets has a folder in `blend`, and others do not.
+    folders = [f"{nanoset}/{split}/{BLEND}", f"{nanoset}/{split}/{MAPPINGS}"]
+    return _find_version(outputs, folders, digest)
 
 
 def _find_version(outputs: OutputRoot, names: Sequence[str], digest: str) -> Manifest:
