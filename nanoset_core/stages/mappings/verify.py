@@ -96,9 +96,11 @@ def verify_mappings(project: Project, name: str, split: SplitName, *, deep: bool
                     _check_contents(report, project, manifest, config, member, files, deep=deep)
                 except StaleError:
                     # The files do not fit the dataset, which has not changed. So one of them is
-                    # damaged, and has the right size: find out which one.
-                    if _check_files(report, manifest, [files], deep=True):
+                    # damaged, and has the right size: find out which one. This finds damaged files
+                    # of the other datasets, too.
+                    if _check_files(report, manifest, file_sets, deep=True):
                         raise
+                    return report
     return report
 
 

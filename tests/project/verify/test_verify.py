@@ -748,6 +748,19 @@ def test_entries_outside_the_dataset_are_found(copy, array, entry, value):
     assert "delete it" in finding.remedy
 
 
+def test_each_of_several_damaged_index_files_is_reported_once(copy):
+    project = copy()
+    cache = project.outputs.folder / "nanosets/pretrain/cache"
+    paths = sorted(cache.glob("*-GPTDataset-train-sample_index.npy"))
+    for path in paths:
+        change_entry(path, 9, ONE_MILLION)
+
+    report = verify_at(project, "nanosets/pretrain/train/index_mappings")
+
+    assert len(paths) > 1
+    assert sorted(finding.where for finding in report.errors) == [str(path) for path in paths]
+
+
 def test_entries_outside_the_dataset_that_were_written_so_are_found(copy):
     project = copy()
     path = cache_file(project, "plain", "train", "sample_index.npy")
