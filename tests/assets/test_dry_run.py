@@ -19,6 +19,7 @@ from nanoset_core.errors import ConfigError
 from nanoset_core.project import disk
 from nanoset_core.project.dry_run import DryRun
 from nanoset_core.project.project import Project
+from nanoset_core.stages.views import choosing
 
 
 def folder_state(folder: Path) -> dict[str, Any]:
@@ -91,6 +92,11 @@ nanosets:"""
         (config_file.parent / name).write_text("any content\n")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     state_before = folder_state(tmp_path)
+
+    def refuse_to_read(_folder, names):
+        raise AssertionError(f"{names} are read")
+
+    monkeypatch.setattr(choosing, "read_ids", refuse_to_read)
 
     result = invoke_dry_run(config_file)
 
@@ -276,6 +282,20 @@ def test_a_dry_run_of_a_build_that_would_fail_ends_with_1(unreadable_config_file
 
     assert result.exit_code == 1  # as the build, even if another corpus is selected
     assert result.stderr.endswith("this build would fail, as shown above\n")
+
+
+def test_a_list_of_ids_that_does_not_exist_is_found_before_the_first_build(make_project):
+    settings = """views:
+  known: {of: web, exclude: ids.txt}
+  fewer: {of: known, documents: 3}
+nanosets:"""
+    config_file = make_project(replacements={"nanosets:": settings})
+
+    result = invoke_dry_run(config_file)
+
+    assert result.exit_code == 1
+    text = " ".join(result.output.split())
+    assert "no file matches this path or pattern (ids.txt)" in text
 
 
 def test_a_failing_output_that_is_not_selected_does_not_count(unreadable_config_file):

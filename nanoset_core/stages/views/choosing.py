@@ -365,6 +365,24 @@ def checked_schema(project: Project, dataset: Manifest, name: str) -> Any:
     return schema
 
 
+def check_listed_files_exist(project: Project, name: str) -> None:
+    """Check that the files of ids exist which a view, or a view that it is chosen from, names.
+
+    Args:
+        project: The project.
+        name: The view.
+
+    Raises:
+        ConfigError: A pattern is not a valid place.
+        MissingError: A pattern names no file.
+        InputError: A folder cannot be read, or has the name of a file.
+    """
+    for view in chain_of(project.config.views, name):
+        for key in ID_LIST_KEYS:  # include, exclude
+            for pattern in project.config.views[view].files(key) or ():
+                given_files(project, pattern, f"views.{view}.{key}")
+
+
 def check_column_names(config: ProjectConfig, name: str) -> None:
     """Check that the settings give a corpus all columns that the rules of a view name.
 

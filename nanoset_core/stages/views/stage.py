@@ -193,19 +193,25 @@ class ViewStage(DerivedStage, Planned, Advising):
         """
         from nanoset_core.stages.views.choosing import (
             check_column_names,
+            check_listed_files_exist,
             checked_schema,
             rule_of,
         )
 
         name = self.layout.name_of(key)
         try:
+            check_column_names(project.config, name)
+            if recipe is None:
+                # Before the first build, do not read files of ids, which may be large.
+                check_listed_files_exist(project, name)
+                return None
+
             # Read the rules and the files that they name, but no outputs of the pipeline, which may
             # not exist yet.
             rule_of(project, name, inputs_exist=False)
-            check_column_names(project.config, name)
 
             # If they exist, look up whether the rules fit the columns of the documents.
-            if recipe is not None and self._inputs_are_current(project, key, recipe):
+            if self._inputs_are_current(project, key, recipe):
                 checked_schema(project, require(project, DATASET, Key(key.subject)), name)
         except NanosetError as error:
             return one_line(error)
