@@ -36,19 +36,26 @@ def read_receipt(location: str) -> Receipt:
     """Read a receipt, which may be in a bucket, or end the script if the file is none."""
     try:
         with fsspec.open(location, "rb") as file:
-            receipt = json.load(file)
+            receipt = parse_receipt(file.read())
     except FileNotFoundError:
         sys.exit(f"{location}: there is no such receipt")
-    except ValueError:  # it is no JSON
-        receipt = None
-    if not isinstance(receipt, dict) or not receipt.keys() >= RECEIPT_KEYS:
+    if receipt is None:
         sys.exit(f"{location}: this is no receipt of `nanoset purge`")
     return receipt
 
 
-def is_output_root(
-    files: fsspec.AbstractFileSystem, root: str, receipt: Receipt, receipt_name: str
-) -> bool:
+def parse_receipt(content: bytes) -> Receipt | None:
+    """Return the receipt in a file with this content; None if it is not a complete receipt."""
+    try:
+        receipt = json.loads(content)
+    except ValueError:  # it is no JSON
+        return None
+    if not isinstance(receipt, dict) or not receipt.keys() >= RECEIPT_KEYS:
+        return None
+    return receipt
+
+
+def is_output_root(files: fsspec.AbstractFileSystem, root: str, receipt: Receipt) -> bool:
     """Return whether a folder is the output root that a receipt is about.
 
     In a wrong folder, no erased document is found either, which must not look like a proof.
@@ -57,7 +64,6 @@ def is_output_root(
         files: The file system.
         root: Path of the folder.
         receipt: The receipt.
-        receipt_name: Name of its file.
     """
     # A backup from before the purge has no receipt, but the erased versions. A copy may be without
     # the receipt, too.
@@ -65,14 +71,27 @@ def is_output_root(
         if files.exists(f"{root}/{version}"):
             return True
 
-    # All of these versions may have been deleted. The receipt stays.
-    path = f"{root}/purge_receipts/{receipt_name}"
-    if not files.exists(path):
+    # All of these versions may have been deleted. The receipt stays. The file to check may be a
+    # copy with another name, so look for the content.
+    for path in files.glob(f"{root}/purge_receipts/*.json"):
+        stored_receipt = parse_receipt(files.cat_file(path))
+        if stored_receipt is not None and is_same_purge(stored_receipt, receipt):
+            return True
+    return False
+
+
+def is_same_purge(stored_receipt: Receipt, receipt: Receipt) -> bool:
+    """Return whether a receipt that is stored in an output root is another one, or a later state.
+
+    A purge of the same ids in another project has erased other versions.
+
+    Args:
+        stored_receipt: The receipt in the output root.
+        receipt: The other one.
+    """
+    if stored_receipt["ids"] != receipt["ids"] or stored_receipt["corpora"] != receipt["corpora"]:
         return False
-    # The name is a hash of the ids, so that a purge of the same ids in another project has it, too.
     # If a purge is repeated, it adds what it erases to the receipt.
-    with files.open(path, "rb") as file:
-        stored_receipt = json.load(file)
     return bool(stored_receipt["erased"].keys() >= receipt["erased"].keys())
 
 
@@ -132,7 +151,7 @@ def file_fault(files: fsspec.AbstractFileSystem, path: str, facts: dict[str, Any
 
 def tables_of_documents(files: fsspec.AbstractFileSystem, root: str, receipt: Receipt) -> list[str]:
     """Return the paths of all tables of documents in the corpora that the purge searched."""
-    paths = files.glob(f"{root}/shards/*/*/documents.parquet")
+    paths: list[str] = files.glob(f"{root}/shards/*/*/documents.parquet")
     # A purge may be limited to some corpora; without a limit, the list is empty.
     if not receipt["corpora"]:
         return paths
@@ -181,7 +200,7 @@ def main(location: str, receipt_file: str) -> int:
     receipt = read_receipt(receipt_file)
     files, path = fsspec.core.url_to_fs(location)
     root = path.rstrip("/")
-    if not is_output_root(files, root, receipt, receipt_name=receipt_file.split("/")[-1]):
+    if not is_output_root(files, root, receipt):
         sys.exit(
             f"{location}: this is not the output root of this purge, so nothing was checked\n"
             "  found: neither the receipt in purge_receipts, nor a version that it lists\n"

@@ -446,6 +446,16 @@ def test_the_check_of_a_receipt_works_after_later_purges_replaced_all_that_it_li
     assert check_receipt(erased_copy.root, erased_copy.receipt) == 0
 
 
+def test_a_copy_of_a_receipt_with_another_name_is_recognised(erased_copy, tmp_path):
+    receipt = json.loads(erased_copy.receipt.read_text())
+    for version in receipt["made"]:
+        shutil.rmtree(erased_copy.root / version)
+    copy = tmp_path / "purge-of-today.json"
+    shutil.copyfile(erased_copy.receipt, copy)
+
+    assert check_receipt(erased_copy.root, copy) == 0
+
+
 @pytest.mark.parametrize("place", ["missing", "", "data/datasets", "data/purge_receipts"])
 def test_the_check_of_a_receipt_fails_in_a_folder_that_is_not_the_output_root(erased, place):
     with pytest.raises(SystemExit) as end:
