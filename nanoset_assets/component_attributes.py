@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
+from jinja2 import Template  # Dagster depends on it
 from pydantic import ValidationError
 from pydantic_core import InitErrorDetails
 
@@ -58,6 +59,7 @@ def rendered_texts(context: dg.ResolutionContext, value: Any) -> Any:
         written                in Dagster    returned
         "3"                    3             "3"
         "{{ env.PRIORITY }}"   3             "3"    (if the environment variable is 3)
+        "{{ env.VERSION }}"    3.1           "3.10" (if the environment variable is 3.10)
 
     Args:
         context: Knows the values of the templates.
@@ -69,6 +71,9 @@ def rendered_texts(context: dg.ResolutionContext, value: Any) -> Any:
         return [rendered_texts(context, text) for text in value]
     result = rendered(context, value)
     is_number = isinstance(result, int | float)
+    if is_number and isinstance(value, str):
+        # Fill in the template again, as the number is not always written like the text.
+        return Template(value).render(**context.scope)
     return str(result) if is_number else result
 
 

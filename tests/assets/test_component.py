@@ -239,10 +239,11 @@ def test_op_tags_and_retries_are_added_to_the_ops_of_assets(definitions_with_att
 
 def test_attributes_may_be_texts_that_look_like_numbers(sandbox, make_project, monkeypatch):
     monkeypatch.setenv("PRIORITY", "3")
+    monkeypatch.setenv("VERSION", "3.10")
     attributes = {
         "config": str(make_project()),
         "key_prefix": ["2026"],
-        "tags": {"year": "2026"},
+        "tags": {"year": "2026", "version": "{{ env.VERSION }}"},
         "pool": "1",
         "run_tags": {"dagster/priority": "{{ env.PRIORITY }}"},
         "op_tags": {"cpus": "1,2"},
@@ -254,6 +255,7 @@ def test_attributes_may_be_texts_that_look_like_numbers(sandbox, make_project, m
         job = definitions.resolve_job_def("2026__corpus")
 
     assert shards.tags["year"] == "2026"
+    assert shards.tags["version"] == "3.10"
     assert shards.pools == {"1"}
     assert job.run_tags["dagster/priority"] == "3"
     assert job.get_node_named("2026__tokenized_shards").definition.tags["cpus"] == "1,2"
