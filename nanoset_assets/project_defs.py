@@ -25,6 +25,7 @@ from nanoset_core.execution.progress import SILENT, Display, Progress, RunningWo
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig, load_config
 from nanoset_core.stages.stage import Node
+from nanoset_core.storage.places import is_here
 from nanoset_core.untrusted import visible
 
 Automation = Literal["own", "host", "none"]
@@ -153,9 +154,14 @@ class ProjectDefs:
             Such as "/data/raw does not exist yet: waiting for lake/web_text". None if the folder
             exists, or if it should exist.
         """
+        # Sensors call this in each tick: do not ask Dagster's database, or a bucket, without need.
+        if not self.upstream:
+            return None
         raw = project.config.raw_folder
+        if is_here(raw) and raw.exists():
+            return None
         had_text = bool(instance.get_dynamic_partitions(self.names.corpora_name))
-        if not self.upstream or had_text or raw.is_dir() or raw.is_file():
+        if had_text or raw.is_dir() or raw.is_file():
             return None
         writers = sorted(set(chain.from_iterable(self.upstream.values())))
         labels = ", ".join(writer.to_user_string() for writer in writers)

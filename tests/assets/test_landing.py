@@ -113,6 +113,17 @@ def test_sensors_wait_for_the_asset_that_creates_the_raw_folder(host):
         assert reason == f"{host.raw} does not exist yet: waiting for lake/crawl, lake/dedup"
 
 
+def test_sensors_do_not_ask_dagster_about_a_raw_folder_that_exists(host, monkeypatch):
+    project_defs = ProjectDefs.of(load_config(host.config_file), "llm", upstream=UPSTREAM)
+
+    def refuse(*arguments: Any) -> None:
+        raise AssertionError("Dagster's database was asked")
+
+    monkeypatch.setattr(dg.DagsterInstance, "get_dynamic_partitions", refuse)
+
+    assert project_defs.note_on_raw_folder(host.instance, project_defs.load()) is None
+
+
 def test_a_raw_folder_that_disappears_is_an_error(host):
     host.look()
     shutil.rmtree(host.raw)
