@@ -420,13 +420,15 @@ def _no_such_column(
         missing: The columns that do not exist, at least one.
         existing: All columns of the corpus.
     """
+    # Sorted, so that the same name is suggested every time.
+    columns = sorted(existing)
     remedy = "correct the view's rules, or add the column by documents.columns or attributes"
     return ConfigError(
         "no such column",
         where=f"{config.file}: views.{name}",
         found=", ".join(missing),
-        expected=f"one of {', '.join(sorted(existing))}",
-        remedy=remedy_for_name(missing[0], existing, remedy),
+        expected=f"one of {', '.join(columns)}",
+        remedy=remedy_for_name(missing[0], columns, remedy),
     )
 
 

@@ -25,6 +25,7 @@ from helpers.views import texts_of
 from nanoset_core.errors import ConfigError, MissingError
 from nanoset_core.project.project import Project
 from nanoset_core.project.status import StatusRow, project_status
+from nanoset_core.stages.views.choosing import check_column_names
 from nanoset_core.stages.views.make import make_view
 from nanoset_core.stages.views.stage import VIEW
 from nanoset_core.stages.views.verify import verify_view
@@ -168,6 +169,17 @@ def test_a_misspelt_column_is_found_before_the_corpus_is_built(project):
 
     assert row.state == "failing"
     assert row.why[0].startswith("no such column (qualty)")
+
+
+def test_of_columns_that_differ_in_case_the_same_one_is_suggested_every_time(project):
+    spellings = ["LANG", "LANg", "LAng", "Lang", "lANG", "laNG", "lanG", "lang"]
+    project = change_setting(project, '"lang"]', ", ".join(f'"{name}"' for name in spellings) + "]")
+    project = change_setting(project, "lang = 'en'", "langg = 'en'")
+
+    with pytest.raises(ConfigError) as error:
+        check_column_names(project.config, "good")
+
+    assert error.value.remedy.startswith("did you mean 'lang'?")
 
 
 def test_a_view_is_missing_while_a_column_that_it_needs_has_to_be_built(project_with_columns):
