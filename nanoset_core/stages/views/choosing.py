@@ -611,6 +611,9 @@ def _listed_steps(project: Project, view: str, spec: ViewSpec) -> _ViewSteps:
         id_sets: list[Ids] = []
         for pattern in patterns:  # such as lists/takedown*.txt
             files = given_files(project, pattern, f"views.{view}.{key}")
+            # If a file cannot be opened, `read_ids` would raise an OSError, which ends `nanoset
+            # status`. This raises an InputError, which it shows as the reason why the view fails.
+            files.check_readable()
             ids = read_ids(files.folder, files.names)
             ids_by_key[f"views.{view}.{key}: {pattern}"] = ids
             id_sets.append(ids)

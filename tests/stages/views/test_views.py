@@ -31,11 +31,13 @@ from helpers.inspecting import (
 from helpers.sample_project import outputs_of, write_project
 from helpers.views import CHANGES, DROPPED, origins, texts_of
 from nanoset_core import merge_indexed_datasets
-from nanoset_core.errors import ConfigError, FormatError, MissingError
+from nanoset_core.errors import ConfigError, FormatError, InputError, MissingError
 from nanoset_core.project.gc import collect
 from nanoset_core.project.project import Project
 from nanoset_core.project.requested_corpora import check_requested_corpora
+from nanoset_core.project.status import project_status
 from nanoset_core.project.verify import verify_project
+from nanoset_core.stages import given_files
 from nanoset_core.stages.stage import Key
 from nanoset_core.stages.views import make as views
 from nanoset_core.stages.views.choosing import plan_view
@@ -177,6 +179,19 @@ def test_only_recipes_of_views_with_several_entries_of_include_have_changed(
     options = VIEW.recipe(project, Key("web", "held"), {}).options
 
     assert ("views.held.include.combined" in options) == is_combined
+
+
+def test_a_view_with_a_list_that_may_not_be_read_is_failing(project_with_lists, monkeypatch):
+    def refuse(folder, stat):
+        raise InputError("a file cannot be read", where=folder / stat.path)
+
+    project = change_held(project_with_lists, "held: {of: web, exclude: lists/first.txt}")
+    monkeypatch.setattr(given_files, "fingerprint", refuse)
+
+    rows = {row.label: row for row in project_status(project)}
+
+    assert rows["view web held"].state == "failing"
+    assert rows["view web held"].why[0].startswith("a file cannot be read")
 
 
 def test_documents_and_tokens_after_each_step_are_counted(built_project):
