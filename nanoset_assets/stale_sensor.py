@@ -154,28 +154,31 @@ def _notes_on(due: DueRuns) -> list[str]:
 
 
 def _no_input_has_failed_its_check() -> dg.AutomationCondition[Any]:
-    """Return a condition of Dagster: each input of an asset has passed its check, or has no result.
+    """Return a condition of Dagster: an asset may be built, as no input has failed its check.
 
-    Dagster's own `all_deps_blocking_checks_passed` is false if an input has no result. This happens
-    if two runs build it at the same time: Dagster only looks at the check of the run that was
-    planned last. If that has ended first, its check is one of an older version of the input:
+    Each input has checks, which Dagster runs when the input was built. The condition depends on
+    what is known of them:
 
-        run    planned    builds the input    its check
-        1      10:00      10:02               of the latest version, but Dagster ignores it
-        2      10:01      10:01               of an older version, so there is no result
+        check of the input                            the asset
+        has passed                                    may be built
+        will run in the same run as the asset,        may be built; the run stops if the check
+          right after the input was built               fails
+        has no result                                 may be built
+        has failed, or is running                     has to wait
 
-    Nothing would be built from this input until it changes again. A check that has not ended counts
-    as failed.
+    Dagster's own `all_deps_blocking_checks_passed` also waits for a check without a result. But
+    when two runs build an input at the same time, Dagster can lose the result of its check. Then
+    the asset would wait until the input changes again, perhaps forever.
     """
     has_passed = dg.AutomationCondition.check_passed()
+    will_run_in_same_run = dg.AutomationCondition.will_be_requested()
     has_no_result = dg.AutomationCondition.missing()
-    # The run that will make the input also checks it, before it makes anything from it.
-    is_checked_by_same_run = dg.AutomationCondition.will_be_requested()
-    all_checks = dg.AutomationCondition.all_checks_match(
-        has_passed | has_no_result | is_checked_by_same_run, blocking_only=True
-    )
-    condition = dg.AutomationCondition.all_deps_match(all_checks)
-    return condition.with_label("no_input_has_failed_its_check")
+    allows_building = has_passed | will_run_in_same_run | has_no_result
+
+    # It has to hold for all checks of an input, and for all inputs ("deps") of the asset.
+    all_checks_allow = dg.AutomationCondition.all_checks_match(allows_building, blocking_only=True)
+    all_inputs_allow = dg.AutomationCondition.all_deps_match(all_checks_allow)
+    return all_inputs_allow.with_label("no_input_has_failed_its_check")
 
 
 def with_condition(

@@ -40,6 +40,8 @@ from nanoset_core.sampling.splits import Rows, plain_sum
 
 _ROUNDING = 1e-9
 """Numbers of epochs that differ by less are equal."""
+_MAX_ROUNDING = 2
+"""Numbers of samples are rounded up, by fewer samples than this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,36 +227,59 @@ class MemberReads:
         return reads
 
     def most_reads(self, config: NanosetConfig) -> int:
-        """Return how often a document is read that the shuffle favours.
+        """Return how often any document of the dataset may be read, at most.
 
-        A dataset of 100 samples may be read 1.3 times: all documents once, and some of them again.
-        Then the result is 2. If two epochs are shuffled together, it is 2 even if only 60 samples
-        are read, since both copies of a document may be among them.
+        Samples are read in random order, so some documents are read more often than others. For
+        example, of a dataset of 100 samples:
 
-        Numbers of samples are rounded up, by less than two samples. These do not count.
+            samples read    shuffled               result
+            130             each epoch alone       2: 30 samples are read a second time
+            60              two epochs together    2: both copies of a document may be among these
 
         Args:
             config: What is trained: the trainer, and the length of samples.
         """
-        n_samples = self.samples_of_run
-        if n_samples == 0 or not self.tokens:
+        if self.samples_of_run == 0 or not self.tokens:
             return 0
-        n_without_rounding = max(n_samples - 2, 0)
 
+        # The number of samples may have been rounded up. The surplus must not count as a further
+        # epoch.
+        n_samples = max(self.samples_of_run - _MAX_ROUNDING, 0)
         if self.distinct_samples is not None:
-            # The trainer repeats one epoch of the blend, which may have each sample several times.
-            samples_of_epoch = max(config.samples_in(self.tokens), 1)
-            n_in_epoch = math.ceil(max(self.distinct_samples - 2, 1) / samples_of_epoch)
-            n_epochs = max(math.ceil(n_without_rounding / self.distinct_samples), 1)
-            return n_in_epoch * n_epochs
+            return self._most_reads_in_blend_epochs(n_samples, self.distinct_samples, config)
 
         if config.rules.one_epoch:
             # The trainer repeats the samples of one epoch.
-            epochs = epochs_drawn(n_without_rounding, self.tokens, config)
+            epochs = epochs_drawn(n_samples, self.tokens, config)
         else:
             # The trainer joins the tokens of all epochs, and cuts these into samples.
-            epochs = self.share_of_tokens(n_without_rounding, config)
-        return max(math.ceil(epochs), self._epochs_shuffled_together, 1)
+            epochs = self.share_of_tokens(n_samples, config)
+        return max(math.ceil(epochs), self._epochs_shuffled_together, 1)  # 130 / 100 gives 2
+
+    def _most_reads_in_blend_epochs(
+        self, n_samples: int, samples_in_blend: int, config: NanosetConfig
+    ) -> int:
+        """Return how often any document may be read by a trainer that repeats a blend of datasets.
+
+        For example, the dataset has 100 samples. The blend takes 150 samples of it, so that some
+        occur twice. The trainer shuffles the blend once, and reads it several times, until it has
+        read 400 samples of the dataset:
+
+            in the blend, a document occurs at most    150 / 100, rounded up    2 times
+            the blend is read                          400 / 150, rounded up    3 times
+            a document is read at most                 2 * 3                    6 times
+
+        Args:
+            n_samples: How many samples of the dataset are read: 400.
+            samples_in_blend: How many of them the blend has: 150.
+            config: What is trained: the trainer, and the length of samples.
+        """
+        samples_in_dataset = max(config.samples_in(self.tokens), 1)  # 100
+        # As above, samples that may come from rounding shall not make a document occur once more.
+        samples_without_rounding = max(samples_in_blend - _MAX_ROUNDING, 1)
+        copies_in_blend = math.ceil(samples_without_rounding / samples_in_dataset)  # 2
+        times_blend_is_read = max(math.ceil(n_samples / samples_in_blend), 1)  # 3
+        return copies_in_blend * times_blend_is_read
 
     @property
     def _epochs_shuffled_together(self) -> int:

@@ -185,45 +185,63 @@ def unused_tokens(facts: Mapping[str, Any]) -> int | None:
     Args:
         facts: Facts about the split. Each entry of `members` is a dataset, such as `{"corpus":
             "web", "tokens": 1000, "tokens_unseen": 0, …}`, and each entry of `corpora` a collection
-            of texts, which several datasets may contain. Old records have no `corpora`.
+            of texts with the names of the datasets that have its documents: `{"members": ["web",
+            "half"], …}`. Old records have no `corpora`.
 
     Returns:
-        The number. If datasets have documents in common, it is the number to be expected, as that
-        of unique tokens is.
+        The number. It is an estimate if several datasets have the same documents, and samples of
+        them are chosen at random.
     """
-    member_by_name = {member["corpus"]: member for member in facts["members"]}
+    remaining_members = {member["corpus"]: member for member in facts["members"]}
     counts: list[int | None] = []
     for corpus in facts.get(CORPORA, ()):
-        # A dataset that only earlier phases of the run have read is None here.
-        members = [member_by_name.pop(name, None) for name in corpus["members"]]
+        members = []
+        for name in corpus["members"]:
+            # Datasets that only earlier phases of the run have read are not in `facts["members"]`.
+            if name in remaining_members:
+                members.append(remaining_members.pop(name))
         counts.append(_unused_tokens_of_corpus(corpus, members))
-    for member in member_by_name.values():  # those of old records
+
+    # Old records do not say which datasets have the same documents. Add up all of them.
+    for member in remaining_members.values():
         counts.append(member["tokens_unseen"])
     return _sum_if_known(counts)
 
 
 def _unused_tokens_of_corpus(
-    corpus: Mapping[str, Any], members: Sequence[Mapping[str, Any] | None]
+    corpus: Mapping[str, Any], members: Sequence[Mapping[str, Any]]
 ) -> int | None:
-    """Return how many tokens of a corpus no sample contains, or None if this is not known.
+    """Return how many tokens of a collection of texts no training sample contains.
+
+    Several datasets may have been made from the texts. For a collection of 1,000 tokens:
+
+        datasets and their tokens    result
+        half 500, rest 500           no document is in both: the sum of their unused tokens
+        web 1000, half 500           some documents are in both: 1,000 - the tokens that are read
+                                     through any of the two (`unique_tokens`)
+        as before, in a later        None. `unique_tokens` lacks the tokens that earlier phases
+          phase of the run           have read, so the difference would be too large
 
     Args:
-        corpus: What is recorded of the corpus: `{"tokens_available": 1000, …}`.
-        members: What is recorded of each dataset that contains its documents; None for a dataset
-            that only earlier phases of the run have read.
-    """
-    known_members = [member for member in members if member is not None]
-    has_earlier_members = len(known_members) < len(members)
-    n_tokens = sum(member["tokens"] for member in known_members)
-    if not has_earlier_members and n_tokens == corpus["tokens_available"]:
-        # Each document is in one of the datasets, so that their numbers can be added up.
-        return _sum_if_known([member["tokens_unseen"] for member in known_members])
+        corpus: What is recorded of the collection: `{"tokens_available": 1000, "unique_tokens":
+            990, "members": ["web", "half"]}`.
+        members: What is recorded of each of these datasets, except those that only earlier phases
+            of the run have read.
 
-    has_earlier_phases = any(member.get("before") for member in known_members)
-    if has_earlier_members or has_earlier_phases:
-        return None  # the unique tokens do not include those that earlier phases have read
-    unused: int = corpus["tokens_available"] - corpus["unique_tokens"]
-    return unused
+    Returns:
+        The number, or None if it is not known.
+    """
+    read_only_earlier = len(members) < len(corpus["members"])  # some of the datasets
+    n_tokens = sum(member["tokens"] for member in members)  # 500 + 500, or 1,000 + 500
+    shares_no_document = not read_only_earlier and n_tokens == corpus["tokens_available"]
+    if shares_no_document:
+        return _sum_if_known([member["tokens_unseen"] for member in members])
+
+    is_later_phase = any(member.get("before") for member in members)  # samples read before
+    if read_only_earlier or is_later_phase:
+        return None
+    n_unused: int = corpus["tokens_available"] - corpus["unique_tokens"]
+    return n_unused
 
 
 def _sum_if_known(counts: Sequence[int | None]) -> int | None:

@@ -154,36 +154,34 @@ def read_markers(
 def may_be_complete_by_now(
     folder: Path, unreadable_shards: Sequence[int], access: FileAccess
 ) -> bool:
-    """Return whether another build may have completed a dataset of tars just now.
+    """Return whether another build may have completed a dataset of tars in the meantime.
 
-    Each finished tar has a marker, a small file. A build that completes the dataset first writes
-    the manifest, a file that describes all tars, and then deletes the markers. This is called by a
-    build that has seen no manifest, and then could not read some markers. They may have been
-    deleted in between.
+    Each finished tar has a marker, a small file. The build that finishes the last tar writes the
+    manifest, a file that describes the whole dataset, and then deletes all markers:
 
-    In a bucket, markers and manifest are looked up in a listing of the folder. What it says of a
-    marker that could not be read:
+        this build                                 another build
+        1. lists the folder, which has markers
+           but no manifest
+                                                   2. writes the manifest, deletes the markers
+        3. reads a marker: it does not exist
 
-        listed        the marker was deleted after the listing, or it is damaged: return True
-        not listed    the tar was not finished when the folder was listed: if this is so for all
-                      markers, return False
-
-    A marker that is not listed cannot have been deleted: the manifest was written before that, and
-    would be listed. (A listing is made in alphabetical order, `.shards/` before `manifest.json`.)
+    So a marker that was listed, and cannot be read now, may have been deleted in step 2. If none of
+    the unreadable markers was listed, their tars were just not finished: the result is False.
+    (Markers that were deleted before step 1 do not matter: then the manifest would be listed.)
 
     Args:
         folder: Folder of the tars.
         unreadable_shards: Numbers of the tars whose markers could not be read.
-        access: What the markers were read with. It has no listing if the folder is on a disk, so
-            that the result is True.
+        access: What the markers were read with. It has a listing if the folder is in a bucket. For
+            a folder on a disk there is none, so anything may have happened, and the result is True.
     """
-    listing = access.snapshot_with(access.name(folder))
+    listing = access.snapshot_with(access.name(folder))  # of step 1
     if listing is None:
         return True
     for shard in unreadable_shards:
         marker = access.name(folder / _marker_name(shard))
-        is_listed = listing.file(marker) is not None
-        if is_listed:
+        was_listed = listing.file(marker) is not None
+        if was_listed:
             return True
     return False
 

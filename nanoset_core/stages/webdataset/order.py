@@ -604,16 +604,17 @@ class Choice:
         Returns:
             Numbers of blocks, shape (n,).
         """
-        # It is the last block before which at most 19 rows are chosen. `_n_chosen_before` computes
-        # this count. With 30 of 100 rows chosen, and the offset 0, the condition for the block is:
-        #     (block * 64 * 30 + 0) // 100 <= 19
-        # A quotient is rounded down to 19 or less if it is less than 20. So multiply 20 by 100:
-        #     block * 1920 + 0 < 2000
-        # Both sides are whole numbers, so "less than 2000" is the same as "at most 1999":
-        #     block * 1920 <= 1999 - 0
-        row_share = BLOCK_ROWS * self.n_chosen  # 64 * 30 = 1920
-        limits = (numbers + 1) * self.n_rows - 1  # (n,) [1999]
-        return (limits - self._rounding_offset) // row_share  # (n,) 1999 // 1920 is [1]
+        # Numbers start at 0, so the row with number 19 is the 20th chosen row. Find the first block
+        # before which 20 rows are chosen or more: the row is in the block before that one. By the
+        # formula of `_n_chosen_before`, with 30 of 100 rows chosen and the offset 0:
+        #     (block * 64 * 30 + 0) // 100 >= 20      20 or more rows are chosen before the block
+        #      block * 1920 + 0 >= 20 * 100           the same without the division
+        #      block >= (2000 - 0) / 1920             so the first one is this, rounded up: 2
+        n_chosen = numbers + 1  # (n,) [20]
+        limits = n_chosen * self.n_rows - self._rounding_offset  # (n,) [2000 - 0]
+        growth_per_block = BLOCK_ROWS * self.n_chosen  # 64 * 30 = 1920
+        next_blocks = -(-limits // growth_per_block)  # (n,) [2], the quotient rounded up
+        return next_blocks - 1  # (n,) [1]
 
     def _n_chosen_before(self, blocks: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return how many rows are chosen before each of some blocks of 64 rows.
@@ -626,9 +627,15 @@ class Choice:
             30 / 100 of them    0     19.2    30
             chosen before it    0     19      30
 
-        If all numbers were rounded down, a row of block 0 would be chosen with a chance of 19 / 64,
-        and a row of block 1 with 11 / 36, which is more. So each is sometimes rounded up: 19.2
-        becomes 20 for one of five seeds. The last one is a whole number, and stays the same.
+        If 19.2 were always rounded down, rows of block 0 would have a lower chance to be chosen
+        than those of block 1: 19 / 64 and 11 / 36. So the seed decides, by a number from 0 to 99
+        (the offset), which is added to 64 * 30 = 1920 before this is divided by 100:
+
+            offset                  0 to 79         80 to 99
+            1920 + offset           1920 to 1999    2000 to 2019
+            divided by 100          19              20
+
+        20 of 100 offsets give 20, so that the average over all seeds is 19.2.
 
         Args:
             blocks: Numbers of the blocks, shape (n_blocks,). The number of all blocks stands for
@@ -639,8 +646,7 @@ class Choice:
         """
         rows_before = np.minimum(blocks * BLOCK_ROWS, self.n_rows)  # 64 for block 1
 
-        # `//` rounds down. The offset is a random number from 0 to 99 that the seed decides. If it
-        # is 80 or more, it makes the quotient reach 20: 64 * 30 is 1920, and 1920 + 80 is 2000.
+        # `//` rounds down: with the offset 0, (64 * 30 + 0) // 100 = 19.
         return (rows_before * self.n_chosen + self._rounding_offset) // self.n_rows
 
     def _is_chosen_in_blocks(self, blocks: NDArray[np.int64]) -> NDArray[np.bool_]:
