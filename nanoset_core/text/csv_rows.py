@@ -318,28 +318,36 @@ class _CsvLines:
         """Whether a line was requested after the last one."""
 
     def __iter__(self) -> Iterator[str]:
-        """Yield the lines with their line ends, which may be those of any system.
+        r"""Yield the lines with their line ends, which may be those of any system: \n, \r\n or \r.
 
         Raises:
             FaultError: The file is of another format, cannot be decompressed to its end, or has a
                 record that is too long.
         """
         # The last line of a part may be continued by the next part, and so may its line end, which
-        # can consist of two characters. So it is held until the next part. A long line has many
-        # parts. They are joined only once, at its end: joining each part to all previous ones would
-        # take minutes for a line of 60 MB.
+        # can consist of two characters. So it is held until the next part:
+        #
+        #     part                     held after it, and what is yielded
+        #     "a,b\nHel"               "Hel"              yields "a,b\n"
+        #     "lo, wo"                 "Hel", "lo, wo"
+        #     "rld\r"                  "Hello, world\r"   ("\n" may follow, as part of the line end)
+        #     "\nBon"                  "Bon"              yields "Hello, world\r\n"
+        #
+        # The parts of a long line are joined only once, at its end: joining each part to all
+        # previous ones would take minutes for a line of 60 MB.
         held_parts: list[str] = []
         n_held = 0  # characters of all held parts
+        is_line_end_held = False
         for part in self._parts():
             held_parts.append(part)
             n_held += len(part)
-            # Of the parts before this one, only the last may contain a line end.
-            has_line_end = any(_has_line_end(held_part) for held_part in held_parts[-2:])
-            if has_line_end:
+            is_line_end_held = is_line_end_held or _has_line_end(part)
+            if is_line_end_held:
                 lines = _split_lines("".join(held_parts))
                 last_line = lines.pop()
                 held_parts = [last_line]
                 n_held = len(last_line)
+                is_line_end_held = _has_line_end(last_line)
                 for line in lines:
                     self.position += len(line)
                     yield line

@@ -686,17 +686,30 @@ def _permitted_losses(call: _Call, key: str, receipt: Mapping[str, Any]) -> Loss
 def _losses_of_earlier_call(call: _Call, counts: Mapping[str, Any]) -> Losses:
     """Return how much text an earlier call lost, by the files that it has left.
 
+    A call tokenizes its input in ranges. The result of each range is a shard, with a list of the
+    lines that were rejected. `Losses` adds up shards. The earlier call has deleted its shards when
+    it was finished, but has left
+
+        out/web_rejects.jsonl     the rejected lines of all shards, in one list
+        the receipt               counts over all shards
+
+    These two stand in for one shard with the whole input.
+
     Args:
         call: The present call. Its list of rejected lines has the same path as the earlier one.
-        counts: What the receipt of the earlier call counts: {"documents": 997, "rejected": 3, …}.
+        counts: The counts of the receipt: {"documents": 997, "rejected": 3, …}.
 
     Raises:
         TypeError: Another version of this program has counted something else.
     """
-    rejected_lines = RejectsOfCall(counts, list_path=call.rejects_path, scratch=call.root.folder)
+    whole_input_as_shard = RejectsOfCall(
+        facts=counts,
+        list_path=call.rejects_path,
+        scratch=call.root.folder,  # the list is downloaded to it if it is in a bucket
+    )
     return Losses(
         facts=ShardFacts(**counts),
-        shards=[rejected_lines],
+        shards=[whole_input_as_shard],
         sizes=stored_sizes(call.ranges.pieces()),  # bytes of each input file
     )
 

@@ -335,19 +335,18 @@ class _Misfits(NamedTuple):
 def _first_misfits(end: BudgetEnd, candidates: Candidates, unit: str) -> _Misfits:
     """Return the first document that does not fit into a budget, and its size.
 
-    Several documents can have the same id. Then they are taken together or not at all, and all of
-    them are returned. For example, two of the documents have this id, and the first of them occurs
-    twice:
+    Documents with the same id are taken together or not at all. So if several documents have the id
+    of the first one that does not fit, all of them are returned. For example:
 
-        position                 0      1      2
-        copies of the document   1      2      1
-        tokens of one copy       100    500    500
-        is of this id            no     yes    yes
+        position    id     fits    copies    tokens of all copies
+        0           a7     yes     1         100
+        1           c3     no      2         1,000
+        2           c3     no      1         500
 
-    The result has the positions [1, 2], 3 documents, and as their amount 1,500 tokens.
+    The result is the positions [1, 2], with 3 documents (each copy counts) and 1,500 tokens.
 
     Args:
-        end: Where the budget ends. It knows the id.
+        end: Where the budget ends: it knows which documents are the first that do not fit.
         candidates: All documents among which the budget chooses.
         unit: `documents` or `tokens`: what the budget limits.
     """
@@ -355,10 +354,12 @@ def _first_misfits(end: BudgetEnd, candidates: Candidates, unit: str) -> _Misfit
     n_documents = 0
     amount = 0
     for chunk in candidates.chunks:  # some documents at a time
-        copy_counts = candidates.copy_counts[chunk]  # 0 if an earlier step has left a document out
-        sizes = candidates.amounts(chunk, unit)  # of all copies together: [100, 1000, 500]
-        is_misfit = end.is_first_misfit(chunk) & (copy_counts > 0)
+        copy_counts = candidates.copy_counts[chunk]  # [1, 2, 1]
+        amounts = candidates.amounts(chunk, unit)  # [100, 1000, 500]
+        is_left_out = copy_counts == 0  # by an earlier step
+        is_misfit = end.is_first_misfit(chunk) & ~is_left_out  # [False, True, True]
+
         positions += (chunk.start + np.flatnonzero(is_misfit)).tolist()
-        n_documents += int(copy_counts[is_misfit].sum())
-        amount += int(sizes[is_misfit].sum())
+        n_documents += int(copy_counts[is_misfit].sum())  # 2 + 1
+        amount += int(amounts[is_misfit].sum())  # 1000 + 500
     return _Misfits(positions, n_documents, amount)

@@ -68,29 +68,25 @@ class ViewDataset(Dataset):
         Returns:
             Numbers in the view, ascending; none if the document has no tokens.
         """
-        # A document consists of one or several sequences of tokens. Take the first one.
+        # A document consists of one or several sequences. Take the first one that has tokens.
         corpus = self.corpus.layout
         first_sequence = int(corpus.document_indices[document])
         stop_sequence = int(corpus.document_indices[document + 1])
-        has_tokens = corpus.sequence_lengths[first_sequence:stop_sequence].any()
-        if not has_tokens:
+        lengths = corpus.sequence_lengths[first_sequence:stop_sequence]
+        sequences_with_tokens = first_sequence + np.flatnonzero(lengths)
+        if len(sequences_with_tokens) == 0:
             return np.empty(0, np.int64)
-        first_byte = corpus.sequence_pointers[first_sequence]
-        length = corpus.sequence_lengths[first_sequence]
+        first_byte = corpus.sequence_pointers[sequences_with_tokens[0]]
 
-        # Find it in the view. The same byte may be recorded for an empty sequence before it, which
-        # is not a copy. So compare the lengths, too.
+        # Find its copies in the view. A sequence without tokens may begin at the same byte, in
+        # front of it. That is not a copy.
         view = self.layout
         with_same_byte = np.flatnonzero(view.sequence_pointers == first_byte)
-        has_same_length = view.sequence_lengths[with_same_byte] == length
-        copies = with_same_byte[has_same_length]  # (n_copies,) numbers of sequences
+        has_tokens = view.sequence_lengths[with_same_byte] > 0
+        copies = with_same_byte[has_tokens]  # (n_copies,) numbers of sequences, ascending
 
-        # Find the document that contains each copy: the last one that does not start after it.
-        documents = last_not_greater(view.document_indices, copies)
-
-        # If a document with tokens begins with two empty sequences, both are copies of its first
-        # sequence. Return it once.
-        return np.unique(documents)
+        # Each is in another document: the last one that does not start after it.
+        return last_not_greater(view.document_indices, copies)
 
 
 def _first_bytes(index: Sequences, documents: NDArray[np.int64]) -> NDArray[np.int64]:

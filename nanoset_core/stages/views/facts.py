@@ -445,21 +445,23 @@ def empty_column_warnings(facts: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _warnings_without_gaps(facts: Mapping[str, Any], name: str) -> Iterator[str]:
-    """Yield a warning for each budget of a view that is far from full, if none was recorded.
+    """Yield a warning for each budget of a view that is far from full, from the sizes of its steps.
 
-    Old versions of the program did not record such budgets. But they recorded how many tokens the
-    view has left after each of its steps:
+    A view chooses documents in steps. One kind of step is a budget, which takes documents until the
+    next one does not fit. What is recorded are the tokens after each step:
 
         where lang = 'en'     5,000 tokens
-        1,000 tokens            600 tokens
+        1,000 tokens            600 tokens      a budget
 
-    The second step is the budget. It takes documents until the next one does not fit. There were
-    5,000 tokens to take from, so not all documents were taken. So it ended at 600 tokens since the
-    next document has more than the remaining 400.
+    The budget had 5,000 tokens to choose from, and is not full. So there was a next document, which
+    did not fit: it has more than the remaining 400 tokens. The user gets a warning.
+
+    If there had been only 600 tokens to choose from, the budget would have taken all documents, and
+    there would be no warning.
 
     Args:
-        facts: What is recorded about the view. If a present version has recorded it, all budgets
-            are full, so there is no warning.
+        facts: What is recorded about the view, by an old version of the program. (Present versions
+            record budgets that are far from full, with the document that did not fit.)
         name: Name of the view. Budgets of other views, from which it was chosen, are not reported.
     """
     for before, after in pairwise(step_rows(facts)):
@@ -472,7 +474,8 @@ def _warnings_without_gaps(facts: Mapping[str, Any], name: str) -> Iterator[str]
         used = after.amount(unit)  # 600
 
         is_far_from_full = used < FULL_SHARE * limit  # 99 % of 1,000
-        if available > limit and is_far_from_full:
+        has_left_out_documents = available > limit
+        if is_far_from_full and has_left_out_documents:
             usage = _usage_text(limit, unit, used)
             yield f"{usage}: the next document does not fit; `nanoset view {name}` names it"
 

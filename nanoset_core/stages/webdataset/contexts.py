@@ -401,45 +401,61 @@ class ContextTable:
     ) -> NDArray[np.int64]:
         """Return the training samples of those rows of a stream that contain some tokens.
 
-        A source of text has one or several streams, such as its files. Each stream is cut into
-        rows, and a sample is one occurrence of a row. For example, rows of 4 tokens:
+        A source of text has one or several streams, such as its files, and each stream is cut into
+        rows. A sample is one occurrence of a row. For example:
 
-            source               web
-            stream (file)        0            1
-            row of the stream    0     1      0       1        2
-            row of the source    0     1      2       3        4
-            its tokens           0-3   4-7    8-11    12-15    16-19
+            stream of the source web    0  0    1  1  1
+            row of the stream           0  1    0  1  2
+            row of the source           0  1    2  3  4
 
-        In stream 1, the tokens 5 to 12 are in the rows 0 and 1. These are rows 2 and 3 of web.
+        If the rows 0 and 1 of stream 1 contain the tokens, the result is the samples of the rows 2
+        and 3 of web.
 
         Args:
             stream: Number of the stream, 1.
-            first_token: The first token, counted over all sources: 5.
-            stop_token: The token after the last one: 13.
+            first_token: The first token, counted over the streams of all sources.
+            stop_token: The token after the last one.
 
         Returns:
             Numbers of the samples, counted over all sources, shape (n_contexts,).
         """
-        # Leave out the tokens of other streams, and count from the first row of this one.
-        row_starts = int(self.row_starts[stream])  # 8
-        row_stops = int(self.row_stops[stream])  # 20
-        start = max(first_token, row_starts) - row_starts  # 0
-        stop = min(stop_token, row_stops) - row_starts  # 5
+        rows_of_stream = self._rows_with_tokens(stream, first_token, stop_token)  # range(0, 2)
 
-        # Row k of the stream has the tokens from k * row_tokens on.
-        row_tokens = self.settings.row_tokens
-        first_row = start // row_tokens  # 0
-        stop_row = _divide_up(stop, row_tokens)  # 2
-
-        # The source of the stream is the last one whose first stream does not come after it.
+        # The streams of the sources are numbered one after another, so the source of this stream is
+        # the last one whose first stream does not come after it.
         n_sources_begun = int(np.searchsorted(self.first_streams, stream, side="right"))
         source = n_sources_begun - 1
         first_stream = self.first_streams[source]  # 0
 
-        # Count rows from the start of the source. `first_rows` are counted over all sources.
-        rows_before = self.first_rows[stream] - self.first_rows[first_stream]  # 2, in stream 0
-        rows = np.arange(rows_before + first_row, rows_before + stop_row, dtype=np.int64)  # [2, 3]
+        # Count the rows of the source before this stream: 2. (`first_rows` counts those of all
+        # sources before each stream.)
+        rows_before = self.first_rows[stream] - self.first_rows[first_stream]
+        rows = rows_before + np.asarray(rows_of_stream, dtype=np.int64)  # [2, 3]
         return self._contexts_of(source, rows)
+
+    def _rows_with_tokens(self, stream: int, first_token: int, stop_token: int) -> range:
+        """Return which rows of a stream, such as a file, contain some tokens.
+
+        Tokens are counted over all streams. For example, with rows of 4 tokens:
+
+            row of the stream    0       1        2
+            its tokens           8-11    12-15    16-19
+
+        The tokens 5 to 12 are in the rows 0 and 1 of this stream, and in an earlier stream.
+
+        Args:
+            stream: Number of the stream.
+            first_token: The first token, 5.
+            stop_token: The token after the last one, 13.
+        """
+        # Leave out tokens of other streams: 8 to 12 remain. Count from the first row: 0 to 4.
+        stream_start = int(self.row_starts[stream])  # 8
+        stream_stop = int(self.row_stops[stream])  # 20
+        start = max(first_token, stream_start) - stream_start  # 0
+        stop = min(stop_token, stream_stop) - stream_start  # 5
+
+        row_tokens = self.settings.row_tokens
+        return range(start // row_tokens, _divide_up(stop, row_tokens))  # range(0, 2)
 
     def _contexts_of(self, source: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return all training samples that hold one of some rows of a source of text.

@@ -194,31 +194,33 @@ class StoredRows:
     def _row_ranges(self, plan: ShufflePlan, contexts: NDArray[np.int64]) -> Iterator[_RowRange]:
         """Yield which rows each request has to read to get some training samples from a bucket.
 
-        The samples (contexts) are stored in objects (parts). An object has the samples of a range
-        of numbers, each in a row, in their shuffled order. For example, 2, 5, 0 and 7 are
-        requested, which follow each other in the shuffled order:
+        Each sample (context) has a key, a pseudo-random number. The shuffled order of the samples
+        is the order of their keys. They are stored in objects (parts), each with the samples of a
+        range of numbers, also in the order of their keys. For example, 2, 5, 0 and 7 are requested:
 
-            shuffled order              3  6  1  4 [2  5  0  7]
-            object of samples 0 to 3    3     1    [2     0   ]     its rows 2 and 3 are read
-            object of samples 4 to 7       6     4 [   5     7]     its rows 2 and 3 are read
+            samples in shuffled order       3   6   1   4  [2   5   0   7]
+            their keys                      12  20  38  51  71  80  95  99
+            row in object "samples 0-3"     0       1      [2       3    ]
+            row in object "samples 4-7"         0       1  [    2       3]
+
+        So rows 2 and 3 of each object are read. The requested samples follow each other in the
+        shuffled order, so no other sample is between them in an object.
 
         Args:
             plan: Says which sample goes into which tar.
-            contexts: Numbers of the samples, which follow each other in the shuffled order, shape
-                (n_contexts,).
+            contexts: Numbers of the samples, in the shuffled order, shape (n_contexts,).
         """
-        # The shuffled order is that of keys, which are pseudo-random numbers of the samples. So a
-        # sample comes before all requested ones if its key is lower than that of the first, 2.
         seed = plan.settings.seed
         first_requested = contexts[:1].astype(np.uint64)  # [2]
-        [lowest_key] = keys_of(first_requested, seed)
+        [lowest_key] = keys_of(first_requested, seed)  # 71
         rows_per_request = max(1, CHUNK_BYTES // plan.row_bytes)
 
-        # Of the requested samples, object 0 to 3 has those with the indices 0 and 2, which are the
-        # samples 2 and 0. The other object has those with the indices 1 and 3.
-        for indices in self._indices_by_part(contexts):  # [0, 2], then [1, 3]
+        # For each object, the indices of its samples among the requested ones: [0, 2] (samples 2
+        # and 0), and then [1, 3] (5 and 7).
+        for indices in self._indices_by_part(contexts):
             part = self.part(int(contexts[indices[0]]))  # range(0, 4), then range(4, 8)
-            first_row = _n_lower_keys(part, lowest_key, seed)  # 2: 3 and 1 come before sample 2
+            # Its samples with keys below 71 were not requested, and are stored before the others.
+            first_row = _n_lower_keys(part, lowest_key, seed)  # 2
             # Divide a long range of rows into several requests.
             for start in range(0, len(indices), rows_per_request):
                 targets = indices[start : start + rows_per_request]

@@ -174,27 +174,27 @@ def shuffle(
 def _tars_folder(output: Location, work: Path, stack: contextlib.ExitStack) -> TarsFolder:
     """Return where the tar files of a shuffle go, and where they are written first.
 
-    Tars are written to a draft folder of this machine. When all are finished, the folder is moved
-    to the output, or uploaded if that is in a bucket. For example:
+    All tars are written to a draft folder of this machine. When they are finished, the draft is
+    moved to the output folder, or uploaded to it. For the two kinds of outputs:
 
-        output               data/web                  s3://bucket/a/web
-        draft                data/.web.scratch/tars    /tmp/web-scratch/tars/web
-        folder of copies     data/web                  /tmp/x/web
-
-    If the output is in a bucket, its files are copied to this machine to be read, such as those of
-    an earlier shuffle. They are copied to a temporary folder. A local output needs no copies.
+        output folder                     data/web                  s3://bucket/a/web
+        `work`, for unfinished files      data/.web.scratch         /tmp/web-scratch
+        draft                             data/.web.scratch/tars    /tmp/web-scratch/tars/web
+        where files of an earlier         data/web                  /tmp/x/web, to which they are
+          shuffle are read                                            downloaded
 
     Args:
-        output: The folder that the user named, on this machine or in a bucket.
-        work: Folder of this machine for unfinished files, such as data/.web.scratch.
-        stack: Deletes the temporary folder at the end of the shuffle.
+        output: The output folder that the user named.
+        work: Folder of this machine for unfinished files.
+        stack: Deletes the temporary folder /tmp/x at the end of the shuffle.
     """
-    # `access` makes the copies when a file is read by its path in their folder.
-    folder_of_copies, access = stack.enter_context(folder_and_access(output))
+    # `access` reads the file data/web/index.json, or downloads it to /tmp/x/web/index.json before.
+    folder_to_read, access = stack.enter_context(folder_and_access(output))
 
-    # `access.name` is the path in the bucket below s3://bucket/a: "web". It is "" for data/web.
-    draft = work / "tars" / access.name(folder_of_copies)
-    return TarsFolder(folder=folder_of_copies, draft=draft, access=access, output=output)
+    draft = work / "tars"
+    if not isinstance(output, Path):  # it is in a bucket
+        draft /= output.name  # "web"
+    return TarsFolder(folder=folder_to_read, draft=draft, access=access, output=output)
 
 
 def _clean_up(tars: TarsFolder, recipe: Recipe, folders: _WorkFolders) -> None:

@@ -200,23 +200,25 @@ class TarsFolder:
     def _upload(self, manifest: Manifest) -> None:
         """Upload the finished tar files to a bucket, and write the manifest there at the end.
 
-        The manifest is a file that says what the result was made from, with the size and sha256 of
-        each file. It is the sign of a complete result, so it must not arrive before the tars:
+        The manifest describes the result. It must arrive last, since readers take its presence as
+        the sign of a complete result. So it is not uploaded as a file: `put_files_in_place` uploads
+        all other files, and then writes the manifest anew, from these parts of that in the draft:
 
-            {"digest": "3f2a…", ..., "facts": {"sequences": 8192, ...}, "sha256": "9c1b…", ...}
+            "nanoset", "digest", "recipe"     what the result was made from (_KEYS_OF_RECIPE)
+            "facts"                           counts, such as {"sequences": 8192, ...}
+            "sha256"                          checksum of the manifest itself
+            "files"                           the size and sha256 of each file
 
         Args:
-            manifest: The manifest in the draft folder, with the tars to upload.
+            manifest: The manifest in the draft folder, with the files to upload.
         """
-        # Do not upload manifest.json like the other files: `put_files_in_place` uploads these, and
-        # then writes the manifest from the values that it gets. So read them from the draft.
         path = self.draft / MANIFEST
         content = to_plain(load(StoredManifest, read_regular(path), where=path))
-        made_from = {key: content[key] for key in _KEYS_OF_RECIPE}  # "digest" and others
-        checksum_of_manifest = {"sha256": content["sha256"]}
-        draft = Draft(self.draft, facts=content["facts"], more=checksum_of_manifest)
+        made_from = {key: content[key] for key in _KEYS_OF_RECIPE}
+        further_values = {"sha256": content["sha256"]}
+        draft = Draft(self.draft, facts=content["facts"], more=further_values)
 
-        # The sha256 of each tar is known already, so that it need not be computed again.
+        # The sha256 of each file is known already, so that it need not be computed again.
         for name, fact in manifest.files.items():
             if fact.sha256 is not None:
                 draft.sha256_by_name[name] = fact.sha256
