@@ -82,26 +82,28 @@ def print_warnings(
         return True
     known_hashes = read_known(project.outputs)
     new_warnings = _without_known(warnings, known_hashes)
-    known_warnings = sorted(set(warnings) - set(new_warnings))
-    has_known = len(known_warnings) > 0
+    has_known = len(new_warnings) < len(warnings)
 
     if show_known:
         printed = warnings
-        _print_lines(warnings, new_warnings, has_known=has_known, err=err)
+        for line in warnings:
+            is_new = line in new_warnings
+            _print_line(line, stands_out=is_new and has_known, err=err)
     else:
+        # Print the new warnings up to a limit, equal ones as one line, and count all others.
         max_lines = _MAX_LINES if at_most is None else at_most
         groups = _equal_warnings(new_warnings)[:max_lines]
+        for group in groups:
+            _print_line(_joined(group), stands_out=has_known, err=err)
         printed = list(chain.from_iterable(groups))
-        joined_lines = [_joined(group) for group in groups]
-        _print_lines(joined_lines, joined_lines, has_known=has_known, err=err)
-        unprinted = sorted(set(new_warnings) - set(printed))
-        _print_counts(unprinted, known_warnings, err=err)
+        known_warnings = set(warnings) - set(new_warnings)
+        _print_counts(set(new_warnings) - set(printed), known_warnings, err=err)
 
     # Remember what the user has seen. In a pipe or log file, warnings may stay unread, and are
     # printed by each command: say how to end that. A caller with a limit leaves this line out.
     stream = sys.stderr if err else sys.stdout
-    is_seen = show_known or stream.isatty()
-    if is_seen:
+    was_seen_by_user = show_known or stream.isatty()
+    if was_seen_by_user:
         return _remember(project.outputs, known_hashes, printed)
     if printed and at_most is None:
         echo(f"after `{SHOW}`, commands only count these warnings", err=err)
@@ -202,25 +204,21 @@ def _joined(warnings: Sequence[str]) -> str:
     return f"{first.kind}: {abbreviated(outputs)}: {first.text}"
 
 
-def _print_lines(
-    warnings: Iterable[str], new_warnings: Collection[str], *, has_known: bool, err: bool
-) -> None:
-    """Print warnings in full. A new one among known ones is bold.
+def _print_line(warning: str, *, stands_out: bool, err: bool) -> None:
+    """Print a warning in full. A new one among known ones stands out: it is bold, and called new.
 
         warning: corpus web: 3 files are empty
         new warning: corpus code: 1 file is empty
 
     Args:
-        warnings: The warnings to print.
-        new_warnings: Those of them that the user has not seen yet.
-        has_known: Whether there are known ones, too. If not, new ones need not stand out.
+        warning: The warning.
+        stands_out: Whether it is new, and there are known ones, too.
         err: Whether to print to standard error.
     """
-    for line in warnings:
-        if line in new_warnings and has_known:
-            echo(f"new {line}", fg="yellow", bold=True, err=err)
-        else:
-            echo(line, fg="yellow", bold=False, err=err)
+    if stands_out:
+        echo(f"new {warning}", fg="yellow", bold=True, err=err)
+    else:
+        echo(warning, fg="yellow", bold=False, err=err)
 
 
 def _print_counts(

@@ -17,6 +17,7 @@ stays small however many samples a split has.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -252,30 +253,26 @@ class Split(NamedTuple):
             The samples. If some tokens of the document are in none, `reason` says why.
         """
         # The dataset has the document in one piece, or in several if it was cut into sequences.
+        # Find the samples with tokens of each piece, and count the tokens that are in none.
+        samples_of_dataset = self.members[number]
         pieces = self.datasets[number].pieces_of(origin.dataset_document)
-        # For messages such as "7 of its 90 tokens". If there is only one piece, they count its
-        # tokens, since those that packing left out get a message of their own.
-        document_tokens = origin.tokens
-        if len(pieces) == 1:
-            document_tokens = pieces[0].stop - pieces[0].start
-
+        n_tokens = _tokens_in_messages(pieces, origin.tokens)  # 90
         appearances: list[Appearance] = []
-        reasons: list[str | None] = []
-        lost_by_cause: dict[str, int] = {}  # why tokens are never seen → how many
+        lost_by_cause: Counter[str] = Counter()  # {"they lie in the tail, …": 7}
         for piece in pieces:
-            placed = self._place_piece(self.members[number], piece, document_tokens)
+            placed = self._place_piece(samples_of_dataset, piece, n_tokens)
             appearances += placed.appearances
             if placed.cause is not None:
-                n_lost = lost_by_cause.get(placed.cause, 0) + placed.n_lost
-                lost_by_cause[placed.cause] = n_lost
-
-        split = self.members[number].member.split
-        for cause, n_lost in lost_by_cause.items():
-            reasons.append(f"{unseen(n_lost, document_tokens)} in {split}, because {cause}")
-        reasons.append(_why_not_in_dataset(pieces, origin.tokens))
-
+                lost_by_cause[placed.cause] += placed.n_lost
         appearances.sort(key=lambda appearance: (appearance.sample, appearance.sample_tokens))
         tokens_seen = covered_tokens([appearance.document_tokens for appearance in appearances])
+
+        # Say why tokens are in no sample, or not even in the dataset.
+        reasons: list[str | None] = []
+        split = samples_of_dataset.member.split
+        for cause, n_lost in lost_by_cause.items():
+            reasons.append(f"{unseen(n_lost, n_tokens)} in {split}, because {cause}")
+        reasons.append(_why_not_in_dataset(pieces, origin.tokens))
         return DocumentPlaces(origin, tuple(appearances), tokens_seen, _joined(reasons))
 
     def _place_piece(
@@ -378,6 +375,24 @@ class _PlacedPiece(NamedTuple):
     """Why they are not, the end of a sentence after "because"; None if all are in samples."""
 
 
+def _tokens_in_messages(pieces: Sequence[DocumentPiece], n_tokens: int) -> int:
+    """Return the size of a document for messages such as "7 of its 90 tokens are never seen".
+
+        the dataset has                           result
+        several pieces of the document            all tokens of the document, 90
+        one piece, which is all of it             90
+        one piece of 80 tokens, since packing     80; another message says that packing left out
+          left the end out                          10 of its 90 tokens
+
+    Args:
+        pieces: The pieces of the document that the dataset has.
+        n_tokens: Tokens of the document.
+    """
+    if len(pieces) == 1:
+        return pieces[0].stop - pieces[0].start
+    return n_tokens
+
+
 def _joined(reasons: Sequence[str | None]) -> str | None:
     """Return different reasons as one text, such as `reason A; reason B`; None without reasons."""
     different_reasons = dict.fromkeys(reason for reason in reasons if reason is not None)
@@ -448,23 +463,34 @@ def _reads_sequence(loaded: Nanoset | BlendedNanoset, prefix: str, sequence: int
 
 
 def _stop_of_run(loaded: Nanoset | BlendedNanoset) -> int | None:
-    """Return the number after the last sample of a split that a run reads.
+    """Return where a training run stops reading the samples of a split.
 
-    A split may have more samples than its run needs, since index files are built for whole epochs.
+    Index files are built for whole epochs, so there may be more samples than the run needs:
+
+        built    needed     the trainer reads them     result
+        1,000    400        in order                   400: samples 0 to 399 are read
+        1,000    400        shuffled                   None: any sample may be read
+        1,000    all        in order or shuffled       None
 
     Args:
         loaded: The samples of the split.
-
-    Returns:
-        Such as 400; None if the run reads all samples, or if its trainer shuffles them, so that it
-        may read any of them.
     """
     config = loaded.config
-    dealer = Dealer.of(config.preset, "single", len(loaded), config.random_seed)
+    # A dealer knows how a trainer gives samples to its processes. "single" is the usual way, in
+    # order. Some trainers shuffle the samples even then.
+    dealer = Dealer.of(
+        preset=config.preset,  # the trainer
+        dataloader_type="single",
+        total=len(loaded),
+        random_seed=config.random_seed,
+    )
     if not dealer.reads_in_order:
         return None
-    first_member, *_ = _members(loaded)
-    return config.samples(first_member.member.split)
+
+    # All datasets that the samples are from belong to the same split, such as "train".
+    first_dataset, *_ = _members(loaded)
+    split = first_dataset.member.split
+    return config.samples(split)  # 400; None if all are needed
 
 
 def _members(loaded: Nanoset | BlendedNanoset) -> tuple[Nanoset, ...]:

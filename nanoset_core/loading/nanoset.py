@@ -123,15 +123,19 @@ class Nanoset(SplitSamples):
         """
         self.may_pad = _may_contain_padding(dataset, member, config)
         """Whether a sample may contain the padding token. If not, none is searched for it."""
-        # The samples of a blend are numbered in another way, and the blend itself checks which of
-        # them may be read. Datasets without a weight are not part of a blend if a run continues.
-        is_blended = member.weight is not None
+        # If a run continues with this dataset, it has read the samples before `begin` already. They
+        # must not be read again. In a blend, which numbers the samples of all its datasets, the
+        # blend itself checks that.
+        first_sample = member.begin
+        is_in_blend_with_weights = member.weight is not None
+        if is_in_blend_with_weights:
+            first_sample = 0
         super().__init__(
             config,
             member,
             where=f"{member.prefix}, {member.split}",
             count=len(indices.shuffle_index),
-            first_sample=0 if is_blended else member.begin,
+            first_sample=first_sample,
             form=SampleForm(config, pads=self.may_pad),
             cache_dir=cache_dir,
         )

@@ -221,24 +221,36 @@ def _due_nodes(graph: Graph, selected: Iterable[Node], *, force: bool) -> set[No
 
 
 def _order_warnings(graph: Graph, nodes: Collection[Node]) -> Iterator[str]:
-    """Yield a warning for each phase of a run that a build would plan again.
+    """Yield a warning for each phase of a training run whose samples a build would order anew.
 
-    The run may have begun, which nanoset cannot know. Then it must continue in its old order.
+    A run may have phases that read different data. nanoset cannot know whether a run has begun. If
+    it has, it must go on with the samples in their old order. So the user is warned before a build
+    makes both of these outputs again:
+
+        the order in which the phase reads its samples     what the trainer files are made from
+        its trainer files (the handoff)                    arguments for the trainer
 
     Args:
         graph: The project's outputs, with what each is made from.
         nodes: The outputs that the build would make.
     """
     for node in graph.nodes():
-        if node not in nodes or node.stage is not TRAINER_FILES:
+        makes_trainer_files = node.stage is TRAINER_FILES and node in nodes
+        if not makes_trainer_files:
             continue
-        handoff = graph.current(node).manifest
-        train = graph.inputs(node)["train"]
-        # An output that is only damaged, or rebuilt because of --force, gets the same order.
-        may_get_new_order = train in nodes and bool(graph.changes(train))
-        if handoff is None or not may_get_new_order:
+        existing_handoff = graph.current(node).manifest
+        if existing_handoff is None:
+            continue  # there are no trainer files yet, so no run has begun with them
+
+        # The order is new only if settings or datasets have changed. An output that is only
+        # damaged, or rebuilt because of --force, gets the same order.
+        order_of_samples = graph.inputs(node)["train"]
+        may_get_new_order = order_of_samples in nodes and bool(graph.changes(order_of_samples))
+        if not may_get_new_order:
             continue
-        warning = planned_order_warning(graph.project, handoff)
+
+        # None for a nanoset that is no phase of a run.
+        warning = planned_order_warning(graph.project, existing_handoff)
         if warning is not None:
             yield f"warning: {node.row.label}: {warning}"
 

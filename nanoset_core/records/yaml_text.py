@@ -591,8 +591,8 @@ def _places(node: Any, path: str, place: _Place, seen: set[int]) -> Iterator[tup
     Args:
         node: The value, a node of PyYAML. Its `value` is a text, a list of nodes, or for a mapping
             a list of pairs (key, value) of nodes.
-        path: Its path, with the keys as YAML reads them, such as `views.en`.
-        place: Where it is.
+        path: Its path, with the keys as YAML reads them, such as `views.en`. Errors name this path.
+        place: Where it is, with the path as it is written in the file.
         seen: Ids of the nodes that were visited, to which this is added.
 
     Yields:
@@ -604,23 +604,48 @@ def _places(node: Any, path: str, place: _Place, seen: set[int]) -> Iterator[tup
         return
     seen.add(id(node))
     for index, item in enumerate(node.value):
-        if isinstance(item, tuple):
+        if isinstance(item, tuple):  # an entry of a mapping
             key_node, value_node = item
             inner_path = f"{path}.{_key_as_read(key_node)}".lstrip(".")
-            is_text = key_node.tag not in _TAGS_OF_OTHER_TYPES
+            inner_place = _place_of_entry(key_node, value_node, place.path)
+        else:  # an item of a list
+            value_node = item
+            inner_path = f"{path}[{index}]"
             inner_place = _Place(
-                line=key_node.start_mark.line + 1,
-                path=f"{place.path}.{key_node.value}".lstrip("."),
-                written=_written_value(value_node) if is_text else key_node.value,
-            )
-            yield from _places(value_node, inner_path, inner_place, seen)
-        else:
-            inner_place = _Place(
-                line=item.start_mark.line + 1,
+                line=value_node.start_mark.line + 1,
                 path=f"{place.path}[{index}]",
-                written=_written_value(item),
+                written=_written_value(value_node),
             )
-            yield from _places(item, f"{path}[{index}]", inner_place, seen)
+        yield from _places(value_node, inner_path, inner_place, seen)
+
+
+def _place_of_entry(key_node: Any, value_node: Any, path_of_mapping: str) -> _Place:
+    """Return where an entry of a YAML mapping is, and how it is written, for messages about it.
+
+    A message should name the key as it is written. It should also quote what YAML may have read
+    otherwise than it was meant (`written`): the key, if YAML does not read it as text, or else the
+    value. For entries of the mapping `blend`:
+
+        entry        path          written
+        web: 0x10    blend.web     "0x10"
+        null: 7      blend.null    "null"     (YAML reads the key as None)
+        web: [7]     blend.web     None       (the value is a list or a mapping)
+
+    Args:
+        key_node: The key, as PyYAML has parsed it.
+        value_node: The value.
+        path_of_mapping: Path of the mapping, with its keys as they are written: "blend".
+    """
+    is_key_text = key_node.tag not in _TAGS_OF_OTHER_TYPES
+    if is_key_text:
+        written = _written_value(value_node)
+    else:
+        written = key_node.value
+    return _Place(
+        line=key_node.start_mark.line + 1,
+        path=f"{path_of_mapping}.{key_node.value}".lstrip("."),
+        written=written,
+    )
 
 
 def _written_value(node: Any) -> str | None:

@@ -300,11 +300,13 @@ def unevenly_read(
     """Return which documents may be read more often than their limit, because they have copies.
 
     Limits hold for the average number of times that documents are read. For example, documents of
-    web may be read once, and those of the view half are in two datasets:
+    web may be read once. Some of them are also in half, a selection of web's documents:
 
-        dataset                          web     half    sum
-        how often it is read             0.5     0.4     0.9    within the limit
-        how often a document is read     0, 1    0, 1    2      if both shuffles favour it
+        dataset                                  web     half    sum
+        how often it is read                     0.5     0.4     0.9    within the limit of 1
+        how often any document is read at most   1       1       2      exceeds the limit by 1
+
+    A limit of 1.5 counts as 2 here: half of the documents are read twice, even without copies.
 
     Args:
         corpora: Collections of documents, each grouped by the datasets that contain a document.
@@ -316,19 +318,24 @@ def unevenly_read(
         At most one entry for each corpus: the documents that may exceed their limit by most. None
         for documents that are in a single dataset, once.
     """
-    most_reads_by_prefix = {
-        prefix: reads.most_reads(config) for prefix, reads in reads_by_prefix.items()
-    }
+    # How often any document is read through each dataset, at most: 1 for web, and 1 for half.
+    most_reads_by_prefix: dict[str, int] = {}
+    for prefix, reads in reads_by_prefix.items():
+        most_reads_by_prefix[prefix] = reads.most_reads(config)
+
+    # Look at documents that are in the same datasets, such as those in both web and half.
     worst_by_corpus: dict[str, UnevenReads] = {}
     largest_excess: dict[str, int] = {}
     for limit in shared_limits(corpora, limits):
-        has_copies = sum(limit.copies.values()) > 1
-        most_reads = int(limit.times_read(most_reads_by_prefix))
-        # With a limit of 1.5, half of the documents are read twice in any case.
-        excess = most_reads - math.ceil(limit.limit)
-        if has_copies and excess > largest_excess.get(limit.corpus, 0):
+        n_copies = sum(limit.copies.values())  # one in web, and one in half
+        if n_copies == 1:
+            continue
+        most_reads = int(limit.times_read(most_reads_by_prefix))  # 1 + 1
+        excess = most_reads - math.ceil(limit.limit)  # 2 - 1
+        if excess > largest_excess.get(limit.corpus, 0):
             largest_excess[limit.corpus] = excess
-            worst_by_corpus[limit.corpus] = UnevenReads(limit.holders, limit.limit, most_reads)
+            dataset_names = limit.holders  # ("web", "half")
+            worst_by_corpus[limit.corpus] = UnevenReads(dataset_names, limit.limit, most_reads)
     return list(worst_by_corpus.values())
 
 

@@ -320,18 +320,21 @@ class NanosetContext(NanosetLookup):
     def _documents_read(
         self, planned: PlannedSplit, plan: SplitPlan, sample_counts: Sequence[int]
     ) -> _DocumentsRead:
-        """Return which datasets contain the documents of each corpus, and how much is read of them.
+        """Return what is needed to compute how often each document is read.
 
-        For example, train reads web and the view best-web, which is a selection of web's documents.
-        An earlier phase of the run has read code:
+        A document can be in several datasets. So one must know which datasets have the same
+        documents (`corpora` of the result), and how many samples are read of each dataset
+        (`reads_by_prefix`). For example, train reads web and best-web, a selection of the documents
+        of web. The training run has read code before:
 
-            dataset     its sequences in train    samples read
-            web         0 to 980                  700
-            best-web    0 to 98                   60
-            code        0 to 490                  90, all of them earlier
+            dataset     documents of train    samples read
+            web         0 to 979              700
+            best-web    0 to 97               60
+            code        0 to 489              90, all of them before
 
-        The result has these numbers of samples; and for the corpus web, how many of its tokens are
-        in web alone, and how many in both web and best-web.
+            corpus      tokens in
+            web         web alone: 800,000; both web and best-web: 100,000
+            code        code: 400,000
 
         Args:
             planned: The split.
@@ -341,20 +344,20 @@ class NanosetContext(NanosetLookup):
         Raises:
             MissingError: A dataset that one of these was made from was deleted.
         """
-        # The datasets of the split.
-        rows_by_prefix = {member.prefix: member.rows for member in plan.members}  # (0, 980), …
+        # The datasets of the split: web and best-web.
+        documents_by_prefix = {member.prefix: member.rows for member in plan.members}
         reads_by_prefix = MemberReads.by_prefix(plan, planned.config, sample_counts)
 
-        # The datasets that only earlier phases of the run have read.
+        # The datasets that the training run has read before, and reads no more: code.
         if planned.split == "train":
             for prefix, order in planned.config.orders.items():
                 if prefix not in reads_by_prefix:
-                    rows_by_prefix[prefix] = order.rows  # (0, 490)
+                    documents_by_prefix[prefix] = order.rows  # (0, 490)
                     reads_by_prefix[prefix] = self._reads_before(prefix, order)
 
         # Count the tokens that several of these datasets have in common.
-        corpus_parts = self.shared_documents.parts(rows_by_prefix)
-        return _DocumentsRead(corpus_parts, reads_by_prefix)
+        corpora = self.shared_documents.parts(documents_by_prefix)
+        return _DocumentsRead(corpora, reads_by_prefix)
 
     def _reads_before(self, prefix: str, order: Order) -> MemberReads:
         """Return what a training run has read of a dataset that it reads no more.
@@ -364,12 +367,14 @@ class NanosetContext(NanosetLookup):
 
         Args:
             prefix: Path of the dataset without .bin and .idx.
-            order: How the run has read the dataset. For example, it has read 150 samples
-                (`taken`), and its training split has the documents 0 to 980 of 1,000 (`rows`). As
-                these are enough for 100 samples, two copies of each document (`epochs`) were
-                shuffled: all together, or the second copies on their own (`separate_last_epoch`).
+            order: How the run has read the dataset, such as:
+
+                    taken    150         samples that it has read
+                    rows     (0, 980)    the documents from which these were cut
+                    epochs   2           how often each document was used for that, since the
+                                         documents are enough for 100 samples only
         """
-        # One epoch reads each token of these documents once.
+        # In one epoch, each of these documents is read once.
         sequence_lengths, _ = self.reader.read(prefix)
         start, stop = order.rows
         tokens_per_epoch = int(sequence_lengths[start:stop].sum(dtype=np.int64))
@@ -378,7 +383,7 @@ class NanosetContext(NanosetLookup):
             samples_before=order.taken,
             samples_taken=0,  # the run reads no more of it
             epochs=order.epochs,
-            separate_last_epoch=order.separate_last_epoch,
+            separate_last_epoch=order.separate_last_epoch,  # whether it was shuffled on its own
         )
 
     # Settings, step by step.
@@ -410,14 +415,18 @@ class NanosetContext(NanosetLookup):
         return limited
 
     def _settings_as_written(self, split: SplitName) -> NanosetConfig:
-        """Return the settings of a split as nanoset.yaml has them, before limits on epochs.
+        """Return the settings of a split as nanoset.yaml has them.
 
-        The settings may request samples of other splits, too. For example, `blend: {web: 0.5, code:
-        0.5}` holds for train, valid and test. To keep a limit on web, its weight may be changed for
-        all three. By how much depends on the samples of all three:
+        They request the samples of all splits that read the same blend of datasets. For example,
+        for the split valid:
 
-            blend: …                1,000 samples of train, 100 of valid, 100 of test
-            blend_per_split: …      those of the split alone, since it has weights of its own
+            nanoset.yaml                                      samples requested by the result
+            blend: {web: 0.5, code: 0.5}                      train 1,000, valid 100, test 100
+            blend_per_split: {train: …, valid: {web: 1}, …}   valid 100
+
+        Settings of one split are usually for its samples alone. But the caller may have to change
+        the weights of the blend, so that web is not read too often. Then the samples of all splits
+        count that read it.
 
         Args:
             split: `train`, `valid` or `test`.
@@ -427,7 +436,8 @@ class NanosetContext(NanosetLookup):
             ConfigError: The settings contradict each other.
         """
         splits = self._splits_with_same_blend(split)
-        # A training run may have read other data before, and continue with this nanoset.
+        # If a training run has read other data, and continues with this nanoset, the samples of
+        # train begin where it has stopped. The other splits do not depend on that.
         read_before = None
         if "train" in splits:
             read_before = self._read_by_run()
@@ -473,26 +483,47 @@ class NanosetContext(NanosetLookup):
             InputError: A limit is exceeded, and `on_exhaustion` is `raise`. Or the limits leave too
                 few samples.
         """
-        # Apply the limits to the requested samples: usually to those of this split alone. If other
-        # splits get the same new weights, their samples count, too.
+        # 1. Apply the limits to the requested samples: usually to those of this split, (split,).
+        # With `redistribute`, other splits may get the same new weights, so their samples count.
         splits = self._splits_to_limit_together(split)
-        config_to_limit = config.with_samples({name: config.samples(name) for name in splits})
-        limited = apply_epoch_limits(
-            config_to_limit,
+        requested_samples = {name: config.samples(name) for name in splits}
+        limited = self._apply_limits(config.with_samples(requested_samples), limit_by_prefix)
+
+        # 2. From here on, only this split is of interest: remove the samples of the others.
+        config_of_split = self._with_samples_of_split(split, limited.config)
+
+        # 3. If no number was requested of train, step 1 had no samples of train to limit. Train
+        # reads one epoch then. Apply the limits to this epoch.
+        reads_one_epoch = split == "train" and config.samples(split) is None
+        if reads_one_epoch:
+            return self._limit_one_epoch(config_of_split, limit_by_prefix)
+        return LimitedConfig(config_of_split, limited.exceeded)
+
+    def _apply_limits(
+        self, config: NanosetConfig, limit_by_prefix: Mapping[str, float]
+    ) -> LimitedConfig:
+        """Change settings as `on_exhaustion` says if they read datasets more often than allowed.
+
+        With `stop`, for example, the result requests fewer samples.
+
+        Args:
+            config: The settings, with the samples to which the limits are applied.
+            limit_by_prefix: Path of a dataset → how often it may be read.
+
+        Returns:
+            The settings, and the limits that they exceeded before the change.
+
+        Raises:
+            InputError: A limit is exceeded, and `on_exhaustion` is `raise`. Or the limits leave too
+                few samples.
+        """
+        return apply_epoch_limits(
+            config,
             limit_by_prefix,
             self.spec.on_exhaustion,
             self.reader,
             self.shared_documents,
         )
-        # Drop the samples of other splits again. Without a requested number, choose one if needed.
-        config_of_split = self._with_samples_of_split(split, limited.config)
-
-        # Without a requested number, train reads one epoch, which was not limited so far. It may be
-        # too much, for example for a document that is in two datasets.
-        reads_one_epoch = split == "train" and config.samples(split) is None
-        if reads_one_epoch:
-            return self._limit_one_epoch(config_of_split, limit_by_prefix)
-        return LimitedConfig(config_of_split, limited.exceeded)
 
     def _splits_to_limit_together(self, split: SplitName) -> tuple[SplitName, ...]:
         """Return the splits whose samples count when limits on epochs are applied to a split.
@@ -599,13 +630,7 @@ class NanosetContext(NanosetLookup):
         if plan is None or not plan.samples:
             return unchanged
         epoch_config = config.with_samples({"train": plan.samples})
-        limited = apply_epoch_limits(
-            epoch_config,
-            limit_by_prefix,
-            self.spec.on_exhaustion,
-            self.reader,
-            self.shared_documents,
-        )
+        limited = self._apply_limits(epoch_config, limit_by_prefix)
         if not limited.exceeded:
             return unchanged
 

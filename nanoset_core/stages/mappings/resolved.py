@@ -66,19 +66,20 @@ class ResolvedNanoset(NanosetSpec):
         return self.previous_phase is not None or self.continue_from is not None
 
     def corpora_of(self, split: SplitName) -> tuple[str, ...]:
-        """Return the corpora on which the index files of a split depend.
+        """Return the corpora whose changes make the index files of a split out of date.
 
-        Usually these are the corpora that the split reads. But two kinds of index files are in a
-        folder that is named after all corpora, and depend on all of them. For the settings
-        `blend_per_split: {train: [web, code], valid: wiki}`:
+        Suppose that train reads web and code, and valid reads wiki. Then for valid:
 
-                                       train              valid              test
-            most trainers              web, code          wiki               web, code, wiki
-            trainers such as NeMo      web, code, wiki    web, code, wiki    web, code, wiki
-            a phase of a run that      web, code,         web, code,         web, code,
-              has read books before      wiki, books        wiki, books        wiki, books
+            situation                                         result
+            most trainers                                     wiki, which valid reads
+            a trainer that gives the index files of all       web, code, wiki
+              versions of a corpus the same names, as NeMo
+            a run that has read books before, and continues   web, code, wiki, books
+              with these corpora
 
-        (Test reads no data here. Such a split counts as if it read all.)
+        In the last two situations, the index files of all splits are in a folder that is named
+        after the versions of all corpora. Test reads nothing. Such a split counts as if it read
+        web, code and wiki.
 
         Args:
             split: `train`, `valid` or `test`.
@@ -86,14 +87,16 @@ class ResolvedNanoset(NanosetSpec):
         Returns:
             Names of corpora or views (selections of a corpus's documents), each once.
         """
+        all_corpora = self.corpora  # of all splits
         if self.continues_run:
-            return tuple(dict.fromkeys((*self.corpora, *self.earlier_corpora)))  # each once
-        if not get_preset(self.preset).index_names_have_versions:  # such as NeMo
-            return self.corpora
+            return tuple(dict.fromkeys((*all_corpora, *self.earlier_corpora)))  # each once
+        trainer = get_preset(self.preset)
+        if not trainer.index_names_have_versions:  # such as NeMo
+            return all_corpora
 
         corpora_of_split = corpora_of(self.blend_of(split))
         if not corpora_of_split:
-            return self.corpora
+            return all_corpora
         return corpora_of_split
 
 
