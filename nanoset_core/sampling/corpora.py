@@ -275,7 +275,7 @@ class MemberReads:
             config: What is trained: the trainer, and the length of samples.
         """
         samples_in_dataset = max(config.samples_in(self.tokens), 1)  # 100
-        # As above, samples that may come from rounding shall not make a document occur once more.
+        # The samples of the blend may also be rounded up. The surplus must not count as copies.
         samples_without_rounding = max(samples_in_blend - _MAX_ROUNDING, 1)
         copies_in_blend = math.ceil(samples_without_rounding / samples_in_dataset)  # 2
         times_blend_is_read = max(math.ceil(n_samples / samples_in_blend), 1)  # 3

@@ -13,6 +13,7 @@ Old handoffs remain until `nanoset gc` deletes them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from nanoset_core.errors import NanosetError
@@ -39,20 +40,30 @@ depend on the later ones: these may be changed before they begin.
 def replaced_order_warning(project: Project, handoff: Manifest) -> str | None:
     """Return the warning that earlier handoffs of a phase have another order of samples.
 
+    A handoff is a folder with the arguments for the trainer. It belongs to a version of train, the
+    samples to read and their order. When text was added, a build makes new versions of both, and
+    the old ones remain. For example, these are the handoffs of phase 2 of a training run:
+
+        handoff           train    order of samples
+        e37f (current)    4410     B
+        d201              4410     not compared, since train is the same: only valid was another
+        3125              77cd     A, so the warning names 3125
+
+    If phase 2 was started with 3125, it must not continue with e37f.
+
     Args:
         project: Its outputs have all versions of the handoff.
         handoff: The current handoff of a nanoset.
 
     Returns:
-        One or more sentences without the last full stop; None if the nanoset is no phase of a run
-        whose phases continue each other, or if its order has never changed.
+        One or more sentences without the last full stop. None if the order has never changed, or if
+        it does not matter: the nanoset is not a phase of a run, or the phases of the run do not
+        skip what earlier phases have read.
     """
     if not _is_of_continuing_phase(project, handoff):
         return None
 
-    # Versions of train that were compared already. Several handoffs may have the same one, such as
-    # when only valid has changed.
-    compared_digests = {handoff.recipe["parents"]["train"]}
+    compared_digests = {handoff.recipe["parents"]["train"]}  # versions of train: {"4410"}
     order: _Order | None = None
     for earlier in project.outputs.versions(STAGE, handoff.name, before=handoff):
         train_digest = earlier.recipe["parents"]["train"]
@@ -120,8 +131,16 @@ class _Order(NamedTuple):
     another phase was added, it still begins with the same samples.
     """
 
-    settings: Any
-    """Seed, length of samples, and how the datasets are mixed."""
+    trainer: str
+    """The preset: each trainer shuffles in its own way."""
+    random_seed: int
+    """Decides how the samples of each dataset are shuffled."""
+    sequence_length: int
+    """Tokens of a sample, which decide where samples start."""
+    blend_weights: Sequence[float] | None
+    """How the datasets are mixed; None for a single dataset."""
+    blend_seed: int | None
+    """Decides how the mixture is shuffled; None if it is not shuffled."""
     dataset_orders: dict[str, Any]
     """Name of each dataset → its documents, how they are shuffled, and where the phase begins."""
     idx_sha256_by_dataset: dict[str, str]
@@ -129,11 +148,14 @@ class _Order(NamedTuple):
 
 
 def _order_of(outputs: OutputRoot, handoff: Manifest) -> _Order | None:
-    """Return the order in which a version of a handoff reads the samples of train.
+    """Return the order in which a training run reads its samples, to compare it with another order.
+
+    Two runs read the same samples in the same order if all values of the result are equal.
 
     Args:
-        outputs: The output root, which has the plan of train.
-        handoff: The version.
+        outputs: The output root, which has the plan of train: which samples are read of each
+            dataset, and how the datasets are mixed.
+        handoff: A version of the arguments for the trainer. It names the version of train.
 
     Returns:
         The order; None if the plan was deleted, or cannot be read.
@@ -146,16 +168,28 @@ def _order_of(outputs: OutputRoot, handoff: Manifest) -> _Order | None:
     if plan is None:
         return None
 
-    blend = None
+    # How the datasets are mixed.
+    blend_weights: Sequence[float] | None = None
+    blend_seed: int | None = None
     if plan.blend is not None:
-        blend = (plan.blend.weights, plan.blend.seed)
-    settings = (config.random_seed, config.sequence_length, plan.preset, blend)
-    names = [member["corpus"] for member in train.facts["members"]]
-    members = dict(zip(names, plan.members, strict=True))
+        blend_weights = plan.blend.weights
+        blend_seed = plan.blend.seed
+
+    # What is read of each dataset.
+    dataset_orders: dict[str, Any] = {}
+    idx_sha256_by_dataset: dict[str, str] = {}
+    for facts, dataset in zip(train.facts["members"], plan.members, strict=True):
+        name = facts["corpus"]
+        dataset_orders[name] = _order_of_dataset(dataset)
+        idx_sha256_by_dataset[name] = dataset.idx_sha256
     return _Order(
-        settings=settings,
-        dataset_orders={name: _order_of_dataset(member) for name, member in members.items()},
-        idx_sha256_by_dataset={name: member.idx_sha256 for name, member in members.items()},
+        trainer=plan.preset,
+        random_seed=config.random_seed,
+        sequence_length=config.sequence_length,
+        blend_weights=blend_weights,
+        blend_seed=blend_seed,
+        dataset_orders=dataset_orders,
+        idx_sha256_by_dataset=idx_sha256_by_dataset,
     )
 
 

@@ -231,14 +231,15 @@ def _unused_tokens_of_corpus(
     Returns:
         The number, or None if it is not known.
     """
-    read_only_earlier = len(members) < len(corpus["members"])  # some of the datasets
+    # Are there datasets of the collection that only earlier phases of the run have read?
+    has_earlier_datasets = len(members) < len(corpus["members"])
     n_tokens = sum(member["tokens"] for member in members)  # 500 + 500, or 1,000 + 500
-    shares_no_document = not read_only_earlier and n_tokens == corpus["tokens_available"]
-    if shares_no_document:
+    have_no_common_document = not has_earlier_datasets and n_tokens == corpus["tokens_available"]
+    if have_no_common_document:
         return _sum_if_known([member["tokens_unseen"] for member in members])
 
-    is_later_phase = any(member.get("before") for member in members)  # samples read before
-    if read_only_earlier or is_later_phase:
+    was_read_before = any(member.get("before") for member in members)  # by earlier phases
+    if has_earlier_datasets or was_read_before:
         return None
     n_unused: int = corpus["tokens_available"] - corpus["unique_tokens"]
     return n_unused
