@@ -104,6 +104,9 @@ class Graph:
         # What was found out so far about the outputs that exist; `forget` removes entries.
         self._current: dict[Node, CurrentVersion] = {}  # output → its current version
         self._reasons: dict[Node, Sequence[Reason]] = {}  # output → why it has to be rebuilt
+        # The same for outputs that depend on raw files which were not listed. It is only true until
+        # more becomes known, and is cleared then.
+        self._reasons_so_far: dict[Node, Sequence[Reason]] = {}
         # Folder, such as datasets → the project with a list of the files in it; see `project_of`.
         self._project_by_folder: dict[str, Project] = {}
 
@@ -125,6 +128,7 @@ class Graph:
             recipe: What it should be made from: settings, and digests (hashes) of the inputs.
         """
         self._recipes[node] = recipe
+        self._reasons_so_far.clear()
 
     def set_reason(self, node: Node, text: str) -> None:
         """Set the only reason why an output is stale, instead of comparing recipes.
@@ -134,6 +138,7 @@ class Graph:
             text: The reason as a clause, such as "1 file added (c.jsonl)".
         """
         self._reasons[node] = [Reason(text)]
+        self._reasons_so_far.clear()
 
     def set_failures(self, failures: Mapping[Node, Exception]) -> None:
         """Remember which outputs the last build could not make. They are stale for this reason.
@@ -176,6 +181,7 @@ class Graph:
         """
         for node in nodes:
             self._failing_rows[node] = label
+        self._reasons_so_far.clear()
 
     def waits(self, node: Node) -> bool:
         """Return whether an output cannot be made before another one, which fails, is repaired.
@@ -386,6 +392,8 @@ class Graph:
         """
         if node in self._reasons:
             return self._reasons[node]  # from an earlier call
+        if node in self._reasons_so_far:
+            return self._reasons_so_far[node]
 
         recipe = self.recipe(node)  # what the output should be made from
         reasons: Sequence[Reason]
@@ -397,7 +405,9 @@ class Graph:
 
         failing_row = self._failing_row_of_inputs(node, reasons)
         if recipe is None and failing_row is None:
-            # Do not remember the result, since it changes when `set_recipe` adds the list.
+            # The result changes when `set_recipe` adds the list. Until then, many outputs may be
+            # made from this one, such as the tars of a webdataset from its plan.
+            self._reasons_so_far[node] = reasons
             return reasons
         if failing_row is not None:
             reasons = [Reason(f"waits for {failing_row}, which fails")]
@@ -541,6 +551,7 @@ class Graph:
         changed_nodes = set(built_nodes)
         if not changed_nodes:
             return
+        self._reasons_so_far.clear()
         self._project_by_folder.clear()  # these have listings of folders from before the build
 
         # `nodes` returns inputs before what is made from them. So when a node comes, it is known

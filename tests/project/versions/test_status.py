@@ -8,6 +8,7 @@ import platform
 import random
 import shutil
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
@@ -30,11 +31,13 @@ from helpers.command import invoke_nanoset
 from helpers.inspecting import graph_of, leased_by_a_build
 from helpers.sample_project import SPLITS, jsonl, sentences, tree
 from nanoset_core.errors import NanosetError
+from nanoset_core.outputs.current import Reason
 from nanoset_core.project import survey as survey_module
 from nanoset_core.project.gc import collect, old_versions, plan_gc
-from nanoset_core.project.graph import ANOTHER_IS_CURRENT
+from nanoset_core.project.graph import ANOTHER_IS_CURRENT, Graph
 from nanoset_core.project.project import Project
 from nanoset_core.project.status import StatusRow, project_status
+from nanoset_core.stages.stage import Node
 
 PRETRAIN_ROWS = {f"nanoset pretrain {part}" for part in (*SPLITS, "handoff")}
 """Labels of the rows of the nanoset `pretrain`, which is made from the corpora web and code."""
@@ -280,6 +283,23 @@ def test_a_large_file_with_a_new_time_is_not_read_and_makes_its_corpus_stale(cop
         "1 file copied or written again, which the next build reads to compare (part-1/web-3.jsonl)"
     ]
     assert "web is not up to date" in reasons(folder, "webdataset shuffled")
+
+
+def test_the_reasons_of_an_output_are_found_out_once_before_new_text_was_read(copy, monkeypatch):
+    # Otherwise, each of 1,000 groups of tars would look at their plan and all its corpora again.
+    folder = copy()
+    change_web(folder)
+    reasons_of_unknown_inputs = Graph._reasons_of_unknown_inputs
+    calls: Counter[Node] = Counter()
+
+    def counted_reasons(graph: Graph, node: Node) -> list[Reason]:
+        calls[node] += 1
+        return reasons_of_unknown_inputs(graph, node)
+
+    monkeypatch.setattr(Graph, "_reasons_of_unknown_inputs", counted_reasons)
+
+    assert "web is not up to date" in reasons(folder, "webdataset shuffled")
+    assert max(calls.values()) == 1
 
 
 def test_a_copied_project_needs_a_build_that_only_reads_its_files(copy, monkeypatch, tmp_path):
