@@ -160,7 +160,7 @@ def _selects_nothing(nodes: Sequence[Node], text: str, names: Names) -> ConfigEr
     """Return the error for an option `--select` that names no output, with all names that exist.
 
     If one of the names is similar, the error suggests it: "did you mean 'pretrain/train'?" It also
-    does so for the name of a split or view alone, such as `train`.
+    does so for the name of a split alone, such as `train`.
 
     Args:
         nodes: The outputs that could have been selected.
@@ -176,6 +176,9 @@ def _selects_nothing(nodes: Sequence[Node], text: str, names: Names) -> ConfigEr
     views = dict.fromkeys(str(node.key.part) for node in named_nodes)
     names_of_outputs = [*subjects, *views]
     closest = closest_name(text, [*names_of_outputs, *assets, *parts])
+    parts_of_this_name = [part for part in parts if part.endswith(f"/{text}")]
+    if parts_of_this_name:
+        closest = parts_of_this_name[0]
     return ConfigError(
         "this selects nothing",
         where="--select",

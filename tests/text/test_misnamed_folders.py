@@ -123,4 +123,4 @@ def test_a_folder_in_place_of_a_list_of_ids_fails_only_the_view_of_the_list(
     result = invoke_nanoset(["status", "--config", str(config)], catch_exceptions=False)
 
     assert "missing: corpus web" in result.output
-    assert "missing: view web kept" in result.output
+    assert "failing: view web kept" in result.output
