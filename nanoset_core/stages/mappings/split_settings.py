@@ -117,7 +117,7 @@ def _config_of_prefixes(
         **data_arguments,
         sequence_length=spec.sequence_length,
         random_seed=spec.seed,
-        preset=spec.preset,  # the trainer
+        preset=spec.preset,  # the rules of a trainer
         tokenizer_identifiers=nanoset.tokenizer_identifiers,
         trainer_paths=trainer_paths,
         path_to_cache=str(nanoset.cache),

@@ -127,14 +127,18 @@ class RowsFromStore(RowSupplier):
     """Read instead if another build has finished the webdataset, and removed the stored rows."""
 
     def open(self, plan: ShufflePlan, shards: range) -> RunRows:
-        """Read the training samples of some tar files from a bucket, which has them in order.
+        """Read the training samples that go into some tar files, from the store.
 
-        If another build has written all tars in the meantime, it has deleted the stored samples.
-        Then they are read from the sources of text.
+        An earlier step has put all samples into the store, in the order of the tars. If another
+        build has written all tars in the meantime, it has deleted the store. Then the samples are
+        read from the datasets.
 
         Args:
             plan: Says which sample goes into which tar (shard), and which tokens it has.
             shards: Numbers of the tars.
+
+        Returns:
+            The samples, whose tokens are in memory.
         """
         sample_numbers = _contexts_of(plan, shards)  # in the order of the tars
         tokens = _empty_rows(plan, len(sample_numbers))  # a row for each sample
