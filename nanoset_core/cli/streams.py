@@ -61,7 +61,7 @@ class StandardOutput(FileIO):
             if not self.has_failed:
                 return super().write(data)
         except BrokenPipeError:
-            pass
+            pass  # nobody reads the bytes, so they are dropped
         except OSError as error:
             self.has_failed = True
             error.filename = "standard output"  # so that the message says what was not written

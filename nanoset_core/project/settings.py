@@ -390,14 +390,17 @@ def config_from(value: object, file: Path, text: str | None = None) -> ProjectCo
 
 
 def check_config(value: object, file: Path) -> tuple[ProjectConfig | None, list[ConfigError]]:
-    """Check the content of a nanoset.yaml, and find all mistakes in it at once.
+    """Check the content of a nanoset.yaml, and find as many mistakes as possible at once.
 
-    There are several kinds of mistakes. Later kinds are looked for only if there are none before:
+    The content is checked in four steps. Each needs the result of the one before, so it finds all
+    mistakes of its own kind, but is only taken if the steps before have found none:
 
-        seed: x                          "x" is not a number
-        blend: {web: {by: lang, …}}      a shorthand that cannot be resolved
-        blend: best-web                  no section describes `best-web`
-        packing: …                       it needs a name that is taken
+        1. single values        seed: x                      "x" is not a number
+        2. shorthands           blend: {web: {by: lang, …}}  the part for one language has the name
+                                                             of another view
+        3. values together      blend: best-web              there is no corpus or view `best-web`
+        4. added packs          packing: …                   packs would be added to the section
+                                                             `packs` under a name that exists there
 
     Args:
         value: The content: mappings, lists, text and numbers.
@@ -414,7 +417,8 @@ def check_config(value: object, file: Path) -> tuple[ProjectConfig | None, list[
     if errors:
         return None, errors
 
-    # 2. Some keys are shorthands for further entries of a section. Add these entries.
+    # 2. Some keys are shorthands for further entries of a section: with `scales: [0.1]`, a nanoset
+    #    stands for a smaller one, too. Add these entries.
     expanded = _expand_nanosets(parsed, file)
     if expanded.errors:
         return None, expanded.errors
@@ -423,11 +427,12 @@ def check_config(value: object, file: Path) -> tuple[ProjectConfig | None, list[
     # 3. Check values together, such as whether an entry names another one that does not exist.
     errors = _distinct(rule_errors(WrittenConfig, written, file))
     if errors:
-        smaller_runs = written.nanosets.keys() - parsed.nanosets.keys()  # which `scales` added
-        return None, _without_runs(errors, smaller_runs)
+        # A mistake in a nanoset is also one in its added entries, which are not in the file.
+        added_names = written.nanosets.keys() - parsed.nanosets.keys()
+        return None, _without_runs(errors, added_names)
 
-    # 4. Resolve the other shorthands, which these rules are still about. One of them, the key
-    #    `packing` of a nanoset, adds packs: check these as well.
+    # 4. Replace the other shorthands. (Step 3 needed them as the user has written them.) One of
+    #    them, the key `packing` of a nanoset, adds packs: check these as well.
     try:
         config = resolve(written)
     except ConfigError as error:
@@ -436,7 +441,7 @@ def check_config(value: object, file: Path) -> tuple[ProjectConfig | None, list[
     if errors:
         return None, errors
 
-    if config.packed:  # the former name of a key, which is still allowed
+    if config.packed:  # the former name of the key `pbin`, which is still allowed
         warn_of_former_key(file)
     return config, []
 

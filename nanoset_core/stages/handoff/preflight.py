@@ -412,18 +412,18 @@ def schedule_comments(changed: list[str]) -> list[str]:
 
 
 def changed_samples(run: argparse.Namespace) -> list[str]:
-    """Return what to change in nanoset.yaml if a run requests other numbers of samples.
+    """Return what to change in nanoset.yaml if its number of samples is not that of the run.
 
     Options such as --train-iters decide how many samples Megatron-LM requests of train, valid and
-    test. The index files were built for certain numbers (SAMPLES). If the run requests others,
-    nanoset.yaml needs one of two keys:
+    test. The index files, by which it finds the samples, were built for the numbers in SAMPLES. If
+    the run requests others, nanoset.yaml needs one of two keys, in place of the other one:
 
         schedule: {"iterations": 50, …}      if this gives the same numbers as the run
         samples: {"train": 400, …}           otherwise, for example with --skip-train
 
     Returns:
-        A line with this key; no line if the numbers are the same, or for a run with phases, about
-        which `changed_settings` says more.
+        A list of one line with this key. It is empty if the numbers are the same, or for a run with
+        phases, which has no SAMPLES; `changed_settings` checks those.
 
     Raises:
         ValueError: The run lacks an option from which the numbers are computed, or it is invalid.
@@ -445,7 +445,7 @@ def changed_samples(run: argparse.Namespace) -> list[str]:
     schedule = schedule_of(run)
     if scheduled_samples(schedule) == requested:
         return [yaml_line("schedule", schedule, replaced_key="samples")]
-    # Leave out splits that need no index, and those that are read once (None).
+    # Leave out splits without a number: 0 if the split is not read, None if all of it is read once.
     samples = {split: requested[split] for split in SAMPLES if requested[split]}
     return [yaml_line("samples", samples, replaced_key="schedule")]
 

@@ -208,22 +208,28 @@ class _CandidateFiles:
         )
 
     def append(self, documents: DocumentValues, candidate_rows: NDArray[np.int64]) -> None:
-        """Write values of some documents to the files, so that later steps can look them up.
+        """Write values of some documents to the files, for steps that are applied later.
 
-        For example, a view has the steps `1000 documents` and then `where quality > 3`. The first
-        one can be applied when all documents of the corpus have been read. It needs their hashes.
-        The second one is applied after that, but needs the quality of each document, which is in
-        memory only now. So its result, True or False, is written for each document.
+        For example, a view has the steps `1000 documents` and then `where quality > 3`:
+
+            1000 documents       Chooses the documents with the lowest hashes of their ids, once all
+                                 documents of the corpus have been read. So hashes are written.
+            where quality > 3    Is applied to these 1000. But columns such as `quality` are in
+                                 memory only now, so the answer, True or False, is written for each
+                                 document that may be among the 1000.
+
+        The number of tokens of each document is written, too. By it, the tokens of the view are
+        counted.
 
         Args:
             documents: Some documents of a corpus, such as 10,000, with values of their columns.
-            candidate_rows: The rows of those documents that later steps choose from, such as
-                [0, 3, 4]; shape (n_candidates,). The filters before have left out the others.
+            candidate_rows: The rows of those documents that may be chosen, such as [0, 3, 4]; shape
+                (n_candidates,). Filters in front of the first step have left out the others.
         """
         import pyarrow as pa
 
         if not len(candidate_rows):
-            return  # so that the ids of the documents need not be hashed
+            return  # before `documents.hashes()`, which takes time
         self.hashes.append(documents.hashes()[candidate_rows])
         self.tokens.append(documents.tokens[candidate_rows])
 
@@ -231,7 +237,7 @@ class _CandidateFiles:
         for name, column in self.ranked_columns.items():
             column.append(documents.columns[name].take(pa.array(candidate_rows)))
 
-        # Whether each filter that follows such a step keeps the documents.
+        # The answers of filters such as `where quality > 3`.
         for later_filter in self.later_filters.values():
             is_kept = later_filter.step.mask(documents)  # (n_documents,)
             later_filter.mask.append(is_kept[candidate_rows])
