@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
-from jinja2 import Template  # Dagster depends on it
+from jinja2 import Template
 from pydantic import ValidationError
 from pydantic_core import InitErrorDetails
 

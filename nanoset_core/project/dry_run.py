@@ -16,10 +16,8 @@ from nanoset_core.project.planned_views import PlannedView, planned_views
 from nanoset_core.project.project import Project
 from nanoset_core.project.status import ExaminedRow, examined_rows
 from nanoset_core.project.survey import ProjectSurvey
-from nanoset_core.stages.handoff.replaced import planned_order_warning
-from nanoset_core.stages.handoff.stage import TRAINER_FILES
 from nanoset_core.stages.inventory.stage import INVENTORY
-from nanoset_core.stages.stage import Node, RowName
+from nanoset_core.stages.stage import Node, RowName, WarnsBeforeReplacing
 
 FORCED = "it is rebuilt, because of --force"
 """Why a build makes an output that is up to date."""
@@ -187,7 +185,7 @@ def plan(
         free_bytes=free_bytes(project),
         place=_place(project),  # the folder of the outputs, or the address in a bucket
         views=planned_views(graph, due),  # the documents that views would have
-        warnings=tuple(_order_warnings(graph, possible)),
+        warnings=tuple(_replacement_warnings(graph, possible)),
     )
 
 
@@ -220,37 +218,34 @@ def _due_nodes(graph: Graph, selected: Iterable[Node], *, force: bool) -> set[No
     return add_stale_inputs(selected_due, inputs_of=inputs_of, is_stale=is_stale)
 
 
-def _order_warnings(graph: Graph, nodes: Collection[Node]) -> Iterator[str]:
-    """Yield a warning for each phase of a training run whose samples a build would order anew.
+def _replacement_warnings(graph: Graph, nodes: Collection[Node]) -> Iterator[str]:
+    """Yield a warning for each output in use that a build would replace.
 
-    A run may have phases that read different data. nanoset cannot know whether a run has begun. If
-    it has, it must go on with the samples in their old order. So the user is warned before a build
-    makes both of these outputs again:
+    For example, a training run may have begun with the files of the nanoset `pretrain`, and then
+    text was added. The build orders its samples anew, and writes the files for that order:
 
-        the order in which the phase reads its samples     what the trainer files are made from
-        its trainer files (the handoff)                    arguments for the trainer
+        warning: nanoset pretrain handoff: its handoff 3125 would be replaced, and the samples may
+        get another order. …
 
     Args:
         graph: The project's outputs, with what each is made from.
         nodes: The outputs that the build would make.
     """
     for node in graph.nodes():
-        makes_trainer_files = node.stage is TRAINER_FILES and node in nodes
-        if not makes_trainer_files:
+        stage = node.stage
+        if node not in nodes or not isinstance(stage, WarnsBeforeReplacing):
             continue
-        existing_handoff = graph.current(node).manifest
-        if existing_handoff is None:
-            continue  # there are no trainer files yet, so no run has begun with them
+        current_manifest = graph.current(node).manifest
+        if current_manifest is None:
+            continue  # nothing exists yet that could be in use
 
-        # The order is new only if settings or datasets have changed. An output that is only
-        # damaged, or rebuilt because of --force, gets the same order.
-        order_of_samples = graph.inputs(node)["train"]
-        may_get_new_order = order_of_samples in nodes and bool(graph.changes(order_of_samples))
-        if not may_get_new_order:
-            continue
-
-        # None for a nanoset that is no phase of a run.
-        warning = planned_order_warning(graph.project, existing_handoff)
+        # An input that is only damaged, or rebuilt because of --force, will be as it was before.
+        changed_inputs = [
+            name
+            for name, input_node in graph.inputs(node).items()
+            if input_node in nodes and graph.changes(input_node)
+        ]
+        warning = stage.replacement_warning(graph.project, current_manifest, changed_inputs)
         if warning is not None:
             yield f"warning: {node.row.label}: {warning}"
 

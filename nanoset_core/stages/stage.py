@@ -16,6 +16,7 @@ only some stages have:
 - `InternalStage`: its outputs are pieces of the outputs of another stage, such as shards.
 - `Planned`: it can refuse an output before anything is built.
 - `Advising`: it warns of settings that are allowed but rarely intended.
+- `WarnsBeforeReplacing`: it warns before a build replaces an output that may be in use.
 - `Estimated`: its outputs are so large that their size is estimated before a build.
 - `OutsideFiles`: its outputs need files that are stored in other outputs.
 - `SharesFiles`: its versions share files in a folder next to them.
@@ -347,6 +348,30 @@ class Advising(Stage):
 
         Returns:
             Clauses, such as "packs have an order of their own".
+        """
+
+
+class WarnsBeforeReplacing(Stage):
+    """A stage that can tell that another program may still need an output which a build replaces.
+
+    For example, a training run may have begun with the files of an output, and has to continue with
+    the same ones.
+    """
+
+    @abstractmethod
+    def replacement_warning(
+        self, project: Project, manifest: Manifest, changed_inputs: Collection[str]
+    ) -> str | None:
+        """Return what a user should know before a build replaces an output.
+
+        Args:
+            project: The project.
+            manifest: Manifest of the current version, which is replaced.
+            changed_inputs: Names of the inputs that the build makes from other settings or text,
+                such as {"train"}.
+
+        Returns:
+            Sentences without the last full stop; None if nothing depends on the current version.
         """
 
 

@@ -22,6 +22,7 @@ from nanoset_core.stages.exports.settings import exports_for_trainer
 from nanoset_core.stages.exports.stage import EXPORT
 from nanoset_core.stages.handoff.evaluation_warnings import evaluation_warnings
 from nanoset_core.stages.handoff.gather import trainer_tokenizer, views_of
+from nanoset_core.stages.handoff.replaced import planned_order_warning
 from nanoset_core.stages.handoff.show import handoff_summary
 from nanoset_core.stages.mappings.planning import NanosetContext
 from nanoset_core.stages.mappings.settings import ScheduleSpec
@@ -39,6 +40,7 @@ from nanoset_core.stages.stage import (
     ReadingBudget,
     Stage,
     Summary,
+    WarnsBeforeReplacing,
 )
 
 VERSION = 2
@@ -52,7 +54,7 @@ Earlier versions had a section `data`, which this branch refuses.
 """
 
 
-class HandoffStage(BoundToMachine, Planned, Advising):
+class HandoffStage(BoundToMachine, Planned, Advising, WarnsBeforeReplacing):
     """Writes the files with which the trainer of a nanoset is started."""
 
     layout = Layout(STAGE, (SUBJECT, HANDOFF))
@@ -166,6 +168,27 @@ class HandoffStage(BoundToMachine, Planned, Advising):
         version_warning = None if spec.trainer is None else spec.trainer.version_warning()
         if version_warning is not None:
             yield version_warning
+
+    def replacement_warning(
+        self, project: Project, manifest: Manifest, changed_inputs: Collection[str]
+    ) -> str | None:
+        """Return the warning that the samples of a training run may get another order.
+
+        nanoset cannot know whether a run has begun with the files of the current version. If it
+        has, it must continue with the samples in their old order.
+
+        Args:
+            project: The project, with its settings.
+            manifest: Manifest of the current files with which the trainer is started.
+            changed_inputs: Inputs that the build makes from other settings or datasets. Only
+                "train" matters: the order of the samples that the run reads.
+
+        Returns:
+            The warning, or None if no later phase of a run depends on the order.
+        """
+        if "train" not in changed_inputs:
+            return None
+        return planned_order_warning(project, manifest)
 
     def show(self, project: Project, manifest: Manifest) -> Summary:
         """Return the summary of a handoff, which Dagster and `nanoset status` show."""
