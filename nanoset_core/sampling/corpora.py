@@ -114,8 +114,11 @@ def separate_corpora(plan: SplitPlan) -> list[CorpusParts]:
         name = os.path.basename(dataset.prefix)
         parts: tuple[CorpusPart, ...] = ()
         if dataset.tokens > 0:
+            # One copy of each document, in the only dataset.
             parts = (CorpusPart(copies=(1,), tokens=dataset.tokens),)
-        corpora.append(CorpusParts(name, (name,), (dataset.prefix,), parts))
+        corpora.append(
+            CorpusParts(corpus=name, members=(name,), prefixes=(dataset.prefix,), parts=parts)
+        )
     return corpora
 
 
@@ -197,6 +200,18 @@ class MemberReads:
     ) -> dict[str, MemberReads]:
         """Collect, for each dataset, how much of it training reads, and how it is shuffled.
 
+        For example, training reads 150 samples of web, which has 1,000 tokens, or 100 samples. The
+        trainer takes them from two epochs:
+
+            tokens                 1,000
+            samples_before         0       more if the run was stopped and continues, with other
+                                           weights of the datasets
+            samples_taken          150
+            epochs                 2
+            separate_last_epoch    True    the second epoch is shuffled after the first; False
+                                           shuffles the samples of both together
+            distinct_samples       None    each of the 100 samples may be read
+
         Args:
             plan: What was planned for a split of the data, such as train.
             config: What is trained.
@@ -205,36 +220,38 @@ class MemberReads:
         Returns:
             Path of each dataset → what is read of it.
         """
-        distinct_counts: Sequence[int | None] = [None] * len(plan.members)
-        if config.rules.shuffles_blend and plan.blend is not None:
-            # The trainer mixes all datasets for one epoch, and repeats it. So only the samples of
-            # this epoch can be different.
-            dataset_sizes = [member.samples_given for member in plan.members]
-            distinct_counts = _samples_in_epoch_of_blend(dataset_sizes, plan.blend.weights)
-
+        distinct_counts = _distinct_samples(plan, config)
         reads: dict[str, MemberReads] = {}
         for number, member in enumerate(plan.members):
-            # If the run has read the dataset before, it keeps the order of that time.
-            shuffled = member if member.order is None else member.order
+            epochs = member.epochs
+            separate_last_epoch = member.separate_last_epoch
+            order = member.order  # in which the run has read the dataset before it was stopped
+            if order is not None:
+                # The run continues in this order. So these epochs were shuffled, not those that are
+                # needed now.
+                epochs = order.epochs
+                separate_last_epoch = order.separate_last_epoch
             reads[member.prefix] = MemberReads(
                 tokens=member.tokens,
                 samples_before=member.taken_before,
                 samples_taken=sample_counts[number],
-                epochs=shuffled.epochs,
-                separate_last_epoch=shuffled.separate_last_epoch,
+                epochs=epochs,
+                separate_last_epoch=separate_last_epoch,
                 distinct_samples=distinct_counts[number],
             )
         return reads
 
     def most_reads(self, config: NanosetConfig) -> int:
-        """Return how often any document of the dataset may be read, at most.
+        """Return how often a single document of the dataset may be read, at most.
 
         Samples are read in random order, so some documents are read more often than others. For
-        example, of a dataset of 100 samples:
+        example, the dataset has 100 samples. If several epochs are shuffled together, several of
+        the samples that come first may have the same document:
 
             samples read    shuffled               result
             130             each epoch alone       2: 30 samples are read a second time
-            60              two epochs together    2: both copies of a document may be among these
+            60              each epoch alone       1: the 60 samples are all different
+            60              two epochs together    2: 60 of 200 samples, where each occurs twice
 
         Args:
             config: What is trained: the trainer, and the length of samples.
@@ -242,28 +259,32 @@ class MemberReads:
         if self.samples_of_run == 0 or not self.tokens:
             return 0
 
-        # The number of samples may have been rounded up. The surplus must not count as a further
-        # epoch.
+        # The number of samples is rounded up, by less than 2 samples (_MAX_ROUNDING). Without
+        # subtracting these, 2.01 epochs would count as 3.
         n_samples = max(self.samples_of_run - _MAX_ROUNDING, 0)
-        if self.distinct_samples is not None:
-            return self._most_reads_in_blend_epochs(n_samples, self.distinct_samples, config)
 
+        if self.distinct_samples is not None:
+            # The trainer mixes all datasets, and repeats this mixture.
+            return self._most_reads_in_blend_epochs(n_samples, self.distinct_samples, config)
+        epochs_begun = math.ceil(self._epochs_in(n_samples, config))  # 1.3 epochs: 2 are begun
+        return max(epochs_begun, self._epochs_shuffled_together, 1)
+
+    def _epochs_in(self, n_samples: int, config: NanosetConfig) -> float:
+        """Return how many epochs of the dataset some samples are: 1.3 for 130 of 100 samples."""
         if config.rules.one_epoch:
             # The trainer repeats the samples of one epoch.
-            epochs = epochs_drawn(n_samples, self.tokens, config)
-        else:
-            # The trainer joins the tokens of all epochs, and cuts these into samples.
-            epochs = self.share_of_tokens(n_samples, config)
-        return max(math.ceil(epochs), self._epochs_shuffled_together, 1)  # 130 / 100 gives 2
+            return epochs_drawn(n_samples, self.tokens, config)
+        # The trainer joins the tokens of all epochs, and cuts these into samples.
+        return self.share_of_tokens(n_samples, config)
 
     def _most_reads_in_blend_epochs(
         self, n_samples: int, samples_in_blend: int, config: NanosetConfig
     ) -> int:
         """Return how often any document may be read by a trainer that repeats a blend of datasets.
 
-        For example, the dataset has 100 samples. The blend takes 150 samples of it, so that some
-        occur twice. The trainer shuffles the blend once, and reads it several times, until it has
-        read 400 samples of the dataset:
+        Such a trainer mixes samples of several datasets, and reads this mixture, the blend, again
+        and again. For example, the dataset has 100 samples, and the blend 150 of it, so that some
+        occur twice. The trainer stops when it has read 400 samples of the dataset:
 
             in the blend, a document occurs at most    150 / 100, rounded up    2 times
             the blend is read                          400 / 150, rounded up    3 times
@@ -275,9 +296,12 @@ class MemberReads:
             config: What is trained: the trainer, and the length of samples.
         """
         samples_in_dataset = max(config.samples_in(self.tokens), 1)  # 100
-        # The samples of the blend may also be rounded up. The surplus must not count as copies.
-        samples_without_rounding = max(samples_in_blend - _MAX_ROUNDING, 1)
-        copies_in_blend = math.ceil(samples_without_rounding / samples_in_dataset)  # 2
+
+        # `samples_in_blend` is rounded up, by less than 2 samples. Subtract these: otherwise, 201
+        # samples of the blend would count as 3 copies of some documents, where 2 are meant.
+        fewest_samples_in_blend = max(samples_in_blend - _MAX_ROUNDING, 1)  # 148
+        copies_in_blend = math.ceil(fewest_samples_in_blend / samples_in_dataset)  # 2
+
         times_blend_is_read = max(math.ceil(n_samples / samples_in_blend), 1)  # 3
         return copies_in_blend * times_blend_is_read
 
@@ -306,10 +330,14 @@ class MemberReads:
     def share_read(self, samples: int, config: NanosetConfig) -> float:
         """Return which share of a dataset's tokens training reads at least once.
 
-        For example, 60 samples are read of a dataset of 100 samples:
+        For example, the dataset has 1,000 tokens, which are 100 samples of 10 tokens. Of these,
+        training reads:
 
-            one epoch is shuffled                  0.6, since no sample is repeated
-            two epochs are shuffled together       0.51, since some samples come twice
+            60 samples of one epoch            600 / 1,000 = 0.6
+            150 samples of two epochs, each    1: after 100 samples, all tokens were read
+            shuffled alone
+            60 samples of two epochs that      1 - 0.7 ** 2 = 0.51: each token is in 2 of 200
+            are shuffled together              samples, and 0.7 of the samples are not read
 
         Args:
             samples: How many samples of the dataset are read: 60.
@@ -325,27 +353,33 @@ class MemberReads:
         if n_shuffled_together > 1:
             return self._share_read_of_shuffled_epochs(samples, n_shuffled_together, config)
 
-        # The first epoch is shuffled on its own. So all its samples come before any is repeated.
-        share = self.share_of_tokens(self._n_different(samples, config), config)
-        return min(share, 1.0)
+        # The first epoch is shuffled on its own. So all its tokens come before any is repeated.
+        n_different = self._n_different(samples, config)  # samples that are not the same
+        tokens_in_samples = n_different * config.step  # 600, and 1,500 in the second example
+        return min(tokens_in_samples / self.tokens, 1.0)
 
     def _n_different(self, samples: int, config: NanosetConfig) -> int:
-        """Return how many samples are different, if the trainer may repeat them.
+        """Return how many samples of the dataset are different, as trainers may repeat them.
 
-        For example, 150 samples are read. If the trainer repeats one epoch of 100 samples, only 100
-        are different.
+        For example, 150 samples are read of a dataset of 100 samples:
+
+            how the trainer gets 150 samples                                  different
+            cuts them from the joined tokens of two epochs                    150
+            repeats the 100 samples of one epoch                              100
+            repeats a mixture of datasets that has 80 samples of this one     80
 
         Args:
             samples: How many samples of the dataset are read: 150.
             config: What is trained.
         """
         n_different = samples
-        if self.epochs <= 1:
+        has_one_epoch = self.epochs <= 1
+        if has_one_epoch:  # the samples beyond it can only be repetitions
             samples_of_epoch = config.samples_in(self.tokens)  # 100
             n_different = min(n_different, samples_of_epoch)
-        if self.distinct_samples is not None:
-            # The trainer mixes all datasets for one epoch, which has so many samples of this one.
-            n_different = min(n_different, self.distinct_samples)
+        samples_in_mixture = self.distinct_samples  # None if the trainer repeats no mixture
+        if samples_in_mixture is not None:
+            n_different = min(n_different, samples_in_mixture)  # 80
         return n_different
 
     def _share_read_of_shuffled_epochs(
@@ -370,6 +404,25 @@ class MemberReads:
             return 1.0
         probability_copy_is_unread = 1.0 - samples / n_shuffled
         return 1.0 - probability_copy_is_unread**n_epochs
+
+
+def _distinct_samples(plan: SplitPlan, config: NanosetConfig) -> Sequence[int | None]:
+    """Return how many samples of each dataset are different, if the trainer repeats a mixture.
+
+    Some trainers mix the samples of all datasets for one epoch, and then repeat this mixture. So
+    only the samples in it can be read, such as 80 of the 100 samples of a dataset.
+
+    Args:
+        plan: What was planned for a split of the data, such as train.
+        config: What is trained.
+
+    Returns:
+        A number for each dataset. None for all of them if the trainer repeats no mixture.
+    """
+    if plan.blend is None or not config.rules.shuffles_blend:
+        return [None] * len(plan.members)
+    dataset_sizes = [member.samples_given for member in plan.members]
+    return _samples_in_epoch_of_blend(dataset_sizes, plan.blend.weights)
 
 
 def _samples_in_epoch_of_blend(dataset_sizes: Sequence[int], weights: Sequence[float]) -> list[int]:
@@ -646,22 +699,28 @@ class SharedLimit:
 def shared_limits(corpora: Sequence[CorpusParts], limits: Mapping[str, float]) -> list[SharedLimit]:
     """Return limits for documents that several datasets contain.
 
-    For example, best-web is a selection of the documents of web, and web may be read twice. Then
-    the selected documents may be read twice through both datasets together:
+    For example, best-web is a selection of the documents of web, and web may be read twice. The
+    documents of web have two parts. Those that were selected have a copy in each of the datasets,
+    so they are read through both:
 
-        documents       limit
-        selected        times web is read + times best-web is read <= 2
-        all others      times web is read                          <= 2
+        part          copies in web    in best-web    limit
+        selected      1                1              reads of web + reads of best-web <= 2
+        all others    1                0              reads of web <= 2
 
     Args:
-        corpora: Collections of documents, each grouped by the datasets that contain a document.
+        corpora: Collections of documents. Each is divided into parts, whose documents have the same
+            number of copies in each dataset.
         limits: Path of a dataset → how often it may be read: {"data/web": 2}.
+
+    Returns:
+        Limits for each part; none for corpora whose documents have only one copy.
     """
     limits_on_copies: list[SharedLimit] = []
     for corpus in corpora:
-        if corpus.is_shared:  # some documents have several copies
-            for part in corpus.parts:  # selected, others
-                limits_on_copies += _limits_of_part(corpus, part, limits)
+        if not corpus.is_shared:
+            continue  # each document has one copy, so the limit of its dataset is enough
+        for part in corpus.parts:  # selected, all others
+            limits_on_copies += _limits_of_part(corpus, part, limits)
     return limits_on_copies
 
 

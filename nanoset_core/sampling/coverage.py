@@ -148,19 +148,20 @@ def _blend_shares(plan: SplitPlan) -> list[float]:
 
 
 def _samples_asked(member: MemberPlan, n_samples: int) -> int:
-    """Return how many samples of a dataset training should read, in proportion to its weight.
+    """Return how many samples training should read of a dataset, because of its weight.
 
-    A report shows it next to the number of samples that are really read.
+    For example, 0.3 of 1,000 samples are 300. Because of rounding, the trainer may read slightly
+    fewer or more. A report shows both numbers.
 
     Args:
-        member: What is planned for the dataset.
-        n_samples: How many samples are really read.
+        member: What is planned for the dataset: 300 samples (`samples_target`), without the first
+            ones (`begin`), which the trainer skips if a training run has changed its weights.
+        n_samples: How many samples the trainer reads, such as 299.
     """
     if member.samples_target is None:
-        return n_samples  # no weights: each sample should be read once, and is
-    # Usually, `begin` is 0. If a training run changes its weights, the trainer skips the first
-    # samples of the dataset: of 300, it skips 50 and reads 250.
-    return max(member.samples_target - member.begin, 0)
+        return n_samples  # no number is requested: what is read is what should be read
+    n_skipped = member.begin  # usually 0
+    return max(member.samples_target - n_skipped, 0)
 
 
 def _samples_built(member: MemberPlan, n_samples: int, config: NanosetConfig) -> int:
@@ -242,52 +243,63 @@ def _tokens_unseen(
 ) -> int | None:
     """Return how many tokens of a dataset training never reads; None if that depends on chance.
 
-    Most trainers repeat no sample before all were read. But some mix all datasets for one epoch,
-    and repeat that. For a dataset of 100 samples:
+    Some trainers mix samples of all datasets in random order, and read this mixture again and
+    again. So it matters how many samples of the dataset are in the mixture. For a dataset of 100
+    samples of 10 tokens:
 
-        in this epoch    read    different samples
-        80               60      60
-        80               500     80, as the epoch is repeated
-        200              60      unknown, as each of the 100 is in the epoch twice
+        in the mixture    read    result
+        80                60      400: 60 samples are read, and 40 are not
+        80                500     200: the same 80 samples are repeated
+        200               60      None: each of the 100 samples is in the mixture twice, and some
+                                  are among the first 60 twice by chance
+        200               200     0: the mixture was read to its end
 
     Args:
         member: What is planned for the dataset. `samples_given` is its number of samples, 100.
         n_samples: How many of its samples are read: the second column.
         config: What is trained.
-        blend_epoch_samples: The first column; None for trainers that do not repeat an epoch.
+        blend_epoch_samples: The first column; None for trainers that repeat no mixture.
     """
     if blend_epoch_samples is None:
         return _tokens_not_read(member, n_samples, config)
 
-    has_duplicates = blend_epoch_samples > member.samples_given
-    is_whole_epoch_read = n_samples >= blend_epoch_samples
-    if has_duplicates and not is_whole_epoch_read:
+    has_duplicates = blend_epoch_samples > member.samples_given  # 200 > 100
+    is_mixture_read_to_end = n_samples >= blend_epoch_samples
+    if has_duplicates and not is_mixture_read_to_end:
         return None
-    n_different = min(n_samples, blend_epoch_samples)
-    return _tokens_not_read(member, n_different, config)
+
+    n_without_repetitions = min(n_samples, blend_epoch_samples)
+    return _tokens_not_read(member, n_without_repetitions, config)
 
 
 def _tokens_not_read(member: MemberPlan, n_samples: int, config: NanosetConfig) -> int | None:
     """Return how many tokens of a dataset are in none of some samples; None if unknown.
 
-    For example, a dataset has 100 samples of 10 tokens, and 60 samples are read:
+    For example, a dataset has 100 samples of 10 tokens. The trainer shuffles the samples of one
+    epoch, or those of two epochs together, where each token is in two of the 200 samples:
 
-        one epoch is shuffled                 400, whichever samples are read
-        two epochs are shuffled together      unknown: by chance, some of the 60 come twice
+        epochs    samples read    result
+        1         60              400, whichever samples are read
+        2         60              None: some tokens may be read twice, and others not once
+        2         200             0
 
     Args:
-        member: What is planned for the dataset, such as its number of epochs.
-        n_samples: How many samples are read: 60.
+        member: What is planned for the dataset: how many epochs are shuffled, and how many samples
+            the run has read before, if it was stopped and continues (`taken_before`).
+        n_samples: How many samples are read now.
         config: What is trained.
     """
-    n_read = member.taken_before + n_samples  # with those before a change of weights
+    n_read = member.taken_before + n_samples
     if n_read == 0:
         return member.tokens
-    if member.epochs <= 1:
+    has_one_epoch = member.epochs <= 1
+    if has_one_epoch:
         tokens_read = _tokens_of_first_epoch(n_read, member.tokens, config)
         return max(0, member.tokens - tokens_read)
-    if n_read >= _samples_shuffled_together(member, config):
-        return 0  # all of them were read
+
+    n_shuffled_together = _samples_shuffled_together(member, config)  # 200
+    if n_read >= n_shuffled_together:
+        return 0
     return None
 
 

@@ -126,17 +126,20 @@ def epochs_needed(samples: int, tokens: int, config: NanosetConfig) -> float:
 def epochs_of_earlier_phases(
     config: NanosetConfig, split: SplitName, reader: LengthReader
 ) -> dict[str, float]:
-    """Return how often a training run read each dataset before its weights were changed.
+    """Return how often a training run had read each dataset when it was stopped.
 
-    For example, the run took 125 samples of web, which has 100 samples: {"data/web": 1.25}.
+    The run continues with other weights of the datasets. For example, before the stop it read 125
+    samples of web, which has 100 samples: {"data/web": 1.25}.
 
     Args:
-        config: What the run continues with. `orders` says how many samples of each dataset it read.
+        config: What the run continues with. For each dataset that was read before the stop,
+            `orders` has the number of samples (`taken`: 125), and which documents belong to train
+            (`rows`: (0, 900)).
         split: Name of the split. Only train continues; valid and test start again.
         reader: Reads the lengths of documents from the datasets' `.idx` files.
 
     Returns:
-        Path of each dataset → how often it was read. Empty if the weights were never changed.
+        Path of each dataset → how often it was read. Empty if the run was never stopped.
 
     Raises:
         MissingError: An `.idx` file is missing.
@@ -146,12 +149,12 @@ def epochs_of_earlier_phases(
     if split != "train":
         return epochs
     for prefix, order in config.orders.items():
-        samples_read = order.taken  # 125
-        # Train has only some documents of the dataset, such as 0 to 899. How many tokens are these?
-        document_lengths = reader.read(prefix).lengths
+        # How many tokens has one epoch? Train has only some documents of the dataset.
+        document_lengths = reader.read(prefix).lengths  # (n_documents,) in tokens
         start, stop = order.rows
-        tokens = int(document_lengths[start:stop].sum(dtype=np.int64))
-        epochs[prefix] = epochs_needed(samples_read, tokens, config)
+        tokens_of_epoch = int(document_lengths[start:stop].sum(dtype=np.int64))
+        # How many epochs have enough tokens for the samples that were read?
+        epochs[prefix] = epochs_needed(order.taken, tokens_of_epoch, config)
     return epochs
 
 
@@ -192,14 +195,20 @@ class EpochLimits:
     def exceeded(self, config: NanosetConfig, split: SplitName) -> list[ExceededLimit]:
         """Return the limits that training would exceed.
 
-        For example, web may be read twice, and training would read it 2.5 times.
+        A document is read through each dataset that contains it. For example, web and code may be
+        read twice, and best-web is a selection of web's documents:
+
+            dataset     times read    documents are read
+            web         1.5           those of best-web 1.5 + 1 = 2.5 times: exceeds the limit
+            best-web    1
+            code        2.2           2.2 times: exceeds the limit
 
         Args:
             config: What is trained, with the number of samples.
             split: The split of the data: train, valid or test.
 
         Returns:
-            The limits, each with how often the documents would be read.
+            The exceeded limits, each with how often the documents would be read.
         """
         if config.samples(split) is None:
             return []  # each sample is read once, which is always allowed
@@ -207,17 +216,17 @@ class EpochLimits:
         if plan is None:
             return []  # the split has no data
 
-        # First the documents that are in several datasets. They are read through all of these.
+        # Datasets whose documents have copies in others, such as web.
         limits_on_copies = self.on_copies(plan, config)
         exceeded = _exceeded_on_copies(plan, config, limits_on_copies, self.reader)
         if _reads_datasets_once(plan, config):
-            return exceeded
+            return exceeded  # without copies, no document is read more than once
 
-        # Then all other datasets.
-        checked_prefixes = {limit.prefix for limit in limits_on_copies}
+        # Datasets without such documents, like code. Their own number of epochs is what counts.
+        prefixes_with_copies = {limit.prefix for limit in limits_on_copies}
         for dataset in plan.members:
             limit = self.by_prefix.get(dataset.prefix)
-            if limit is None or dataset.prefix in checked_prefixes:
+            if limit is None or dataset.prefix in prefixes_with_copies:
                 continue
             if _is_built_too_often(dataset, limit, config):
                 epochs = _epochs_taken(dataset, config)
@@ -270,8 +279,11 @@ def documents_read_too_often(
 ) -> list[ExceededLimit]:
     """Return which documents training reads too often because several datasets contain them.
 
-    For example, best-web is a selection of web, and web may be read twice. If each of the two
-    datasets is read 1.5 times, the selected documents are read 3 times.
+    For example, best-web has copies of some documents of web, and web may be read twice. If each of
+    the two datasets is read 1.5 times, the copied documents are read 3 times.
+
+    Trainers prepare more samples than they read: to read 1,000, some prepare 1,005. Here, only
+    those that are read count.
 
     Args:
         config: What is trained.
@@ -286,9 +298,11 @@ def documents_read_too_often(
     plan = plan_split(config, split, reader)
     if plan is None:
         return []  # the split has no data
+    # The limits of documents that several datasets contain.
     limits_on_copies = EpochLimits(limits, reader, corpora).on_copies(plan, config)
-    # Count what is really read. Trainers prepare a few more samples, which do not matter here.
-    return _exceeded_on_copies(plan, config, limits_on_copies, reader, with_margin=False)
+    return _exceeded_on_copies(
+        plan, config, limits_on_copies, reader, counts_prepared_samples=False
+    )
 
 
 def unevenly_read(
@@ -414,19 +428,27 @@ def _epochs_taken(member: MemberPlan, config: NanosetConfig) -> float:
 def _epochs_of_rounding(limit: SharedLimit, plan: SplitPlan, config: NanosetConfig) -> float:
     """Return by how much rounding may raise the number of times that documents are read.
 
-    Numbers of samples are rounded up, by less than two samples for each dataset. For example, the
-    documents are in a dataset of 100 samples and in one of 50: 2 / 100 + 2 / 50 = 0.06 times.
+    Weights give exact numbers of samples, such as 750.25. They are rounded up to whole numbers, by
+    less than two samples for each dataset. For example, some documents are in two datasets, and
+    samples have 10 tokens:
+
+        dataset    tokens    copies of each document    2 samples, as a part of the dataset
+        web        1,000     1                          1 * 20 / 1,000 = 0.02
+        best-web     500     1                          1 * 20 /   500 = 0.04
+
+    So these documents may be read 0.06 times more.
 
     Args:
-        limit: The limit on these documents, with the datasets that contain them.
+        limit: The limit on these documents. `copies` has the number of copies in each dataset.
         plan: What training reads.
         config: Its settings.
     """
-    tokens_of_rounding = 2 * config.step
+    tokens_of_two_samples = 2 * config.step  # 20
     epochs = []
-    for member in plan.members:
-        copies = limit.copies.get(member.prefix, 0)
-        epochs.append(copies * (tokens_of_rounding / max(member.tokens, 1)))
+    for dataset in plan.members:
+        n_copies = limit.copies.get(dataset.prefix, 0)
+        tokens_of_dataset = max(dataset.tokens, 1)
+        epochs.append(n_copies * (tokens_of_two_samples / tokens_of_dataset))
     return math.fsum(epochs)
 
 
@@ -436,7 +458,7 @@ def _exceeded_on_copies(
     limits_on_copies: Sequence[SharedLimit],
     reader: LengthReader,
     *,
-    with_margin: bool = True,
+    counts_prepared_samples: bool = True,
 ) -> list[ExceededLimit]:
     """Return which documents training reads too often, of those that several datasets contain.
 
@@ -448,7 +470,8 @@ def _exceeded_on_copies(
         config: Its settings.
         limits_on_copies: The limits on such documents.
         reader: Reads the sizes of datasets from their `.idx` files.
-        with_margin: Trainers prepare a few more samples than they read. True counts these, too.
+        counts_prepared_samples: Trainers prepare a few more samples than they read. True counts
+            these, too.
 
     Returns:
         The exceeded limits, at most one for each dataset: that of the documents that are read most
@@ -466,7 +489,7 @@ def _exceeded_on_copies(
 
     exceeded = []
     for limit in limits_on_copies:
-        if with_margin:
+        if counts_prepared_samples:
             is_exceeded = limit.is_exceeded(epochs_built)
         else:
             tolerance = _epochs_of_rounding(limit, plan, config)
