@@ -483,7 +483,7 @@ class _IndexScan:
         stored offsets                 0    6   -2
         stored offset is too small by  0    0   12
 
-    The last row changes once, at the first document of the second file: that is one *jump*.
+    The last row changes once, at the first document of the second file: one header was forgotten.
     """
 
     def __init__(self, file: PbinFile) -> None:
@@ -495,9 +495,9 @@ class _IndexScan:
         """Bytes of all documents so far."""
         self._last_offset_error = 0
         """How many bytes the offset of the last document is too small."""
-        self._n_jumps = 0
+        self._n_error_changes = 0
         """How many documents have another offset error than the document before them."""
-        self._fits_merge = file.layout is D
+        self._may_be_wrong_merge = file.layout is D
         """Whether a wrong merge explains all offset errors so far. Only files of layout D are
         merged.
         """
@@ -548,54 +548,58 @@ class _IndexScan:
             self._outside_error = self._misplaced_error(entries, is_outside)
 
     def _add_offset_errors(self, offset_errors: NDArray[np.int64]) -> None:
-        """Find out whether wrong places of documents come from a known fault of another program.
+        """Note whether a known fault of another program explains the wrong offsets of documents.
 
-        When the trainer Modalities merges files, it forgets their headers of 12 bytes each:
+        When the trainer Modalities merges files, it forgets their headers of 12 bytes each. So the
+        index says that the documents of the second file start 12 bytes too early, those of the
+        third one 24 bytes, and so on:
 
-            document               0    1    2    3     4     5
-            is from file           0    0    0    1     1     2
-            bytes too small        0    0    0    12    12    24
+            document                     0    1    2    3     4     5
+            belongs to file              0    0    0    1     1     2
+            offset error (in bytes)      0    0    0    12    12    24
 
-        The numbers in the last row are the offset errors. In a correct index, all are 0. If they
-        are multiples of 12, the fault explains them. Also count how often they change (here twice,
-        at the documents 3 and 5), since that is the number of forgotten headers.
+        If all offset errors are multiples of 12, the fault explains them. They change twice here,
+        at the documents 3 and 5: that is the number of forgotten headers.
 
         Args:
-            offset_errors: Those of the next documents, shape (n_entries,).
+            offset_errors: Those of the next documents of the index, shape (n_entries,).
         """
-        # Compare each with the one before it: the first with the last one of the previous call.
-        previous_errors = np.concatenate([[self._last_offset_error], offset_errors[:-1]])
-        n_jumps = int(np.count_nonzero(offset_errors != previous_errors))
-        if n_jumps == 0:
-            return  # all are equal to the last one of the previous call, which was checked
-        self._n_jumps += n_jumps
+        previous_error = self._last_offset_error  # of the document before these
+        if previous_error == 0 and not offset_errors.any():
+            return  # all offsets are right, as usual
+
+        errors_before = np.concatenate([[previous_error], offset_errors[:-1]])
+        self._n_error_changes += int(np.count_nonzero(offset_errors != errors_before))
         self._last_offset_error = int(offset_errors[-1])
-        if not _is_whole_headers(offset_errors).all():
-            self._fits_merge = False  # the fault does not explain these errors
+
+        is_explained = _is_whole_headers(offset_errors)  # (n_entries,) a multiple of 12
+        if not is_explained.all():
+            self._may_be_wrong_merge = False
 
     def facts(self) -> IndexFacts:
         """Return how many documents and tokens an index has, after all its entries were added.
 
-        Also say whether each document starts where the last one ends. An index may say otherwise
-        only because of a known fault: when the trainer Modalities merges files, it forgets their
-        headers. Then all later documents start a few bytes after the place that the index says.
-        That can be corrected, so it is no error. `merge_faults` is the number of forgotten headers.
+        The facts also say whether the documents are contiguous: each starts where the one before
+        it ends. The index of files that the trainer Modalities has merged may be wrong about that.
+        It says, for example, that a document starts at byte 88 although it starts at byte 100,
+        because Modalities forgot to count a header of 12 bytes. The documents themselves are
+        contiguous, and this project computes where they really start. So that is no error.
 
         Raises:
             FormatError: Documents are where the layout of the file does not allow them.
         """
         self._check_placement()
-        is_merged_wrongly = self._is_merged_wrongly
+        is_contiguous = self._is_in_sequence
         n_forgotten_headers = 0
-        if is_merged_wrongly:
-            # Each forgotten header makes the difference between the index and the truth larger. So
-            # count how often it changes from a document to the next.
-            n_forgotten_headers = self._n_jumps
+        if self._is_wrong_merge:
+            is_contiguous = True
+            # If the offsets are too small by 0 0 0 12 12 24 bytes, two headers were forgotten.
+            n_forgotten_headers = self._n_error_changes
         return IndexFacts(
             documents=self._n_documents,
             tokens=self._total_bytes // self._file.token_bytes,
             empty_documents=self._n_empty_documents,
-            is_contiguous=self._is_in_sequence or is_merged_wrongly,
+            is_contiguous=is_contiguous,
             merge_faults=n_forgotten_headers,
         )
 
@@ -607,32 +611,38 @@ class _IndexScan:
     @property
     def _is_in_sequence(self) -> bool:
         """Whether the documents follow each other without gaps, and contain all tokens."""
-        return self._has_all_tokens and self._n_jumps == 0
+        return self._has_all_tokens and self._n_error_changes == 0
 
     @property
-    def _is_merged_wrongly(self) -> bool:
-        """Whether only a wrong merge made the index incorrect. Its offsets can be computed."""
-        return self._has_all_tokens and self._n_jumps > 0 and self._fits_merge
+    def _is_wrong_merge(self) -> bool:
+        """Whether the index is wrong, but Modalities' fault in merging files explains all of it.
+
+        Then the right offsets can be computed.
+        """
+        return self._has_all_tokens and self._n_error_changes > 0 and self._may_be_wrong_merge
 
     def _check_placement(self) -> None:
-        """Raise the error for documents that are where they must not be, if there are any.
+        """Raise an error if the index says that a document is where the layout does not allow it.
 
-            current layout        anywhere within the tokens, in any order; there may be gaps
-            the two older ones    one after another, without gaps
+        The file format has three layouts, A, C and D. They allow:
 
-        If the trainer Modalities has merged files, the index may say places outside of the tokens,
-        because it forgets the headers of files. That is no error, since the right places can be
-        computed.
+            D, the current one    anywhere within the tokens, in any order; there may be gaps
+            A and C, older ones   each document starts where the one before it ends
+
+        If the trainer Modalities has merged files of layout D wrongly, its index may say that
+        documents start before the tokens. That is no error, since the right offsets can be
+        computed. Whether a wrong merge explains all offsets is only known now, at the end.
 
         Raises:
             FormatError: A document is where it must not be.
         """
-        is_current_layout = self._file.layout is D
-        if not is_current_layout and not self._is_in_sequence:
-            raise self._sequence_error()
+        if self._file.layout is not D:
+            if not self._is_in_sequence:
+                raise self._sequence_error()
+            return
 
-        # The error for the first document outside of the tokens, which `add` has prepared.
-        if self._outside_error is not None and not self._is_merged_wrongly:
+        # `add` has kept the error for the first document that is not within the tokens.
+        if self._outside_error is not None and not self._is_wrong_merge:
             raise self._outside_error
 
     def _sequence_error(self) -> FormatError:
@@ -642,7 +652,7 @@ class _IndexScan:
             f"the index is not that of a file of layout {file.layout.name}",
             where=f"{file.path}, byte {file.index_begin}",
             found=f"{self._n_documents} documents of {self._total_bytes} bytes, "
-            f"{self._n_jumps} of them out of place",
+            f"{self._n_error_changes} of them out of place",
             expected=f"documents back to back, {file.data_bytes} bytes from "
             f"{file.layout.first_offset}",
         )

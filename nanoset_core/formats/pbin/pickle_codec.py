@@ -42,7 +42,6 @@ import io
 import pickle
 import pickletools
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -165,8 +164,9 @@ class _Opcodes(NamedTuple):
     """Consecutive opcodes of a pickle."""
 
     data: bytes
+    """The bytes of the opcodes."""
     int_starts: NDArray[np.int64]
-    """Position in `data` of each int, ascending, shape (n_ints,)."""
+    """Position in `data` of each int, ascending, shape (n_ints,). Frames may end there."""
 
 
 def encode_index(entries: Iterable[Entries]) -> Iterator[bytes]:
@@ -183,43 +183,62 @@ def encode_index(entries: Iterable[Entries]) -> Iterator[bytes]:
 
 
 def _list_opcodes(entries: Iterable[Entries]) -> Iterator[_Opcodes]:
-    """Yield the opcodes of a pickled list of entries, in parts of one batch or less.
+    """Yield the opcodes (instructions) of a pickled list of entries, in parts of one batch or less.
 
-    Pickle writes a list in batches of 1000 items, each between MARK and APPENDS. A list that has
-    only a single item is written without them.
+    A pickle is a program that builds a value. For a list, Python's pickle writes these opcodes:
+
+        empty list            EMPTY_LIST STOP
+        1 entry               EMPTY_LIST entry APPEND STOP
+        2 to 1000 entries     EMPTY_LIST MARK entry entry … APPENDS STOP
+        more entries          EMPTY_LIST MARK 1000 entries APPENDS MARK the next ones APPENDS … STOP
+
+    After EMPTY_LIST there is a MEMOIZE, which numbers the list.
     """
     yield _without_ints(b"]\x94")  # EMPTY_LIST, MEMOIZE
-    n_entries = 0
-    for chunk in _whole_batches(entries):
+    is_first_chunk = True
+    for chunk in _whole_batches(entries):  # chunks of 1000 entries, 2000 …; the last may be smaller
         opcodes = _encode(chunk)
-        # All chunks but the last have whole batches. So this is the only entry of the list:
-        if n_entries == 0 and len(chunk.offsets) == 1:
+        is_only_entry = is_first_chunk and len(chunk.offsets) == 1
+        if is_only_entry:
             yield opcodes
             yield _without_ints(b"a")  # APPEND
         else:
             yield from _between_marks(opcodes)
-        n_entries += len(chunk.offsets)
+        is_first_chunk = False
     yield _without_ints(b".")  # STOP
 
 
 def _between_marks(opcodes: _Opcodes) -> Iterator[_Opcodes]:
-    """Divide encoded entries into batches of 1000, and yield each between MARK and APPENDS.
+    """Divide encoded entries into batches of 1000, and put each between MARK and APPENDS.
+
+    Python's pickle writes the entries of a list in this way: MARK, which is the byte "(", then up
+    to 1000 entries, then APPENDS, the byte "e".
 
     Args:
-        opcodes: The entries, each of which has two numbers.
+        opcodes: The entries, encoded: `data` has their bytes. Each entry is two ints, and
+            `int_starts` says at which byte of `data` each int starts.
+
+    Yields:
+        The batches, also with the position of each int in them. In a first batch, these are one
+        byte larger than before, because of the "(".
     """
-    ints_per_batch = 2 * BATCH_ENTRIES
-    batch_starts = opcodes.int_starts[::ints_per_batch].tolist()
-    bounds = [*batch_starts, len(opcodes.data)]  # in bytes
-    for number, (start, stop) in enumerate(pairwise(bounds)):
-        first_int = number * ints_per_batch
+    ints_per_batch = 2 * BATCH_ENTRIES  # an entry is an offset and a length
+    for first_int in range(0, len(opcodes.int_starts), ints_per_batch):
         int_starts = opcodes.int_starts[first_int : first_int + ints_per_batch]
-        data = b"(" + opcodes.data[start:stop] + b"e"  # MARK, the batch, APPENDS
-        yield _Opcodes(data, int_starts - start + 1)
+
+        # The batch extends to the first int of the next batch.
+        start = int(int_starts[0])
+        stop = len(opcodes.data)
+        next_batch = first_int + ints_per_batch
+        if next_batch < len(opcodes.int_starts):
+            stop = int(opcodes.int_starts[next_batch])
+
+        data = b"(" + opcodes.data[start:stop] + b"e"
+        yield _Opcodes(data, int_starts - start + len(b"("))
 
 
 def _without_ints(data: bytes) -> _Opcodes:
-    """Return opcodes among which there is no number."""
+    """Return opcodes of a pickle among which there is no int."""
     return _Opcodes(data, int_starts=np.empty(0, np.int64))
 
 
@@ -292,41 +311,50 @@ def _whole_batches(chunks: Iterable[Entries]) -> Iterator[Entries]:
 
 
 def _encode(entries: Entries) -> _Opcodes:
-    """Write pairs of numbers exactly as Python's pickle would write them, all at the same time.
+    """Write entries exactly as Python's pickle would write them, all at the same time.
 
-    A pair says at which byte a document starts, and how many bytes it has. Pickle writes the
-    pair (6, 300) as follows:
+    An entry is a pair: at which byte a document starts, and how many bytes it has. Pickle writes
+    the entry (6, 300) as follows:
 
         4b 06       opcode BININT1, and the number 6 in one byte
         4d 2c 01    opcode BININT2, and the number 300 in two bytes
         86 94       opcodes TUPLE2 and MEMOIZE: they make a pair of the two numbers
 
-    First make a table with a row for each pair, in which each number has 10 bytes. Then select
+    First make a table with a row for each entry, in which each number has 10 bytes. Then select
     those that are needed. The others are in brackets here:
 
         4b [01] 06 [00 00 00 …]    4d [02] 2c 01 [00 00 …]    86 94
+
+    Returns:
+        The bytes of all entries, and where each number starts in them.
     """
     n_entries = len(entries.offsets)
-    offset_sizes = _payload_bytes(entries.offsets)  # (n_entries,) bytes of each number: 1 for 6
-    length_sizes = _payload_bytes(entries.lengths)  # 2 for 300
-    pair_opcodes = np.full((n_entries, 2), [_TUPLE2, _MEMOIZE], np.uint8)
+    offset_sizes = _payload_bytes(entries.offsets)  # (n_entries,) 1, as 6 needs one byte
+    length_sizes = _payload_bytes(entries.lengths)  # (n_entries,) 2, as 300 needs two bytes
+
+    # (n_entries, 22) all bytes, and which of them are needed for numbers of these sizes.
+    tuple_opcodes = np.full((n_entries, 2), [_TUPLE2, _MEMOIZE], np.uint8)
     table = np.hstack(
         [
-            _number_table(entries.offsets, offset_sizes),  # (n_entries, 10) of which 2 are needed
-            _number_table(entries.lengths, length_sizes),  # (n_entries, 10) of which 3 are needed
-            pair_opcodes,
+            _number_table(entries.offsets, offset_sizes),
+            _number_table(entries.lengths, length_sizes),
+            tuple_opcodes,
         ]
     )
-    always_needed = np.ones(pair_opcodes.shape, bool)
+    always_needed = np.ones(tuple_opcodes.shape, bool)
     is_needed = np.hstack([_IS_NEEDED[offset_sizes], _IS_NEEDED[length_sizes], always_needed])
+    data = table[is_needed].tobytes()  # row by row, so the entries stay in order
 
-    # The caller also has to know where each number starts in the result: 0 and 2 for the first
-    # pair, which has 7 bytes, so 7 and … for the next one.
-    offset_bytes = _NUMBER_BYTES[offset_sizes]  # 2, with the opcode
-    pair_bytes = offset_bytes + _NUMBER_BYTES[length_sizes] + 2  # 2 + 3 + 2
-    pair_starts = np.cumsum(pair_bytes) - pair_bytes  # (n_entries,) 0 7 …
-    int_starts = np.stack([pair_starts, pair_starts + offset_bytes], axis=1).reshape(-1)
-    return _Opcodes(table[is_needed].tobytes(), int_starts)
+    # Where the numbers start in `data`: 0 and 2 for this entry. It has 2 + 3 + 2 bytes, so the
+    # first number of the next entry starts at 7.
+    offset_bytes = _NUMBER_BYTES[offset_sizes]  # (n_entries,) with the opcode: 2
+    length_bytes = _NUMBER_BYTES[length_sizes]  # (n_entries,) with the opcode: 3
+    entry_bytes = offset_bytes + length_bytes + tuple_opcodes.shape[1]
+    offset_starts = np.cumsum(entry_bytes) - entry_bytes  # 0 7 …
+    length_starts = offset_starts + offset_bytes  # 2 9 …
+    # (2 * n_entries,) both in the order of the bytes: 0 2 7 9 …
+    int_starts = np.column_stack([offset_starts, length_starts]).reshape(-1)
+    return _Opcodes(data, int_starts)
 
 
 def _number_table(numbers: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.uint8]:
@@ -428,21 +456,30 @@ def decode_index(view: memoryview, begin: int, where: str) -> Iterator[Entries]:
 
 
 def _entry_bytes(view: memoryview, begin: int, where: str) -> Iterator[NDArray[np.uint8]]:
-    """Yield the part of a pickled list that has its entries, in chunks of about a MiB.
+    """Yield the bytes of a pickled list from its first entry on, in chunks of about a MiB.
 
-    The opcodes in front of it, which start the list, are left out. If the pickle starts with others
-    (it has no list, or another program has written it), nothing is yielded.
+    A pickle that Python has written in protocol 4 or 5 begins like this:
+
+        80 04                         the protocol
+        95 00 00 01 00 00 00 00 00    header of a frame; others follow after 64 KiB each
+        5d 94 28                      start of a list
+        4b 00 4b 06 86 94 …           the first entry
+
+    The first three lines, and the headers of all other frames, are left out. If the pickle begins
+    in any other way, perhaps because another program has written it, nothing is yielded.
 
     Args:
         view: The file that ends with the pickle.
         begin: First byte of the pickle.
         where: Name of the file, for messages.
     """
-    if bytes(view[begin : begin + _PROTOCOL_BYTES]) not in _FAST_PROTOCOLS:
+    protocol = bytes(view[begin : begin + _PROTOCOL_BYTES])
+    if protocol not in _FAST_PROTOCOLS:
         return
-    chunks = _frame_contents(view, begin + _PROTOCOL_BYTES, where)
+    chunks = _frame_contents(view, begin + _PROTOCOL_BYTES, where)  # without headers of frames
     first_chunk = next(chunks, np.empty(0, np.uint8))
-    if first_chunk[: len(_LIST_START)].tobytes() == _LIST_START:
+    starts_list = first_chunk[: len(_LIST_START)].tobytes() == _LIST_START
+    if starts_list:
         yield first_chunk[len(_LIST_START) :]
         yield from chunks
 
@@ -536,10 +573,14 @@ def _decode_chunk(opcodes: NDArray[np.uint8]) -> tuple[Entries, int]:
     """Decode the complete pairs of numbers at the start of some bytes of a pickle.
 
     For example, the first 6 of these bytes are the pair (0, 6). The others are the start of another
-    one. So the result is (0, 6), and that it takes 6 bytes:
+    pair, which the next chunk will complete. So the result is (0, 6), and that it takes 6 bytes:
 
         4b 00  4b 06  86 94    4b 06  4d 2c
         0      6      a pair   6      300 (its last byte is missing)
+
+    Pairs differ in size, so decoding them in sequence would take a loop, which is slow. But each
+    pair ends with the bytes 86 94. So this function decodes a pair after each 86 94, all at the
+    same time. Then it leaves out the wrong ones, whose 86 94 was in the middle of a number.
 
     Args:
         opcodes: uint8, shape (n_bytes,); the first byte starts a pair.
@@ -547,19 +588,20 @@ def _decode_chunk(opcodes: NDArray[np.uint8]) -> tuple[Entries, int]:
     Returns:
         (the pairs, how many bytes they take)
     """
-    # Pairs differ in size, so to decode one after the other would take a loop, which is slow. But
-    # each ends with the bytes 86 94. So decode a pair after each 86 94, all at the same time.
-    starts = _candidates(opcodes)  # 0, and the positions after each 86 94: [0, 6]
+    starts = _candidates(opcodes)  # (n_candidates,) 0, and the positions after each 86 94: 0 6
     padded = np.pad(opcodes, (0, _PADDING))  # zeros, to look ahead from the last position
-    candidates = _decode_candidates(padded, starts)
+    candidates = _decode_candidates(padded, starts)  # they stop at 6 -1; -1 is an incomplete pair
 
-    # Leave out the pairs that do not exist, since their 86 94 was part of a number.
-    slices = list(_slices_of_entries(starts, candidates.stops))  # [0:1]
-    entries = Entries(
-        _in_slices(candidates.offsets, slices), _in_slices(candidates.lengths, slices)
+    # Begin with the pair at byte 0. Where it stops, the next one starts, and so on.
+    slices = list(_slices_of_entries(starts, candidates.stops))  # of the candidates: [0:1]
+    pairs = Entries(
+        offsets=_in_slices(candidates.offsets, slices),
+        lengths=_in_slices(candidates.lengths, slices),
     )
-    first_incomplete = slices[-1].stop  # 1: the last slice stops at the first incomplete pair
-    return entries, int(starts[first_incomplete])  # byte 6
+    # The last slice always stops at the first incomplete pair, here 1. It starts at byte 6.
+    first_incomplete = slices[-1].stop
+    n_decoded_bytes = int(starts[first_incomplete])
+    return pairs, n_decoded_bytes
 
 
 def _candidates(opcodes: NDArray[np.uint8]) -> NDArray[np.int64]:
@@ -581,39 +623,42 @@ class _DecodedCandidates(NamedTuple):
 
 
 def _decode_candidates(padded: NDArray[np.uint8], starts: NDArray[np.int64]) -> _DecodedCandidates:
-    """Decode a pickled pair of numbers at each of some positions, all at the same time.
+    """Decode a pickled index entry at each of some positions, all at the same time.
 
-    Pickle writes a pair as two numbers, and the opcodes TUPLE2 and MEMOIZE (86 94). In front of
-    every 1000th pair of a list are two more opcodes, APPENDS and MARK (65 28):
+    An entry is two numbers: the offset of a document in a file, and its length. Pickle writes both,
+    and then the opcodes TUPLE2 and MEMOIZE (86 94). Pickle also writes entries in batches of 1000.
+    After a batch, the opcodes APPENDS and MARK (65 28) are in front of the next entry:
 
-        start    bytes from there on            the pair    stop
-        20       4b 00 4b 06 86 94              0, 6        26
-        26       65 28 4b 06 4b 09 86 94        6, 9        34
-        34       4b 0f, and the bytes end       any         -1    (-1: no complete pair)
+        start    bytes from there on            offset, length    stop
+        20       4b 00 4b 06 86 94              0, 6              26
+        26       65 28 4b 06 4b 09 86 94        6, 9              34
+        34       4b 0f, and the bytes end       any numbers       -1    (-1: no complete entry)
 
     Args:
         padded: Bytes of the pickle, with zeros after them, so that all bytes looked at exist.
-        starts: Positions at which a pair may start, shape (n_candidates,).
+        starts: Positions at which an entry may start, shape (n_candidates,).
     """
-    # The first number starts at the position, or after APPENDS and MARK: 20, 28, 34.
-    has_mark = _has_pair(padded, starts, _APPENDS, _MARK)
-    int_starts = np.where(has_mark, starts + 2, starts)  # (n_candidates,)
-    offsets = _decode_ints(padded, int_starts)
-    lengths = _decode_ints(padded, offsets.stops)  # a length starts where its offset stops
+    # The offset is at the position, or after APPENDS and MARK: 20, 28, 34. The length follows.
+    is_after_batch = _has_two_bytes(padded, starts, _APPENDS, _MARK)
+    offset_starts = np.where(is_after_batch, starts + 2, starts)  # (n_candidates,)
+    offsets = _decode_ints(padded, offset_starts)
+    lengths = _decode_ints(padded, offsets.stops)
 
-    # It is an entry if there are two numbers, and then TUPLE2 and MEMOIZE.
-    has_tuple = _has_pair(padded, lengths.stops, _TUPLE2, _MEMOIZE)
+    # It is an entry if both are numbers, and TUPLE2 and MEMOIZE are after them.
+    has_tuple = _has_two_bytes(padded, lengths.stops, _TUPLE2, _MEMOIZE)
     is_entry = offsets.is_int & lengths.is_int & has_tuple
-    stops = np.where(is_entry, lengths.stops + 2, -1)  # -1: no complete entry
+    stops = np.where(is_entry, lengths.stops + 2, -1)
     return _DecodedCandidates(offsets.values, lengths.values, stops)
 
 
-def _has_pair(
+def _has_two_bytes(
     padded: NDArray[np.uint8], positions: NDArray[np.int64], first: int, second: int
 ) -> NDArray[np.bool_]:
     """Return whether two given bytes are at each position, shape (n_positions,)."""
-    has_pair: NDArray[np.bool_] = (padded[positions] == first) & (padded[positions + 1] == second)
-    return has_pair
+    has_first = padded[positions] == first
+    has_second = padded[positions + 1] == second
+    has_both: NDArray[np.bool_] = has_first & has_second
+    return has_both
 
 
 class _Ints(NamedTuple):
@@ -630,7 +675,8 @@ class _Ints(NamedTuple):
 def _decode_ints(padded: NDArray[np.uint8], positions: NDArray[np.int64]) -> _Ints:
     """Decode a pickled number at each of some positions, all at the same time.
 
-    Pickle writes a number as an opcode, which says how many bytes the number has, and these bytes:
+    Pickle writes a number as an opcode, which says how many bytes the number has, and these bytes,
+    the lowest first:
 
         4b 06                  BININT1: 1 byte              6
         4d 2c 01               BININT2: 2 bytes             300
@@ -638,25 +684,29 @@ def _decode_ints(padded: NDArray[np.uint8], positions: NDArray[np.int64]) -> _In
         8a 05 00 f2 05 2a 01   LONG1: a byte says how       5,000,000,000
                                many, here 5; signed
 
+    A position without one of these opcodes stays in the arrays, so that all of them have the same
+    shape. There, `is_int` is False, and the caller ignores the value.
+
     Args:
         padded: Bytes of the pickle, with 32 zeros after them, so that all bytes looked at exist.
         positions: Where numbers may start, shape (n_positions,).
     """
-    opcodes = padded[positions]  # such as 4d
+    # (n_positions,) for 4d 2c 01: the number starts after 1 byte, and has 2 bytes.
+    opcodes = padded[positions]
     is_long = opcodes == _LONG1
-    starts = np.where(is_long, positions + 2, positions + 1)  # of the number itself
-    # _PAYLOAD_BYTES is 1, 2 and 4 for the first three opcodes above, and 0 for any other byte.
-    sizes = np.where(is_long, padded[positions + 1], _PAYLOAD_BYTES[opcodes])
+    starts = np.where(is_long, positions + 2, positions + 1)
+    sizes = np.where(is_long, padded[positions + 1], _PAYLOAD_BYTES[opcodes])  # 0: no number
     is_int = (sizes > 0) & (sizes <= _WORD_BYTES)
     is_signed = is_long | (opcodes == _BININT)
 
-    # Positions without a number stay in the arrays, and what is computed for them is not used. Give
-    # them a possible size, and move their stops into the array, where the caller looks next.
+    # Without a number, any valid size will do. The caller looks at two bytes from each stop on,
+    # even there, so the stop must be within the array.
     sizes = np.where(is_int, sizes, _WORD_BYTES)
     stops = np.minimum(starts + sizes, len(padded) - 2)
 
-    # Read eight bytes of each number: 2c 01 and six that follow for 300. Then keep the first two.
-    values = _first_bytes(_words_at(padded, starts), sizes, is_signed)
+    # Read eight bytes at each start, such as 2c 01 and six that follow. Keep as many as it has.
+    eight_bytes = _words_at(padded, starts)  # uint64
+    values = _first_bytes(eight_bytes, sizes, is_signed)
     return _Ints(values, stops, is_int)
 
 
@@ -710,25 +760,30 @@ def _slices_of_entries(starts: NDArray[np.int64], stops: NDArray[np.int64]) -> I
         stops       6    15   15   21   -1    (-1: the end of this one has not been read yet)
         is entry    yes  yes  no   yes  no
 
-    So the slices are [0:2] and [3:4]. The last slice always stops at the incomplete candidate.
+    So the slices are [0:2] and [3:4]. The last slice always stops at the incomplete candidate, and
+    is empty if that is where it starts.
 
     Args:
         starts: Positions of the candidates, ascending, shape (n_candidates,).
         stops: Where each candidate ends, always at the start of another; -1 if it is incomplete.
     """
-    # Most candidates stop where the next one starts. Search the others all at once: 1 and 4.
-    stops_elsewhere = np.append(stops[:-1] != starts[1:], True)
-    possible_ends = np.flatnonzero(stops_elsewhere)
-    first = 0  # candidate with which the slice begins: 0, then 3
+    # Find the candidates that do not stop where the next one starts, since most do: 1 and 4. A
+    # slice can only end there. (The last candidate has no next one.)
+    ends_slice = np.append(stops[:-1] != starts[1:], True)
+    slice_ends = np.flatnonzero(ends_slice)
+
+    first_entry = 0
     while True:
-        # The slice goes on up to the first such candidate: 1, then 4.
-        last = int(possible_ends[np.searchsorted(possible_ends, first)])
-        if stops[last] < 0:  # incomplete
-            yield slice(first, last)
+        # The first of them, from `first_entry` on: 1 for 0, and 4 for 3.
+        last_entry = int(slice_ends[np.searchsorted(slice_ends, first_entry)])
+        stop = stops[last_entry]
+        is_incomplete = stop < 0
+        if is_incomplete:
+            yield slice(first_entry, last_entry)
             return
-        yield slice(first, last + 1)
-        # Continue with the candidate that starts where the last entry stops: 3, at byte 15.
-        first = int(np.searchsorted(starts, stops[last]))
+        yield slice(first_entry, last_entry + 1)
+        # Entry 1 stops at byte 15. Continue with the candidate that starts there: 3.
+        first_entry = int(np.searchsorted(starts, stop))
 
 
 def _in_slices(values: NDArray[np.int64], slices: Sequence[slice]) -> NDArray[np.int64]:
