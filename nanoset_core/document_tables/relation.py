@@ -296,24 +296,27 @@ class DocumentRelation:
     ) -> str:
         """Return an SQL query that computes expressions for each document.
 
-        Expressions name columns by numbers. For example, c2 is the third column in "c2 >= 3":
+        The columns of the documents may be in several tables. An inner query joins these, and names
+        columns by numbers: c2 is the third column of the documents, such as `quality`. So the
+        expression "c2 >= 3" gives
 
             SELECT c2 >= 3 AS r0 FROM (SELECT … AS c2 FROM …)
 
         Args:
             connection: The connection to DuckDB that will run the query.
-            sources: The tables that have the columns.
-            columns: Names of the columns that the expressions use.
+            sources: The tables that have the columns: Parquet files, or tables in memory.
+            columns: Names of the columns that the expressions use, such as `quality`.
             expressions: The expressions. Their results are the columns r0, r1, … of the query.
         """
         tables = []
         for table_number, source in enumerate(sources):
+            # If a column has floats here and texts in other files, read the floats as texts.
             table = self._with_floats_as_texts(source, columns)
             _register_if_in_memory(connection, table_number, table)  # so that SQL can read it
             tables.append(table)
 
+        documents_sql = self._documents_sql(tables, columns)  # the inner query
         results = [f"{sql} AS r{number}" for number, sql in enumerate(expressions)]
-        documents_sql = self._documents_sql(tables, columns)  # reads the columns c0, c1, …
         return f"SELECT {', '.join(results)} FROM ({documents_sql})"
 
     def _documents_sql(self, tables: Sequence[TableSource], columns: Collection[str]) -> str:

@@ -128,24 +128,33 @@ class DocumentScan:
     def _query(self, relation: DocumentRelation, only_ids: Any) -> Iterator[ScannedRows]:
         """Let DuckDB look for the documents in one query, and yield them in batches, in order.
 
+        The result also says for each document which conditions of the scan it meets. For example,
+        of the documents 4, 7 and 9, the columns and masks (booleans) are
+
+            rows                      4        7        9
+            columns["tokens"]         120      80       300
+            masks[tokens > 100]       True     False    True
+
         Args:
             relation: Tables with a row for each document.
             only_ids: An Arrow array of texts such as ["a7", "b2"]: only documents with one of these
                 ids are returned. None for any id.
         """
+        # The conditions are evaluated for each document to be returned, except those that must be
+        # true because `where` (SQL that says which documents to return) demands it.
         query = _ScanQuery(
             relation,
             columns=sorted(self._columns_to_read(relation)),
             conditions=self._evaluated_conditions(relation.schema),
         )
-        where = self._where(relation.schema)  # SQL: which documents to return
+        where = self._where(relation.schema)
 
         last_row = -1
         for documents in query.run(where, self._columns_of_conditions, only_ids):
-            _check_order(documents.rows, last_row)
+            _check_order(documents.rows, last_row)  # later than those of the last batch
             last_row = int(documents.rows[-1])
-            _check_tokens(documents.columns, relation)
-            yield self._with_all_masks(documents)
+            _check_tokens(documents.columns, relation)  # each has a number of tokens
+            yield self._with_all_masks(documents)  # also of conditions that must be true
 
     def _with_all_masks(self, documents: ScannedRows) -> ScannedRows:
         """Add the masks of conditions that needed no evaluation: they are true of all documents.
@@ -256,6 +265,9 @@ class _ScanQuery:
     def result_of(self, batch: Any) -> ScannedRows:
         """Convert a batch of results of DuckDB to documents.
 
+        A column of the batch has the values of an SQL expression: a column of the tables, or a
+        comparison such as "(c2 > 1)". (In SQL, columns are named by numbers.)
+
         Args:
             batch: A pyarrow.RecordBatch with a row for each document, and a column for each of the
                 `expressions`.
@@ -272,15 +284,17 @@ class _ScanQuery:
         rows_in_files = result_by_expression[ROW_NUMBER].to_numpy()  # (n_documents,)
         rows = self._first_rows[file_numbers] + rows_in_files
 
-        value_by_column: dict[str, Any] = {}
+        values_by_column: dict[str, Any] = {}
         for column in self.columns:
-            value_by_column[column] = result_by_expression[column_reference(self._schema, column)]
+            expression = column_reference(self._schema, column)  # such as "c2"
+            values_by_column[column] = result_by_expression[expression]
 
-        # A condition such as `a > 1 and b < 2` consists of two comparisons: join their results.
+        # A condition such as `a > 1 and b < 2` consists of two comparisons. DuckDB has computed
+        # each of them, and `outcome` joins their results.
         masks: dict[Condition, NDArray[np.bool_]] = {}
-        for condition, sql in self._conditions.items():
-            masks[condition] = _as_mask(sql.outcome(result_by_expression))
-        return ScannedRows(rows, value_by_column, masks)
+        for condition, sql_condition in self._conditions.items():
+            masks[condition] = _as_mask(sql_condition.outcome(result_by_expression))
+        return ScannedRows(rows, values_by_column, masks)
 
 
 def _parts_in_memory(ids: Any) -> list[Any]:

@@ -150,11 +150,13 @@ class BlendedNanoset(SplitSamples):
     def sources(self, index: int) -> tuple[int, NDArray[np.int64]]:
         """Return which dataset a training sample is from, and where its tokens are in that dataset.
 
-        For example, sample 7 of the blend is from dataset 1, and has the last tokens of its
-        sequence 7 and the first ones of its sequence 4:
+        A blend mixes the samples of several datasets. A dataset consists of sequences of tokens,
+        usually one for each document. For example, sample 20 of the blend is from dataset 1. It has
+        the last two tokens of sequence 7, and then the first three tokens of sequence 4. The
+        result:
 
-            1, [[7, 8, 10],      tokens 8 and 9 of sequence 7
-                [4, 0,  3]]      tokens 0 to 2 of sequence 4
+            1, [[7, 8, 10],      sequence 7, its tokens 8 and 9
+                [4, 0,  3]]      sequence 4, its tokens 0 to 2
 
         Args:
             index: Number of the sample in the blend; a negative one counts from the end.
@@ -162,14 +164,16 @@ class BlendedNanoset(SplitSamples):
         Returns:
             (number of the dataset, array of shape (n_parts, 3)). Each row of the array is the
             number of a sequence, the first token in it, and the token after the last one.
-            `Nanoset.sources` says how to get the numbers of documents.
+            `help(Nanoset.sources)` shows how to get the numbers of the documents.
 
         Raises:
             SampleIndexError: There is no such sample.
             StaleError: The index arrays do not fit the datasets.
         """
+        # Find out which sample of the dataset this is. The dataset knows the sequences.
         dataset_number, sample = self._locate(index)
-        return dataset_number, self.datasets[dataset_number].sources(sample)
+        dataset = self.datasets[dataset_number]
+        return dataset_number, dataset.sources(sample)
 
     def batch(self, indices: ArrayLike) -> NDArray[np.int64]:
         """Return the tokens of many training samples, one sample in each row.

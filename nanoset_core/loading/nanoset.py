@@ -169,8 +169,9 @@ class Nanoset(SplitSamples):
         self._pointer_entries = _entries(self.dataset.sequence_pointers)
         self._bytes = self.dataset.stored_bytes
 
-        # For reading many samples: the sequence of each entry of the document index. Only a damaged
-        # file has negative entries. Here they are too large, and do not count from the end.
+        # For reading many samples: an array of the sequences in shuffled order. If a damaged file
+        # has a sequence -1, numpy would read the last sequence. As an unsigned number, it is too
+        # large, so that numpy raises an error.
         self._sequence_of_entry = _unsigned(self.document_index)
 
         # The trainer NeMo has a special case: if a sample ends in a sequence without tokens, its
@@ -178,7 +179,8 @@ class Nanoset(SplitSamples):
         self._end_in_empty_sequence: int | None = None
         if self._overlap and self.config.rules.empty_end:
             bits = 8 * self.sample_index.itemsize
-            self._end_in_empty_sequence = 2**bits - 1  # as the view shows -1
+            largest_number = 2**bits - 1
+            self._end_in_empty_sequence = largest_number  # what the view shows instead of -1
 
     def __getitem__(self, index: int | None) -> Sample:
         """Return a sample as the trainer's dictionary.
@@ -252,8 +254,9 @@ class Nanoset(SplitSamples):
     def sources(self, index: int) -> NDArray[np.int64]:
         """Return which parts of which sequences of the dataset a training sample consists of.
 
-        The sequences of a dataset are shuffled, put one after another, and cut into samples. So a
-        sample may have the end of one sequence and the start of another. For example, of 5 tokens:
+        The sequences of a dataset are shuffled, put one after another, and cut into samples. (The
+        samples are then shuffled, too.) So a sample may have the end of one sequence and the start
+        of another. For example, of 5 tokens:
 
             sequence    first token    stop
             7           8              10        the last 2 tokens of sequence 7, which has 10
@@ -278,9 +281,12 @@ class Nanoset(SplitSamples):
         """
         position = self._position(index)
         sample = self._shuffle_entries[position]  # its number before samples were shuffled
-        span = self._span(sample)  # where it starts and stops in the shuffled sequences
-        places = slice(span.first_entry, span.last_entry + 1)
-        sequences = self.document_index[places].astype(np.int64)  # (n_parts,) 7 4
+
+        # The document index (so named by Megatron-LM) lists the sequences in their shuffled order.
+        # The sample has those from the first to the last entry of its span.
+        span = self._span(sample)
+        entries = slice(span.first_entry, span.last_entry + 1)
+        sequences = self.document_index[entries].astype(np.int64)  # (n_parts,) 7 4
 
         # All tokens of each sequence belong to the sample, except at both ends of it.
         first_tokens = np.zeros(len(sequences), np.int64)
@@ -347,14 +353,17 @@ class Nanoset(SplitSamples):
         return padded
 
     def _span(self, sample: int) -> _SampleSpan:
-        """Return where a training sample starts and stops, in the shuffled documents of the
-        dataset.
+        """Return where a training sample starts and stops among the shuffled sequences.
 
-        The sample index has a row for each sample: at which place of the shuffled documents it
-        starts, and at which token there. It stops where the next one starts:
+        The document index lists the sequences of the dataset in a shuffled order, such as 7, 2, 4.
+        The sample index has a row for each sample: the entry of this list at which it starts, and
+        the token there. A sample stops where the next one starts:
 
-            row 0    0, 3    sample 0 starts in the document at place 0, at its token 3
-            row 1    2, 5    sample 1 starts at place 2, token 5; so sample 0 stops there
+            row 0    0, 3    sample 0 starts in sequence 7 (entry 0), at its token 3
+            row 1    2, 5    sample 1 starts in sequence 4 (entry 2), at its token 5
+
+        So sample 0 has sequence 7 from token 3 on, all of sequence 2, and the tokens of sequence 4
+        before token 5.
 
         Args:
             sample: Number of the sample, before samples were shuffled.
@@ -362,13 +371,17 @@ class Nanoset(SplitSamples):
         rows = self._sample_entries
         first_entry = rows[sample, 0]
         first_token = rows[sample, 1]
-        last_entry = rows[sample + 1, 0]
-        next_first_token = rows[sample + 1, 1]
-        # By most trainers' rules, a sample also has the first token of the next one (overlap 1).
-        stop_token = next_first_token + self._overlap
-        if next_first_token == self._end_in_empty_sequence:
-            # NeMo stores -1 here if the last document has no tokens, so the sample has none of it.
+        last_entry = rows[sample + 1, 0]  # included: the sample has its first tokens
+        stop_token = rows[sample + 1, 1]
+
+        if stop_token == self._end_in_empty_sequence:
+            # NeMo stores -1 if the last sequence is empty. (Other trainers refuse such data, and
+            # `_end_in_empty_sequence` is None.)
             stop_token = 0
+        else:
+            # By most trainers' rules, samples overlap by one token: a sample also has the first
+            # token of the next one.
+            stop_token += self._overlap
         return _SampleSpan(first_entry, first_token, last_entry, stop_token)
 
     def _pieces_by_loop(self, span: _SampleSpan) -> list[memoryview]:
@@ -671,23 +684,24 @@ class Nanoset(SplitSamples):
         return np.frombuffer(b"".join(views), all_tokens.dtype)
 
     def _check_short(self, sample: int, n_tokens: int) -> None:
-        """Check that a sample may have another number of tokens than usual, such as 4,097.
+        """Check that a sample whose number of tokens is not the usual one, such as 4,097, is valid.
 
-        Only the last one may have fewer, since it ends with the data, and only if the settings keep
-        such a sample. Otherwise the index files, which say where samples start, belong to other
-        data.
+        It is if it is the last sample, and has fewer tokens because the data ends there. (By some
+        settings, such a sample is dropped when the index files are made.) Any other one shows that
+        the index files, which say where samples start, were made for another dataset.
 
         Args:
             sample: Number of the sample, before samples were shuffled.
-            n_tokens: Number of its tokens.
+            n_tokens: Number of its tokens, which is not `_sample_tokens`.
 
         Raises:
-            StaleError: It has too many tokens, or may not have fewer.
+            StaleError: It is not such a sample.
         """
         is_last = sample == self.member.samples_built - 1
-        is_kept = not self.config.drops_last_partial(self.member.split)
+        was_dropped = self.config.drops_last_partial(self.member.split)
         is_short = n_tokens < self._sample_tokens
-        if not (is_short and is_last and is_kept):
+        is_valid = is_last and is_short and not was_dropped
+        if not is_valid:
             raise self._misfit(f"sample {sample} of {n_tokens} tokens")
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -762,23 +776,32 @@ def open_members(
 def _may_contain_padding(
     dataset: MMapIndexedDataset, member: MemberPlan, config: NanosetConfig
 ) -> bool:
-    """Return whether a sample may contain the padding token.
+    """Return whether a sample, or its labels, may contain the padding token.
 
-    Padding fills up samples with too few tokens. Its id is usually -1, which no text contains. Then
-    only a short sample contains it, and in most cases there is none.
+    In most cases, this is False. Then samples need not be searched for padding, which takes time.
 
     Args:
         dataset: The dataset of the samples.
         member: The plan of the samples, which says for which split they are.
         config: Settings of the samples.
     """
-    may_be_short = not config.add_extra_token or not config.drops_last_partial(member.split)
-    if may_be_short:
+    # The label of a token is the next token. A sample has an extra token for its last label, or
+    # else this label is padding.
+    if not config.add_extra_token:
         return True
+
+    # The last sample ends with the data, and may be too short, unless it is dropped then.
+    if not config.drops_last_partial(member.split):
+        return True
+
+    # The user may have named a token as padding. Texts may contain it, too, for example if it also
+    # ends documents.
     if config.pad_token is not None:
-        return True  # texts may contain this token, too, for example if it also ends documents
-    # The padding token is -1. Stored tokens can only be -1 if their type has negative numbers.
-    return dataset.dtype.kind != "u"
+        return True
+
+    # Otherwise, padding is -1. The dataset cannot contain that if its type is unsigned.
+    is_unsigned = dataset.dtype.kind == "u"
+    return not is_unsigned
 
 
 def _entries(array: NDArray[Any]) -> memoryview:

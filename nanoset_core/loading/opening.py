@@ -108,10 +108,17 @@ def _check_is_no_file(root: str | os.PathLike[str] | OutputRoot) -> None:
 
 
 def _check_is_storage(storage: object) -> None:
-    """Check that the argument `storage` is a StorageSpec or None, and not an option for masks.
+    """Check that the argument `storage` of `load_nanoset` has the right type.
+
+    A StorageSpec describes how a bucket is accessed. It is easily confused with the next arguments,
+    which are options for masks: a user may write `load_nanoset(root, "pretrain", "train", True)`,
+    and mean `reset_position_ids=True`.
+
+    Args:
+        storage: The argument.
 
     Raises:
-        ConfigError: It is something else.
+        ConfigError: It is neither a StorageSpec nor None.
     """
     if storage is None or isinstance(storage, StorageSpec):
         return
@@ -136,15 +143,16 @@ def open_version(
         outputs: The project's outputs.
         manifest: The record of the version, named `pretrain/train/blend` for a split that mixes
             several datasets, and `pretrain/train/index_mappings` for a split of a single one.
-        masks: Options of `load_nanoset` that add masks to samples, such as
-            {"reset_attention_mask": True}. None as a value takes what nanoset.yaml said when files
-            for the trainer were last made. By default, samples have no masks, and the loss counts
-            all tokens.
+        masks: Options of `load_nanoset` that change the masks in samples, such as
+            {"reset_attention_mask": True, "eod_mask_loss": None}. None as a value takes what
+            nanoset.yaml said when files for the trainer were last made. If the argument itself is
+            None, no mask is added, and the loss counts all tokens. That is enough for looking back.
 
     Raises:
         ConfigError: The trainer has no such mask, a mask needs another one that is not set, or the
             documents have no end token.
-        MissingError: A file was deleted, or the split has no share of the data.
+        MissingError: A file was deleted; or the split has no samples, such as `test` if
+            nanoset.yaml divides the data by "98,2,0".
         FormatError, StaleError: A file is not as it was written, or belongs to another version.
     """
     name, split, _ = manifest.name.split("/")  # such as "pretrain", "train", "blend"
@@ -157,7 +165,10 @@ def open_version(
         if mask_names:
             # They depend on where documents end, which a token of the tokenizer marks.
             config = config.with_masks(mask_names, _end_token(outputs, plan))
-        if config.rules.pads != "never":  # otherwise, the loss of the trainer counts padding
+
+        # Some trainers leave padding out of the loss. For these, samples have a mask of it.
+        masks_padding = config.rules.pads != "never"
+        if masks_padding:
             config = replace(config, pad_token=_padding_token(outputs, plan))
 
     index_folder = outputs.folder / STAGE / name / CACHE
@@ -325,32 +336,37 @@ def _appended_token(corpus: Manifest) -> int | None:
 
 
 def _padding_token(outputs: OutputRoot, plan: SplitPlan) -> int | None:
-    """Return the token that fills up the packs of a split, or None if there is no such token.
+    """Return the token that training should ignore since it only fills up samples, or None.
 
-    Packs are samples that are filled with whole documents. The rest of them is filled with the
-    padding token of the tokenizer or, if it has none, with the token that ends documents. The
-    latter is part of the text, so it is not returned.
+    Some datasets consist of packs: samples that are filled with whole documents. What remains is
+    filled up with the padding token of the tokenizer. If the tokenizer has none, this is the token
+    that ends documents. A model has to learn where documents end, so that one is not returned:
+
+        a pack                    padding    end of documents    result
+        A B end C D end pad pad   pad        end                 pad
+        A B end C D end end end   end        end                 None
 
     Args:
         outputs: The project's outputs.
         plan: The plan of the split, which names its datasets.
 
     Returns:
-        Such as 1; None also if packs of the split have different padding tokens, or if a record was
-        deleted, such as those of the corpora in a copy of the outputs that a trainer reads.
+        Such as 1. None if there are no packs, or if they have different padding tokens. Also None
+        if the record of a dataset was deleted, so that its end token is not known. (The copy of the
+        outputs that a trainer reads may lack these.)
     """
     padding_tokens: set[int | None] = set()
     for member in plan.members:
         version_folder = Path(member.prefix).parent
-        if not version_folder.is_relative_to(outputs.folder / "packs"):
+        is_packs = version_folder.is_relative_to(outputs.folder / "packs")
+        if not is_packs:
             continue
         packs = outputs.manifest_at(version_folder)
-        corpus = _corpus_of(outputs, packs)
+        corpus = _corpus_of(outputs, packs)  # the text collection whose documents were packed
         if packs is None or corpus is None:
-            # Padding cannot be told from the ends of documents, which a model has to learn.
             return None
         padding_token = packs.recipe["options"]["pad"]
-        if padding_token != _appended_token(corpus):
+        if padding_token != _appended_token(corpus):  # the token that ends documents
             padding_tokens.add(padding_token)
     return padding_tokens.pop() if len(padding_tokens) == 1 else None
 

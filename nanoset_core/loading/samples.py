@@ -249,21 +249,22 @@ class SampleForm:
         """Return which tokens of a sample each token must not look at: a mask of pairs of tokens.
 
         These are all later tokens, and by an option (`reset_attention`) also those of earlier
-        documents. For a sample with the documents A B and C:
+        documents. For a sample with the documents A B and C, True (1) means "must not":
 
-            token    must not look at    with the option
-            A        B, C                B, C
-            B        C                   C
-            C        nothing             A, B
+                 A B C    with the option
+            A    0 1 1              0 1 1    A must not look at B and C
+            B    0 0 1              0 0 1
+            C    0 0 0              1 1 0
 
         Args:
             samples_shape: () for one sample, or (n,) for n samples.
-            is_end: True at each token that ends a document, shape (…, sequence_length); None if no
-                option depends on it.
+            is_end: True at each token that ends a document, shape (sequence_length,) or (n,
+                sequence_length); None if no option depends on it.
 
         Returns:
-            Bool, shape (…, 1, sequence_length, sequence_length). If no option depends on documents,
-            all samples have the same mask. Then it is not copied, and n samples have a list of it.
+            Bool, shape (1, sequence_length, sequence_length) for one sample, where the axis of
+            length 1 is for attention heads. For n samples, an array with n such masks or, if no
+            option depends on documents, a list with n times the same mask.
         """
         if self._causal is None:  # it is computed once
             self._causal = ~np.tri(self.length, dtype=bool)[np.newaxis]
@@ -271,11 +272,16 @@ class SampleForm:
 
         if self.reset_attention and is_end is not None:
             return is_later_token | _is_of_later_document(is_end)
+
+        # All samples have the same mask, which is large. As in Megatron-LM, it is only copied for
+        # each sample if another option depends on where documents end.
         if self.needs_ends:
             return _copy_for_each(is_later_token, samples_shape)
-        if samples_shape:
-            return [is_later_token] * samples_shape[0]
-        return is_later_token
+        is_one_sample = samples_shape == ()
+        if is_one_sample:
+            return is_later_token
+        n_samples = samples_shape[0]
+        return [is_later_token] * n_samples
 
 
 def _is_of_later_document(is_end: NDArray[np.bool_]) -> NDArray[np.bool_]:

@@ -297,18 +297,28 @@ class ShardReader:
     def _checked_position(self, state: Mapping[str, Any], worker: _Worker) -> _Position:
         """Return the position in a saved state, after a check that it is one of this reader.
 
+        For example, of 4 shards (tars) with 100 samples each, worker 1 of 2 reads the shards 1 and
+        3, in its own count 0 and 1. These are valid positions:
+
+            shard 1, sample 30     it has read shard 1, and 30 samples of shard 3
+            shard 1, sample 100    it has read all samples
+            shard 2, sample 0      it has read all shards
+
         Args:
             state: The state.
-            worker: The worker that saved it.
+            worker: The worker that saved it: its number, and how many workers there are.
 
         Raises:
             ConfigError: The worker does not have such a shard, or the shard no such sample.
         """
-        shards = self._shards[worker.number :: worker.workers]
-        shard = whole_number("shard", state["shard"], 0, len(shards))
-        # After the last shard, there is no sample.
-        samples_of_shard = shards[shard].samples_to_read if shard < len(shards) else 0
-        sample = whole_number("sample", state["sample"], 0, samples_of_shard)
+        shards_of_worker = self._shards[worker.number :: worker.workers]
+        n_shards = len(shards_of_worker)
+        shard = whole_number("shard", state["shard"], minimum=0, maximum=n_shards)
+
+        n_samples = 0  # after the last shard, there are none
+        if shard < n_shards:
+            n_samples = shards_of_worker[shard].samples_to_read
+        sample = whole_number("sample", state["sample"], minimum=0, maximum=n_samples)
         return _Position(shard, sample)
 
 

@@ -518,28 +518,33 @@ def _put_opening_receipt(delivery: Delivery) -> None:
 
 
 def _remove_files_of_other_calls(delivery: Delivery) -> frozenset[str]:
-    """Remove the files of an earlier output, unless an interrupted run of this call made them.
+    """Remove the files of an earlier output, unless they are the first files of this one.
 
-    Suppose that this call was run before, and was killed when 60 of 100 files were in place. Then
-    it continues with these 60 files. The files of any other call are removed.
+    An output, such as an export of a dataset, is delivered file by file. Suppose that this call was
+    made before, and was killed when 60 of 100 files were in place. Then the output is completed,
+    and these files stay. All files that another call has made are removed.
 
     Args:
-        delivery: The output that replaces the earlier one.
+        delivery: The output that is about to be put in place of an earlier one.
 
     Returns:
-        Names of the files of the output that do not exist now, such as the other 40.
+        Names of the files of the output that do not exist now and have to be put in place, such as
+        the other 40.
     """
     store = delivery.store
     _folder_names, file_names = store.level()
     existing_names = frozenset(file_names)
 
-    # The receipt in the folder says which call has made the files.
+    # The receipt in the folder says what its files were made from, and whether they are complete.
     stored = delivery.stored_receipt()
     if stored is not None and _is_interrupted(stored, delivery):
         return frozenset(delivery.names) - existing_names
 
+    # Remove files with the names of this output, and those that the receipt lists.
     removable_names = [*_removable_names(delivery, stored)]
     if delivery.needs_own_folder:
+        # Other outputs in the folder, with receipts of their own, may have some of the same names.
+        # They would be damaged, so remove them, too.
         removable_names += _names_of_replaced_outputs(delivery, existing_names)
     for name in dict.fromkeys(removable_names):  # each once
         if name in existing_names:
@@ -645,17 +650,20 @@ class _Placement:
             files, says about it, such as {"web.bin": {"bytes": 80}}. Optional files that were not
             made are left out.
         """
-        # Uploads mostly wait for the server, so several run at once. To rename files on this
-        # machine takes no time. And a function that writes a file to its place may need the files
-        # before it.
+        # Most files are finished, in the temporary folder of the draft. Uploading them to a bucket
+        # means to wait for the server, so this is done for several at once. On a disk, they are
+        # only renamed, one by one.
         n_threads = puts_at_once(self.delivery.folder)
+
+        # Some drafts have functions that write a file directly to its place. Such a function may
+        # read the files that were put in place before.
         if self.draft.writers:
             n_threads = 1
+
         if n_threads > 1:
             entries = in_parallel(self._put_or_remove, names, n_threads)
         else:
             entries = [self._put_or_remove(name) for name in names]
-
         entry_by_name = zip(names, entries, strict=True)
         return {name: entry for name, entry in entry_by_name if entry is not None}
 

@@ -505,18 +505,17 @@ class StoredManifest(Record):
             web.bin       pieces: web.pieces
             web.pieces    sha256: 9f86…
 
-        Such a list must have a checksum of its own. It must not be joined from pieces itself: a
-        forged manifest could lead readers from list to list without end. And it must not be stored
-        in another output.
-
         Args:
-            name: Path of the file below the output's folder, which need not exist.
+            name: Path of the file below the output's folder, such as web.pieces. It need not exist.
         """
         fact = self.files.get(name)
-        if fact is None or fact.sha256 is None:
-            return False
-        is_joined_from_pieces = fact.pieces is not None
-        return not is_joined_from_pieces and not fact.is_in_other_output
+        if fact is None:
+            return False  # the manifest does not list it
+
+        # The list must not have a list of its own, as web.bin has. Otherwise, somebody could write
+        # a manifest that leads readers from list to list without end.
+        is_plain_file = fact.pieces is None and not fact.is_in_other_output
+        return is_plain_file and fact.sha256 is not None
 
 
 def read_manifest(folder: Path, access: FileAccess | None = None) -> Manifest | None:

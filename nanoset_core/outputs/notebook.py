@@ -189,12 +189,18 @@ class Notebook(Generic[NoteType]):
     def _read_section(
         self, outputs: OutputRoot, section: str, names: Collection[str]
     ) -> list[NoteType]:
-        """Read all notes of a section, which are JSON files in one folder below the root.
+        """Read all notes of a section of this notebook.
+
+        A notebook is a folder with small JSON files, the notes. It may have a subfolder for each
+        section:
+
+            .nanoset/runs/2026-01/4c2e.json       a note in the section "2026-01"
 
         Args:
-            outputs: The root, the folder or bucket of all outputs.
+            outputs: The folder or bucket of all outputs, which has the notebook.
             section: The section; "" in a notebook without sections.
-            names: Names in the folder of the notebook: of sections, or of the files of notes.
+            names: Names of what is directly in the notebook's folder: of the sections, or of the
+                notes if there are no sections.
 
         Raises:
             FormatError: A note cannot be read, and damaged ones are not skipped.

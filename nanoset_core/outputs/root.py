@@ -235,15 +235,17 @@ class OutputRoot:
         """Call a function for many versions of an output, with few requests to a bucket.
 
         For example, the shards of a corpus (parts of its tokens) are thousands of folders next to
-        each other. In a bucket, they are listed together, and the function gets its answers from
-        this listing:
+        each other:
 
             shards/web/3f9c…/
             shards/web/a07e…/
 
+        In a bucket, each look at a file would be a request. So these folders are listed together,
+        and the function looks files up in the listing.
+
         Args:
-            work: Called with (outputs, folder of the version). These outputs are like `self`, but
-                look files up in the listing. It may be called in several threads at once.
+            work: Called with (outputs, folder of the version). These outputs are a copy of `self`
+                that has the listing. It may be called in several threads at once.
             stage: First folder of the path, such as `shards`.
             name: The rest of it, such as `web`.
             digests: Names of the folders.
@@ -253,16 +255,17 @@ class OutputRoot:
         """
 
         def work_with_listing(outputs: OutputRoot, folder: Path) -> R:
-            """Call `work` for one version."""
-            access = outputs.access
-            if access.snapshot_with(access.name(folder)) is None:
-                # A few versions are not listed together. Then list the folder of each.
+            """Call `work` for one version, with a listing of its folder."""
+            folder_name = outputs.access.name(folder)  # in the bucket
+            is_listed = outputs.access.snapshot_with(folder_name) is not None
+            if not is_listed:
+                # It is one of a few versions, for which the parent was not listed.
                 outputs = outputs.with_listing(folder)
             return work(outputs, folder)
 
+        # What this process has looked up a few seconds ago is in memory, and needs no listing.
         parent = self.folder / stage / name
         if all(self._remembered(parent / digest) for digest in digests):
-            # They need not be listed.
             return self.access.each(lambda digest: work(self, parent / digest), digests)
         return self._call_for_folders(work_with_listing, parent, digests)
 
@@ -271,9 +274,12 @@ class OutputRoot:
     ) -> list[R]:
         """Call a function for folders in the same parent, with few requests to a bucket.
 
+        In a bucket, the parent is listed once, unless it takes fewer requests to list a few of its
+        folders.
+
         Args:
-            work: Called with (outputs, folder). These outputs are like `self`, but look files up in
-                a listing of the parent, if they are in a bucket.
+            work: Called with (outputs, folder). These outputs are a copy of `self`. If the parent
+                was listed, they look files up in the listing.
             parent: Folder that contains the folders.
             names: Names of the folders.
 
@@ -281,11 +287,13 @@ class OutputRoot:
             The results, in the order of the names.
         """
 
-        def work_with_listing(access: FileAccess, folder: Path) -> R:
-            """Call `work` for one folder; `access` has the listing."""
-            return work(replace(self, access=access), folder)
+        def work_with_access(access: FileAccess, folder: Path) -> R:
+            """Call `work` for one folder, with outputs that read files by `access`."""
+            outputs = replace(self, access=access)
+            return work(outputs, folder)
 
-        return call_for_folders(self.access, work_with_listing, parent, names)
+        # This passes an access that has the listing.
+        return call_for_folders(self.access, work_with_access, parent, names)
 
     def manifest_at(self, folder: Path) -> Manifest | None:
         """Return the manifest in a folder, or None if it has none.
@@ -565,6 +573,10 @@ class OutputRoot:
         A version that is missing or damaged is not an error: the result says so, for example "not
         built yet" or "damaged: web.bin is missing".
 
+        To save requests to a bucket, `self` may have a listing of it, which was made some time ago.
+        The result must not depend on its age. So if a file is missing in the listing, the bucket is
+        asked: perhaps the file was written later.
+
         Args:
             stage: First folder of the output's path, such as `datasets`.
             name: The rest of it, such as `web`.
@@ -573,18 +585,17 @@ class OutputRoot:
         if not self._has_listing_of_names():
             return version
 
-        # These outputs have looked the version up in an earlier listing of the bucket, which saves
-        # requests if there are many. If a file is missing there, ask the bucket: perhaps it was
-        # written after the listing was made.
-        outputs_without_listing = replace(self, access=replace(self.access, snapshot=None))
+        access_without_listing = replace(self.access, snapshot=None)
+        outputs_without_listing = replace(self, access=access_without_listing)
         if version.damage is not None:
             return outputs_without_listing._look_up_current(stage, name)
-
-        # The caller may use the manifest much later. Let it find its files without the listing,
-        # too.
         if version.manifest is None:
-            return version
-        return replace(version, manifest=outputs_without_listing.rebase(version.manifest))
+            return version  # not built yet
+
+        # The manifest looks the files of the version up when they are needed, which may be much
+        # later. Let it do so in the bucket.
+        manifest = outputs_without_listing.rebase(version.manifest)
+        return replace(version, manifest=manifest)
 
     def _has_listing_of_names(self) -> bool:
         """Return whether the names of some files in a bucket come from an earlier listing.
