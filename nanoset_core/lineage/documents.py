@@ -443,14 +443,15 @@ class Lineage:
             line: Number of the line or row, from 1.
             shards: The shards (parts of the corpus) that may have the document.
         """
-        # Large files were cut into pieces, and the tables may count lines from the start of a
-        # piece: if the first piece has 5 lines, line 7 is line 2 of the second piece.
-        number_in_table = line
-        line_in_piece = self.numbers.in_piece(file, line)
-        if line_in_piece is not None:
-            number_in_table = line_in_piece.line
+        # Each shard has a table with the file and line of its documents. Usually, lines are
+        # numbered in the file. But some large files were cut into pieces without counting their
+        # lines first. Their lines are numbered in the piece: if the first piece has 5 lines, line 7
+        # is line 2 of the second piece.
+        line_in_piece = self.numbers.in_piece(file, line)  # None for the usual files
+        number_in_table = line if line_in_piece is None else line_in_piece.line
 
-        # This finds line 2 of each piece. `origin.line` is its number in the file: take line 7.
+        # With numbers in pieces, this finds line 2 of each piece of the file. Only one of them is
+        # line 7 of the file. (`origin.line` is always the number in the file.)
         for origin in self._search(shards, {"file": file, "line": number_in_table}):
             if origin.line == line:
                 yield origin

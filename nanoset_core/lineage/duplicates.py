@@ -154,18 +154,24 @@ class _NamedTokens:
         self.id_by_digest.setdefault(digest, document.identity)
 
     def hashes(self, dtype: np.dtype) -> NDArray[np.uint64] | None:
-        """Return the hashes that copies of the wanted documents have in a dataset.
+        """Return the hashes by which a dataset is searched for copies of the named documents.
+
+        The hash of a document is that of its bytes. So the same tokens have one hash as uint16, and
+        another one as uint32. For each named document, only the hash in the type of its own corpus
+        is known:
+
+            named documents             hashes of copies in a dataset of uint16
+            all are stored as uint16    known
+            one is stored as uint32     not known for this one, so the result is None
 
         Args:
-            dtype: Type of the dataset's tokens, such as uint16. The hash of a document is that of
-                its bytes, so the same tokens have another hash as uint32.
+            dtype: Type of the dataset's tokens.
 
         Returns:
-            Shape (n_hashes,), ascending. None if a wanted document is stored in another type, so
-            that it is not known which hash it has in this one.
+            Shape (n_hashes,), ascending; None if the dataset cannot be searched by hashes.
         """
-        has_only_this_dtype = self._hashes_by_dtype.keys() == {dtype}
-        if not has_only_this_dtype:
+        dtypes_of_named_documents = set(self._hashes_by_dtype)
+        if dtypes_of_named_documents != {dtype}:
             return None
         return np.array(sorted(self._hashes_by_dtype[dtype]), np.uint64)
 

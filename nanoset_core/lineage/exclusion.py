@@ -89,10 +89,15 @@ def check_is_excluded(project: Project, list_file: Path) -> None:
 def uses_without_exclusion(
     project: Project, ids: Sequence[str], list_file: Path
 ) -> Iterator[DatasetUse]:
-    """Yield which outputs read documents although a list of ids has them.
+    """Yield the outputs for trainers that still read documents whose ids are on a list.
 
-    Their settings name a dataset that contains the documents, and neither this dataset nor a view
-    that it is made from excludes the list.
+    A view is a selection of the documents of a text collection (corpus). It may leave out those on
+    a list, as the view `clean: {of: web, exclude: removed.txt}` does. For this list:
+
+        output             reads           yielded
+        nanoset old        web             yes, if web has one of the documents
+        nanoset new        clean           no
+        nanoset packed     packs of clean  no: they are made from clean
 
     Args:
         project: The project. Its current datasets are searched. As long as a dataset has not been
@@ -102,15 +107,16 @@ def uses_without_exclusion(
         list_file: Absolute path of the list.
     """
     derived = project.config.derived
-    excluding_views = views_excluding(project, list_file).keys()
+    excluding_views = views_excluding(project, list_file).keys()  # such as {"clean"}
     context = InspectionContext.of(project)
     search = DocumentSearch(project, ids)
     for use in _uses(project.config):
-        name = use.dataset
-        # The views and packs that lead from the corpus to the dataset.
-        chain = chain_of(derived, name) if name in derived else []
-        is_excluded = not excluding_views.isdisjoint(chain)
-        if not is_excluded and _may_contain(project, context, name, search):
+        # The views and packs from the corpus to the dataset, such as [clean, packs of clean].
+        is_corpus = use.dataset not in derived
+        chain = [] if is_corpus else chain_of(derived, use.dataset)
+        if any(name in excluding_views for name in chain):
+            continue  # the documents are left out on the way
+        if _may_contain(project, context, use.dataset, search):
             yield use
 
 
@@ -185,7 +191,11 @@ def _uses_by_nanoset(name: str, nanoset: ResolvedNanoset) -> Iterator[DatasetUse
 def remedies(project: Project, uses: Iterable[DatasetUse], list_file: Path) -> Iterator[str]:
     """Yield what a user has to change so that outputs no longer read documents on a list of ids.
 
-    For each corpus, one sentence says which view they should read in its place.
+    For each corpus that they are made from, one sentence says what to read in its place: a view (a
+    selection of its documents) that leaves these documents out. The view may have to be added:
+
+        name clean instead of web, wherever they or their views read web
+        add a view {of: books, exclude: removed.txt}, and name it instead of books, wherever …
 
     Args:
         project: The project.
@@ -193,17 +203,19 @@ def remedies(project: Project, uses: Iterable[DatasetUse], list_file: Path) -> I
         list_file: Absolute path of the list, which at least one view excludes.
     """
     derived = project.config.derived
+    # View → the list, as the view spells it: {"clean": "removed.txt"}
     pattern_by_view = views_excluding(project, list_file)
-    corpora = dict.fromkeys(base_of(derived, use.dataset) for use in uses)
+    corpora = dict.fromkeys(base_of(derived, use.dataset) for use in uses)  # each once
     for corpus in corpora:
-        views = [name for name in pattern_by_view if base_of(derived, name) == corpus]
-        places = f"wherever they or their views read {corpus}"
-        if views:
-            yield f"name {' or '.join(views)} instead of {corpus}, {places}"
+        where = f"wherever they or their views read {corpus}"
+        views_of_corpus = [view for view in pattern_by_view if base_of(derived, view) == corpus]
+        if views_of_corpus:
+            yield f"name {' or '.join(views_of_corpus)} instead of {corpus}, {where}"
         else:
-            pattern = next(iter(pattern_by_view.values()))
-            view = f"{{of: {corpus}, exclude: {pattern}}}"
-            yield f"add a view {view}, and name it instead of {corpus}, {places}"
+            # Only views of other corpora exclude the list. Spell it as the first of them does.
+            spelling, *_ = pattern_by_view.values()
+            new_view = f"{{of: {corpus}, exclude: {spelling}}}"
+            yield f"add a view {new_view}, and name it instead of {corpus}, {where}"
 
 
 def ids_of_no_document(project: Project, ids: Sequence[str]) -> list[str]:

@@ -24,6 +24,7 @@ from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.dataset.dataset import Dataset
 from nanoset_core.stages.inventory.make import inventory_of
 from nanoset_core.stages.inventory.stage import INVENTORY
+from nanoset_core.stages.shards.line_numbers import LineInPiece
 from nanoset_core.stages.shards.one_shard import REJECTS
 from nanoset_core.stages.shards.purged import id_digest
 from nanoset_core.stages.shards.reject_list import read_rejects
@@ -31,7 +32,7 @@ from nanoset_core.stages.shards.shard_sets import ranges_of_shards
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.location import is_remote
 from nanoset_core.storage.places import real_path
-from nanoset_core.text.pieces import SourceRange
+from nanoset_core.text.pieces import Piece, SourceRange
 from nanoset_core.text.rejects import Reject
 
 
@@ -383,8 +384,12 @@ def _shards_with(
 ) -> Sequence[int]:
     """Return the shards of a tokenized text collection that may have a line of a raw file.
 
-    A file is cut into pieces of consecutive lines, and a shard is made from some pieces. The line
-    is in the last piece that does not begin after it.
+    A file is cut into pieces of consecutive lines, and each shard is made from some pieces. The
+    line is in the last piece that does not begin after it. For example, line 7:
+
+        shard 0    piece of a.jsonl from line 1 on
+        shard 1    piece of a.jsonl from line 6 on    has line 7
+        shard 2    piece of a.jsonl from line 10 on   begins after it
 
     Args:
         context: The opened outputs, and the settings of the project if they are known.
@@ -400,22 +405,30 @@ def _shards_with(
     if source_ranges is None:
         return range(len(lineage.shards))
 
-    # Usually, each piece knows the number of its first line. If not, this is the byte at which the
-    # piece with the line begins, and the number of the line in this piece.
+    # Some files were cut at certain bytes without counting their lines. Of such a file, this looks
+    # up the piece that contains the line. For other files, it is None.
     line_in_piece = lineage.numbers.in_piece(file, line)
 
     shard_with_line: int | None = None
     for shard, source_range in enumerate(source_ranges):
         for piece in source_range.pieces:
-            if piece.path != file:
-                continue
-            if line_in_piece is None:
-                begins_after_line = piece.first_line > line
-            else:
-                begins_after_line = piece.begin > line_in_piece.piece_start
-            if not begins_after_line:
+            if piece.path == file and not _begins_after(piece, line, line_in_piece):
                 shard_with_line = shard  # until a later piece replaces it
     return [] if shard_with_line is None else [shard_with_line]
+
+
+def _begins_after(piece: Piece, line: int, line_in_piece: LineInPiece | None) -> bool:
+    """Return whether a piece of a file begins after a certain line of this file.
+
+    Args:
+        piece: The piece: consecutive lines of the file.
+        line: Number of the line in the file, from 1.
+        line_in_piece: Has the byte at which the piece with the line begins. None if each piece
+            knows the number of its first line.
+    """
+    if line_in_piece is None:
+        return piece.first_line > line
+    return piece.begin > line_in_piece.piece_start
 
 
 def _sources_of_shards(context: InspectionContext, lineage: Lineage) -> list[SourceRange] | None:
@@ -482,23 +495,25 @@ def _rejection(
 ) -> str | None:
     """Return why a line of raw text did not become a document, or None if it was not rejected.
 
-    For example, "the line was rejected (no_text: …); correct it in web/a.jsonl".
+    For example, "the line was rejected (no_text: …); correct it in web/a.jsonl". A build lists the
+    lines that it rejects. The first line on these lists that the user may mean is returned.
 
     Args:
         context: The opened outputs, and the settings of the project if they are known.
-        datasets: The datasets that the user has searched. Each has a list of rejected lines.
-        documents: What the user may mean. For example, `web/a.jsonl` may be that file of any
-            dataset, or the file `a.jsonl` of the dataset `web`.
+        datasets: The datasets that the user has searched. Each has such a list.
+        documents: What the user may mean by a file and line. For example, line 3 of `web/a.jsonl`
+            may be in that file of any dataset, or in the file `a.jsonl` of the dataset `web`. In
+            the second case, `web` is the `corpus` of the name.
     """
     for dataset in datasets:
-        lineage = Lineage(dataset)
-        # A selection of documents may also be named by its corpus.
-        names = (dataset.name, lineage.corpus)
+        lineage = Lineage(dataset)  # leads from the dataset to its raw text
+        # A view, which selects documents of a corpus, may be named by itself or by its corpus.
+        names_of_dataset = (dataset.name, lineage.corpus)
         for document in documents:
-            is_in_dataset = document.corpus is None or document.corpus in names
-            if not is_in_dataset:
+            may_be_in_dataset = document.corpus is None or document.corpus in names_of_dataset
+            if not may_be_in_dataset:
                 continue
-            reject = next(_rejects(context, lineage, document), None)
+            reject = next(_rejects(context, lineage, document), None)  # the line on the list
             if reject is not None:
                 return (
                     f"the line was rejected ({reject.reason}: {reject.detail}); "

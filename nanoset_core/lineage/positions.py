@@ -218,7 +218,8 @@ class Split(NamedTuple):
 
         Args:
             context: The opened outputs, and the settings of the project if they are known.
-            name: Name of the nanoset, which is a mixture of datasets.
+            name: Name of the nanoset: training samples from one dataset, or a mixture of samples
+                from several datasets (a `BlendedNanoset`).
             split: `train`, `valid` or `test`: the part of its samples.
             loaded: The samples, if they are loaded already.
 
@@ -230,11 +231,21 @@ class Split(NamedTuple):
 
         # The samples of each dataset, before they are mixed.
         members = _one_member_per_dataset(loaded)
+
+        # The datasets, which know their documents. Each is found by the path of its files, without
+        # their ending.
         datasets = []
-        for nanoset in members:
-            path = nanoset.member.prefix  # of its files, without their ending
-            datasets.append(context.datasets.at(path, nanoset.dataset))
-        return Split(context, name, loaded, members, tuple(datasets), _stop_of_run(loaded))
+        for member in members:
+            datasets.append(context.datasets.at(member.member.prefix, member.dataset))
+
+        return Split(
+            context,
+            name,
+            loaded,
+            members,
+            datasets=tuple(datasets),
+            stop=_stop_of_run(loaded),  # the run may need fewer samples than were built
+        )
 
     def places(self, number: int, origin: DocumentOrigin) -> DocumentPlaces:
         """Find the training samples that contain a document.
@@ -252,26 +263,28 @@ class Split(NamedTuple):
         Returns:
             The samples. If some tokens of the document are in none, `reason` says why.
         """
-        # The dataset has the document in one piece, or in several if it was cut into sequences.
-        # Find the samples with tokens of each piece, and count the tokens that are in none.
+        # The dataset stores the document in one piece, or a long one in several. Find the samples
+        # with tokens of each piece.
         samples_of_dataset = self.members[number]
         pieces = self.datasets[number].pieces_of(origin.dataset_document)
         n_tokens = _tokens_in_messages(pieces, origin.tokens)  # 90
+        placed_pieces = [self._place_piece(samples_of_dataset, piece, n_tokens) for piece in pieces]
+
+        # Put the samples of all pieces together, and the reasons why tokens are in none.
         appearances: list[Appearance] = []
         lost_by_cause: Counter[str] = Counter()  # {"they lie in the tail, …": 7}
-        for piece in pieces:
-            placed = self._place_piece(samples_of_dataset, piece, n_tokens)
+        for placed in placed_pieces:
             appearances += placed.appearances
             if placed.cause is not None:
                 lost_by_cause[placed.cause] += placed.n_lost
         appearances.sort(key=lambda appearance: (appearance.sample, appearance.sample_tokens))
         tokens_seen = covered_tokens([appearance.document_tokens for appearance in appearances])
 
-        # Say why tokens are in no sample, or not even in the dataset.
+        split = samples_of_dataset.member.split  # "train"
         reasons: list[str | None] = []
-        split = samples_of_dataset.member.split
         for cause, n_lost in lost_by_cause.items():
             reasons.append(f"{unseen(n_lost, n_tokens)} in {split}, because {cause}")
+        # Some tokens may have been left out before samples were made: they are not in the dataset.
         reasons.append(_why_not_in_dataset(pieces, origin.tokens))
         return DocumentPlaces(origin, tuple(appearances), tokens_seen, _joined(reasons))
 
@@ -335,15 +348,17 @@ class Split(NamedTuple):
         # The sequences of the dataset are divided among train, valid and test. The one with these
         # tokens may belong to another split.
         plan = nanoset.member
-        start, stop = plan.rows  # the sequences of this split
-        if not start <= piece.sequence < stop:
+        start_sequence, stop_sequence = plan.rows  # the sequences of this split
+        if not start_sequence <= piece.sequence < stop_sequence:
             split = self._split_with(plan.prefix, piece.sequence)
             return f"it belongs to {split}" if is_whole else f"they belong to {split}"
 
-        # Otherwise, they were lost on the way to the samples. If the settings were changed during
-        # the training, its plan has an `order`, which leaves out the samples that were read before.
-        has_earlier_phases = plan.order is not None
+        # Otherwise, they were lost on the way to the samples. Messages say what takes too few of
+        # the samples: "the blend", which mixes those of several datasets, or "the run".
         taker = "blend" if isinstance(self.loaded, BlendedNanoset) else "run"
+        # If the settings were changed during the training, a new phase began. Its plan has an
+        # `order`, which leaves out the samples that earlier phases have read.
+        has_earlier_phases = plan.order is not None
         return _why_lost(lost, taker, has_earlier_phases=has_earlier_phases)
 
     def _split_with(self, prefix: str, sequence: int) -> str:
@@ -378,19 +393,19 @@ class _PlacedPiece(NamedTuple):
 def _tokens_in_messages(pieces: Sequence[DocumentPiece], n_tokens: int) -> int:
     """Return the size of a document for messages such as "7 of its 90 tokens are never seen".
 
-        the dataset has                           result
-        several pieces of the document            all tokens of the document, 90
-        one piece, which is all of it             90
-        one piece of 80 tokens, since packing     80; another message says that packing left out
-          left the end out                          10 of its 90 tokens
+    Usually, this is the number of its tokens. But when a dataset was packed, a document of 100
+    tokens may have been truncated to one piece of 90. Then this is 90, the number of tokens that
+    the dataset has. Another message says that "packing left out 10 of its 100 tokens".
 
     Args:
         pieces: The pieces of the document that the dataset has.
         n_tokens: Tokens of the document.
     """
-    if len(pieces) == 1:
-        return pieces[0].stop - pieces[0].start
-    return n_tokens
+    is_cut = len(pieces) > 1
+    if is_cut or not pieces:
+        return n_tokens  # the pieces have all of these tokens
+    only_piece = pieces[0]
+    return only_piece.stop - only_piece.start
 
 
 def _joined(reasons: Sequence[str | None]) -> str | None:
@@ -476,8 +491,9 @@ def _stop_of_run(loaded: Nanoset | BlendedNanoset) -> int | None:
         loaded: The samples of the split.
     """
     config = loaded.config
-    # A dealer knows how a trainer gives samples to its processes. "single" is the usual way, in
-    # order. Some trainers shuffle the samples even then.
+    # A dealer knows in which order a trainer reads samples. The data loader of a run is not known
+    # here, so assume the default type of Megatron-LM, "single". It reads in order, but some other
+    # trainers shuffle the samples even then.
     dealer = Dealer.of(
         preset=config.preset,  # the trainer
         dataloader_type="single",
@@ -487,9 +503,9 @@ def _stop_of_run(loaded: Nanoset | BlendedNanoset) -> int | None:
     if not dealer.reads_in_order:
         return None
 
-    # All datasets that the samples are from belong to the same split, such as "train".
-    first_dataset, *_ = _members(loaded)
-    split = first_dataset.member.split
+    # All samples are of the same split, so the plan for any of the datasets names it.
+    first_member, *_ = _members(loaded)
+    split = first_member.member.split  # "train"
     return config.samples(split)  # 400; None if all are needed
 
 

@@ -260,31 +260,32 @@ class Run:
     def example(outputs: OutputRoot, manifest: Manifest, default_batch_size: int) -> Run:
         """Imagine a training run that reads some data, for a preview before any run exists.
 
-        It has one process, and a fixed batch size. So it is known which samples each step reads.
+        The imagined run has one process, and a fixed batch size. So it is known which samples each
+        step reads: with 8 samples a step, step 1 reads the samples 0 to 7.
 
         Args:
             outputs: The outputs that contain the data.
             manifest: Describes the *handoff*: the folder with which the trainer will be started.
-            default_batch_size: How many samples a step reads, if the handoff does not say so.
-
-        Returns:
-            The imagined run. It begins with sample 0, even if the handoff is for a later part of a
-            run.
+            default_batch_size: How many samples a step reads, if the handoff does not say so. It
+                does if it was made for a certain number of steps.
 
         Raises:
             MissingError: The train split of the data was deleted.
             ConfigError: The size is not a possible batch size.
         """
+        # Write what a user would write into the run.yaml of such a run.
         batch_size = _scheduled_batch_size(manifest) or default_batch_size
+        handoff_path = manifest.folder.as_posix()
         spec = RunSpec(
-            handoff=manifest.folder.as_posix(),
+            handoff=handoff_path,
             data_parallel_size=1,
             micro_batch_size=1,
             global_batch_size=batch_size,
         )
-        [handoff_path] = spec.handoffs  # the only one, as the spec spells it
+
+        # Open the data as those of a real run. If they are for a later part of a run, they may
+        # begin with sample 4,800 of that run. In the imagined run, this is sample 0.
         handoff = _open_handoff(outputs, spec, handoff_path)
-        # A handoff for a later part of a run begins with sample 4,800, for example. Make that 0.
         return Run(spec, [handoff.starting_the_run()], manifest.url())
 
     def samples(self, step: int) -> StepSamples:
@@ -400,21 +401,23 @@ class Run:
         """Return the training steps that may have read some samples, ascending.
 
         Usually, this follows from the order of reading: with 8 samples a step, the sample at
-        position 47 is read in step 6. But after a run was resumed, it may read every sample a
-        little later, such as 2 samples later. So this returns both steps: 6 for position 47, and 7
-        for position 49.
+        position 47 is read in step 6. But when a run is resumed, some data loaders read the last
+        few samples, such as 2, a second time. From then on, every sample is read 2 positions later.
+        It is not known whether the sample was read before or after that. So this returns both
+        steps: 6 for position 47, and 7 for position 49.
 
         Args:
-            handoff: The data that the samples belong to.
+            handoff: The data that the samples belong to. A run may read several in sequence.
             samples: Numbers of samples, int64, shape (n_samples,).
 
         Returns:
             Numbers of steps, from 1. Some of them may not have read any of the samples.
         """
-        # Positions of the samples in the order of reading, from the start of the run: [47]
+        # Positions of the samples in the order of reading. The dealer, which knows this order,
+        # counts them from the start of these data, and the steps from the start of the run.
         with _naming_in_errors(self.file):
             positions_in_handoff = handoff.dealer.positions(np.unique(samples))
-        positions = handoff.split_start + positions_in_handoff  # (n_unique_samples,)
+        positions = handoff.split_start + positions_in_handoff  # (n_unique_samples,): [47]
 
         delays = self._possible_delays(handoff)  # [0, 2]
         possible_positions = positions[:, None] + delays  # (n_unique_samples, n_delays): [[47, 49]]
@@ -758,13 +761,13 @@ class _SampleRange(NamedTuple):
 def _samples_read_from(manifest: Manifest, spec: RunSpec, consumed_samples: int) -> _SampleRange:
     """Return which samples of a training run were read from the data of one of its starts.
 
-    Samples are counted from the start of the run. There are two ways to continue a run with other
-    data:
+    Samples are counted from the start of the run. If a run is continued with other data, these may
+    be for the whole run, or for certain steps alone (a phase):
 
-        with all data of the new settings       They have the samples from 0 on. The trainer skips
-                                                those that it has read before, such as 4,800.
-        with the data for certain steps alone   For the steps 10 to 14, of 8 samples each, they have
-        (a phase)                               the samples 80 to 119.
+        data of                          begin with    the run reads
+        the whole run                    sample 0      from sample 4,800 on, since the trainer skips
+                                                       the 4,800 samples that it has read before
+        steps 10 to 14 of 8 samples      sample 80     80 to 119
 
     Args:
         manifest: Describes the data, a *handoff*.

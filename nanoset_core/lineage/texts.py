@@ -332,7 +332,8 @@ class _LineReader:
             allowed, only the beginning, but enough to see that. None if the line may have more
             bytes: then the caller tries again with a larger window.
         """
-        # A line that goes on up to here is too long. (One of the two bytes may be its line end.)
+        # If there is no line end before this byte, the line is too long. There is no need to read
+        # further, even if the window is larger. (The two bytes are one too many, and a line end.)
         too_long_stop = offset + MOST_LINE_BYTES + 2
 
         start = max(offset - 1, 0)  # the byte before the line, if there is one
@@ -345,10 +346,15 @@ class _LineReader:
         line_end = data.find(b"\n", offset - start)
         if line_end >= 0:
             return data[: line_end + 1]
-        # Without a line end, this is the end of the file, a line that is too long, or half a line.
+
+        # There is no line end. That is enough if the file ends here, or if the line is too long.
+        # Otherwise, the line continues after the window.
         data_stop = start + len(data)
-        is_half_line = data_stop < min(file_stop, too_long_stop)
-        return None if is_half_line else data
+        reaches_file_end = data_stop >= file_stop
+        is_too_long = data_stop >= too_long_stop
+        if reaches_file_end or is_too_long:
+            return data
+        return None
 
 
 class _LinePass:
@@ -572,13 +578,14 @@ class _TableReader:
         """
         if format_of(self._file) == "csv":
             return self._read_csv(row_numbers)
-        # The rows of other formats are in groups. Only the groups with these rows are read.
+        # The rows of other formats are in compressed groups. Only groups with these rows are read.
+        # To reach row 900 of a group, the rows before it are decompressed, too. If these have more
+        # bytes than the limit, a TooFarError is yielded in place of row 900.
         return read_table(
             self._folder / self._file,
-            choose=self._reader.choose,  # selects the columns to read
-            convert=self._convert_row,  # is called with each row
+            choose=self._reader.choose,  # called with all columns, returns those to read
+            convert=self._convert_row,  # called with each row that was read
             rows=row_numbers,
-            # Yields an error for rows that are further into their group.
             most_skipped_bytes=self._most_skipped_bytes,
         )
 

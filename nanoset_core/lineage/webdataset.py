@@ -315,29 +315,38 @@ class Tars:
     def places(self, source: int, origin: DocumentOrigin) -> DocumentPlaces:
         """Find the training samples in the tars that contain a document.
 
+        Tokens of a document can get lost on the way from its dataset to the tars. For example, of a
+        document of 100 tokens:
+
+            in the dataset           90    packing left out 10
+            in training samples      83    7 lie at the end of the dataset, and fill no sample
+            in samples in the tars   83
+
         Args:
             source: Number of the document's dataset in `datasets`.
             origin: The document: its number, file and line.
 
         Returns:
-            The samples. If some tokens of the document are in none, `reason` says why, such as "7
-            of its 90 tokens are never seen, because they lie in a tail that does not fill a
+            The samples. If some tokens of the document are in none, `reason` says why, such as "17
+            of its 100 tokens are never seen, because they lie in a tail that does not fill a
             context".
         """
-        # The plan of the tars cuts the dataset into samples (contexts), and shuffles them.
+        # The dataset stores the document in one piece, or a long one in several.
         pieces = self._stored_pieces(source, origin.dataset_document)
+        dataset_tokens = sum(piece.span.n_tokens for piece in pieces)
+
+        # Find the training samples that were planned with tokens of these pieces.
         planned: list[TarAppearance] = []
         for piece in pieces:
             planned += self._appearances(piece)
+        planned_tokens = _n_document_tokens(planned)
 
-        # If all tars must be equal, the last samples of the shuffled order are in none.
+        # If all tars must have the same number of samples, the last ones were not written.
         n_written = self.plan.contexts
         written = sorted(appearance for appearance in planned if appearance.sample < n_written)
-
-        # Count how many tokens are left after each step, to say where the others were lost.
-        dataset_tokens = sum(piece.span.n_tokens for piece in pieces)
-        planned_tokens = _n_document_tokens(planned)
         written_tokens = _n_document_tokens(written)
+
+        # Say why tokens of the document are in no sample.
         reason = None
         if dataset_tokens == 0:
             reason = "never seen: it has no tokens"
@@ -393,7 +402,9 @@ class Tars:
         pieces = self.datasets[source].pieces_of(document)
         sequences = np.array([piece.sequence for piece in pieces], np.int64)
 
-        # How many tokens of the dataset precede each of these sequences, shape (n_pieces,).
+        # How many tokens of the dataset precede each of these sequences, shape (n_pieces,): [900].
+        # Usually, sequences are numbered in the order of the token file, so their positions in it
+        # are the answer. Otherwise, a stream has the tokens in the order of the numbers.
         stream = self.streams[source]
         if stream is None:
             sequence_starts = token_starts(self.datasets[source].sequences, sequences)
@@ -402,7 +413,9 @@ class Tars:
 
         stored_pieces = []
         for piece, sequence_start in zip(pieces, sequence_starts.tolist(), strict=True):
+            # The piece is at the tokens 10 to 40 of the sequence, and at 910 to 940 of the dataset.
             span = SourceSpan(source, sequence_start + piece.start, sequence_start + piece.stop)
+            # `first` says which token of the document its first token is.
             stored_pieces.append(_StoredPiece(span, position_in_document=piece.first))
         return stored_pieces
 
@@ -410,19 +423,23 @@ class Tars:
         """Find the training samples, and the tars, that contain tokens of a document.
 
         Samples are cut from a dataset in order, then shuffled, and written to tars in the new
-        order. A sample is called a *context* before the shuffle, and has another number then.
+        order. So each has two numbers. The first one is called its *context*. For example, with
+        samples of 100 tokens and 100 samples in each tar:
+
+            tokens in the dataset    context    after the shuffle    in the tars
+            1,200 to 1,250           12         sample 317           sample 17 of tar 3
 
         Args:
             piece: Consecutive tokens of the document, with their positions in the dataset.
 
         Returns:
-            The samples in the plan of the tars. The last ones are not written if all tars are
-            equal.
+            The samples in the plan of the tars. The last ones may not have been written, so that
+            all tars have the same number.
         """
         table = self.plan.table  # says which tokens of which dataset each context has
-        span = piece.span  # such as the tokens 1,200 to 1,250
-        # With samples of 100 tokens, it is in context 12, which the shuffle moves to 317.
-        contexts = table.containing(span.source, span.start, span.stop)  # (n_contexts,)
+        span = piece.span
+        contexts = table.containing(span.source, span.start, span.stop)  # (n_contexts,): [12]
+        # Where the shuffle, which is random by a seed, has put them: (n_contexts,): [317]
         positions = ranks_of(contexts, table.contexts, self.plan.settings.seed)
 
         appearances: list[TarAppearance] = []
@@ -600,14 +617,21 @@ def explain_context(
 def _context_origin(tars: Tars, position: int, pieces: Sequence[PieceOrigin]) -> ContextOrigin:
     """Describe one training sample of a set of tars: where it is, and what is in it.
 
+    For example, with 100 samples in each tar:
+
+        position    317                 its number over all tars
+        tar, key    shard-00000003.tar, 00000003_00000017
+        context     12                  its number before the samples were shuffled
+
     Args:
         tars: The tars, a webdataset.
         position: Number of the sample over all tars.
         pieces: The documents that its tokens come from, in order.
     """
-    context = tars.context_at(position)  # its number before the samples were shuffled
+    context = tars.context_at(position)
     n_document_tokens = n_tokens(pieces)
-    # A sample has a fixed length. Padding fills it up if its documents are too short.
+    # Padding fills a sample up if its documents are too short. It has room for this many tokens,
+    # without a BOS token at its start.
     n_pad_tokens = tars.plan.settings.row_tokens - n_document_tokens
     return ContextOrigin(
         name=tars.name,
@@ -615,7 +639,7 @@ def _context_origin(tars: Tars, position: int, pieces: Sequence[PieceOrigin]) ->
         key=tars.key(position),
         position=position,
         context=context,
-        corpus=tars.first_source_of(context),
+        corpus=tars.first_source_of(context),  # a sample may continue in another corpus
         bos_tokens=tars.bos_tokens,
         tokens=n_document_tokens,
         pad_tokens=n_pad_tokens,
@@ -628,8 +652,16 @@ def _pieces_of_context(
 ) -> list[PieceOrigin]:
     """Return the documents that the tokens of one training sample come from, in order.
 
-    A sample has a range of tokens of a dataset, or one range of each of several datasets. The
-    dataset consists of sequences, which have the documents: usually one each.
+    A sample has a range of tokens of a dataset (a span), or one of each of several datasets. The
+    dataset consists of sequences, usually with one document each. For example, a sample of 100
+    tokens:
+
+        BOS token                         position 0 in the sample
+        tokens 950 to 1,000 of web
+            the end of sequence 7         positions 1 to 20
+            the start of sequence 8       positions 21 to 50
+        tokens 0 to 50 of books
+            the start of sequence 0       positions 51 to 100
 
     Args:
         inspection: The opened outputs, and the settings of the project if they are known.
@@ -640,14 +672,14 @@ def _pieces_of_context(
         The pieces of documents, each with its position in the sample.
     """
     pieces: list[PieceOrigin] = []
-    position = tars.bos_tokens  # in the sample, where the next range begins: after a BOS token
+    position = tars.bos_tokens  # where the next span begins in the sample: 1 if there is a BOS
     for span in tars.spans(context):  # such as the tokens 950 to 1,000 of web
         dataset = tars.datasets[span.source]
-        stream = tars.streams[span.source]
+        stream = tars.streams[span.source]  # the order of its sequences, if it is unusual
 
-        # Divide the range at the ends of sequences. Then find the documents of each part.
+        # Divide the span at the ends of sequences. Then find the documents of each part.
         parts = _sequence_parts(dataset.sequences, stream, span.start, span.stop)
-        part_positions = position + offsets_in_sample(parts)
+        part_positions = position + offsets_in_sample(parts)  # (n_parts,): [1, 21]
         for documents in piece_origins(inspection, dataset, parts, part_positions):
             pieces += documents
         position += span.n_tokens
