@@ -261,22 +261,27 @@ def _blend_by_weights(
 ) -> _Blend:
     """Decide which sample of which dataset each training sample is, in proportion to weights.
 
-    Each next sample is from the dataset that is furthest behind its weight. For example, if the
-    first three are from the datasets 0, 1 and 0, they are their samples 0, 0 and 1.
+    The next sample is always from the dataset that has fewest samples so far, compared with its
+    weight. Of each dataset, the samples are taken in their order. For the weights 0.6 and 0.4:
+
+        training sample              0    1    2    3    4
+        dataset                      0    1    0    1    0
+        sample of this dataset       0    0    1    1    2
 
     Args:
         weights: Weight of each dataset, shape (n_datasets,).
-        size: Number of samples.
+        size: Number of training samples.
         cost: For tests and benchmarks: counts how much is computed.
     """
-    dataset_index = np.empty(size, np.int16)
-    dataset_sample_index = np.empty(size, np.int64)
-    counter = OccurrenceCounter(len(weights))
-    # The datasets of up to 16 million samples at a time.
+    dataset_index = np.empty(size, np.int16)  # second row of the table
+    dataset_sample_index = np.empty(size, np.int64)  # third row
+    counter = OccurrenceCounter(len(weights))  # of the samples taken of each dataset
+
+    # Training samples are computed in segments of up to 16 million.
     for start, datasets in greedy_segments(weights, size, cost):
         stop = start + len(datasets)
         dataset_index[start:stop] = datasets
-        # Write how many samples were taken of each sample's dataset before.
+        # How often did the dataset occur before? That many of its samples were taken.
         counter.count_earlier(datasets, out=dataset_sample_index[start:stop])
     return _Blend(dataset_index, dataset_sample_index, counter.counts)
 

@@ -157,24 +157,29 @@ def blend_set(plan: SplitPlan, blend: BlendPlan, cache_dir: str | os.PathLike[st
         dataset_index           0    0    1    0
         dataset_sample_index    0    1    0    2
 
+    Nothing is written yet. The object can find out whether the files exist, and write them if not.
+
     Args:
         plan: What is planned for the split, such as train.
-        blend: What is planned for its blend.
+        blend: What is planned for its blend: the weights, the number of samples, and the names of
+            the files.
         cache_dir: Folder of the files.
     """
-    # Everything that decides the content. It is stored next to the files.
+    # Everything that decides the content of the files. It is stored next to them, so that files are
+    # written again if something has changed.
+    dataset_sizes = [member.samples_given for member in plan.members]  # in samples
     made_from = {
-        "preset": plan.preset,  # the trainer
-        "description": blend.hash,  # of a text with the weights and the number of samples
-        "lengths": [member.samples_given for member in plan.members],
+        "preset": plan.preset,  # the trainer, such as "megatron"
+        "description": blend.hash,  # md5 of `blend.description`
+        "lengths": dataset_sizes,
     }
     return FileSet(
         folder=Path(cache_dir),
-        files=blend.files,
-        receipt_name=blend.receipt_name,
-        description=blend.description,
+        files=blend.files,  # {"dataset_index": "9f3c...-dataset_index.npy", ...}
+        receipt_name=blend.receipt_name,  # a JSON file that stores `made_from`
+        description=blend.description,  # a text with the weights, which trainers look for
         made_from=made_from,
-        # Called without arguments if files are missing.
+        # Called without arguments to compute both arrays, if the files have to be written.
         build_arrays=partial(build_blend_indices, plan),
     )
 
@@ -307,19 +312,32 @@ class FileSet:
     def is_complete(self) -> bool:
         """Return whether all of these index files exist and are up to date, without writing any.
 
-        A JSON file next to them, their *receipt*, says what they were made from, and lists them
-        with sizes and digests. They are up to date if they were made from what these index files
-        are made from, all are listed, and each has the size in the list. Their digests are not
-        computed again, which would take long.
+        A JSON file next to them says what they were made from, and has their sizes and digests. To
+        save time, only the sizes are compared with those of the files.
         """
         delivery = self.delivery(compares_sizes=True)
-        # `overwrite` writes nothing here. With it, files of other data or settings are no error,
-        # but count as missing.
+        digests = self._recorded_digests(delivery)
+        return digests is not None
+
+    def _recorded_digests(self, delivery: Delivery) -> dict[str, str] | None:
+        """Return the digests of the index files, or None if the files have to be written.
+
+        They are read from the *receipt*, a JSON file next to the index files that says what these
+        were made from. They have to be written if one of them is missing or was changed, if they
+        were made from other data or settings, or if the receipt does not list all of them.
+
+        Args:
+            delivery: Compares the files in a folder with the receipt.
+
+        Returns:
+            File name → sha256: {"web-shuffle_index.npy": "9f86d0..."}; or None.
+        """
+        # This only reads. `overwrite` says that files of other data or settings may be replaced
+        # later: then they count as missing, and are no error.
         receipt_content = delivery.find(overwrite=True)
         if receipt_content is None:
-            return False
-        all_are_listed = self._digests_in(receipt_content) is not None
-        return all_are_listed
+            return None
+        return self._digests_in(receipt_content)
 
     def delivery(self, folder: Location | None = None, *, compares_sizes: bool = False) -> Delivery:
         """Return an object that writes these index files to a folder, or finds them there.
@@ -354,17 +372,24 @@ class FileSet:
         """Return the files by which a trainer recognises that all index files exist.
 
         The caller deletes these before it writes anything, and writes them last. So a trainer that
-        starts meanwhile never reads some old and some new files.
+        starts meanwhile never reads some old and some new files. There are two kinds of trainers:
+
+            looks for                             result
+            a description, which is a text        the description
+            the index files, which are arrays     all of them
+
+        But for the second kind, the result is empty if another process may be writing the same
+        index files right now. Otherwise, the caller would delete what that process has written.
 
         Args:
             folder: A folder, or a folder of a bucket, that the files go to.
             receipt: What the files will be made from.
         """
-        if _DESCRIPTION in self.files:
-            return (self.files[_DESCRIPTION],)  # a text that most trainers look for
+        description_name = self.files.get(_DESCRIPTION)
+        if description_name is not None:
+            return (description_name,)
 
-        # Trainers without it look for all arrays. But another process may be writing the same
-        # arrays right now. Then nothing may be deleted, since these would be its new files.
+        # A process that writes the files first stores a receipt without the list of files.
         stored_receipt = read_receipt(folder / self.receipt_name)
         if _may_be_being_written(stored_receipt, receipt):
             return ()
@@ -479,11 +504,9 @@ class FileSet:
         """
         # If the files exist, their digests are recorded next to them.
         delivery = self.delivery(folder)
-        receipt_content = delivery.find(overwrite=True)
-        if receipt_content is not None:
-            digests = self._digests_in(receipt_content)
-            if digests is not None:
-                return digests
+        recorded_digests = self._recorded_digests(delivery)
+        if recorded_digests is not None:
+            return recorded_digests
 
         arrays = self._build_named_arrays()
         make_room(sum(array.nbytes for array in arrays.values()), str(delivery.folder))

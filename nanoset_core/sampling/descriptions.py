@@ -63,11 +63,16 @@ def member_names(
 ) -> IndexNames:
     """Return the names under which a trainer looks for the index files of a dataset.
 
-    Most trainers describe the files in a text, and use its hash in the names. So the text must be
-    the same to the byte:
+    Each trainer names them by a pattern. That of most trainers contains the hash of a text, so the
+    text must be the same to the byte. For Megatron-LM and NeMo:
 
-        {"class": "GPTDataset", "dataset_path": "/data/web", "num_samples": 1000, ...}
-        5ce5...-GPTDataset-train-sample_index.npy
+        description    {"class": "GPTDataset", "dataset_path": "/data/web", "num_samples": 1000,
+                       ...}
+        pattern        {hash}-{kind}-{split}-{part}
+        name           5ce5...-GPTDataset-train-sample_index.npy
+
+        pattern        {basename}_{split}_indexmap_{samples}ns_{sequence_length}sl_{seed}s_{part}
+        name           web_train_indexmap_1000ns_2048sl_1234s_sample_idx.npy
 
     Sources: Megatron-LM `MegatronDataset`, nanotron `Nanoset`.
 
@@ -78,18 +83,22 @@ def member_names(
         requested: How many samples are built of it; None for each sample once.
     """
     rules = config.rules  # of the trainer
+
+    # The text has some of these values, those that the trainer writes (`member_keys`).
     described_values = _values_of_member(config, split, prefix, requested)
     description = _description(rules.member_keys, described_values)
-    # Values for a pattern of the names, such as "{hash}-{kind}-{split}-{part}".
-    values_of_names = {
+
+    # The pattern has some of these values, and the hash of the text.
+    values_of_pattern = {
         "kind": rules.member_kind,  # "GPTDataset"
         "split": split,
-        "basename": os.path.basename(config.trainer_path(prefix)),
+        "basename": os.path.basename(config.trainer_path(prefix)),  # "web"
         "samples": requested,
         "sequence_length": config.sequence_length,
         "seed": config.random_seed,
     }
-    return _names(description, rules.member_file, values_of_names, _endings_of_member(rules))
+    endings = _endings_of_member(rules)  # {"sample_index": "sample_index.npy", ...}
+    return _names(description, rules.member_file, values_of_pattern, endings)
 
 
 def _values_of_member(
@@ -174,21 +183,27 @@ def blend_names(
     """Return the names of the files that say from which dataset a trainer takes each sample.
 
     Most trainers describe the files in a text, and use its hash in the names. So the text must be
-    the same to the byte:
+    the same to the byte. For Megatron-LM:
 
-        {"class": "BlendedDataset", "datasets": [...], "weights": [0.75, 0.25], ...}
-        9f3c...-BlendedDataset-train-dataset_index.npy
+        description    {"datasets": [...], "split": "train", "weights": [0.75, 0.25], "size": 1000}
+        pattern        {hash}-{kind}-{split}-{part}
+        name           9f3c...-BlendedDataset-train-dataset_index.npy
+
+    If each sample of all datasets is read once, there are no weights and no number of samples. Then
+    trainers write the sizes of the datasets in place of the weights, such as [300, 100], and null
+    as the size.
 
     Sources: Megatron-LM `BlendedDataset`, nanotron `BlendedNanoset`.
 
     Args:
-        rules: The rules of the trainer.
+        rules: The rules of the trainer: which values its text has, and the pattern of its names.
         split: The split of the data: train, valid or test.
-        members: What is planned for each dataset, with its own description, which is JSON, too.
-        weights: Weight of each dataset; or its number of samples, if each is read once.
-        size: Number of samples; None if each sample of the datasets is read once.
+        members: What is planned for each dataset. Each has a description of its own, which is JSON,
+            too.
+        weights: Weight of each dataset, or its number of samples if each is read once.
+        size: Number of samples; None if each is read once.
     """
-    # Each trainer writes some of these values into its text.
+    # All values that any trainer writes into its text. `blend_keys` are those of this trainer.
     values = {
         "class": rules.blend_kind,  # "BlendedDataset"
         "datasets": [json.loads(member.description) for member in members],
@@ -199,8 +214,10 @@ def blend_names(
         "renormalize_blend_weights": False,  # an option of Megatron-LM; this is its default
     }
     description = _description(rules.blend_keys, values)
-    values_of_names = {"kind": rules.blend_kind, "split": split}
-    return _names(description, rules.blend_file, values_of_names, _ENDINGS_OF_BLEND)
+
+    # The other values of the pattern. `_names` adds the hash, and the part of each file.
+    values_of_pattern = {"kind": rules.blend_kind, "split": split}
+    return _names(description, rules.blend_file, values_of_pattern, _ENDINGS_OF_BLEND)
 
 
 def _description(keys: Sequence[str], values: Mapping[str, Any]) -> str:

@@ -257,8 +257,9 @@ def pick_in_blocks(
 ) -> PickedSamples:
     """Decide for many training samples from which dataset each is taken, in blocks side by side.
 
-    Each block starts from a guess of how many samples of each dataset are taken before it. So all
-    blocks can be computed at the same time. Those with a wrong guess are computed again.
+    The decision depends on how many samples of each dataset were taken before. A block is a range
+    of samples, such as 4,096 of them, which starts from a guess of these counts. So all blocks can
+    be computed at the same time. Those with a wrong guess are computed again.
 
     Args:
         weights: Weight of each dataset, shape (n_datasets,).
@@ -269,24 +270,26 @@ def pick_in_blocks(
         cost: Counts how much is computed, for benchmarks.
     """
     blocks = _SpeculatedBlocks(weights, counts, start, shape)
-    n_right = blocks.repair_all()  # how many of the first blocks are right: nearly always all
+    # How many blocks are right, from the first one on? Nearly always all of them.
+    n_right = blocks.repair_all()
     cost.segments += 1
     cost.passes += blocks.n_repairs
     cost.redone += blocks.n_redone
 
-    # Leave out the samples of the last block that are too many.
-    picks = blocks.picks_in_order(n_right)
-    excess = picks[n_samples:]
-    picks = picks[:n_samples]
-    counts = blocks.end_counts[n_right - 1] - np.bincount(excess, minlength=len(weights))
-    if len(picks) == n_samples:
-        return PickedSamples(picks, counts)
+    picks = blocks.picks_in_order(n_right)  # (n_right * block_samples,) dataset of each sample
+    counts_after = blocks.end_counts[n_right - 1]  # (n_datasets,)
 
-    # Repairs took too long. Compute the other samples one by one.
-    n_left = n_samples - len(picks)
-    cost.sequential += n_left
-    rest = take_one_by_one(weights, counts, start + len(picks), n_left)
-    return PickedSamples(np.concatenate([picks, rest.picks]), rest.counts)
+    if len(picks) < n_samples:
+        # Some blocks are wrong, as their repair took too long. Compute their samples one by one.
+        n_missing = n_samples - len(picks)
+        cost.sequential += n_missing
+        rest = take_one_by_one(weights, counts_after, start + len(picks), n_missing)
+        return PickedSamples(np.concatenate([picks, rest.picks]), rest.counts)
+
+    # The last block may have more samples than are needed. Leave them out, and do not count them.
+    excess = picks[n_samples:]
+    excess_counts = np.bincount(excess, minlength=len(weights))  # (n_datasets,)
+    return PickedSamples(picks[:n_samples], counts_after - excess_counts)
 
 
 class _SpeculatedBlocks:
@@ -377,62 +380,72 @@ class _SpeculatedBlocks:
         return np.flatnonzero(is_wrong) + 1  # the first of these blocks has the number 1
 
     def repair(self, wrong_blocks: IntArray) -> None:
-        """Compute blocks of samples again that started from wrong counts, as far as necessary.
+        """Compute blocks of samples again that started from wrong counts.
 
-        The *counts*, how many samples of each dataset were taken so far, decide which datasets
-        follow. So a block is done as soon as it has the same counts as the first time. For example,
-        a block was computed from 3, 1, but 2, 2 is right:
+        The *counts* say how many samples of each dataset were taken so far. They decide from which
+        datasets the next samples are. So as soon as a block has the same counts as the first time,
+        the rest of it stays as it was. For example, block 2 had started from the counts 3, 1, but
+        block 1 ends with 2, 2:
 
-            sample of the block         0       1       2       3
-            dataset the first time      1       0       1       0
-            counts the first time       3, 2    4, 2    4, 3    5, 3
-            dataset this time           0
-            counts this time            3, 2    now they are the same: the block is done
+                                        first time    this time
+            counts at the start         3, 1          2, 2
+            sample 0 is from dataset    1             0
+            counts after sample 0       3, 2          3, 2         the same, so the block is done
+
+        To save time, the counts are only compared after 32 samples, then after 64 more, and so on.
 
         Args:
-            wrong_blocks: Numbers of the blocks, ascending, shape (n_wrong,).
+            wrong_blocks: Numbers of the blocks, ascending, without 0, shape (n_wrong,).
         """
         self.n_repairs += 1
-        n_datasets = len(self.weights)
-        blocks = wrong_blocks  # those that are not done
-        old_counts = self.start_counts[blocks]  # (n_blocks, n_datasets)
-        new_counts = self.end_counts[blocks - 1]  # the block before has ended with the right ones
-        self.start_counts[blocks] = new_counts
+        blocks = wrong_blocks  # numbers of the blocks that are not done, (n_blocks,)
+        counts_before = self.start_counts[blocks]  # of the first time, (n_blocks, n_datasets)
+        counts_now = self.end_counts[blocks - 1]  # with which the preceding blocks end
+        self.start_counts[blocks] = counts_now
 
-        for samples in _ranges_between_checks(len(self.picks)):  # such as 0 to 31, 32 to 95, ...
-            old_counts += _counts_by_lane(self.picks[samples, blocks], n_datasets)
-            new_counts = self._pick_again(samples, blocks, new_counts)
+        for samples in _ranges_between_checks(len(self.picks)):  # 0 to 31, 32 to 95, ...
+            # Which counts did the blocks have after these samples the first time, and now?
+            picks_before = self.picks[samples, blocks]  # (n_samples, n_blocks)
+            counts_before += _counts_by_block(picks_before, n_datasets=len(self.weights))
+            counts_now = self._pick_again(samples, blocks, counts_now)
 
-            # Continue with the blocks whose counts are different from the first time.
-            is_different = (new_counts != old_counts).any(axis=1)  # (n_blocks,)
+            # Continue with the blocks whose counts are still different.
+            is_different = (counts_now != counts_before).any(axis=1)  # (n_blocks,)
             blocks = blocks[is_different]
-            old_counts = old_counts[is_different]
-            new_counts = new_counts[is_different]
+            counts_before = counts_before[is_different]
+            counts_now = counts_now[is_different]
             if len(blocks) == 0:
                 break
 
-        # Blocks that are different up to their end.
-        self.end_counts[blocks] = new_counts
+        # The remaining blocks are different up to their end, so they end with other counts.
+        self.end_counts[blocks] = counts_now
 
     def _pick_again(self, samples: slice, blocks: IntArray, counts: FloatArray) -> FloatArray:
         """Compute some samples of some blocks again, and return the counts after them.
 
-        A block is a range of samples. The blocks are computed side by side. The results replace the
-        earlier ones in `picks`, which has a column for each block.
+        A block is a range of samples, here of 1,000 of them. It was computed from wrong *counts*,
+        the numbers of samples that were taken of each dataset before. So its samples may be from
+        the wrong datasets. For example, compute the samples 32 to 95 of the blocks 2 and 5 again,
+        which are the samples 2,032 to 2,095 and 5,032 to 5,095 of all.
 
         Args:
-            samples: Which samples of each block, such as those from 32 to 96.
-            blocks: Numbers of the blocks, shape (n_blocks,).
-            counts: How many samples of each dataset come before these samples, shape (n_blocks,
+            samples: Which samples of each block: slice(32, 96).
+            blocks: Numbers of the blocks: [2, 5]; shape (n_blocks,).
+            counts: The right counts before the samples 2,032 and 5,032, shape (n_blocks,
                 n_datasets).
-        """
-        n_steps = samples.stop - samples.start
-        next_samples = self.first_samples[blocks] + samples.start
-        again = pick_side_by_side(self.weights, counts, next_samples, n_steps)
-        self.picks[samples, blocks] = again.picks
 
-        self.n_redone += n_steps * len(blocks)
-        self.microseconds += n_steps * _step_cost(len(self.weights), len(blocks))
+        Returns:
+            The counts after the samples 2,095 and 5,095, in the same shape.
+        """
+        first_samples = self.first_samples[blocks] + samples.start  # [2032, 5032]
+        n_samples = samples.stop - samples.start  # 64 in each block
+        again = pick_side_by_side(self.weights, counts, first_samples, n_samples)
+        # `picks` has a column for each block.
+        self.picks[samples, blocks] = again.picks  # (n_samples, n_blocks)
+
+        # Add up how long repairs take, so that they can be given up.
+        self.n_redone += n_samples * len(blocks)
+        self.microseconds += n_samples * _step_cost(len(self.weights), len(blocks))
         return again.counts
 
     def picks_in_order(self, n_blocks: int) -> Picks:
@@ -486,35 +499,34 @@ def _step_cost(n_datasets: int, n_lanes: int) -> float:
     return 2.0 + n_lanes * (0.015 + 0.0006 * n_datasets)
 
 
-def _counts_by_lane(picks: NDArray[np.integer], n_datasets: int) -> IntArray:
-    """Count how many samples of each dataset were taken in each lane.
+def _counts_by_block(picks: NDArray[np.integer], n_datasets: int) -> IntArray:
+    """Count how many samples of each dataset are in each block, which is a range of samples.
 
-    A lane is a range of samples that is computed in parallel with others. For example, two lanes of
-    three samples, with two datasets:
+    For example, two blocks of three samples, with two datasets:
 
-        datasets of the samples         lane 0    lane 1
-        first samples                   0         1
-        second samples                  0         1
-        third samples                   1         1
+        datasets of the samples         block 0    block 1
+        first samples                   0          1
+        second samples                  0          1
+        third samples                   1          1
 
-        count of dataset 0              2         0
-        count of dataset 1              1         3
+        count of dataset 0              2          0
+        count of dataset 1              1          3
 
-    `np.bincount` counts in one dimension only. So each pair of a lane and a dataset gets a number,
-    lane * n_datasets + dataset: the samples above have 0, 3, 0, 3, 1, 3.
+    `np.bincount` counts in one dimension only. So each pair of a block and a dataset gets a number,
+    block * n_datasets + dataset: the samples above have 0, 3, 0, 3, 1, 3.
 
     Args:
-        picks: Dataset of each sample, shape (n_steps, n_lanes).
+        picks: Dataset of each sample, shape (n_samples, n_blocks).
         n_datasets: Number of datasets.
 
     Returns:
-        Counts, shape (n_lanes, n_datasets).
+        Counts, shape (n_blocks, n_datasets).
     """
-    n_lanes = picks.shape[1]
-    first_positions = np.arange(n_lanes) * n_datasets  # (n_lanes,)
-    positions = picks + first_positions  # (n_steps, n_lanes)
-    counts = np.bincount(positions.reshape(-1), minlength=n_lanes * n_datasets)
-    return counts.reshape(n_lanes, n_datasets)
+    n_blocks = picks.shape[1]
+    first_numbers = np.arange(n_blocks) * n_datasets  # [0, 2]; (n_blocks,)
+    pair_numbers = picks + first_numbers  # (n_samples, n_blocks)
+    counts = np.bincount(pair_numbers.reshape(-1), minlength=n_blocks * n_datasets)
+    return counts.reshape(n_blocks, n_datasets)
 
 
 def guess_counts(
@@ -627,28 +639,35 @@ def pick_side_by_side(
 ) -> PickedLanes:
     """Decide from which datasets the samples of several ranges are taken, all ranges side by side.
 
-    In each step, one sample of each range is computed, with numpy operations for all of them. For
-    example, two ranges of 4 samples start at the samples 0 and 4. The first step computes the
-    samples 0 and 4, the next one 1 and 5, and so on. A range is called a *lane*.
+    In a range, each sample depends on the one before it. So one sample of every range is computed
+    in each step, with numpy operations for all ranges, which are called *lanes*. For two lanes of 4
+    samples:
+
+        step                 0    1    2    3
+        samples of lane 0    0    1    2    3
+        samples of lane 1    4    5    6    7
+
+    A sample is from the dataset that is furthest behind its weight: the one with the largest
+    weight * time - count, where the time is the number of the sample, and the count how many
+    samples of the dataset were taken before.
 
     Args:
         weights: Weight of each dataset, shape (n_datasets,).
-        counts: How many samples of each dataset come before each range, shape (n_lanes,
-            n_datasets).
-        first_samples: Number of the first sample of each range: [0, 4]; shape (n_lanes,).
-        n_steps: Samples of each range: 4.
+        counts: How many samples of each dataset come before each lane, shape (n_lanes, n_datasets).
+        first_samples: Number of the first sample of each lane: [0, 4]; shape (n_lanes,).
+        n_steps: Samples of each lane: 4.
     """
     n_lanes, n_datasets = counts.shape
     picks: Picks = np.empty((n_steps, n_lanes), _picks_dtype(n_datasets))
-    lanes = _lanes_of(weights, counts)
+    lanes = _lanes_of(weights, counts)  # keeps the counts of each lane from step to step
 
     # Some steps at a time, so that the arrays for them fit into the processor's cache.
     for start in range(0, n_steps, lanes.chunk_steps):
-        picks_of_chunk = picks[start : start + lanes.chunk_steps]
+        picks_of_chunk = picks[start : start + lanes.chunk_steps]  # (n_chunk_steps, n_lanes)
         steps = np.arange(start, start + len(picks_of_chunk), dtype=np.float64)
-        sample_numbers = first_samples + steps[:, np.newaxis]  # (n_steps of the chunk, n_lanes)
+        sample_numbers = first_samples + steps[:, np.newaxis]  # (n_chunk_steps, n_lanes)
         times = np.maximum(sample_numbers, 1.0)  # the trainers count sample 0 as 1
-        lanes.fill(picks_of_chunk, times)
+        lanes.fill(picks_of_chunk, times)  # decides for these samples
     return PickedLanes(picks, lanes.counts())
 
 
@@ -684,7 +703,7 @@ class RowLanes:
         # (n_lanes * n_datasets,) a view of _counts: numpy is faster with one index than with two
         self._flat_counts = self._counts.reshape(-1)
         # (n_lanes,) position of each lane's first count in _flat_counts
-        self._row_starts = np.arange(n_lanes) * n_datasets
+        self._first_positions = np.arange(n_lanes) * n_datasets
 
     def counts(self) -> FloatArray:
         """Return how many samples of each dataset were taken, shape (n_lanes, n_datasets)."""
@@ -711,16 +730,15 @@ class RowLanes:
         # For all steps at once, since it does not depend on the counts.
         weights_by_time = times[:, :, np.newaxis] * self._weights  # (n_steps, n_lanes, n_datasets)
 
-        # argmax writes integers of the type intp, which `picks` has not.
-        datasets_of_steps = np.empty(picks.shape, np.intp)  # (n_steps, n_lanes)
-        for errors, datasets in zip(weights_by_time, datasets_of_steps, strict=True):
-            errors -= self._counts  # (n_lanes, n_datasets) in place
-            errors.argmax(axis=1, out=datasets)  # the first one, if several are equal
+        for picks_of_step, errors in zip(picks, weights_by_time, strict=True):
+            # (n_lanes, n_datasets) in place: `errors` is one step of `weights_by_time`
+            np.subtract(errors, self._counts, out=errors)
+            datasets = errors.argmax(axis=1)  # (n_lanes,) the first one, if several are equal
+            picks_of_step[:] = datasets
 
-            # Add 1 to one count of each lane. Among all counts, those of lane 0 have the positions
-            # 0, 1, 2, and those of lane 1 have 3, 4, 5. So add 1 at 0 + 0 and at 3 + 1.
-            self._flat_counts[self._row_starts + datasets] += 1.0
-        picks[:] = datasets_of_steps
+            # Add 1 to one count of each lane. In `_flat_counts`, those of lane 0 are at the
+            # positions 0, 1 and 2, and those of lane 1 at 3, 4 and 5. So add 1 at 0 + 0 and 3 + 1.
+            self._flat_counts[self._first_positions + datasets] += 1.0
 
 
 class ColumnLanes:
@@ -765,33 +783,56 @@ class ColumnLanes:
     def fill(self, picks: NDArray[np.integer], times: FloatArray) -> None:
         """Decide from which dataset each of the next samples is taken, in all lanes side by side.
 
-        A lane is a range of samples. A sample is from the dataset with the largest error, weight *
-        time - count: the one that is furthest behind its weight. A step for two lanes and two
-        datasets:
+        A lane is a range of samples. Each step decides for one sample of every lane. It is from the
+        dataset with the largest error, weight * time - count: the one that is furthest behind its
+        weight. A step for two lanes and two datasets with the weights 0.6 and 0.4:
 
-                                   lane 0    lane 1
-            errors of dataset 0     0.25     -0.5
-            errors of dataset 1    -0.25      0.5
-            picked dataset          0         1
+                                         lane 0    lane 1
+            time                          3         8
+            weight * time, dataset 0      1.8       4.8
+            weight * time, dataset 1      1.2       3.2
+            count, dataset 0              2         4
+            count, dataset 1              1         4
+            error, dataset 0             -0.2       0.8
+            error, dataset 1              0.2      -0.8
+            picked dataset                1         0
 
         Args:
             picks: Filled with the dataset of each sample, shape (n_steps, n_lanes).
-            times: Number of each sample, but at least 1. Shape (n_steps, n_lanes).
+            times: Number of each sample, or 1 for sample 0, as in the trainers. Shape (n_steps,
+                n_lanes).
         """
-        n_lanes = len(self._lane_numbers)
         for picks_of_step, times_of_step in zip(picks, times, strict=True):
-            # The product is rounded before the subtraction, as in the trainers.
-            np.multiply(self._weights, times_of_step, out=self._errors)  # (n_datasets, n_lanes)
+            # Arrays of shape (n_datasets, n_lanes). They are overwritten in each step, as it would
+            # take longer to allocate them. The product is rounded before the subtraction, as in the
+            # trainers.
+            np.multiply(self._weights, times_of_step, out=self._errors)
             np.subtract(self._errors, self._counts, out=self._errors)
 
             datasets = self._first_with_largest_error()  # (n_lanes,)
             picks_of_step[:] = datasets
+            self._count_one_sample(datasets)
 
-            # Add 1 to one count of each lane. Among all counts, that of dataset 1 in lane 0 of 2 is
-            # at 1 * 2 + 0.
-            np.multiply(datasets, n_lanes, out=self._positions)
-            np.add(self._positions, self._lane_numbers, out=self._positions)
-            self._flat_counts[self._positions] += 1.0
+    def _count_one_sample(self, datasets: NDArray[np.intp]) -> None:
+        """Add 1 to the count of one dataset in each lane, which is a range of samples.
+
+        The counts have a row for each dataset and a column for each lane. For example, three lanes
+        take a sample of the datasets 0, 1 and 0:
+
+            counts before    afterwards    positions in the array
+            5 5 5            6 5 6         0 1 2
+            2 2 2            2 3 2         3 4 5
+
+        The position of a dataset and a lane is dataset * 3 + lane. So 1 is added at 0, 4 and 2:
+        numpy is faster with these positions than with rows and columns.
+
+        Args:
+            datasets: Dataset of each lane: [0, 1, 0]; shape (n_lanes,).
+        """
+        n_lanes = len(self._lane_numbers)
+        np.multiply(datasets, n_lanes, out=self._positions)  # [0, 3, 0]
+        np.add(self._positions, self._lane_numbers, out=self._positions)  # [0, 4, 2]
+        self._flat_counts[self._positions] += 1.0
 
     def _first_with_largest_error(self) -> NDArray[np.intp]:
         """Return the dataset with the largest error in each lane; the first one of several.

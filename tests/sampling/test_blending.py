@@ -296,16 +296,16 @@ def test_long_run_shares_are_the_weights_minus_a_common_amount(weights):
     assert shares.tolist() == pytest.approx(slow_projection(weights), abs=1e-9)
 
 
-@given(n_datasets=st.integers(1, 5), n_lanes=st.integers(1, 6), data=st.data())
-def test_picks_are_counted_lane_by_lane(n_datasets, n_lanes, data):
-    row = st.lists(st.integers(0, n_datasets - 1), min_size=n_lanes, max_size=n_lanes)
-    picks = data.draw(st.lists(row, min_size=1, max_size=6))  # (n_steps, n_lanes)
+@given(n_datasets=st.integers(1, 5), n_blocks=st.integers(1, 6), data=st.data())
+def test_picks_are_counted_block_by_block(n_datasets, n_blocks, data):
+    row = st.lists(st.integers(0, n_datasets - 1), min_size=n_blocks, max_size=n_blocks)
+    picks = data.draw(st.lists(row, min_size=1, max_size=6))  # (n_samples, n_blocks)
 
-    counts = greedy._counts_by_lane(np.array(picks), n_datasets)
+    counts = greedy._counts_by_block(np.array(picks), n_datasets)
 
     expected = []
-    for picks_of_lane in zip(*picks, strict=True):
-        expected.append([picks_of_lane.count(dataset) for dataset in range(n_datasets)])
+    for picks_of_block in zip(*picks, strict=True):
+        expected.append([picks_of_block.count(dataset) for dataset in range(n_datasets)])
     assert counts.tolist() == expected
 
 
