@@ -121,31 +121,32 @@ def _is_one_sequence_each(n_sequences: int, document_indices: NDArray[np.int64])
 def assign(
     lengths: NDArray[Any], rule: PieceRule, plan: PackPlan, seed: int
 ) -> Iterator[FilledPacks]:
-    """Decide which document goes into which training sample.
+    """Decide which documents go into which training sample.
 
-    Such samples are called *packs*. A plan says, for example, that there are 3 packs with a piece
-    of 6 tokens, and 2 packs with pieces of 4 and 3 tokens. Here the packs are put into an order,
-    and each piece gets the next document of its length:
+    A sample of several short documents is called a *pack*. The plan has classes of packs. For
+    example, 3 packs of class 0 have room for a document of 6 tokens, and 2 packs of class 1 for
+    documents of 4 and 3 tokens. First the packs are put into a random order. Then each place gets
+    the next document of its length. For documents 0 to 6 of 4, 6, 3, 6, 4, 6 and 3 tokens:
 
-        pack             0         1             2         3             4
-        planned          6         4, 3          6         4, 3          6
-        documents        1         0, 2          3         4, 6          5
+        pack             0    1       2    3       4
+        class            0    1       0    1       0
+        places           6    4, 3    6    4, 3    6     tokens
+        documents        1    0, 2    3    4, 6    5
 
-    (The documents 0 to 6 have 4, 6, 3, 6, 4, 6 and 3 tokens.) This needs 4 bytes of memory for each
-    document (8 for more than 2**32), and some hundred MiB.
+    Documents that are longer than a pack are divided into pieces first.
 
     Args:
         lengths: Tokens of each document, integers, shape (n_documents,); may be memory-mapped.
-        rule: How documents that are longer than a pack are divided into pieces.
-        plan: How many packs there are, and how long their pieces are.
+        rule: How long documents are divided into pieces.
+        plan: How many packs there are of each class, and how long their pieces are.
         seed: Decides the order of the packs.
 
     Yields:
-        Successive packs, as many as have some hundred thousand pieces together.
+        Successive packs, as many as have some hundred thousand pieces together. This needs 4 bytes
+        of memory for each document (8 for more than 2**32), and some hundred MiB.
     """
     filler = _PackFiller(lengths, rule, plan)
-    # Packs that are planned alike are a class.
-    for class_of_pack in _pack_order(plan, seed):  # (n_packs,) such as [0, 1, 0]
+    for class_of_pack in _pack_order(plan, seed):  # (n_packs,) [0, 1, 0], and then [1, 0]
         yield filler.fill(class_of_pack)
 
 
@@ -175,32 +176,33 @@ class _PackFiller:
     def fill(self, class_of_pack: NDArray[np.int64]) -> FilledPacks:
         """Give documents to the next packs, which are training samples.
 
-        The class of a pack says how long its pieces are. A piece gets the next document that has
-        such a piece. For example, for packs of 10 tokens:
+        Documents are divided into pieces. Those as long as a pack, here 10 tokens, are *full
+        pieces*. Each has a pack of its own. Shorter pieces, from the ends of documents, share
+        packs. For example, documents 0 and 1 have 10 tokens, 2 has 4, and 5 has 3:
 
             pack         0     1       2
-            class        0     1       0
-            pieces       10    4, 3    10
+            class        0     1       0       class 0 has one full piece, and class 1 has pieces
+            pieces       10    4, 3    10      of 4 and 3 tokens
             documents    0     2, 5    1
 
-        Documents 2 and 5 end with pieces of 4 and 3 tokens. Documents 0 and 1 have a *full piece*:
-        it is as long as a pack, and so in a pack of its own.
+        Each document is given to a pack once. A later call continues with the next documents.
 
         Args:
-            class_of_pack: Class of each pack: [0, 1, 0]; shape (n_packs,).
+            class_of_pack: Class of each pack, as it was planned: [0, 1, 0]; shape (n_packs,).
 
         Returns:
             The packs with the documents of their pieces.
         """
+        # Take the next documents, first for full pieces (10, 10), and then for others (4, 3).
         is_full_pack = self._is_full_class[class_of_pack]  # (n_packs,) [True, False, True]
         n_full_packs = int(np.count_nonzero(is_full_pack))  # 2
         full_pieces = self._full_pieces.take(n_full_packs)  # of documents 0 and 1
-        other_pieces = self._take_last_pieces(class_of_pack[~is_full_pack])  # of documents 2 and 5
+        short_pieces = self._take_last_pieces(class_of_pack[~is_full_pack])  # of documents 2 and 5
 
         # Put both kinds of pieces into the order of the packs: 10 | 4, 3 | 10.
         piece_counts = self._pieces_of_class[class_of_pack]  # (n_packs,) [1, 2, 1]
         is_full_piece = np.repeat(is_full_pack, piece_counts)  # [True, False, False, True]
-        pieces = PieceArrays.interleaved(is_full_piece, full_pieces, other_pieces)
+        pieces = PieceArrays.interleaved(is_full_piece, full_pieces, short_pieces)
 
         # (n_packs + 1,) where the pieces of each pack start, and where those of the last one end
         bounds = np.concatenate([[0], np.cumsum(piece_counts)])  # [0, 1, 3, 4]
@@ -209,24 +211,33 @@ class _PackFiller:
     def _take_last_pieces(self, class_of_pack: NDArray[np.int64]) -> PieceArrays:
         """Give each piece of some packs the next document that ends with a piece of this length.
 
-        For example, a pack (a training sample) is planned with pieces of 5 and 3 tokens. The next
-        document that ends with a piece of 5 tokens is 8, and the next one with 3 tokens is 2. In
-        the result, the documents of a pack are in ascending order: 2 and 8.
+        A pack is a training sample, here of 10 tokens. A document of 25 tokens is divided into two
+        pieces of 10 and a last piece of 5. For example, a pack is planned with pieces of 5 and 3
+        tokens:
+
+            next document that ends with a piece of 5 tokens    document 8, of 25 tokens
+            next document that ends with a piece of 3 tokens    document 2, of 13 tokens
+
+        In the result, the documents of a pack are in ascending order: 2 and 8.
 
         Args:
-            class_of_pack: Class of each pack, which says how long its pieces are; shape (n_packs,).
+            class_of_pack: Class of each pack, which says how long its pieces are: [7] for one pack
+                of class 7; shape (n_packs,).
 
         Returns:
             The last pieces of these documents, pack by pack.
         """
+        # Which pieces are planned: their lengths, and the pack of each?
+        planned_lengths = self._planned_lengths(class_of_pack)  # (n_pieces,) [5, 3]
         piece_counts = self._pieces_of_class[class_of_pack]  # (n_packs,) [2]
         pack_of_piece = np.repeat(np.arange(len(class_of_pack)), piece_counts)  # (n_pieces,) [0, 0]
-        planned_lengths = self._planned_lengths(class_of_pack)  # (n_pieces,) [5, 3]
+
+        # Take a document for each, and sort those of a pack.
         documents = self._remainders.take(planned_lengths, pack_of_piece)  # (n_pieces,) [2, 8]
 
-        # Which pieces are these? The documents are in another order than `planned_lengths`.
+        # The last piece of each document: its first token, and its number of tokens.
         document_tokens = np.asarray(self._lengths[documents], np.int64)  # [13, 25]
-        piece_tokens = self._rule.remainders(document_tokens)  # [3, 5]
+        piece_tokens = self._rule.remainders(document_tokens)  # [3, 5] after pieces of 10 tokens
         first_tokens = document_tokens - piece_tokens  # [10, 20]
         return PieceArrays(documents, first_tokens, piece_tokens)
 
@@ -251,12 +262,12 @@ def _pack_order(plan: PackPlan, seed: int) -> Iterator[NDArray[np.int64]]:
     from 0 to 1, each of 3 packs of class 0 is at a random place in its third, and each of 2 packs
     of class 1 in its half:
 
-        position    0.1    0.3    0.5    0.8    0.9
-        class       0      1      0      1      0      the result
+        position    0.1    0.3    0.45    0.8    0.9
+        class       0      1      0       1      0      the result
 
     There may be billions of packs. So the line is divided into parts of equal length, the *strata*,
-    and the packs of one stratum are sorted at a time. With two strata, the first two packs are
-    yielded, and then the other three.
+    and the packs of one stratum are sorted at a time. With two strata, the first three packs are
+    yielded, and then the other two.
 
     Args:
         plan: How many packs there are of each class: [3, 2].
@@ -265,20 +276,38 @@ def _pack_order(plan: PackPlan, seed: int) -> Iterator[NDArray[np.int64]]:
     Yields:
         The class of each pack of a stratum, shape (n_packs_of_stratum,).
     """
+    # So many strata that the packs of each have at most half a million pieces or so.
     n_strata = max(1, -(-plan.pieces // _STRATUM_PIECES))  # rounded up
-    # (n_classes,) a hash of the seed and each class, so that positions differ between classes
-    class_numbers = np.arange(len(plan.counts), dtype=np.uint64)
-    class_hashes = mix(class_numbers * STEP + mix(np.array([seed], np.uint64)))
+    class_hashes = _class_hashes(len(plan.counts), seed)
     for stratum in range(n_strata):
-        # Positions are in units of a stratum: 1.6 is in stratum 1.
+        # The packs that may be in this stratum, which is 1 in the examples, and their positions.
         candidates = _candidates(plan.counts, stratum, n_strata)
-        positions = _positions_of(candidates, plan.counts, class_hashes) * n_strata
+        positions = _positions_of(candidates, plan.counts, class_hashes)  # 0.1, 0.45, 0.9, 0.3, 0.8
 
+        # Which of them are in it? 0.8 is 1.6 strata from the start, and so in stratum 1.
+        positions_in_strata = positions * n_strata  # [0.2, 0.9, 1.8, 0.6, 1.6]
+        stratum_of_pack = positions_in_strata.astype(np.int64)  # [0, 0, 1, 0, 1]
         # The end of the line, 2.0, belongs to the last stratum.
-        stratum_of_pack = np.minimum(positions.astype(np.int64), n_strata - 1)
+        stratum_of_pack = np.minimum(stratum_of_pack, n_strata - 1)
         is_inside = stratum_of_pack == stratum
-        order = _order_of(positions[is_inside] - stratum)
+
+        # Sort these by their distance from the start of the stratum: 0.8 and 0.6.
+        order = _order_of(positions_in_strata[is_inside] - stratum)
         yield candidates.classes[is_inside][order]
+
+
+def _class_hashes(n_classes: int, seed: int) -> NDArray[np.uint64]:
+    """Return a random number for each class of packs, which depends on the seed.
+
+    Packs are training samples. These numbers decide where they are in the order of all packs, so
+    that it is different for each seed, and packs of different classes are independent.
+
+    Returns:
+        Numbers of 64 bits, shape (n_classes,).
+    """
+    class_numbers = np.arange(n_classes, dtype=np.uint64)
+    seed_hash = mix(np.array([seed], np.uint64))  # `mix` is a hash function for arrays
+    return mix(class_numbers * STEP + seed_hash)
 
 
 def _positions_of(
@@ -320,27 +349,33 @@ class _Candidates(NamedTuple):
 def _candidates(counts: NDArray[np.int64], stratum: int, n_strata: int) -> _Candidates:
     """Return which packs of each class may be in one of several equal parts of the order.
 
-    A pack is a training sample. The packs of a class are spread evenly over the order. For example,
-    a class has 10 packs, and the order has 2 parts, the *strata*. Then stratum 0 has its packs 0 to
-    4, and stratum 1 has its packs 5 to 9.
+    Packs are training samples, on a line from 0 to 1. Those of a class are spread evenly: pack 3 of
+    10 is somewhere between 0.3 and 0.4. The line is divided into parts, the *strata*. For the
+    second half of the line, from 0.5 to 1:
 
-    But positions are rounded, so that pack 4 may just be in stratum 1. Therefore the result has one
-    pack more at each end: 4 to 9 for stratum 1. The caller computes where these really are.
+        class    packs    may be in this half          result
+        0        10       5 to 9                       4 to 9
+        1        3        1 (0.33 to 0.67) and 2       0 to 2
+
+    The result has one more at each end, if there is one. For positions are rounded, so that pack 4
+    of class 0 may be at 0.5 exactly. The caller computes where the packs really are.
 
     Args:
-        counts: Number of packs of each class: [10]; shape (n_classes,).
-        stratum: Number of the stratum: 1.
-        n_strata: Number of strata: 2.
+        counts: Number of packs of each class: [10, 3]; shape (n_classes,).
+        stratum: Number of the part: 1.
+        n_strata: Number of parts: 2.
     """
-    starts = counts * stratum // n_strata  # (n_classes,) rounded down: 5
-    stops = -(-counts * (stratum + 1) // n_strata)  # (n_classes,) rounded up: 10
-    # One more at each end, unless there is none.
-    starts = np.maximum(starts - 1, 0)  # 4
-    stops = np.minimum(stops + 1, counts)  # 10
-    n_candidates = stops - starts
+    starts = counts * stratum // n_strata  # (n_classes,) rounded down: [5, 1]
+    stops = -(-counts * (stratum + 1) // n_strata)  # (n_classes,) rounded up: [10, 3]
+
+    # One more at each end, but none before the first or after the last pack.
+    starts = np.maximum(starts - 1, 0)  # [4, 0]
+    stops = np.minimum(stops + 1, counts)  # [10, 3]
+
+    n_candidates = stops - starts  # [6, 3]
     return _Candidates(
-        classes=np.repeat(np.arange(len(counts)), n_candidates),
-        numbers=positions_in(starts, n_candidates),
+        classes=np.repeat(np.arange(len(counts)), n_candidates),  # 0 six times, 1 three times
+        numbers=positions_in(starts, n_candidates),  # 4, 5, ..., 9, and 0, 1, 2
     )
 
 

@@ -103,10 +103,16 @@ class RemainderQueue:
     def take(
         self, piece_lengths: NDArray[np.int64], pack_numbers: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """Take the next document that ends with a piece of this length, for each of some pieces.
+        """Take a document for each of some pieces: the next one that ends with such a piece.
 
-        For example, documents 0 and 2 end with pieces of 3 tokens, and document 1 with one of 4
-        tokens. The pieces are planned for packs, which are training samples:
+        Documents wait in queues, one for each length of their last piece. All queues are in one
+        array, those of shorter pieces first. For example, documents 0 and 2 end with a piece of 3
+        tokens, and document 1 with one of 4 tokens:
+
+            queued documents         0  2 | 1
+
+        Pack 0, which is a training sample, is planned with a piece of 3 tokens, and pack 1 with
+        pieces of 4 and 3 tokens:
 
             pack                     0    1    1
             length of the piece      3    4    3
@@ -121,18 +127,20 @@ class RemainderQueue:
             The documents, pack by pack; shape (n_pieces,). Those of a pack are ascending, whatever
             the order of `piece_lengths` is, so that a document on disk is read before later ones.
         """
-        # The shortest pieces first, since the queue of documents with these is the first.
-        by_length = sort_pairs(piece_lengths, np.arange(len(piece_lengths)))
-        sorted_packs = pack_numbers[by_length.second]  # (n_pieces,) [0, 1, 1], of lengths 3, 3, 4
-
-        # The next documents of each queue: two that end with 3 tokens, and one with 4.
+        # From each queue, take as many documents as there are pieces of its length.
         counts = np.bincount(piece_lengths, minlength=len(self._next_positions))  # [0, 0, 0, 2, 1]
-        positions = positions_in(self._next_positions, counts)  # (n_pieces,)
-        documents = self._documents[positions]  # [0, 2, 1]
+        positions = positions_in(self._next_positions, counts)  # [0, 1, 2]; (n_pieces,)
+        documents = self._documents[positions].astype(np.int64)  # [0, 2, 1]
         self._next_positions += counts
 
-        # Back to the order of the packs, and by number within a pack.
-        by_pack = sort_pairs(sorted_packs, documents.astype(np.int64), _DOCUMENT_BITS)
+        # These documents are ordered by the length of their pieces: 3, 3, 4. Sort the packs like
+        # that, too. Then they show which document goes to which pack.
+        piece_numbers = np.arange(len(piece_lengths))
+        by_length = sort_pairs(piece_lengths, piece_numbers).second  # [0, 2, 1]
+        pack_of_document = pack_numbers[by_length]  # [0, 1, 1]
+
+        # Sort by pack, and the documents of a pack by their number.
+        by_pack = sort_pairs(pack_of_document, documents, second_bits=_DOCUMENT_BITS)
         return by_pack.second  # [0, 1, 2]
 
 
@@ -247,15 +255,25 @@ class FullPieceQueue:
     def _read_documents(self) -> _FullPieces:
         """Read the lengths of the next million documents, and return their full pieces.
 
-        For example, samples have 10 tokens, and documents have 25, 7 and 30. So document 0 has two
-        pieces that are as long as a sample, and document 2 has three.
+        Full pieces are as long as a training sample. For example, samples have 10 tokens:
+
+            document                   0     1    2
+            tokens                     25    7    30
+            full pieces                2     0    3
+            numbers of these pieces    0, 1  -    2, 3, 4
+
+        Returns:
+            The documents with such pieces, [0, 2], and where the pieces of each end, [2, 5].
         """
         start = self._next_document
         if start >= len(self._lengths):
+            # The caller has planned how many pieces there are, and takes no more.
             raise AssertionError("the plan has more full pieces than the documents")
-        self._next_document = start + CHUNK_DOCUMENTS
+        stop = start + CHUNK_DOCUMENTS
+        self._next_document = stop
 
-        lengths = self._lengths[start : self._next_document]
-        piece_counts = self._rule.full_pieces(lengths)  # [2, 0, 3]
-        rows = np.flatnonzero(piece_counts)  # documents with such pieces: [0, 2]
-        return _FullPieces(documents=rows + start, stops=np.cumsum(piece_counts[rows]))
+        lengths = self._lengths[start:stop]  # (n_documents,) [25, 7, 30]
+        piece_counts = self._rule.full_pieces(lengths)  # (n_documents,) [2, 0, 3]
+        with_pieces = np.flatnonzero(piece_counts)  # [0, 2]
+        stops = np.cumsum(piece_counts[with_pieces])  # [2, 2 + 3]
+        return _FullPieces(documents=start + with_pieces, stops=stops)
