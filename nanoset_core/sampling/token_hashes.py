@@ -76,12 +76,13 @@ class SequenceHasher:
     def add(self, tokens: Tokens) -> NDArray[np.uint64]:
         """Add the next tokens of some documents, and return the hashes of the documents that end.
 
-        Documents are hashed in words of 8 bytes, such as two tokens of 4 bytes. For example,
-        document 0 has the tokens a, b and c, and document 1 has d to h:
+        A document is hashed in words of 8 bytes, such as two tokens of 4 bytes. Only its last word
+        may have one token. For example, document 0 has the tokens a, b and c, and document 1 has d
+        to h. When d is added, its word is not known yet, so it waits for the next call:
 
-            added          words that are hashed    returned
-            a b c d        (a b) (c)                hash of document 0; d waits for e
-            e f g h        (d e) (f g) (h)          hash of document 1
+            added      hashed now         waits    returned
+            a b c d    (a b) (c)          d        hash of document 0
+            e f g h    (d e) (f g) (h)             hash of document 1
 
         Args:
             tokens: The next tokens, shape (n_tokens,). Those after the last document are ignored.
@@ -91,13 +92,17 @@ class SequenceHasher:
         """
         if self._waiting is not None:
             tokens = np.concatenate([self._waiting, tokens])  # d e f g h
+
+        # How many of these tokens are whole words? Positions count from token a.
+        start = self._n_hashed  # 3: a, b and c were hashed
         tokens_per_word = WORD_BYTES // tokens.dtype.itemsize
-        stop = self._end_of_last_word(self._n_hashed + len(tokens), tokens_per_word)
-        n_usable = stop - self._n_hashed
+        stop = self._end_of_last_word(start + len(tokens), tokens_per_word)
+        n_in_words = stop - start
+
         self._waiting = None
-        if n_usable < len(tokens):
-            self._waiting = tokens[n_usable:].copy()  # a view would keep all tokens in memory
-        return self._hash(tokens[:n_usable])
+        if n_in_words < len(tokens):
+            self._waiting = tokens[n_in_words:].copy()  # a view would keep all tokens in memory
+        return self._hash(tokens[:n_in_words])  # adds their number to `_n_hashed`, too
 
     def _end_of_last_word(self, stop: int, tokens_per_word: int) -> int:
         """Return how many tokens can be hashed if the first `stop` tokens are known.

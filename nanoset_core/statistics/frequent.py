@@ -166,33 +166,38 @@ class FrequentValues:
     def most_frequent(self) -> list[FrequentValue]:
         """Return the values that most documents have, the most frequent first.
 
-        All numbers are exact if there were few different values. Otherwise, rare values were
-        forgotten at times to save memory. A value that came again later was counted from 0, so the
-        documents that had it before are missing. For example:
+        All numbers are exact if there were few different values. Otherwise, to save memory, all
+        counters were lowered at times, and values with the counter 0 were forgotten. If such a
+        value came again, it was counted from 0, so documents that had it before are missing. But
+        these are no more than the counters had been lowered until then. For example, counters were
+        lowered by 30 in all (`error`):
 
-            value    documents    possibly missing    at most
-            en       520          0                   520
-            de       40           20                  60
+            value    documents    counter    lowered since    lowered before    documents at most
+            en       520          490        30               0                 520
+            de       40           30         10               20                60
+
+        So "en" was counted from the start, and "de" perhaps not.
 
         Returns:
-            At most `n_values` values. One that has fewer documents than may be missing is left out.
+            At most `n_values` values. Those with so few documents that a forgotten value may have
+            as many are left out.
         """
         frequent_values: list[FrequentValue] = []
         for index in self._most_counted():
             documents = int(self._documents[index])
-            if documents <= self.error:
-                continue  # a value that is not counted at the moment may have more documents
+            most_of_forgotten_values = self.error
+            if documents <= most_of_forgotten_values:
+                continue
 
-            # Whenever values were forgotten, all counters were lowered, by `error` in all. A value
-            # was forgotten when its counter was 0, so no more documents are missing than were
-            # subtracted until then.
-            subtracted_since = documents - int(self._counters[index])
-            n_missing = self.error - subtracted_since
+            # While a value is counted, its counter only differs from its documents by what was
+            # subtracted.
+            lowered_since = documents - int(self._counters[index])
+            lowered_before = self.error - lowered_since
             frequent_values.append(
                 FrequentValue(
                     value=self._text_by_hash[int(self._hashes[index])],
                     documents=documents,
-                    max_documents=documents + n_missing,
+                    max_documents=documents + lowered_before,
                     tokens=int(self._tokens[index]),
                 )
             )

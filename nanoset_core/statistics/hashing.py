@@ -269,22 +269,28 @@ def _add_steps(
     STEP is a large constant. With it, texts with the same words in another order get different
     hashes. For example, two texts have 2 and 3 words:
 
-        text            0    0    1    1    1
-        added STEPs     1    2    1    2    3
+        text                              0    0    1    1    1
+        STEPs, as if it were one text     1    2    3    4    5
+        too many                          0    0    2    2    2
+        STEPs that are added              1    2    1    2    3
+
+    If 4 words of text 0 were passed to an earlier call, its words here are its fifth and sixth one.
+    Then 1 and 2 STEPs are 4 too few, and 5 and 6 are added.
 
     Args:
         words: The words of all texts, which are changed in place, modulo 2**64; shape (n_words,).
         first_words: Index of each text's first word: [0, 2]; shape (n_texts,).
         words_per_text: Number of words of each text: [2, 3]; shape (n_texts,).
-        n_words_before: How many words of the first text come before these; mostly 0.
+        n_words_before: Words of the first text in earlier calls; mostly 0.
     """
-    # Add as if all words were those of one text: 1, 2, 3, 4, 5 STEPs.
+    # Add the second row of the table: this is fast, since the multiples of STEP are stored.
     words += _multiples_of_step(len(words))
 
-    # That is too many for the second text: subtract 2 STEPs from each of its words.
+    # Subtract the third row. A negative number modulo 2**64 is added.
     too_many = first_words.copy()  # (n_texts,) [0, 2]
-    too_many[0] -= n_words_before  # the first text got too few, if it has words before these
-    words -= np.repeat(too_many.astype(np.uint64) * STEP, words_per_text)
+    too_many[0] -= n_words_before
+    steps_too_many = too_many.astype(np.uint64) * STEP
+    words -= np.repeat(steps_too_many, words_per_text)
 
 
 def _read_words(

@@ -63,31 +63,33 @@ class Bin:
 
 
 def histogram(chunks: Chunks) -> list[Bin]:
-    """Return a histogram: how many numbers, or what belongs to them, are in each bin.
+    """Return a histogram: for ranges of numbers (bins), the sums of amounts that belong to them.
 
-    For example, of documents by their length, with the number of documents and of tokens:
+    For example, the numbers are lengths of documents. Two amounts belong to each length: 1, to
+    count documents, and the length again, to count tokens. For documents of 50, 70 and 120 tokens,
+    and bins that are 100 wide:
 
         bin            documents    tokens
-        0 to 99        520           31,000
-        100 to 199     180           26,100
-        200 or more      3            9,800
+        0 to 99        1 + 1        50 + 70
+        100 to 199     1            120
 
     Args:
-        chunks: Function that returns the numbers in chunks, so that they need not fit into memory.
-            It is called twice.
+        chunks: Function that returns the numbers and their amounts in chunks, so that they need not
+            fit into memory. It is called twice.
 
     Returns:
         The bins, ascending, at most MAX_BINS + 2; empty if there are no numbers.
     """
-    # Read the numbers a first time to choose the edges of the bins.
+    # Read the numbers a first time to find out between which values they are.
     spread = _spread_of(chunks())
     if spread is None:
         return []
     if spread.minimum == spread.maximum:
-        return [_only_bin(spread, sum_by_bin(chunks(), edges=[])[0])]
-    edges = _round_edges(spread)  # such as 100 and 200
+        sums = sum_by_bin(chunks(), edges=[])  # (1, n_amounts): without edges, there is one bin
+        return [_only_bin(spread, sums[0])]
 
-    # Read them a second time to add up what belongs to the numbers of each bin.
+    # Read them a second time to add up the amounts of each bin.
+    edges = _round_edges(spread)  # [0, 100, 200]
     sums = sum_by_bin(chunks(), [float(edge) for edge in edges])  # (n_edges + 1, n_amounts)
     return _bins_of(edges, sums, spread)
 
@@ -273,18 +275,26 @@ def _interval_of_rank(rank: int, counts: NDArray[np.int64]) -> int:
 def _interval_start(interval: int) -> float:
     """Return the smallest number of an interval, such as 1.0 for the floats from 1 to 1.0625.
 
-    An interval is all floats whose *keys* begin with the same 16 bits; these are its number. Keys
-    are integers of 64 bits in the order of the floats (`order_keys`). So the smallest key has zeros
-    after the 16 bits.
+    Each float has a *key*, an integer of 64 bits. Greater floats have greater keys. An interval has
+    all floats whose keys begin with the same 16 bits, which are the number of the interval:
+
+        float         key                       interval
+        1.0           0xbff0 0000 0000 0000     0xbff0 = 49136
+        1.06249...    0xbff0 ffff ffff ffff     0xbff0
+        1.0625        0xbff1 0000 0000 0000     0xbff1
+
+    So the smallest number of an interval has the key that ends with 48 zeros.
 
     Args:
         interval: Number of the interval, from 0: 49136.
     """
-    smallest_key = np.array([interval << _REST_BITS], np.uint64)  # append 48 bits that are 0
-    start = float(values_of_keys(smallest_key, np.float64)[0])
-    # Callers take the start of the next interval as the end of one. For the last finite numbers,
-    # this would be infinity.
-    return min(start, float(np.finfo(np.float64).max))
+    smallest_key = interval << _REST_BITS  # append 48 zeros
+    start = float(values_of_keys(np.array([smallest_key], np.uint64), np.float64)[0])
+
+    # Callers take the start of the next interval as the end of one. After the greatest floats comes
+    # infinity, with which they cannot compute.
+    greatest_float = float(np.finfo(np.float64).max)
+    return min(start, greatest_float)
 
 
 def _round_edges(spread: _Spread) -> list[Decimal]:

@@ -143,25 +143,34 @@ def _counts_by_digit(
 ) -> dict[np.uint64, NDArray[np.int64]]:
     """Count, of the keys that begin with some digits, how many have each next digit.
 
-    Keys have four digits of 16 bits. With decimal digits, of the keys 17, 35, 38 and 52, two begin
-    with 3. Their next digits are 5 and 8, each once.
+    Keys have 64 bits, which are four digits of 16 bits. For an example with four decimal digits, it
+    is known that a key begins with 12:
+
+        key     without what follows the third digit    prefix    third digit
+        1234    123                                     12        3
+        1239    123                                     12        3
+        1278    127                                     12        7
+        5612    561                                     56        -
+
+    So of the keys that begin with 12, two continue with 3, and one with 7.
 
     Args:
         chunks: The keys in chunks.
-        prefixes: The first digits, each prefix as one number: {3}.
-        shift: How many bits of a key follow the next digit: 48, 32, 16 or 0.
+        prefixes: The known digits, as a number: {12}. There may be several such numbers.
+        shift: How many bits follow the digit that is counted: 48 for the first digit of a key, 32
+            for the second, 16 for the third and 0 for the last one.
 
     Returns:
         Prefix → how many keys have each next digit, shape (65536,).
     """
     counts_by_prefix = {prefix: np.zeros(_N_DIGIT_VALUES, np.int64) for prefix in prefixes}
     for keys in chunks:
-        # Cut off the bits after the next digit, so that it is the last one.
+        # Cut off what follows the next digit (1234 becomes 123), and then that digit, too (12).
         shortened_keys = keys >> U64(shift)
-        key_prefixes = shortened_keys >> U64(_DIGIT_BITS)  # all digits before it
+        key_prefixes = shortened_keys >> U64(_DIGIT_BITS)
         for prefix, counts in counts_by_prefix.items():
-            with_prefix = shortened_keys[key_prefixes == prefix]
-            last_digits = with_prefix & U64(_N_DIGIT_VALUES - 1)
+            with_prefix = shortened_keys[key_prefixes == prefix]  # 123, 123, 127
+            last_digits = with_prefix & U64(_N_DIGIT_VALUES - 1)  # 3, 3, 7: the last 16 bits
             counts += np.bincount(last_digits.astype(np.int64), minlength=_N_DIGIT_VALUES)
     return counts_by_prefix
 
