@@ -165,8 +165,8 @@ class NanosetConfig:
     `eod_mask_loss`.
     """
     pad_token: int | None = None
-    """Id that fills short samples and is masked from the loss; None is -1, which no dataset
-    contains.
+    """Id of padding, which is masked from the loss, and is 0 in `tokens` and `labels` of samples
+    (as in Megatron-LM); None is -1, which no dataset contains.
     """
     allow_ambiguous_pad_tokens: bool = False
     """Whether a pad_token is used even if it is also the eod_token (preset megatron). Core 0.11 to
