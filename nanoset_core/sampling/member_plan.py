@@ -202,31 +202,57 @@ class MemberPlanner:
         For example, a sample has 10 tokens. So 150 samples need 2 epochs of a dataset of 1,000
         tokens.
 
-        A training run that has changed its weights skips samples: of the 150, it skips 80 and reads
-        70. If it has read 120 samples with the old weights, it reads 120 + 70 = 190 in all. There
-        must be enough epochs for both, 150 and 190.
-
         Args:
             prefix: Path of the dataset without .bin and .idx.
             part: What the split (such as train) has of the dataset.
             requested: How many samples are asked for: 150; None for each sample once.
-            start: How many of these the trainer skips: 80; 0 if the weights were not changed.
+            start: How many of these the trainer skips; 0 if the weights were not changed.
 
         Raises:
             ConfigError: Samples are needed of a dataset without tokens, or the run has read other
                 documents of the dataset before.
         """
         n_epochs = self._epochs_for(prefix, part.tokens, requested)
-        if not self.is_later_phase:  # the weights were not changed
-            separates_last = self._separates_last_epoch(n_epochs, part.tokens, requested)
-            return _PlannedEpochs(n_epochs, separates_last, order=None)
+        is_continued = self.is_later_phase  # with other weights than before
+        if is_continued:
+            return self._plan_epochs_of_run(prefix, part, requested, start, n_epochs)
+        separates_last = self._separates_last_epoch(n_epochs, part.tokens, requested)
+        return _PlannedEpochs(n_epochs, separates_last, order=None)
 
+    def _plan_epochs_of_run(
+        self, prefix: str, part: DatasetPart, requested: int | None, start: int, n_epochs: int
+    ) -> _PlannedEpochs:
+        """Decide how many epochs of a dataset a training run needs that has changed its weights.
+
+        The trainer does not know that the weights were changed. It plans as if the new ones had
+        held from the start, and skips the samples that it would have read by now. For example:
+
+            samples that it asks for, with the new weights      150
+            skipped                                              80
+            read now                               150 - 80 =    70
+            really read before, with the old weights            120
+            read in all                            120 + 70 =   190
+
+        There must be enough epochs for 190 samples, so that none is repeated too early. They must
+        also be enough for 150, which can be more: the trainer expects this number.
+
+        Args:
+            prefix: Path of the dataset without .bin and .idx.
+            part: What train has of the dataset.
+            requested: How many samples the trainer asks for: 150; None for each sample once.
+            start: How many of these it skips: 80.
+            n_epochs: Epochs that are enough for `requested`.
+
+        Raises:
+            ConfigError: The run has read other documents of the dataset before.
+        """
         n_read_now = 0
         if requested is not None:
             n_read_now = max(requested - start, 0)  # 70
-        order = self._order_of_run(prefix, part, n_read_now)
-        n_in_all = order.taken + n_read_now  # 190
-        n_epochs_of_run = self._epochs_for(prefix, part.tokens, n_in_all)
+        order = self._order_of_run(prefix, part, n_read_now)  # what was read before, and how
+
+        n_read_in_all = order.taken + n_read_now  # 190
+        n_epochs_of_run = self._epochs_for(prefix, part.tokens, n_read_in_all)
         return _continued_epochs(order, max(n_epochs, n_epochs_of_run))
 
     def _epochs_for(self, prefix: str, tokens: int, requested: int | None) -> int:
@@ -276,35 +302,41 @@ class MemberPlanner:
         return separate_last_epoch(epochs, tokens, requested, config.step, config.overlap)
 
     def _order_of_run(self, prefix: str, part: DatasetPart, n_needed: int) -> Order:
-        """Return in which order a training run reads a dataset, if it may change its weights.
+        """Return in which order a training run reads a dataset, if it has changed its weights.
 
         A run reads a dataset in one order, even if the weights change, so that no sample is
-        repeated too early. The order is decided when the run first reads the dataset.
+        repeated too early. The order is decided when the run first reads the dataset. That may be
+        now: new weights may come with new datasets.
 
         Args:
             prefix: Path of the dataset without .bin and .idx.
-            part: The documents that train has of it.
-            n_needed: Samples that are needed of it now. If it is new, they decide how many epochs
-                are shuffled.
+            part: The documents that train has of it now, such as 0 to 899.
+            n_needed: Samples that are needed of it now.
+
+        Returns:
+            How many samples the run has read (`taken`), of which documents (`rows`), and how many
+            epochs were shuffled, the last one together with the others or after them.
 
         Raises:
-            ConfigError: The run has read other documents of the dataset before, for example because
-                `split` was changed, too.
+            ConfigError: The run has read other documents of the dataset before, such as 0 to 949,
+                for example because `split` was changed, too.
         """
-        order = self.config.orders.get(prefix)
-        if order is None:  # the dataset is new
-            n_epochs = self._epochs_for(prefix, part.tokens, n_needed)
-            return Order(
-                taken=0,  # samples that were read so far
-                rows=part.rows,
-                epochs=n_epochs,
-                separate_last_epoch=self._separates_last_epoch(n_epochs, part.tokens, n_needed),
-            )
-        if order.rows != part.rows:
-            raise self._other_sequences_error(prefix, part, order)
-        return order
+        order = self.config.orders.get(prefix)  # from before the change
+        if order is not None:
+            if order.rows != part.rows:
+                raise self._other_documents_error(prefix, part, order)
+            return order
 
-    def _other_sequences_error(self, prefix: str, part: DatasetPart, order: Order) -> ConfigError:
+        # The run has not read the dataset. Shuffle as many epochs as are needed now.
+        n_epochs = self._epochs_for(prefix, part.tokens, n_needed)
+        return Order(
+            taken=0,
+            rows=part.rows,
+            epochs=n_epochs,
+            separate_last_epoch=self._separates_last_epoch(n_epochs, part.tokens, n_needed),
+        )
+
+    def _other_documents_error(self, prefix: str, part: DatasetPart, order: Order) -> ConfigError:
         """Return the error for a training run that has read other documents of a dataset before.
 
         The run was stopped, and continues with other settings. If `split` was changed, train has
@@ -413,24 +445,31 @@ def separate_last_epoch(
     It is if less than 80 % of it is needed. For example, an epoch has 100 samples, and two epochs
     are needed:
 
-        samples needed    of the last epoch    shuffled on its own
+        samples needed    of the last epoch    shuffled on its own, after the first epoch
         150               50                   yes
         190               90                   no
 
-    Otherwise, 150 of the 200 samples would have some samples twice by chance, and others not once.
+    If both epochs were shuffled together, and only 150 of the 200 samples were read, some text
+    would be read twice, and other text not once. With 190 samples, this hardly matters.
 
     Source: Megatron-LM `gpt_dataset.py`, `_build_document_sample_shuffle_indices`.
 
     Args:
         epochs: Epochs that are needed: 2.
-        tokens: Tokens of one epoch, such as 1,001.
+        tokens: Tokens of one epoch: 1,001.
         requested: Samples that are needed: 150; None for those of one epoch.
         length: Tokens from the start of a sample to the start of the next: 10.
-        extra: Tokens that a sample has in common with the next one: 1, or 0 for some trainers.
+        extra: 1 if a sample also has the first token of the next one. So 100 samples take 100 * 10
+            + 1 tokens. 0 for some trainers.
     """
     if epochs == 1 or requested is None:
         return False
-    samples_of_epoch = (tokens - extra) // length  # (1,001 - 1) // 10 = 100
-    samples_before_last = ((epochs - 1) * tokens - extra) // length  # 100
+
+    # Trainers join the tokens of epochs, and cut them into samples.
+    tokens_before_last = (epochs - 1) * tokens  # 1,001
+    samples_before_last = (tokens_before_last - extra) // length  # (1,001 - 1) // 10 = 100
     needed_of_last = requested - samples_before_last  # 50
-    return needed_of_last < int(_LAST_EPOCH_SHARE * samples_of_epoch)  # 50 < 80
+
+    samples_of_epoch = (tokens - extra) // length  # 100
+    min_needed = int(_LAST_EPOCH_SHARE * samples_of_epoch)  # 0.8 * 100
+    return needed_of_last < min_needed

@@ -43,8 +43,8 @@ class Read:
 def orders_after(read: Read, *, exact: bool = True) -> dict[str, Order]:
     """Return how far a training run has read each dataset, so that it can continue there.
 
-    For example, the run has changed its weights after 50 samples, and stops after 90. It will
-    continue with other weights again:
+    For example, the run has changed the weights of its datasets after 50 samples, and stops after
+    90. It will continue with other weights again:
 
         dataset    samples 0 to 49    samples 50 to 89    result (`taken`)
         web        50                 30                  80
@@ -55,8 +55,9 @@ def orders_after(read: Read, *, exact: bool = True) -> dict[str, Order]:
         exact: False estimates the numbers, wrong by one or two for each dataset. This is faster.
 
     Returns:
-        Path of a dataset → how many of its samples were read, and how they are shuffled. Datasets
-        that were only read with earlier weights are included.
+        Path of a dataset → its `Order`: how many samples were read of it (`taken`), of which
+        documents (`rows`), and how many epochs were shuffled, the last one together with the others
+        or on its own. Datasets that were only read with earlier weights are included.
 
     Raises:
         ConfigError: The run cannot have stopped there: it is before the last change of weights, or
@@ -65,38 +66,48 @@ def orders_after(read: Read, *, exact: bool = True) -> dict[str, Order]:
     start = read.config.consumed_samples  # 50: the present weights hold from this sample on
     if not start <= read.end <= read.plan.samples:
         raise _impossible_position_error(read)
-    counts = samples_per_dataset(read.plan, start, read.end, exact=exact)  # [30, 10]
+    counts = samples_per_dataset(read.plan, start, read.end, exact=exact)  # web 30, books 10
 
-    orders = dict(read.config.orders)  # web: 50 samples
+    orders = dict(read.config.orders)  # those of samples 0 to 49: web has taken=50
     for member, count in zip(read.plan.members, counts, strict=True):
         order = member.order
         if order is None:
-            # No earlier weights: the dataset was read from its start, shuffled as planned.
+            # The weights were never changed: the dataset was read from its start on, and shuffled
+            # as planned.
             order = Order(
                 taken=0,
                 rows=member.rows,
                 epochs=member.epochs,
                 separate_last_epoch=member.separate_last_epoch,
             )
-        orders[member.prefix] = replace(order, taken=order.taken + count)  # 50 + 30
+        orders[member.prefix] = replace(order, taken=order.taken + count)  # web: 50 + 30
     return orders
 
 
 def _impossible_position_error(read: Read) -> ConfigError:
     """Return the error for a training run that cannot have stopped after so many samples.
 
-    For example, "found: 5,000, expected: 1,000 to 4,000". The run changed its weights after 1,000
-    samples, so it has read these; and 4,000 were planned.
+    For example, the run has read 1,000 samples, changed the weights of its datasets, and planned
+    3,000 more. Then it cannot have stopped after 5,000. Users count samples from the start of the
+    run, but some trainers from the start of a plan:
+
+                                         of the run    of the plan
+        it can have stopped after            1,000              0    `consumed_samples`
+        or later, up to                      4,000          3,000    `plan.samples`
+        but is said to have stopped after    5,000          4,000    `end`
+
+    Args:
+        read: The plan, and how the trainer counts: `before` is the difference of both columns. It
+            is 0 for trainers that count from the start of the run.
     """
-    # Users count from the start of the run, and the plan from its own first sample.
-    first = read.before + read.config.consumed_samples  # 1,000
-    last = read.before + read.plan.samples  # 4,000
+    earliest_end = read.before + read.config.consumed_samples  # 1,000
+    latest_end = read.before + read.plan.samples  # 4,000
     end = read.before + read.end  # 5,000
     return ConfigError(
         "a training run of this nanoset cannot have stopped after so many samples",
         where="consumed_samples",
         found=f"{end:,}",
-        expected=f"{first:,} to {last:,}",
+        expected=f"{earliest_end:,} to {latest_end:,}",
     )
 
 
@@ -186,25 +197,28 @@ def _order_of_run(member: MemberPlan, order: Order, config: NanosetConfig) -> _R
     """Build the order of all epochs of a dataset, for a training run that has changed its weights.
 
     The epochs that were needed before the change keep their order. Each epoch that is added now is
-    shuffled on its own:
+    shuffled on its own, and comes after them. For example, an epoch has 3 documents and 5 samples:
 
-        epochs 0 and 1    before    shuffled together, as the trainer did
-        epoch 2           added     shuffled on its own
-        epoch 3           added     shuffled on its own
+        epoch                0, before the change    1, added
+        document_index       1  2  0                 0  2  1             documents in random order
+        samples              2  4  0  3  1           8  5  9  6  7       samples in random order
+
+    Sample 0 starts with the first document of `document_index`, and so on. Samples are numbered
+    through all epochs.
 
     Args:
-        member: What is planned with the new weights: 4 epochs.
-        order: How the dataset was shuffled before the change: 2 epochs.
+        member: What is planned with the new weights: 2 epochs with 10 samples (`samples_built`).
+        order: How the dataset was shuffled before the change: 1 epoch.
         config: What is trained.
     """
-    pieces = [_shuffle_first_epochs(member, order, config)]
+    orders_of_epochs = [_shuffle_first_epochs(member, order, config)]  # those before the change
     for epoch in range(order.epochs, member.epochs):
-        pieces.append(_shuffle_epoch(epoch, member, order, config))
-    if len(pieces) == 1:
-        return pieces[0]  # without copying it
+        orders_of_epochs.append(_shuffle_epoch(epoch, member, order, config))
+    if len(orders_of_epochs) == 1:
+        return orders_of_epochs[0]  # without copying it
 
-    document_indices = [piece.document_index for piece in pieces]
-    sample_numbers = [piece.samples for piece in pieces]
+    document_indices = [part.document_index for part in orders_of_epochs]
+    sample_numbers = [part.samples for part in orders_of_epochs]
     # All epochs together may have so many samples that their numbers need 64 bits.
     dtype = shuffle_dtype(member.samples_built)
     return _RunOrder(
@@ -217,17 +231,21 @@ def _shuffle_first_epochs(member: MemberPlan, order: Order, config: NanosetConfi
     """Shuffle the first epochs of a dataset in the same way as the trainer.
 
     The trainer puts the documents of all epochs into random order, cuts them into samples, and
-    shuffles these. It may shuffle the samples of the last epoch separately:
+    shuffles these. If only a few samples of the last epoch are needed, it shuffles them on their
+    own. Then no sample of this epoch comes before all others were read. For two epochs of 3 and 2
+    samples:
 
-        samples of the first epochs    2  0  1
-        samples of the last epoch               4  3
+        all together                2  4  0  3  1
+        last epoch on its own       2  0  1  4  3
 
     Args:
         member: What is planned for the dataset.
-        order: How many epochs there are (`epochs`), and whether the last one is separate.
+        order: The documents that are read (`rows`: a first and a last one), the number of epochs,
+            and whether the last one is shuffled on its own.
         config: What is trained: the seed and the length of samples, for example.
     """
-    # One generator of random numbers is used for both, so these calls must be in this order.
+    # One generator of random numbers is used for both arrays. So first the documents are shuffled,
+    # as in the trainer, and then the samples.
     state = np.random.RandomState(config.random_seed)
     document_index = build_document_index(
         order.rows,
@@ -238,10 +256,10 @@ def _shuffle_first_epochs(member: MemberPlan, order: Order, config: NanosetConfi
     )
 
     n_samples = config.samples_in(order.epochs * member.tokens)  # 5
-    n_in_first_group = n_samples
+    n_together = n_samples  # how many samples are shuffled together; the others come after them
     if order.separate_last_epoch:
-        n_in_first_group = config.samples_in((order.epochs - 1) * member.tokens)  # 3
-    samples = build_shuffle_index(n_samples, n_in_first_group, state)
+        n_together = config.samples_in((order.epochs - 1) * member.tokens)  # 3
+    samples = build_shuffle_index(n_samples, n_together, state)
     return _RunOrder(document_index, samples)
 
 
@@ -250,31 +268,39 @@ def _shuffle_epoch(
 ) -> _RunOrder:
     """Shuffle one epoch of a dataset on its own: its documents, and its samples.
 
-    Samples are cut from the tokens of all epochs in sequence, so a sample may begin in one epoch
-    and end in the next. It belongs to the epoch in which it ends. For example, epochs have 45
-    tokens, and samples 10:
+    The tokens of all epochs are concatenated, and cut into samples. So a sample may begin in one
+    epoch and end in the next. It belongs to the epoch in which it ends. For example, epochs have 45
+    tokens, and samples 10, so that sample 4 has the tokens 40 to 49:
 
         epoch                     0          1
         tokens                    0 to 44    45 to 89
         samples that end in it    0 to 3     4 to 8
+        result                               7, 4, 8, 6, 5    samples in random order
 
     Args:
         epoch: Number of the epoch: 1. It is part of the seed, so each epoch has another order.
         member: What is planned for the dataset.
-        order: Which documents of it are read.
+        order: Which documents of it are read (`rows`: a first and a last one).
         config: What is trained: the seed and the length of samples, for example.
     """
     state = np.random.RandomState([config.random_seed, epoch])
     document_index = build_document_index(
-        order.rows, 1, state, separate_last_epoch=False, shuffle=config.shuffle_documents
+        order.rows,
+        1,  # epoch
+        state,
+        separate_last_epoch=False,
+        shuffle=config.shuffle_documents,
     )
 
     # Which samples end in this epoch?
-    start = config.samples_in(epoch * member.tokens)  # 4 samples end before it
-    stop = config.samples_in((epoch + 1) * member.tokens)  # 9 samples end before the next one
+    tokens_of_epoch = member.tokens  # 45
+    start = config.samples_in(epoch * tokens_of_epoch)  # 4 samples end before it
+    stop = config.samples_in((epoch + 1) * tokens_of_epoch)  # 9 samples end before the next one
+
+    # Shuffle the numbers from 0 on, and add that of the first sample.
     n_samples = stop - start
-    shuffled = build_shuffle_index(n_samples, n_samples, state)  # such as [3, 0, 4, 2, 1]
-    samples = shuffled.astype(shuffle_dtype(stop))
+    shuffled = build_shuffle_index(n_samples, n_samples, state)  # [3, 0, 4, 2, 1]
+    samples = shuffled.astype(shuffle_dtype(stop))  # a type that has room for `stop`
     samples += samples.dtype.type(start)  # [7, 4, 8, 6, 5]
     return _RunOrder(document_index, samples)
 
