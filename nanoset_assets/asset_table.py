@@ -92,8 +92,8 @@ class AssetShape:
 
     `dg list defs` shows 100 characters: the first paragraph is no longer than that.
     """
-    check: str | None = None
-    """Description of the blocking check, or None if its outputs are not verified."""
+    check: str = "The output is complete and undamaged."
+    """Description of the blocking check. Every asset has one, which calls `verify` of its stage."""
     job: str = "{subject}"
     """Name of the job that makes the asset. All assets of a job need the same partitions. Not used
     if the partitions are corpora; see `job_of`.
@@ -369,6 +369,8 @@ SHAPES: dict[Stage, AssetShape] = {
         asset="packed",
         description="The view or packs {subject} as one .pbin file for Modalities, with the "
         "tokens of the dataset.",
+        check="The index of the .pbin covers its tokens exactly; its documents and tokens are "
+        "those of the dataset.",
         job="{subject}_packed",
         kinds=frozenset({"numpy", "file"}),
         tag="packed",

@@ -54,7 +54,7 @@ class _Check:
 
 
 def checks_for(project_defs: ProjectDefs) -> list[dg.AssetChecksDefinition]:
-    """Return the asset checks of the project, up to two for each asset.
+    """Return the asset checks of the project, one or two for each asset.
 
     In Dagster, an asset is what is made (such as the datasets of all text collections), and a check
     is a function that examines it after each run. For example, `indexed_dataset` has the check
@@ -92,12 +92,11 @@ def _checks_of(stage: Stage) -> list[_Check]:
         stage: The stage, such as the one that makes datasets.
 
     Returns:
-        None, one or two checks: the one that verifies first.
+        One or two checks: the one that verifies first. Every asset has that one, so that nothing is
+        built from a damaged output.
     """
     shape = shape_of(stage)
-    checks: list[_Check] = []
-    if shape.check is not None:
-        checks.append(_Check(CHECK, shape.check, is_blocking=True, evaluate=_verify))
+    checks = [_Check(CHECK, shape.check, is_blocking=True, evaluate=_verify)]
     warning = shape.warning_check
     if warning is not None:
         checks.append(_Check(warning.name, warning.description, is_blocking=False, evaluate=_warn))

@@ -12,6 +12,7 @@ import pytest
 from helpers.sample_project import write_project
 from nanoset_assets import build_definitions
 from nanoset_assets.asset_table import SHAPES
+from nanoset_assets.tags import CHECK
 from nanoset_core.project.settings import load_config
 
 PAGE = Path(__file__).parents[2] / "docs" / "dagster.md"
@@ -156,6 +157,22 @@ def test_this_project_has_an_asset_of_every_stage(definitions):
     assets = {key.path[-1] for key in definitions.resolve_all_asset_keys()}
 
     assert {shape.asset for shape in SHAPES.values()} <= assets
+
+
+def test_every_output_of_a_stage_is_verified(definitions):
+    asset_names = {shape.asset for shape in SHAPES.values()}
+    verified = {
+        check.asset_key.to_user_string()
+        for check in definitions.resolve_asset_graph().asset_check_keys
+        if check.name == CHECK
+    }
+
+    made_by_stages = {
+        key.to_user_string()
+        for key in definitions.resolve_all_asset_keys()
+        if key.path[-1] in asset_names
+    }
+    assert made_by_stages == verified
 
 
 # Names in the UI, which shows an asset as a box with the last part of its key in a frame of its group
