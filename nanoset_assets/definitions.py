@@ -19,6 +19,7 @@ import dagster as dg
 from nanoset_assets.asset_names import check_asset_names, job_of
 from nanoset_assets.buckets import bucket_resources
 from nanoset_assets.checks import checks_for
+from nanoset_assets.instance import check_home_variable
 from nanoset_assets.landing_sensor import landing_sensor
 from nanoset_assets.last_valid import definitions_from_file
 from nanoset_assets.overview import overview_asset, overview_sensor
@@ -137,9 +138,11 @@ def definitions_of(project_defs: ProjectDefs, automation: Automation = "own") ->
 
     Raises:
         ConfigError: `automation` is none of the three values, a job and an asset have the same
-            name, or the time of the schedule is not valid.
+            name, the time of the schedule is not valid, or Dagster cannot use the folder that
+            DAGSTER_HOME names.
     """
     _check_automation(automation)
+    check_home_variable()
     check_asset_names()
 
     # Make the assets, and a job for each group of them.

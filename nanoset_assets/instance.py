@@ -11,6 +11,7 @@ import contextlib
 import fcntl
 import io
 import os
+import re
 import shutil
 import sqlite3
 from collections.abc import Iterator
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
 
 HOME_VARIABLE = "DAGSTER_HOME"
 """Environment variable with the path of the folder of the history."""
+_NO_TELEMETRY_VARIABLE = "DAGSTER_DISABLE_TELEMETRY"
+"""Environment variable that keeps Dagster from sending statistics of its use, whatever its value.
+"""
 SETTINGS = "dagster.yaml"
 """File of Dagster's settings in this folder."""
 LOCK = ".lock"
@@ -44,6 +48,17 @@ _DATABASE_FILES = ("history/*.db*", "history/runs/index.db*", "schedules/*.db*")
 """Files of SQLite in this folder that all processes write: databases, and those next to them."""
 _STORAGE_KEYS = ("storage", "run_storage", "event_log_storage", "schedule_storage")
 """Keys of dagster.yaml that store the history elsewhere, such as in Postgres."""
+_WILDCARD = re.compile(r"[*?\[]")
+"""A character of a path with which Dagster does not find its settings.
+
+It passes the path of dagster.yaml to `glob`. So in a folder `run[1]`, the file is not read, and in
+`run*`, that of `run2` is read as well.
+"""
+_URL_SYNTAX = re.compile(r"\?|%[0-9A-Fa-f]{2}")
+"""A text in a path with which Dagster opens other SQLite files than those in its folder.
+
+It puts the path into a URL as it is. SQLAlchemy ends the path at `?`, and reads `%20` as a space.
+"""
 _MIN_FREE_BYTES = 64 << 10
 """A disk with less free space counts as full."""
 
@@ -125,10 +140,12 @@ def dagster_home(config: ProjectConfig) -> Path:
         Absolute path of the folder.
 
     Raises:
+        ConfigError: Dagster cannot use a folder with this path.
         StorageError: The folder or its dagster.yaml cannot be created.
     """
     location = os.environ.get(HOME_VARIABLE) or config.history_folder
     home = expanded(location, HOME_VARIABLE).resolve()
+    _check_path(home)
     with explained(home):
         home.mkdir(parents=True, exist_ok=True)
         if not (home / SETTINGS).exists():
@@ -137,11 +154,54 @@ def dagster_home(config: ProjectConfig) -> Path:
     return home
 
 
+def check_home_variable() -> None:
+    """Check that Dagster can use the folder that the variable DAGSTER_HOME names, if it is set.
+
+    A Dagster that loads a project has chosen its folder already, and does not notice that it reads
+    other settings, or writes another database.
+
+    Raises:
+        ConfigError: Dagster cannot use a folder with this path.
+    """
+    location = os.environ.get(HOME_VARIABLE)
+    if location:
+        _check_path(expanded(location, HOME_VARIABLE))
+
+
+def _check_path(home: Path) -> None:
+    """Check that Dagster uses the files in this folder, and no others, because of its path.
+
+    Args:
+        home: The folder of the history. It need not exist.
+
+    Raises:
+        ConfigError: The path has characters that Dagster, or SQLite, reads as something else.
+    """
+    path = str(home)
+    misread = _WILDCARD.findall(path)
+    if _is_in_own_files(home):
+        misread += _URL_SYNTAX.findall(path)
+    if not misread:
+        return
+
+    # Each of them once, in the order in which they were found.
+    characters = ", ".join(f"`{text}`" for text in dict.fromkeys(misread))
+    raise ConfigError(
+        "Dagster cannot store its history in a folder whose path has such characters",
+        where=home,
+        found=characters,
+        expected="a path without `*`, `?` and `[`, and without % before two hexadecimal digits",
+        remedy=f"set `history` in nanoset.yaml, or {HOME_VARIABLE}, to a folder with another path, "
+        "or rename the folder; the outputs can stay where they are",
+    )
+
+
 def open_instance(config: ProjectConfig) -> dg.DagsterInstance:
     """Open Dagster's history of runs, and create it if this is the first run.
 
     The history is a database, usually in SQLite files in a folder. DAGSTER_HOME, by which Dagster
-    finds this folder, is set for this process and its children.
+    finds this folder, is set for this process and its children. Dagster sends no statistics from
+    these processes, even if the dagster.yaml of a user does not forbid it.
 
     Args:
         config: The settings of the project, which say where the folder is.
@@ -156,6 +216,7 @@ def open_instance(config: ProjectConfig) -> dg.DagsterInstance:
     setting = HOME_VARIABLE if os.environ.get(HOME_VARIABLE) else f"`history` in {config.file}"
     home = dagster_home(config)
     os.environ[HOME_VARIABLE] = str(home)
+    os.environ.setdefault(_NO_TELEMETRY_VARIABLE, "1")
 
     # Opening an instance may create tables, so only one process may do it at a time.
     with _locked_if_possible(home) as lock_error:

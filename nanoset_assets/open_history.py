@@ -151,12 +151,13 @@ class OpenEventLog(SqliteEventLogStorage):
         Args:
             folder: Path of the folder, which has a file for each run and one with the name `index`.
         """
-        super().__init__(folder)
+        # First: Dagster's class may use connections while it is initialised, to add an index.
         self._lock = threading.Lock()  # only one thread at a time may use a connection
         self._engine_by_database: dict[str, Engine] = {}
         # A database with all tables and no events, from which those of new runs are copied.
         self._template: sqlite3.Connection | None = None
         self._known_tables: set[str] = set()  # of the index
+        super().__init__(folder)
 
     def has_table(self, table_name: str) -> bool:
         """Return whether the database that all runs have in common has a certain table.

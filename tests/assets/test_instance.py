@@ -17,6 +17,7 @@ from sqlalchemy.exc import IntegrityError, OperationalError
 
 from helpers.dagster_history import close_databases
 from nanoset_assets.build import build
+from nanoset_assets.definitions import build_definitions
 from nanoset_assets.instance import HistoryError, dagster_home, history_faults, open_instance
 from nanoset_assets.names import Names
 from nanoset_assets.open_history import OpenEventLog
@@ -90,6 +91,77 @@ def test_a_history_in_a_bucket_is_refused(make_project):
 
     with pytest.raises(ConfigError, match="history"):
         load_config(config_file)
+
+
+MISREAD_NAMES = ["run[1]", "a*b", "what?", "run%20a", "50%2fb"]
+"""Names of folders in which Dagster would use other files than those of the folder."""
+
+
+@pytest.mark.parametrize("name", MISREAD_NAMES)
+def test_a_history_that_dagster_would_look_for_elsewhere_is_refused(
+    config, tmp_path, monkeypatch, name
+):
+    home = tmp_path / name
+    monkeypatch.setenv("DAGSTER_HOME", str(home))
+
+    with pytest.raises(ConfigError, match="a folder whose path has such characters") as caught:
+        open_instance(config)
+
+    assert "`history` in nanoset.yaml" in caught.value.remedy
+    assert not home.exists()
+
+
+@pytest.mark.parametrize("name", MISREAD_NAMES)
+def test_assets_are_not_loaded_with_a_history_that_dagster_looks_for_elsewhere(
+    config, tmp_path, monkeypatch, name
+):
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / name))
+
+    with pytest.raises(ConfigError, match="a folder whose path has such characters"):
+        build_definitions(config)
+
+
+def test_the_message_names_the_characters_that_are_misread(config, tmp_path, monkeypatch):
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "run[1] a%20b [2]"))
+
+    with pytest.raises(ConfigError) as caught:
+        open_instance(config)
+
+    assert caught.value.found == "`[`, `%20`"
+
+
+@pytest.mark.parametrize("name", ["a b#c'd]", "100%", "5%!", "$HOME;x=1&y", "é@host:1"])
+def test_a_history_may_have_any_other_path(config, tmp_path, monkeypatch, name):
+    home = tmp_path / name
+    monkeypatch.setenv("DAGSTER_HOME", str(home))
+
+    with open_instance(config) as instance:
+        assert not instance.telemetry_enabled
+
+    assert (home / "history" / "runs.db").exists()
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == []
+
+
+def test_a_percent_sign_is_no_problem_if_the_history_is_in_another_database(
+    config, tmp_path, monkeypatch
+):
+    home = tmp_path / "run%20a"
+    home.mkdir()
+    storage = f"storage: {{sqlite: {{base_dir: {tmp_path / 'elsewhere'}}}}}\n"
+    (home / "dagster.yaml").write_text(storage, encoding="utf-8")
+    monkeypatch.setenv("DAGSTER_HOME", str(home))
+
+    open_instance(config).dispose()
+
+    assert (tmp_path / "elsewhere" / "history" / "runs.db").exists()
+
+
+def test_dagster_sends_no_statistics_from_a_build(config, monkeypatch):
+    monkeypatch.delenv("DAGSTER_DISABLE_TELEMETRY")
+
+    open_instance(config).dispose()
+
+    assert os.environ["DAGSTER_DISABLE_TELEMETRY"]
 
 
 # Several builds that start at the same time

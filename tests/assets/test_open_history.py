@@ -13,7 +13,7 @@ from dagster._core.storage.event_log import SqliteEventLogStorage
 from dagster._core.storage.runs import SqliteRunStorage
 
 from helpers.dagster_history import close_databases
-from nanoset_assets.open_history import history_kept_open
+from nanoset_assets.open_history import OpenEventLog, history_kept_open
 
 
 @dg.asset
@@ -57,6 +57,19 @@ def event_types(instance: dg.DagsterInstance, run_id: str) -> list[dg.DagsterEve
     folder = database_of(instance, run_id).parent
     records = SqliteEventLogStorage(str(folder)).get_records_for_run(run_id).records
     return [record.event_log_entry.get_dagster_event().event_type for record in records]
+
+
+def test_an_index_that_was_deleted_is_created_again(tmp_path):
+    SqliteEventLogStorage(str(tmp_path))
+    close_databases()
+    index = tmp_path / "index.db"
+    for path in tmp_path.glob("index.db*"):
+        path.unlink()
+
+    with closing(OpenEventLog(str(tmp_path))) as event_log:
+        assert event_log.has_table("asset_keys")
+
+    assert index.exists()
 
 
 @pytest.mark.parametrize("n_runs", [1, 3])
