@@ -109,6 +109,20 @@ def interrupted_purges(outputs: OutputRoot) -> list[InterruptedPurge]:
     return purges
 
 
+def is_a_purge_running(outputs: OutputRoot) -> bool:
+    """Return whether a purge is erasing documents now, on any machine.
+
+    In a bucket, this takes no request as long as nothing was ever purged, if this process has read
+    the records of erased documents a moment ago.
+
+    Args:
+        outputs: The outputs of the project.
+    """
+    if outputs.access.takes_requests and not purged.has_records(outputs):
+        return False
+    return bool(_receipts_of_running_purges(outputs))
+
+
 def _is_unfinished(name: str) -> bool:
     """Return whether a file in the folder of receipts has the name of an unfinished receipt."""
     return name.startswith(".") and name.endswith(".json")

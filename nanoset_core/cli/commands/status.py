@@ -134,21 +134,24 @@ def print_old_versions(project: Project, *, more_than: int = 0) -> None:
     For example: "14 old versions and index files, 1.2 GB, that nothing needs: `nanoset gc` lists
     them".
 
+    While a purge is running, nothing is printed. It rebuilds all that contains the documents before
+    it erases the old versions. Who has to erase a document would believe that these are left over.
+
     Args:
         project: The project whose outputs are searched.
         more_than: Print nothing unless they take more bytes than this.
     """
     from nanoset_core.project.gc import old_versions
+    from nanoset_core.project.interrupted_purges import is_a_purge_running
 
     try:
         count, size = old_versions(project)
     except NanosetError:  # an output is damaged; the tables name it
         return
-    if size > more_than:
-        files = "old version or index file" if count == 1 else "old versions and index files"
-        echo(
-            f"{count:,} {files}, {format_bytes(size)}, that nothing needs: `nanoset gc` lists them"
-        )
+    if size <= more_than or is_a_purge_running(project.outputs):
+        return
+    files = "old version or index file" if count == 1 else "old versions and index files"
+    echo(f"{count:,} {files}, {format_bytes(size)}, that nothing needs: `nanoset gc` lists them")
 
 
 def print_tables(

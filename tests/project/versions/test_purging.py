@@ -776,6 +776,19 @@ def test_a_purge_that_is_running_is_not_interrupted(project):
     assert purges == []
 
 
+def test_versions_that_a_running_purge_erases_next_are_not_reported_as_left_over(project):
+    outputs = []
+
+    def build_and_look(opened: Project) -> None:
+        build(opened)
+        outputs.append(run_in(opened, "status"))
+
+    erase(project, how=build_and_look)
+
+    assert "up to date" in outputs[0]
+    assert "`nanoset gc` lists them" not in outputs[0]
+
+
 def test_a_purge_whose_process_was_killed_is_interrupted(project):
     kill_after_its_beginning = """
 import os
