@@ -458,13 +458,14 @@ class _TextReader:
         return ColumnStatistics(
             name,
             self.type,
-            nulls=self.nulls,
-            null_tokens=self.null_tokens,
+            nulls=self.nulls,  # documents without a value
+            null_tokens=self.null_tokens,  # the tokens of these documents
             nans=0,  # only numbers can be NaN
             distinct=n_distinct,
             is_distinct_exact=self.distinct.is_exact,
             values=self.frequent.most_frequent(),
-            # A value that is not listed has at most so many documents.
+            # Memory is limited, so some rare values may not have been counted. Such a value has at
+            # most this many documents; 0 if all values were counted.
             uncounted=self.frequent.error,
         )
 
@@ -546,6 +547,9 @@ class _NumberReader:
     def _distribution(self, n_values: int, tokens: NDArray[np.int32]) -> NumberStatistics:
         """Return minimum, maximum, quantiles and histogram of the numbers in a column.
 
+        For example, of the column `score`, with 101 documents that have a score. The histogram
+        counts the documents in each range of scores, and also their tokens.
+
         The numbers are in a file, since they may not fit into memory. So they cannot be sorted.
 
         Args:
@@ -559,14 +563,15 @@ class _NumberReader:
         ranks_of_quantiles = [int(Fraction(quantile) * last_rank) for quantile in QUANTILES]
         ranks = [0, *ranks_of_quantiles, last_rank]
 
-        # Find the numbers with these ranks, by reading the file several times. In the file, numbers
-        # are unsigned integers in the same order, their keys.
-        keys = keys_at_ranks(self._key_chunks, ranks)
+        # Find the numbers with these ranks, by reading the file several times. In the file, each
+        # number is stored as an unsigned integer, its key. Smaller numbers have smaller keys, so
+        # that negative numbers and floats need no treatment of their own here.
+        keys = keys_at_ranks(self._key_chunks, ranks)  # (n_ranks,)
         minimum, *quantiles, maximum = values_of_keys(np.array(keys), self.column.dtype).tolist()
 
         def read_numbers() -> Iterator[WeighedValues]:
-            """Read the numbers in chunks, from the first one on. `histogram` does so twice."""
-            return self._weighed_chunks(tokens)
+            """Read the numbers in chunks, each number with its document's count of tokens."""
+            return self._weighed_chunks(tokens)  # `histogram` reads all of them twice
 
         return NumberStatistics(
             minimum,

@@ -257,10 +257,12 @@ def plan_line(step_count: int, size_by_corpus: Mapping[str, int]) -> str:
 
 
 def stale_outputs(project: Project, corpus: str) -> set[Node]:
-    """Return which outputs of a text collection (corpus) a build has to write.
+    """Return which outputs of a text collection (corpus) a build is about to write.
 
-    The disk space for them is checked before. The build has just listed the files of the corpus,
-    and stored the list.
+    A build calls this to check whether the disk has room for them. It has just listed the files of
+    the corpus, and stored the list. Everything else is made from this list:
+
+        list of files  →  tokens  →  dataset
 
     Args:
         project: The project, whose outputs are looked at. The raw text is not read.
@@ -274,8 +276,9 @@ def stale_outputs(project: Project, corpus: str) -> set[Node]:
     """
     file_list = require(project, INVENTORY, Key(corpus))
 
-    # Everything else is made from the list of files. So given what the list was made from, the
-    # graph of outputs can say what each of them should be made from, and why it is stale.
+    # A recipe says what an output is made from. The stored list is up to date, so the recipe by
+    # which it was made is also the one by which it should be made. From it, the graph derives the
+    # recipes of all other outputs. An output that was made by another recipe is stale.
     recipe_of_list = from_plain(Recipe, file_list.recipe)
     graph = graph_over(project, {corpus: recipe_of_list}, [corpus])
     stale_nodes = set()
@@ -283,4 +286,6 @@ def stale_outputs(project: Project, corpus: str) -> set[Node]:
         is_of_this_corpus = node.is_of_corpus and node.key.subject == corpus
         if is_of_this_corpus and graph.stale_reasons(node):
             stale_nodes.add(node)
+
+    # Of some stale outputs, only a link is missing. They take no space.
     return set(graph.nodes_to_write(stale_nodes))

@@ -191,19 +191,28 @@ def _ranges_of_shards(
 
 
 def _can_drop_tokens(file: _ShardFile, dataset_range: FileFact) -> bool:
-    """Return whether a shard can read its tokens from a dataset, and does not do so yet.
+    """Return whether there is something to do to let a shard read its tokens from a dataset.
 
-    A shard is a tokenized piece of a text collection, and the dataset is all shards joined.
+    A shard is a tokenized piece of a text collection, and the dataset is all shards joined:
+
+        the shard reads from    own file    result
+        its own file            exists      True
+        an older dataset        deleted     True: it should read from this one
+        this dataset            deleted     False: nothing remains to be done
+        this dataset            exists      True: somebody was interrupted before deleting it
 
     Args:
-        file: Where the shard has its tokens now: in its own file, or in some dataset.
+        file: Where the shard has its tokens now.
         dataset_range: The bytes of the dataset that should be the same tokens.
     """
     # Without a checksum, nobody can find out whether they are the same.
     can_be_compared = dataset_range.size > 0 and bool(dataset_range.sha256)
-    has_own_file = file.size > 0
-    reads_from_this_dataset = file.recorded == dataset_range
-    return can_be_compared and (has_own_file or not reads_from_this_dataset)
+    if not can_be_compared:
+        return False
+
+    has_own_file = file.size > 0  # 0 if it was deleted
+    reads_from_this_dataset = file.recorded == dataset_range  # by the shard's manifest
+    return has_own_file or not reads_from_this_dataset
 
 
 def drop_duplicate_tokens(project: Project) -> Iterator[DuplicateTokens]:
@@ -336,29 +345,34 @@ class _ComparedShard(NamedTuple):
 
 
 def _drop_tokens(outputs: OutputRoot, compared: _ComparedShard) -> DuplicateTokens | None:
-    """Delete the file of a shard, and write down which bytes of a dataset are the same tokens.
+    """Let a shard use the tokens of a dataset, and delete its own file with the same tokens.
 
     A shard is a tokenized piece of a text collection. Its manifest, a JSON file, says where its
-    tokens are: in `tokens.bin`, and afterwards in bytes 300 to 500 of the dataset, for example.
+    tokens are:
+
+        before    in the shard's file tokens.bin
+        after     in the bytes 300 to 500 of the dataset's file
 
     Args:
         outputs: The outputs of the project.
         compared: The shard and the bytes of the dataset, which were compared and are equal.
 
     Returns:
-        The shard; with `why_not` if its file stays. None, without any change, if a build has
-        replaced the shard or the dataset since they were compared.
+        The shard. If its file could not be deleted, `why_not` has the reason. None if a build has
+        replaced the shard or the dataset since they were compared: then nothing is changed.
     """
+    # Comparing takes long. Check that both are still what was compared.
     duplicate = compared.duplicate
     manifest = outputs.manifest_at(duplicate.folder)
     if manifest is None:
         return None  # the shard was deleted
-    is_same_shard = manifest.files[BIN] == duplicate.recorded
-    if not is_same_shard or _was_replaced(outputs.access, compared.dataset_file):
+    has_same_tokens = manifest.files[BIN] == duplicate.recorded
+    if not has_same_tokens or _was_replaced(outputs.access, compared.dataset_file):
         return None
 
     try:
-        # Change the manifest first, and then delete the file, so that the tokens are never lost.
+        # This changes the manifest first, and then deletes the file, so that the tokens are never
+        # lost.
         point_into(manifest, duplicate.in_dataset)
     except OSError as error:
         # The disk may be full. `nanoset gc` then deletes other files, which makes room for next

@@ -317,8 +317,8 @@ def _choose_data(corpora: Sequence[FoundCorpus], amounts: Mapping[str, TextAmoun
     """Choose what a training reads for train, valid and test, and how long its samples are.
 
     All samples have the same number of tokens, and each collection of texts (corpus) that is read
-    must have at least one. So the smallest corpus limits the length. A tiny corpus would make all
-    samples too short, so it is left out. For example:
+    must have at least one. So the smallest corpus limits the length. A corpus is tiny if samples
+    would have to be shorter than 256 tokens because of it. It is left out instead. For example:
 
         web          train    500,000 tokens
         web_valid    valid        700 tokens    has no sample of 1,024: the length is 512
@@ -340,7 +340,8 @@ def _choose_data(corpora: Sequence[FoundCorpus], amounts: Mapping[str, TextAmoun
         else:
             evaluation_amounts[corpus.name] = amount
 
-    # Choose the length so that each corpus has a sample, without regard to tiny ones.
+    # Find the longest length with which each corpus has a sample, without regard to tiny ones. (If
+    # all corpora for training are tiny, none of these is left out: there is nothing else to read.)
     left_out = _tiny_training_corpora(training_amounts)
     read_amounts = _without(training_amounts, left_out)
     read_amounts |= _without(evaluation_amounts, _tiny_corpora(evaluation_amounts))
@@ -351,6 +352,8 @@ def _choose_data(corpora: Sequence[FoundCorpus], amounts: Mapping[str, TextAmoun
         length, shares = choose_length_and_split(list(read_amounts.values()), max_length)
         return _shared_data(read_amounts, left_out, shares, length)
 
+    # Each split reads its own corpora. Also leave out those for valid and test that have no sample:
+    # the tiny ones, and those whose size is not known.
     left_out += _too_small_for_evaluation(corpora, amounts, max_length)
     smallest = smallest_corpus(read_amounts)  # named by the comment on the length
     return _data_per_split(corpora, amounts, left_out, max_length, smallest)
@@ -717,20 +720,32 @@ def _document_sections(corpora: Sequence[FoundCorpus]) -> dict[str, Any]:
 def _usual_text_key(corpora: Iterable[FoundCorpus]) -> str:
     """Return the key of the text in most corpora; the default, "text", if no lines have keys.
 
-    A key that the user had to name counts only if no corpus has a key that is certain.
+    The key is found by the first lines of a corpus, or the user had to name it:
+
+        corpus    first lines                      key
+        web       {"text": "It rains.", "id": 7}   text, which is clear from its name
+        code      {"a": "…", "b": "…"}             b, by the user
+
+    Keys of the second kind count only if no corpus has a key of the first kind.
 
     Args:
         corpora: The corpora, with the keys that their first lines have.
     """
-    text_keys: list[str] = []
-    certain_keys: list[str] = []  # those that the user need not have named
+    keys_by_lines: list[str] = []
+    keys_by_user: list[str] = []
     for corpus in corpora:
-        if corpus.text_key is not None:
-            text_keys.append(corpus.text_key)
-            if corpus.text_key == corpus.keys.text:
-                certain_keys.append(corpus.text_key)
-    if text_keys:
-        return _most_common(certain_keys or text_keys)
+        if corpus.text_key is None:
+            continue  # it has plain text files, without keys
+        is_clear_from_lines = corpus.text_key == corpus.keys.text
+        if is_clear_from_lines:
+            keys_by_lines.append(corpus.text_key)
+        else:
+            keys_by_user.append(corpus.text_key)
+
+    if keys_by_lines:
+        return _most_common(keys_by_lines)
+    if keys_by_user:
+        return _most_common(keys_by_user)
     default_key: str = setting(DocumentsSpec, "text_key").default
     return default_key
 

@@ -173,7 +173,8 @@ class Graph:
             without it    "tokenized changed"    (the input `tokenized`, which are the shards)
             with it       "waits for corpus news, which fails"
 
-        Call it first: `stale_reasons` remembers what it has returned, and would return that again.
+        Call this before `stale_reasons` is called for the columns. Its results are remembered, and
+        most are not computed again.
 
         Args:
             nodes: The outputs that cannot be built: the shards and the dataset of `news`.
@@ -181,6 +182,8 @@ class Graph:
         """
         for node in nodes:
             self._failing_rows[node] = label
+        # Only preliminary results, which depend on raw files that were not listed yet, are computed
+        # again.
         self._reasons_so_far.clear()
 
     def waits(self, node: Node) -> bool:
@@ -456,16 +459,22 @@ class Graph:
         return None
 
     def _failing_row(self, node: Node) -> str | None:
-        """Return the failing row of `nanoset status` that shows an output, or that it waits for.
+        """Return which row of `nanoset status` says why an output cannot be built now.
+
+        For example, a file of the corpus `news` is damaged:
+
+            dataset of news    "corpus news", its own row, which is failing
+            view of news       "corpus news": it waits for the dataset
+            dataset of web     None: it can be built
 
         Args:
             node: The output.
 
         Returns:
-            Such as "corpus news"; None if a build can make the output, as far as is known.
+            The label of the row; None if a build can make the output, as far as is known.
         """
-        # Whether the output waits for another one is found out together with why it is out of date.
-        # `stale_reasons` adds an entry to `_failing_rows` if it does.
+        # `set_failing` has recorded outputs that fail themselves. Those that wait for one of them
+        # are added when somebody asks why they are out of date.
         self.stale_reasons(node)
         return self._failing_rows.get(node)
 
@@ -758,9 +767,11 @@ def _faults_of_link(project: Project, current: CurrentVersion) -> list[Reason]:
 def stale_reasons(project: Project, stage: Stage, key: Key) -> list[str]:
     """Return why an output is out of date, compared with its inputs as they were built last.
 
-    Raw files are not looked at. For example, a nanoset is made from the dataset of `web`. If the
-    dataset was rebuilt since, the nanoset is out of date. If only the raw files of `web` have
-    changed, it is not.
+    For example, a nanoset is made from the dataset of `web`:
+
+        since the nanoset was built           result
+        the dataset was rebuilt               "dataset changed"
+        only raw files of web were changed    nothing: raw files are not looked at
 
     Args:
         project: The project, whose root folder has the outputs.
@@ -771,11 +782,12 @@ def stale_reasons(project: Project, stage: Stage, key: Key) -> list[str]:
         The reasons, each once, such as "dataset changed"; none if the output is up to date. Damaged
         files are not reported.
     """
-    graph = Graph(project, known={})
+    graph = Graph(project, known={})  # raw files are not known
     node = Node(stage, key)
 
-    # The graph says what each output should be made from. For the inputs, that would follow from
-    # the raw files. Say instead that each should be made from what it was made from last.
+    # A recipe says what an output should be made from. The graph can derive that of the nanoset
+    # from those of its inputs, such as the dataset. Take the inputs as they are: what they should
+    # be made from is what they were made from.
     for input_node in _inputs_of_other_subjects(graph, node):
         manifest = graph.current(input_node).manifest
         if manifest is not None:

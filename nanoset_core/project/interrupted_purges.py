@@ -79,14 +79,18 @@ def announced(outputs: OutputRoot, receipt: Path) -> Iterator[None]:
 def interrupted_purges(outputs: OutputRoot) -> list[InterruptedPurge]:
     """Return the purges that began and did not end, without those that are running now.
 
-    In a bucket, this takes no request as long as nothing was ever purged, if this process has read
-    the records of erased documents a moment ago.
+    A purge, which erases documents, has a receipt. Its name shows whether the purge has ended:
+
+        purge_receipts/.2026-01-07-3f9c.json    not yet
+        purge_receipts/2026-01-05-81aa.json     yes
 
     Args:
         outputs: The outputs of the project.
     """
+    # In a bucket, to list the receipts takes a request, for which every command would wait. But a
+    # purge also records its documents, so that builds leave them out. This process has probably
+    # read these records a moment ago. If there are none, nothing was ever purged.
     access = outputs.access
-    # A purge records its documents before it erases them. Builds read these records anyway.
     if access.takes_requests and not purged.has_records(outputs):
         return []
 
@@ -131,13 +135,25 @@ def _is_unfinished(name: str) -> bool:
 def _receipts_of_running_purges(outputs: OutputRoot) -> set[str]:
     """Return the names of the unfinished receipts of all purges that are running, on any machine.
 
+    A purge erases documents, and lists them in a receipt. As long as it is running, it keeps a
+    small object, which contains the name of the receipt, and renews it every few seconds:
+
+        .in-use/purge-1f0c2a9e77d4-4711.89034412-a1b2c3
+
     Args:
         outputs: The outputs of the project.
     """
+    # The objects that are still renewed. (This deletes those of processes that were killed.)
     store = outputs.access.store
+    objects_by_kind = live_objects_after_sweep(store, LEASE_FOLDER)
+    objects_of_purges = objects_by_kind.get(_KIND, [])  # others are those of builds
+
     receipt_names: set[str] = set()
-    for object_name in live_objects_after_sweep(store, LEASE_FOLDER).get(_KIND, []):
+    for object_name in objects_of_purges:
+        # A purge in this process may have ended, although its object could not be deleted.
+        if has_ended(object_name):
+            continue
         content = store.read(object_name)
-        if content is not None and not has_ended(object_name):
+        if content is not None:  # None if it was deleted a moment ago
             receipt_names.add(content.decode(errors="replace"))
     return receipt_names

@@ -204,7 +204,10 @@ def judge_all_shared_files(
     """Find the index files that no training data needs any more, and decide which to delete.
 
     Trainers find their samples by index files. All versions (builds) of a training's data share a
-    folder with such files, such as nanosets/pretrain/cache.
+    folder with such files:
+
+        nanosets/pretrain/cache/a1b2-document_index.npy    the current version needs it: it stays
+        nanosets/pretrain/cache/c3d4-document_index.npy    only an old version did: judged
 
     Args:
         listing: Access to the output folder.
@@ -215,19 +218,25 @@ def judge_all_shared_files(
     Yields:
         Each unneeded file, as garbage; or as left alone, if nanoset may not have written it.
     """
-    for stage_folder, shared_folder in shared_folders().items():  # "nanosets", "cache"
-        for subject, outputs_of_subject in _by_subject(outputs, stage_folder).items():  # "pretrain"
-            place = f"{stage_folder}/{subject}/{shared_folder}"
+    # Kinds of outputs with shared files: "nanosets", whose shared folder is "cache", for example.
+    for stage_folder, shared_folder in shared_folders().items():
+        # Each training, such as "pretrain", has several outputs of this kind, such as for train.
+        outputs_by_subject = _by_subject(outputs, stage_folder)
+        for subject, outputs_of_subject in outputs_by_subject.items():
+            place = f"{stage_folder}/{subject}/{shared_folder}"  # nanosets/pretrain/cache
             files = _shared_files(listing, listing.folder / place)
             needed_names = needed.shared_files.get((stage_folder, subject), set())
 
-            # Newer files than the current versions are kept: a running build may have written them.
+            # The policy keeps files that are newer than the current versions, since a running build
+            # may have written them, and others that the user wants to keep.
             current_since_ns = _last_change_ns(listing, outputs_of_subject)
             unneeded_names = []
             for name, entry in files.items():
                 is_needed = name in needed_names
                 if not is_needed and not policy.keeps(entry.written_ns, current_since_ns):
                     unneeded_names.append(name)
+
+            # Trainers write files of such names, too. This finds out which ones nanoset wrote.
             yield from _judge_shared_files(listing, place, subject, files, unneeded_names)
 
 

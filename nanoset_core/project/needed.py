@@ -150,9 +150,12 @@ class _NeedSearch:
     def _needs_of(self, output: StoredOutput, digest: str) -> _VersionNeeds:
         """Return which other versions a version of an output needs, so that they are kept.
 
-        A version needs what it was made from. An exception are shards, the tokenized pieces of a
-        text. There may be thousands, and another output, which lists them, needs the same. But a
-        shard may have moved its tokens to a dataset to save space. Then it needs this dataset.
+            a dataset                          what it was made from
+            a shard with its own tokens        nothing
+            a shard without its own tokens     a dataset that has the same tokens
+
+        (A shard is a tokenized piece of text. To save space, its tokens may be deleted when they
+        are also in a dataset. It was made from raw text, which is no output.)
 
         Args:
             output: The output.
@@ -166,9 +169,11 @@ class _NeedSearch:
         if not is_shard:
             return _read_needs(self._root, folder)
 
-        counts = self._reads_shards and digest not in self._ignored_shards
-        if not counts:
-            return _VersionNeeds()  # nothing
+        # The caller may know that some shards, or all, need no dataset: to read all shards takes
+        # long, since there may be thousands.
+        needs_nothing = digest in self._ignored_shards or not self._reads_shards
+        if needs_nothing:
+            return _VersionNeeds()
         return _VersionNeeds(versions=datasets_with_tokens_of(self._root, folder))
 
 

@@ -414,27 +414,33 @@ def _check_no_copies(root: OutputRoot, outputs: Iterable[StoredOutput]) -> None:
 def _erasure_order(versions: Sequence[_ExaminedVersion], shards: Iterable[ShardKey]) -> list[str]:
     """Return the versions of outputs to erase, each before those that it was made from.
 
-    Text is tokenized in pieces, the shards, and everything else is made from these. The shards come
-    last: if the erasure is interrupted, the next attempt starts from them, and so finds the rest.
+    Text is tokenized in pieces, the shards, and everything else is made from these:
+
+        shard  →  list of shards  →  dataset  →  view
+
+    So the result is the view, the dataset, the list and the shard. The shard comes last: if the
+    erasure is interrupted, the next attempt starts from the shard, and so finds the rest.
 
     Args:
         versions: All versions (builds) that may contain documents to be erased.
-        shards: The shards that certainly do.
+        shards: The shards that certainly do. Some may have been erased by an earlier attempt.
 
     Returns:
         Digests, which name the versions.
     """
     shard_digests = [shard.digest for shard in shards]
-    # Nobody knows whether these datasets contain such documents. Erase them to be sure.
+    # Of some old datasets, it is not known any more from which shards they were made. Erase these
+    # datasets to be sure.
     unclear_datasets = _datasets_of_unknown_shards(versions, {shard.corpus for shard in shards})
 
-    # Everything that was made from these, directly or not, without these themselves. A version
-    # comes after those that it was made from.
+    # Find everything that was made from the shards and these datasets, directly or not. It is
+    # ordered as it was made: a dataset before a view of it.
     version_by_digest = {version.digest: version for version in versions}
-    made_from_these = _made_from({*shard_digests, *unclear_datasets}, version_by_digest)
+    made_versions = _made_from({*shard_digests, *unclear_datasets}, version_by_digest)
 
+    # Erase in the reverse order.
     existing_shards = [version.digest for version in versions if version.is_shard]
-    return [*reversed(made_from_these), *reversed(unclear_datasets), *existing_shards]
+    return [*reversed(made_versions), *reversed(unclear_datasets), *existing_shards]
 
 
 def _datasets_of_unknown_shards(

@@ -124,9 +124,11 @@ class ProjectConfig(WrittenConfig):
 
         It may not if these settings use the corpus for validation or tests alone:
 
-            blend: {web: 1.0}                       yes
-            blend_per_split: {valid: web, …}        no, if train reads something else
-            web is not mentioned                    yes: a trainer may read its dataset as it is
+            settings of the nanosets (data of trainings)    result for web
+            blend: {web: 1.0}                               True
+            blend_per_split: {train: code, valid: web}      False
+            none of them mentions web                       True: a trainer may read its dataset
+                                                            without a nanoset
 
         Args:
             corpus: Name of the corpus, such as web.
@@ -134,13 +136,14 @@ class ProjectConfig(WrittenConfig):
         if self.trains_on(corpus):
             return True
 
-        # A nanoset is the data of a training: datasets for train, valid and test. If any nanoset
-        # has the text of the corpus, that is for valid or test, since train does not read it.
-        names_in_nanosets: set[str] = set()
+        # No training reads the corpus for train. If one reads it nevertheless, that is for valid or
+        # test. It may also read a selection of its documents.
+        datasets_of_corpus = self._datasets_of(corpus)  # such as {"web", "best-web"}
         for nanoset in self.nanosets.values():
-            names_in_nanosets.update(nanoset.corpora)
-        datasets_with_its_text = self._datasets_of(corpus)  # the corpus, and selections from it
-        return datasets_with_its_text.isdisjoint(names_in_nanosets)
+            is_for_evaluation = not datasets_of_corpus.isdisjoint(nanoset.corpora)
+            if is_for_evaluation:
+                return False
+        return True
 
     def _datasets_of(self, corpus: str) -> set[str]:
         """Return all datasets with text of a corpus: its own, and those that are made from it.

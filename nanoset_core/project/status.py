@@ -160,11 +160,14 @@ def _rows_of_requests(project: Project, corpora: Sequence[str]) -> Iterator[Stat
     Yields:
         The rows of text collections, and then those of outputs that are made from them.
     """
-    # The graph says what each output should be made from. It does not know the raw files yet: the
-    # survey looks at those of each collection, and adds them to the graph.
+    # The graph says what each output should be made from, and so which ones are out of date. It
+    # needs to know the raw files for that, and does not know any yet.
     graph = Graph(project, known={}, corpora=corpora)
+
+    # The rows of collections come first. For each of them, `look_at` is called: it looks at the raw
+    # files, and adds to the graph what it finds. The other rows are then found from the graph.
     survey = CorpusSurvey(graph)
-    for examined_row in examined_rows(graph, survey.look_at):
+    for examined_row in examined_rows(graph, findings_of=survey.look_at):
         yield examined_row.row
 
 
@@ -387,13 +390,14 @@ def _status_row(
 
 
 def _consequences(graph: Graph, nodes: Iterable[Node]) -> list[str]:
-    """Return why some outputs are not up to date, of reasons that are due to other outputs.
+    """Return which reasons in a row of `nanoset status` are explained by another row.
 
-    For example, the row of a nanoset, which is made from the corpus web:
+    For example, a nanoset is made from the corpus web. Of the reasons in its row:
 
-        "web changed"    returned if web is not up to date either, so that it has a row that says
-                         why; left out if a build has made web, but not the nanoset
-        "seed: 7 → 8"    left out: the cause is here
+        reason           row of web            result
+        "web changed"    "1 file added"        returned: it merely follows from that
+        "web changed"    up to date            left out: web was built, but not the nanoset
+        "seed: 7 → 8"    any                   left out: it does not follow from another output
 
     Args:
         graph: The project's outputs, with what each should be made from.
@@ -402,11 +406,13 @@ def _consequences(graph: Graph, nodes: Iterable[Node]) -> list[str]:
     """
     texts: list[str] = []
     for node in nodes:
-        inputs = graph.inputs(node)
+        inputs = graph.inputs(node)  # name → output: {"web": …}
         for reason in graph.stale_reasons(node):
             if reason.input is None or reason.input not in inputs:
                 continue  # such as a changed setting
-            if graph.stale_reasons(inputs[reason.input]):
+            changed_input = inputs[reason.input]
+            is_explained_there = len(graph.stale_reasons(changed_input)) > 0
+            if is_explained_there:
                 texts.append(reason.text)
     return texts
 

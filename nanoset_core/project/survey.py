@@ -89,12 +89,12 @@ class CorpusSurvey:
     def look_at(self, corpus: str) -> CorpusFindings:
         """Find out whether the files of a text collection have changed since the last build.
 
-        The last build has stored an inventory, a list of the files with a hash of each, if there
-        was a build. The files are compared with it, without reading most of them.
+        The last build has stored an inventory, a list of the files with a hash of each. The files
+        are compared with it, without reading most of them. The result is written to the graph of
+        all outputs, which then finds out what else is out of date:
 
-        The graph of all outputs is told two things about the inventory, from which it finds out
-        which other outputs are out of date: why a new one has to be made, such as "1 file added
-        (c.jsonl)", and the recipe (all that decides the content) of the new one.
+            set_reason    why a new inventory has to be made, such as "1 file added (c.jsonl)"
+            set_recipe    what it should be made from: names and hashes of the present files
 
         Args:
             corpus: Name of the collection.
@@ -113,11 +113,12 @@ class CorpusSurvey:
             self._graph.set_reason(node, failure)
             return CorpusFindings(failure)
 
-        # The recipe has the hashes of the files. It is None if too much text would have to be read
-        # to compute them.
+        # The recipe is not known if too much text would have to be read to compute the hashes.
         if comparison.recipe is not None:
             self._graph.set_recipe(node, comparison.recipe)
-        if not comparison.agrees_with(stored_inventory):
+        # Without it, it is not certain that the inventory is up to date, so a build looks again.
+        is_up_to_date = comparison.agrees_with(stored_inventory)
+        if not is_up_to_date:
             self._graph.set_reason(node, _reason_to_list_again(stored_version, comparison))
         notices = corpus_notices(self._graph.project_of(node), corpus, contents)
         return CorpusFindings(notices=tuple(notices))
