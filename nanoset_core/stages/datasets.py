@@ -12,7 +12,7 @@ from collections.abc import MutableMapping
 from pathlib import Path
 from weakref import WeakValueDictionary
 
-from nanoset_core.errors import MissingError
+from nanoset_core.errors import MissingError, StaleError
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.root import BUILD_AGAIN, OutputRoot
@@ -32,6 +32,8 @@ _CLASS_BY_FOLDER: dict[str, type[Dataset]] = {
     VIEW.layout.folder: ViewDataset,
     PACKS.layout.folder: PacksDataset,
 }
+_SHOWN_DIGITS = 12
+"""Number of digits of a tokenizer's fingerprint that messages show."""
 
 
 class Datasets:
@@ -179,10 +181,7 @@ def current_dataset(project: Project, name: str) -> Manifest:
     which of these a name belongs to.
 
     The version may be older than the settings. For example, it may have been made with another
-    tokenizer. Its recipe contains the fingerprint of the tokenizer that made it. `check_recipe`
-    compares the recipe with the present one:
-
-        check_recipe(manifest, DATASET.recipe(project, Key("web"), manifest.recipe["parents"]))
+    tokenizer: call `check_tokenizer` before you decode its tokens.
 
     Args:
         project: The project.
@@ -196,6 +195,35 @@ def current_dataset(project: Project, name: str) -> Manifest:
     """
     node = dataset_node(project.config, name)
     return require(project, node.stage, node.key, remedy=_build_remedy(node))
+
+
+def check_tokenizer(project: Project, dataset: Dataset) -> None:
+    """Check that a dataset was tokenized with the project's tokenizer, so that it can be decoded.
+
+    The recipe of a view or of packs names only the dataset that it was made from, and no tokenizer.
+    So this looks at the dataset of the corpus, from which all their tokens come:
+
+        packs `full`  →  view `best`  →  corpus `web`: the tokenizer 9a3f…
+
+    Args:
+        project: The project, whose nanoset.yaml names the tokenizer.
+        dataset: The dataset of a corpus, a view or packs.
+
+    Raises:
+        StaleError: Another tokenizer has made its tokens.
+        MissingError: A dataset from which it was made was deleted, or the tokenizer is missing.
+    """
+    made_with = dataset.corpus.manifest.recipe["options"]["tokenizer"]
+    present = project.tokenizer.fingerprint
+    if made_with == present:
+        return
+    raise StaleError(
+        "another tokenizer has made these tokens, so they cannot be decoded",
+        where=dataset.manifest.url(),
+        found=f"tokenizer {made_with[:_SHOWN_DIGITS]}",
+        expected=f"{present[:_SHOWN_DIGITS]}, the present one",
+        remedy="run `nanoset build` first",
+    )
 
 
 def _build_remedy(node: Node) -> str:
