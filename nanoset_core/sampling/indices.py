@@ -108,24 +108,33 @@ def _build_planned_shuffle(
 ) -> ShuffleIndex:
     """Decide in which order training reads the samples of a dataset.
 
-    The samples are shuffled. If the plan says that the last epoch is separate, it comes after all
-    others. For example, of 5 samples, 3 and 4 are the last epoch: 1, 0, 2, and then 4, 3.
+    The samples are in random order. It depends on the trainer and on the plan. For two epochs of 3
+    and 2 samples:
+
+        all epochs are shuffled together                 2, 4, 0, 3, 1
+        the last epoch is shuffled on its own            1, 0, 2, 4, 3
+        these samples are read twice (`repeats`)         2, 4, 0, 3, 1, 2, 4, 0, 3, 1
+        the trainer does not shuffle at this point       0, 1, 2, 3, 4
 
     Args:
         member: What is planned for the dataset.
         config: Configuration with which it was planned.
-        n_samples: Number of samples.
+        n_samples: Number of samples: 5.
         state: Random numbers, with which the documents were shuffled before.
+
+    Returns:
+        Numbers of samples in the order of reading.
     """
     if config.rules.windows:
-        # These trainers shuffle later: when datasets are mixed, or when samples are read.
+        # Trainers for which samples are windows of a dataset shuffle later: when they mix datasets,
+        # or when they read samples.
         return np.arange(n_samples, dtype=shuffle_dtype(n_samples))
 
-    n_before_last_epoch = n_samples
+    n_together = n_samples  # how many samples are shuffled together; the others come after them
     if member.separate_last_epoch:
-        n_before_last_epoch = config.samples_in((member.epochs - 1) * member.tokens)  # 3
-    # Some trainers repeat the shuffled samples to get as many as they need (`repeats`).
-    return build_shuffle_index(n_samples, n_before_last_epoch, state, repeats=member.repeats)
+        tokens_before_last_epoch = (member.epochs - 1) * member.tokens
+        n_together = config.samples_in(tokens_before_last_epoch)  # 3
+    return build_shuffle_index(n_samples, n_together, state, repeats=member.repeats)
 
 
 def _build_planned_samples(

@@ -102,6 +102,8 @@ def mixture_of(mix: MixPart, config: NanosetConfig, reader: LengthReader | None 
           english: {share: 1, mix: {web: 3, books: 1}}            web 0.375, books 0.125
           code: {share: 1}                                        code 0.5
 
+    There are more settings, such as `epochs: 2` to read a corpus twice, or `max_epochs: 2`.
+
     Args:
         mix: The whole tree.
         config: What is trained: the number of samples, and a dataset for each corpus, in the order
@@ -113,16 +115,20 @@ def mixture_of(mix: MixPart, config: NanosetConfig, reader: LengthReader | None 
         InputError: A corpus has no tokens, or settings contradict each other.
         ConfigError: A boundary of the split is outside of a dataset.
     """
-    # How many tokens has each corpus? This matters for settings such as `epochs: 2`.
+    # How many tokens has each dataset? {"data/web": 5000000, "data/books": 800000, ...}
     split = _first_split(config)  # "train", unless train has no share of the data
     data = SplitData(config, split, reader or LengthReader())
     tokens_by_prefix = data.tokens_by_prefix()
     _check_corpora_have_tokens(mix, tokens_by_prefix, split)
 
-    prefixes = list(tokens_by_prefix)
-    prefix_by_path = dict(zip(_corpus_paths(mix, ()), prefixes, strict=True))
-    n_samples = _samples_of_phase(config, split)
-    return _Mixer(config, prefix_by_path, tokens_by_prefix, n_samples).mix(mix)
+    # Which dataset has each corpus of the tree? {("english", "web"): "data/web", ...}
+    corpus_paths = _corpus_paths(mix, ())
+    prefix_by_path = dict(zip(corpus_paths, tokens_by_prefix, strict=True))  # in equal order
+
+    # Without those that a run has read before it changed its mixture.
+    n_samples = _samples_to_read(config, split)
+    mixer = _Mixer(config, prefix_by_path, tokens_by_prefix, n_samples)
+    return mixer.mix(mix)
 
 
 def _check_corpora_have_tokens(
@@ -154,7 +160,7 @@ def _check_corpora_have_tokens(
             )
 
 
-def _samples_of_phase(config: NanosetConfig, split: SplitName) -> int | None:
+def _samples_to_read(config: NanosetConfig, split: SplitName) -> int | None:
     """Return how many samples of a split training still has to read.
 
     A run that continues with another mixture has read some of them before. For example, of 1,000
@@ -341,7 +347,8 @@ class _Mixer:
 
         A corpus is a collection of texts. Without a limit, all samples can be from it. For example,
         a corpus has 100 samples and may be read twice (`max_epochs`), so at most 200 of 1,000
-        samples can be from it: 0.2.
+        samples can be from it: 0.2. If a training run changes its mixture, and has read 50 samples
+        of the corpus before, 150 are left.
 
         Args:
             settings: The settings of the corpus.
@@ -350,13 +357,14 @@ class _Mixer:
         """
         prefix = self.prefix_by_path[path]  # path of the corpus's dataset, such as "data/books"
         tokens = self.tokens_by_prefix[prefix]
+
+        samples_before = 0
+        order = self.config.orders.get(prefix)  # in which the run has read the corpus before
+        if order is not None:
+            samples_before = order.taken
+
         max_fraction = 1.0
         if max_epochs is not None:
-            samples_before = 0
-            if (
-                prefix in self.config.orders
-            ):  # the run has read the corpus before it changed its mixture
-                samples_before = self.config.orders[prefix].taken
             max_fraction = self._fraction_of_epochs(tokens, max_epochs, samples_before)
         return _Part(
             path=path,
@@ -433,14 +441,15 @@ class _Mixer:
     def _divide(self, part: _Part, fraction: float) -> list[_Allotment]:
         """Divide the samples of a group among its parts, and so on down to the corpora.
 
-        For example, english has 0.4 of all training samples:
+        For example, english has 0.4 of all training samples. Its parts are web, which is a corpus
+        (a collection of texts), and books, which is a group:
 
             english: {share: 1, mix: {web: 3, books: {share: 1, mix: {novels: 1, poems: 1}}}}
 
             part        fraction of all training samples
             web         0.3
             books       0.1
-            novels      0.05
+            novels      0.05       (of the 0.1 of books)
             poems       0.05
 
         Args:
@@ -448,18 +457,18 @@ class _Mixer:
             fraction: Its fraction of all training samples: 0.4.
 
         Returns:
-            The fraction of each part within the group, in the order of the example.
+            The rows of the table, each group followed by its parts.
 
         Raises:
             InputError: No fractions fulfil all settings, or nothing is left for a part.
         """
         allotments = []
-        for allotment in self._divide_among_children(part, fraction):
+        for allotment in self._divide_among_children(part, fraction):  # web, books
             child = allotment.part
             if allotment.fraction <= _TOLERANCE:  # 0, except for rounding
-                raise _nothing_left_error(child, part, fraction)
+                raise _nothing_left_error(child, group=part, group_fraction=fraction)
             allotments.append(allotment)
-            allotments += self._divide(child, allotment.fraction)
+            allotments += self._divide(child, allotment.fraction)  # none for web; novels, poems
         return allotments
 
     def _divide_among_children(self, part: _Part, fraction: float) -> list[_Allotment]:
@@ -801,22 +810,26 @@ def _impossible_mixture(
 def _decided_by(part: _Part, fraction: float, group: _Part, group_fraction: float) -> str:
     """Return which setting decides how much is read of a corpus or group, as the user sees it.
 
-    For example:
+    It depends on its settings, and on those of the group around it:
 
-        settings                       decided by
-        share: 3                       share
-        share: 1, max_epochs: 2        max_epochs, if the share alone would give it more
-        none                           size, since it has a share in proportion to its tokens
+        settings                   of the group        decided by
+        share: 1, max_epochs: 2                        "max_epochs", if the share alone gave it more
+        share: 3                                       "share"
+        none                       temperature: 0.5    "temperature": in proportion to the square
+                                                       roots of the sizes of corpora
+        none                       none                "size": in proportion to these sizes
 
     Args:
         part: The corpus (a collection of texts) or group of corpora.
-        fraction: The fraction of the training samples that it gets.
+        fraction: The fraction of all training samples that it gets, such as 0.1.
         group: The group around it.
-        group_fraction: The fraction that this group has.
+        group_fraction: The fraction of all training samples that this group has, such as 0.4.
     """
+    # Such as "max_epochs"; None if no setting keeps the part from getting more or less.
     limiting_key = _key_of_limit(part, fraction, group_fraction)
     if limiting_key is not None:
         return limiting_key
+
     if part.settings.share is not None:
         return "share"
     if group.settings.temperature is not None:

@@ -572,31 +572,48 @@ class _SplitPlanner:
     def _may_lack_samples(self, member: MemberPlan, weights: Sequence[float] | None) -> bool:
         """Return whether the trainer can work with a dataset that has too few tokens for a sample.
 
+            datasets           trainer                result
+            without weights    any                    no: it reads all samples of each dataset, and
+                                                      fails if there are none
+            with weights       most                   yes: they notice nothing, unless the weight is
+                                                      so large that they take a sample of it, which
+                                                      is an error later
+            with weights       starts a dataset       if the dataset has 2 tokens or more: otherwise
+                               again when its         it has no index files, which the trainer
+                               samples are used up    opens (nanotron)
+
         Args:
             member: What is planned for the dataset.
             weights: Weight of each dataset; None for datasets without weights.
         """
         if weights is None:
-            return False  # the trainer reads all samples of each dataset, and fails without any
-        if self.rules.wraps == "never":
-            # These trainers notice nothing unless they take a sample of the dataset. If its weight
-            # is so large that they do, it is an error later.
+            return False
+        starts_datasets_again = self.rules.wraps != "never"
+        if not starts_datasets_again:
             return True
-        # nanotron opens the index files of each dataset. They only exist if it has 2 tokens or
-        # more.
-        return member.tokens >= MIN_NANOTRON_TOKENS
+        return member.tokens >= MIN_NANOTRON_TOKENS  # 2
 
     def _mixture_of(
         self, members: Sequence[MemberPlan], weights: Sequence[float] | None
     ) -> _Mixture:
-        """Return how many samples training reads of the split, and the shares of its datasets.
+        """Return how many samples training reads of the split, and how it mixes the datasets.
+
+        For example, two datasets have 300 and 100 samples:
+
+            weights       requested    result
+            3 and 7       1,000        1,000 samples or a few more, with the weights 0.3 and 0.7
+            none          200          200 samples, with the weights 0.75 and 0.25
+            none          none         400 samples, each once, with the weights 300 and 100
+
+        In the last case, trainers for which samples are windows of the dataset (that have no token
+        in common) take the weights 0.75 and 0.25, too.
 
         Args:
             members: What is planned for each dataset of the split.
             weights: Weight of each dataset; None for datasets without weights.
         """
-        dataset_sizes = tuple(member.samples_given for member in members)
-        if self.rules.windows:  # trainers that cut datasets into windows of equal length
+        dataset_sizes = tuple(member.samples_given for member in members)  # 300 and 100 samples
+        if self.rules.windows:
             return self._mixture_of_windows(dataset_sizes, weights)
         if weights is None:
             return self._mixture_by_size(dataset_sizes)

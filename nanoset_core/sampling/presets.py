@@ -277,14 +277,15 @@ class Preset:
         return minor >= _FIRST_COMPENSATED_MINOR
 
     def check_depends_on_python(self, option: str) -> None:
-        """Check that the trainer divides data differently in different versions of Python.
+        """Check that an option may say with which version of Python the trainer runs.
 
-        It does if it adds up the shares of train, valid and test with Python's `sum`, whose result
-        depends on the version (see `compensates`). For other trainers, it makes no sense to say
-        with which Python they run.
+        It may only if this makes a difference. Some trainers add up the shares of train, valid and
+        test with Python's `sum`. From Python 3.12 on, it corrects rounding errors of floats, which
+        can move a document from one split to another. All other trainers divide data in the same
+        way in every version.
 
         Args:
-            option: The option that says so, for the message: "trainer_python='3.12'" in
+            option: The option that the user has set, for the message: "trainer_python='3.12'" in
                 nanoset.yaml, or "compensated_sums=True" in Python.
 
         Raises:

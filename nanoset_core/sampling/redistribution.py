@@ -141,6 +141,11 @@ def _limits_of_all(
         config: What is trained.
         limits: How often each dataset may be read.
 
+    Returns:
+        The largest share of each dataset, as in the example. And the limits of all splits that hold
+        for several datasets together, because these contain the same documents: each of them must
+        be kept.
+
     Raises:
         InputError: An earlier part of this training run has read a dataset as often as it may be.
     """
@@ -148,9 +153,9 @@ def _limits_of_all(
     joint_limits: list[_JointLimit] = []
     for split in splits:
         limits_of_split = _limits_of(split, config, limits)
+        joint_limits += limits_of_split.joint_limits
         for prefix, max_share in limits_of_split.max_shares.items():
-            max_shares[prefix] = min(max_shares[prefix], max_share)
-        joint_limits += limits_of_split.joint_limits  # all of them must be kept
+            max_shares[prefix] = min(max_shares[prefix], max_share)  # 0.4 and 0.3 give 0.3
     return _ShareLimits(max_shares, joint_limits)
 
 
@@ -176,9 +181,13 @@ class _ShareLimits(NamedTuple):
 def _limits_of(split: SplitName, config: NanosetConfig, limits: EpochLimits) -> _ShareLimits:
     """Return which shares of a split's samples its datasets may have.
 
-    For example, training reads 1,000 samples. Books has 400 samples and may be read once, so its
-    share is at most 0.4. Web may be read once, too, but some of its documents are also in the
-    dataset best-web. So web has a joint limit with best-web.
+    For example, training reads 1,000 samples. All datasets may be read once. Best-web contains some
+    of the documents of web:
+
+        dataset     samples    limit
+        books       400        a share of at most 0.4
+        web         600        a *joint limit* with best-web, since their common documents are read
+                               through both datasets
 
     Args:
         split: The split of the data: train, valid or test.
@@ -198,36 +207,48 @@ def _limits_of(split: SplitName, config: NanosetConfig, limits: EpochLimits) -> 
     n_consumed = config.consumed_samples if split == "train" else 0
     samples = _SamplesByShare(config, n_samples, n_consumed)
 
-    limits_on_copies = limits.on_copies(plan, config)
-    if not limits_on_copies:  # no document is in several datasets
-        return _ShareLimits(_max_shares(plan.members, samples, limits.by_prefix), joint_limits=())
-
-    epochs_before = epochs_of_earlier_phases(config, split, limits.reader)
+    # Documents that are in several datasets: joint limits.
+    shared_limits = limits.on_copies(plan, config)
     joint_limits = []
-    single_limits = dict(limits.by_prefix)
-    for limit in limits_on_copies:
-        joint_limits.append(_JointLimit(limit, plan.members, samples, epochs_before))
-        single_limits.pop(limit.prefix, None)  # a dataset has either joint limits or its own
-    return _ShareLimits(_max_shares(plan.members, samples, single_limits), joint_limits)
+    if shared_limits:
+        # How often has the run read each dataset, if its weights were changed before?
+        epochs_before = epochs_of_earlier_phases(config, split, limits.reader)
+        for shared_limit in shared_limits:
+            joint_limits.append(_JointLimit(shared_limit, plan.members, samples, epochs_before))
+
+    # Each of the other datasets has a largest share.
+    prefixes_with_joint_limits = {shared_limit.prefix for shared_limit in shared_limits}
+    max_epochs_of_others = {}
+    for prefix, max_epochs in limits.by_prefix.items():
+        if prefix not in prefixes_with_joint_limits:
+            max_epochs_of_others[prefix] = max_epochs
+    return _ShareLimits(_max_shares(plan.members, samples, max_epochs_of_others), joint_limits)
 
 
 def _too_few_samples(max_shares: Shares, joint_limits: Sequence[_JointLimit]) -> InputError:
     """Return the error for datasets that may not be read often enough for the requested samples.
 
-    For example, "books: at most 0.3000 of the samples, web: at most 0.5000 of the samples". The
-    other 0.2 of the samples can be taken from no dataset.
+    The message lists all limits:
+
+        books: at most 0.3000 of the samples
+        documents in web and best-web: at most 2 times
+
+    The second one is a joint limit. It is for documents that both datasets contain, so that
+    training reads them through both.
 
     Args:
         max_shares: Path of a dataset → its largest share of the samples; infinity for no limit.
-        joint_limits: Limits that several datasets keep together.
+        joint_limits: The limits on documents that several datasets contain.
     """
     texts = []
     for prefix, share in max_shares.items():
         if share < math.inf:
             texts.append(f"{Path(prefix).name}: at most {share:.4f} of the samples")
     for joint_limit in joint_limits:
-        holders = " and ".join(joint_limit.limit.holders)
-        texts.append(f"documents in {holders}: at most {joint_limit.limit.limit:g} times")
+        shared_limit = joint_limit.shared_limit
+        dataset_names = " and ".join(shared_limit.holders)
+        max_epochs = shared_limit.limit
+        texts.append(f"documents in {dataset_names}: at most {max_epochs:g} times")
     unique_texts = dict.fromkeys(texts)  # splits may have the same limits
     return InputError(
         "with these limits on epochs, the datasets have too few samples",
@@ -281,25 +302,31 @@ class _SamplesByShare:
     def prepared(self, share: float) -> int:
         """Return how many samples of a dataset the trainer prepares.
 
-        For example, training reads 1,000 samples, and the share is 0.5:
+        For example, training reads 1,000 samples, and the share is 0.5. The trainer prepares 0.5 %
+        more than it reads (`surplus`), to be safe:
 
-            samples that are read                            500
-            with some more, as trainers prepare a reserve    503
+            read                               500
+            prepared                           503
 
-        If weights are changed after 400 samples, the trainer makes new lists of samples and skips
-        those that it would have read by now: about 0.5 * 400 = 200. It prepares the other 303.
+        A training run may change the weights of its datasets after 400 samples. Then the trainer
+        prepares the same number as if the new weights had held from the start, but skips those that
+        it would have read by now:
+
+            skipped                            200    or 199 or 201: it depends on the moment
+            prepared without these             304    for 199, to be safe
 
         Args:
             share: The dataset's share of all samples: 0.5.
 
         Returns:
-            The number of samples. With changed weights, it may be one too high.
+            The number of samples. With changed weights, it may be slightly too high, but not too
+            low.
         """
-        n_built = self.config.rules.member_sizes(self.n_samples, share, self.config.surplus).built
-        # Datasets are mixed sample by sample, so at some moments a dataset is one sample behind its
-        # share. Suppose that it is: 199.
-        n_skipped = max(int(share * self.n_consumed) - 1, 0)
-        return n_built - n_skipped
+        config = self.config
+        sizes = config.rules.member_sizes(self.n_samples, share, config.surplus)
+        n_skipped = int(share * self.n_consumed)  # 200
+        fewest_skipped = max(n_skipped - 1, 0)  # 199
+        return sizes.built - fewest_skipped
 
     def epochs_of(self, dataset: MemberPlan, share: float) -> float:
         """Return how often a training run reads a dataset that has some share, from its start on.
@@ -317,29 +344,31 @@ class _SamplesByShare:
     def largest_share(self, n_allowed: int) -> float:
         """Return the largest share with which the trainer prepares at most some samples.
 
-        For example, training reads 1,000 samples, and 400 are allowed of a dataset. As the trainer
-        prepares a reserve, the share must be slightly below 0.4:
+        For example, training reads 1,000 samples, and 400 are allowed of a dataset. As trainers
+        prepare some more samples than they read, the share must be slightly below 0.4:
 
             share     samples read    prepared
             0.3990    399             401         too many
             0.3980    398             400         allowed
 
-        The size of the reserve is rounded in another way by each trainer. So there is no formula,
-        and the share is found by trying multiples of 2**-40 (1 / _SHARE_UNITS).
+        Each trainer rounds the number of prepared samples in another way, so there is no formula.
+        The share is found by a binary search among the multiples of a tiny unit, 2**-40.
+
+        The caller divides the shares of all datasets by their sum, which is 1 except for rounding.
+        That may raise a share by less than half a unit. So the result is a share that is allowed
+        even if half a unit is added.
 
         Args:
             n_allowed: Largest number of samples that may be prepared: 400.
         """
 
-        def is_allowed(step: int) -> bool:
-            """Return whether a share of so many units is small enough."""
-            # All shares are later divided by their sum, which may round this one up. So try a share
-            # that is half a unit larger.
-            share = (step + 0.5) / _SHARE_UNITS
-            return self.prepared(share) <= n_allowed
+        def is_allowed(n_units: int) -> bool:
+            """Return whether a share of so many units is small enough, even if it is rounded up."""
+            raised_share = (n_units + 0.5) / _SHARE_UNITS
+            return self.prepared(raised_share) <= n_allowed
 
-        last_step = largest_that_fits(_SHARE_UNITS, is_allowed)  # by a binary search
-        return last_step / _SHARE_UNITS
+        n_units = largest_that_fits(_SHARE_UNITS, is_allowed)
+        return n_units / _SHARE_UNITS
 
 
 def _read_already_error(member: MemberPlan) -> InputError:
@@ -355,7 +384,7 @@ def _read_already_error(member: MemberPlan) -> InputError:
 class _JointLimit:
     """A limit on how often documents are read that are in several datasets."""
 
-    limit: SharedLimit
+    shared_limit: SharedLimit
     """The limit, and the copies of the documents in each dataset."""
     datasets: Sequence[MemberPlan]
     """All datasets of a split, with their sizes."""
@@ -379,9 +408,9 @@ class _JointLimit:
         """
         epochs = dict(self.epochs_before)  # for datasets that are not read any more
         for dataset in self.datasets:
-            if dataset.prefix in self.limit.copies:  # it has the documents
+            if dataset.prefix in self.shared_limit.copies:  # it has the documents
                 epochs[dataset.prefix] = self.samples.epochs_of(dataset, shares[dataset.prefix])
-        return not self.limit.is_exceeded(epochs)
+        return not self.shared_limit.is_exceeded(epochs)
 
 
 def fill_shares(shares: Shares, max_shares: Shares) -> dict[str, float] | None:
@@ -507,25 +536,32 @@ class _Growth:
     def datasets_over_limit(self, step: int) -> list[str]:
         """Return which of the growing datasets have too large a share after some steps.
 
-        For example, after half of the steps:
+        Shares grow evenly from 0. A dataset may have a largest share. Documents that are in several
+        datasets have a *joint limit* on how often they are read through all of these. For example,
+        after half of the steps:
 
-            dataset    final share    share now    largest share
-            web        0.6            0.3          0.25             too large
-            code       0.2            0.1          1
+            dataset      final share    share now    limit
+            web          0.4            0.2          at most 0.1: too large
+            code         0.2            0.1          at most 1
+            books        0.4            0.2          read too often together with old-books
+            old-books    -              0.3          (has stopped growing before)
+
+        The result is web and books.
 
         Args:
-            step: How many steps the shares have grown.
+            step: How many steps the shares have grown: a half of 2**40 in the example.
         """
-        # The caller later divides all shares by their sum, which may round them up. So try shares
-        # that are half a step larger.
-        fraction = (step + 0.5) / _SHARE_UNITS
+        # The caller later divides all shares by their sum, which is 1 except for rounding. That may
+        # raise a share by less than half a step. So try shares that are half a step larger.
+        fraction = (step + 0.5) / _SHARE_UNITS  # 0.5
         shares = {prefix: share * fraction for prefix, share in self.final_shares.items()}
 
-        over_limit = set(_above(shares, self.max_shares))
+        over_limit = set(_above(shares, self.max_shares))  # web
+        all_shares = {**self.fixed, **shares}  # with those that grow no more
         for joint_limit in self.joint_limits:
-            # It adds up what is read of several datasets, also of those that do not grow any more.
-            if not joint_limit.fits({**self.fixed, **shares}):
-                over_limit.update(joint_limit.limit.copies)
+            if not joint_limit.fits(all_shares):
+                prefixes = joint_limit.shared_limit.copies  # keys: books, old-books
+                over_limit.update(prefixes)
 
         # Return them in a fixed order: the shares are added later, and the order decides how their
         # sum is rounded.
@@ -534,19 +570,25 @@ class _Growth:
     def shares_at_limit(self) -> dict[str, float]:
         """Let shares grow until some reach a limit. Return these, as large as they may be.
 
-        For example, web may have at most 0.3, and there are 10 steps (really 2**40):
+        All shares grow from 0 in equal steps, of which there are 2**40 (`_SHARE_UNITS`). For an
+        example with 10 steps, web would have 0.6 after the last step, but may have at most 0.3:
 
-            step             4       5       6
-            share of web     0.24    0.30    0.36    too large
-            share of code    0.16    0.20    0.24
+            after step       4       5       6              10
+            share of web     0.24    0.30    0.36    ...    0.6
+            share of code    0.16    0.20    0.24    ...    0.4
 
-        Web reaches its limit at step 5, so the result is {"web": 0.3}.
+        Up to step 5, all limits are kept. At step 6, the share of web is too large. So web stops
+        growing at step 5, and the result is {"web": 0.3}.
+
+        Returns:
+            Path of each dataset that stops → its share.
         """
-        last_step = largest_that_fits(_SHARE_UNITS, self.keeps_limits_at)  # 5, by a binary search
+        # The last step at which all limits are kept, found by a binary search: 5.
+        last_step = largest_that_fits(_SHARE_UNITS, self.keeps_limits_at)
         stopped_shares = {}
         for prefix in self.datasets_over_limit(last_step + 1):  # web
             share = self.final_shares[prefix] * last_step / _SHARE_UNITS  # 0.6 * 5 / 10
-            stopped_shares[prefix] = min(share, self.max_shares[prefix])
+            stopped_shares[prefix] = min(share, self.max_shares[prefix])  # despite rounding
         return stopped_shares
 
     def keeps_limits_at(self, step: int) -> bool:

@@ -77,20 +77,31 @@ _Need = Literal[
 def _need_of(rules: Preset, *, n_datasets: int, has_weights: bool) -> _Need:
     """Return what a trainer needs of the datasets of a split (train, valid or test) to build it.
 
-    A dataset may have too few tokens for a training sample. Some trainers cannot work with that.
+    A dataset may have too few tokens for a training sample. Not all trainers can work with that:
+
+        trainer            weights    it needs                and fails otherwise, since
+        old nanotron       any        a sample of each        it accepts no empty dataset
+        others             no         a sample of each        it takes all samples of each dataset
+        nanotron           yes        index files of each,    it opens these files; and its mixture
+                                      and one sample          must not be empty
+        Megatron-LM ...    yes        a token of each         it can repeat a dataset, but not if
+                                      dataset                 this adds no tokens
+
+    A single dataset without weights is not mixed. Then the last row holds for nanotron, too.
 
     Args:
-        rules: The rules of the trainer.
+        rules: The rules of the trainer. `zero_samples` says what may be without samples: "any"
+            dataset or mixture, a dataset but "no blend" (mixture), or "never" either of them.
         n_datasets: Number of datasets.
         has_weights: Whether they have weights, by which samples are divided among them.
     """
-    if rules.zero_samples == "never":  # the trainer never accepts a dataset without samples
+    if rules.zero_samples == "never":
         return "a sample of each dataset"
-    if n_datasets > 1 and not has_weights:  # all samples of each dataset are read
+    takes_all_samples = n_datasets > 1 and not has_weights
+    if takes_all_samples:
         return "a sample of each dataset"
-    if has_weights and rules.zero_samples == "no blend":  # nanotron
+    if has_weights and rules.zero_samples == "no blend":
         return "index files of each dataset, and a sample"
-    # Megatron-LM and others. A dataset with a small weight may give no sample anyway.
     return "a token of each dataset"
 
 

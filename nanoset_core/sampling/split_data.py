@@ -194,27 +194,35 @@ class SplitData:
     def _rows(self, n_sequences: int) -> Rows:
         """Return which documents of a dataset the split has: the first, and the one after the last.
 
-        For example, train, valid and test have the shares 0.5, 0.3 and 0.2 of 17 documents. Some
-        trainers round the borders between them ("bookends"), and others how many each has ("cuts"):
+        For example, train, valid and test have the shares 0.5, 0.3 and 0.2 of 17 documents. Each
+        trainer follows one of two rules:
 
-            rule          exact                   rounded      documents of valid
-            "bookends"    borders 8.5 and 13.6    8 and 14     8 to 13
-            "cuts"        8.5, 5.1 and 3.4        8, 5, 3      9 to 13, as train gets 1 more
+            rule                     "bookends"               "cuts"
+            what is rounded          borders between them     how many each of them has
+            exact                    8.5 and 13.6             8.5, 5.1 and 3.4
+            rounded                  8 and 14                 8, 5 and 3
+            one is left over         -                        train gets it
+            documents of train       0 to 7                   0 to 8
+            documents of valid       8 to 13                  9 to 13
+            documents of test        14 to 16                 14 to 16
 
         Args:
             n_sequences: Number of documents: 17. (If they are stored as several sequences, it is
                 the number of these.)
 
         Returns:
-            Such as (8, 14). With few documents, this may be outside of the dataset.
+            For valid by the first rule: (8, 14). With few documents, this may be outside of the
+            dataset.
         """
         if self.shares is None:
             return 0, n_sequences  # the split does not share its datasets with others
 
-        split_number = SPLITS.index(self.split)
+        split_number = SPLITS.index(self.split)  # valid: 1
         if self.config.rules.split_rule == "cuts":
             return rows_by_cuts(self.shares, n_sequences)[split_number]
-        exact_borders = split_bookends(self.shares)[split_number]  # shares of all: (0.5, 0.8)
-        if exact_borders is None:
+
+        # "bookends". The borders are shares of the documents: valid is from 0.5 to 0.8.
+        borders = split_bookends(self.shares)[split_number]
+        if borders is None:
             return 0, 0  # the split has no share
-        return rows_by_bookends(exact_borders, n_sequences)
+        return rows_by_bookends(borders, n_sequences)
