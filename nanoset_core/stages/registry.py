@@ -6,6 +6,10 @@ are added with `add_stage`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import combinations
+
+from nanoset_core.errors import ConfigError
 from nanoset_core.execution.compatibility import sweep_runs
 from nanoset_core.project.project import Project
 from nanoset_core.stages.attributes.stage import ATTRIBUTE_TABLES, ATTRIBUTES
@@ -65,9 +69,40 @@ def add_stage(stage: Stage) -> None:
 
     Args:
         stage: The stage. If it was added before, it is not added again.
+
+    Raises:
+        ConfigError: Its outputs would be stored in the folders of another stage's outputs.
     """
-    if stage not in stages():
-        _added.append(stage)
+    if stage in stages():
+        return
+    check_layouts([*stages(), stage])
+    _added.append(stage)
+
+
+def check_layouts(all_stages: Sequence[Stage]) -> None:
+    """Check that no two stages store outputs in the same folders.
+
+    Otherwise, each would take the outputs of the other for its own, and replace them. Stages may
+    only share folders if the class of one derives from that of the other, such as the two that
+    write `.pbin` files: their keys differ.
+
+    Args:
+        all_stages: The stages.
+
+    Raises:
+        ConfigError: Two stages store outputs in the same folders.
+    """
+    for stage, other in combinations(all_stages, 2):
+        are_related = isinstance(stage, type(other)) or isinstance(other, type(stage))
+        if are_related or not stage.layout.overlaps(other.layout):
+            continue
+        raise ConfigError(
+            "two stages store their outputs in the same folders, so they would replace each other's",
+            where=f"the layout of the stage {type(other).__name__}",
+            found="/".join([other.layout.folder, *other.layout.path]),
+            expected=f"other folders than those of the stage {type(stage).__name__}",
+            remedy="choose another folder in the layout",
+        )
 
 
 def sweep(project: Project) -> None:

@@ -131,6 +131,23 @@ class Layout:
                 return None
         return Key(value_by_placeholder.get(SUBJECT, ""), value_by_placeholder.get(PART))
 
+    def overlaps(self, other: Layout) -> bool:
+        """Return whether an output of this layout and one of another could have the same folder.
+
+            ("{subject}", "{part}", "index") and ("{subject}", "{part}", "blend")    False
+            ("{subject}", "handoff")         and ("{subject}", "{part}")             True
+
+        Args:
+            other: The layout of another stage.
+        """
+        if self.folder != other.folder or len(self.path) != len(other.path):
+            return False
+        for folder, other_folder in zip(self.path, other.path, strict=True):
+            are_fixed = {folder, other_folder}.isdisjoint({SUBJECT, PART})
+            if are_fixed and folder != other_folder:
+                return False
+        return True
+
 
 @dataclass(slots=True)
 class ReadingBudget:

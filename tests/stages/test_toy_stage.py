@@ -29,7 +29,7 @@ from nanoset_core.project.graph import stale_reasons
 from nanoset_core.project.project import Project
 from nanoset_core.project.status import StatusRow, project_status
 from nanoset_core.stages import registry as stages
-from nanoset_core.stages.stage import CorpusStage, Key
+from nanoset_core.stages.stage import PART, SUBJECT, CorpusStage, Key, Layout
 
 SHAPE = AssetShape("document_counts", "Counts of a corpus.", check="They are those of the dataset.")
 """The entry of the stage, as in nanoset_assets/asset_table.py."""
@@ -124,6 +124,30 @@ def test_a_stage_that_lacks_an_attribute_is_refused_when_it_is_created():
 
     with pytest.raises(TypeError, match="WithoutLayout of a stage has no attribute `layout`"):
         WithoutLayout()
+
+
+def test_a_stage_with_the_folders_of_an_unrelated_stage_is_refused(monkeypatch):
+    class Previews(Counts):
+        layout = Layout("packed")
+
+    monkeypatch.setattr(stages, "_added", [])
+
+    with pytest.raises(ConfigError, match="store their outputs in the same folders"):
+        stages.add_stage(Previews())
+
+    assert stages._added == []
+
+
+def test_the_stages_of_this_package_store_their_outputs_in_different_folders():
+    stages.check_layouts(stages.stages())
+
+
+def test_fixed_folders_keep_the_outputs_of_two_stages_apart():
+    index = Layout("nanosets", (SUBJECT, PART, "index"))
+
+    assert not index.overlaps(Layout("nanosets", (SUBJECT, PART, "blend")))
+    assert not index.overlaps(Layout("nanosets", (SUBJECT, "handoff")))
+    assert index.overlaps(Layout("nanosets", (SUBJECT, "train", "index")))
 
 
 # Status and freshness
