@@ -100,7 +100,7 @@ class BuildRuns:
         with self._lease_of(subject):  # waits while another build works on the subject
             # Another build that this one has waited for may have made some of the outputs.
             steps = list(chain.from_iterable(runs))
-            made_elsewhere = self._made_elsewhere(steps)
+            made_elsewhere = self._made_meanwhile(steps)
             for run in runs:
                 if self._needs_failed_output(run):
                     self.report.skip([step.node for step in run])
@@ -167,15 +167,16 @@ class BuildRuns:
                 )
             self.say(f"waits for {work.owner}, which makes {subject}; {remedy} …")
 
-    def _made_elsewhere(self, steps: Sequence[Step]) -> set[Node]:
-        """Return the outputs that another build has made while this one waited for it.
+    def _made_meanwhile(self, steps: Sequence[Step]) -> set[Node]:
+        """Return the outputs that were made since this build has looked at them.
 
-        For example, both builds want to make the tokens and the dataset of the text collection
-        `web`. The other one made the tokens, and was stopped. Then only the dataset is left for
-        this one.
+        For example, another build also wants to make the tokens and the dataset of the text
+        collection `web`. It made the tokens while this one waited for it, and was stopped. Then
+        only the dataset is left for this one.
 
         Args:
-            steps: The steps that this build is about to execute, in order. Each makes one output.
+            steps: The steps that this build is about to execute, or has tried to execute, in order.
+                Each makes one output.
         """
         # `seen` is what this process remembers of the outputs. Without it, they are read again.
         project = replace(self.project, seen=None)
@@ -184,8 +185,8 @@ class BuildRuns:
             if step.is_up_to_date:
                 continue  # the user wants it to be made again, or its check has failed
             if not self._is_made(project, step.node):
-                # Every build makes the outputs of `web` in this order. The other one has not made
-                # this output, so it has not made later ones either.
+                # Every build makes the outputs of `web` in this order. If this output was not made,
+                # later ones were not made either.
                 break
             made_nodes.add(step.node)
         return made_nodes
@@ -260,11 +261,37 @@ class BuildRuns:
             self._report_made(nodes, seconds_of_step)
             return f"made in {seconds:.1f} s"
 
-        failed_node = self._report_failure(nodes, error)
-        position = nodes.index(failed_node)
-        self._report_made(nodes[:position], seconds_of_step)
-        self.report.skip(nodes[position:])  # all but the failed one, which is recorded already
-        return f"{label_of(failed_node)} failed after {seconds:.1f} s"
+        # Dagster's error only says that the run has failed. A step that fails therefore adds its
+        # output and its own error to the list `failures` before it ends.
+        failures = self.project_defs.failures
+        if failures:
+            failed_node, error = failures[0]
+            n_made = nodes.index(failed_node)
+        else:  # Dagster itself has failed: before the first step, between steps, or at the end
+            n_made = self._count_made(steps)
+        self._report_made(nodes[:n_made], seconds_of_step)
+
+        if n_made == len(nodes):
+            self.report.failed[f"the end of the run of {_run_label(steps)}"] = error
+            return f"the end of the run failed after {seconds:.1f} s"
+        failed_label = label_of(nodes[n_made])
+        self.report.failed[failed_label] = error
+        self.report.skip(nodes[n_made:])  # all but the failed one, which is recorded already
+        return f"{failed_label} failed after {seconds:.1f} s"
+
+    def _count_made(self, steps: Sequence[Step]) -> int:
+        """Return how many steps of a failed run have made their outputs, from the first one on.
+
+        Args:
+            steps: The steps of the run, in the order in which it executes them.
+        """
+        made_nodes = self._made_meanwhile(steps)
+        count = 0
+        for step in steps:
+            if step.node not in made_nodes:
+                break
+            count += 1
+        return count
 
     def _run_and_catch(self, nodes: Sequence[Node]) -> Exception | None:
         """Execute a run of Dagster that makes outputs; return the error if it fails, or None.
@@ -299,26 +326,6 @@ class BuildRuns:
         """
         for node in nodes:
             self.report.made[label_of(node)] = seconds_of_step
-
-    def _report_failure(self, nodes: Sequence[Node], error: Exception) -> Node:
-        """Record which output of a failed run could not be made, and why; return the output.
-
-        Dagster's error only says that the run has failed. A step that fails therefore adds its
-        output and its own error to the list `failures` before it ends. If the list is empty, the
-        run failed before its first step: this is recorded as a failure of the first output.
-
-        Args:
-            nodes: The outputs of the run, in the order in which it makes them.
-            error: Dagster's error.
-        """
-        failures = self.project_defs.failures  # (output, error) of each failed step
-        if failures:
-            failed_node, reason = failures[0]
-        else:  # the run has failed before its first step
-            failed_node = nodes[0]
-            reason = error
-        self.report.failed[label_of(failed_node)] = reason
-        return failed_node
 
     def _execute_in_dagster(self, job: dg.JobDefinition, nodes: Sequence[Node]) -> None:
         """Execute a run of Dagster in this process, and wait for its end.

@@ -392,7 +392,7 @@ def _known_error(error: BaseException) -> BaseException | None:
         )
 
     # An error of the operating system, such as a full disk, becomes one that says what to do.
-    storage_error = explained_error(error, where="what was being read or written")
+    storage_error = explained_error(error)
     if storage_error is not None:
         return storage_error
     if isinstance(error, UnicodeEncodeError):

@@ -166,7 +166,11 @@ def _wrong_path_error(folder: Path, error: OSError) -> StorageError:
 
 
 def explained_error(
-    error: BaseException, where: object, *, expected: str | None = None, only_reads: bool = False
+    error: BaseException,
+    where: object = None,
+    *,
+    expected: str | None = None,
+    only_reads: bool = False,
 ) -> NanosetError | None:
     """Return an error that explains one of the operating system, and says what to do about it.
 
@@ -175,7 +179,8 @@ def explained_error(
 
     Args:
         error: The error that was raised.
-        where: What the new error names if the system does not say which file was the problem.
+        where: What the new error names if the system does not say which file was the problem; None
+            if it is not known what was read or written.
         expected: What there should have been room for, for the message.
         only_reads: Whether the error was raised while something was read.
 

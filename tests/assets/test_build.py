@@ -7,7 +7,7 @@ import gzip
 import re
 import shlex
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -23,6 +23,7 @@ from nanoset_assets import commands
 from nanoset_assets.asset_names import label_of
 from nanoset_assets.build import build, selected
 from nanoset_assets.build_report import BuildReport
+from nanoset_assets.build_runs import BuildRuns
 from nanoset_assets.commands import show_report
 from nanoset_assets.definitions import build_definitions
 from nanoset_assets.names import Names
@@ -306,6 +307,57 @@ def test_a_build_shows_the_progress_of_tokenization_from_start_to_end(watched_bu
     assert last_work.done == last_work.total
     assert last_work.documents
     assert last_work.tokens
+
+
+def fail_in_dagster(monkeypatch, n_outputs: int) -> None:
+    """Let the run of a corpus make some outputs, and then fail without an error of a step."""
+    execute = BuildRuns._execute_in_dagster
+
+    def execute_and_fail(runs: BuildRuns, job: dg.JobDefinition, nodes: Sequence[Any]) -> None:
+        if n_outputs:
+            execute(runs, job, nodes[:n_outputs])
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(BuildRuns, "_execute_in_dagster", execute_and_fail)
+
+
+def test_outputs_that_were_made_before_dagster_failed_are_reported_as_made(
+    make_project, instance, monkeypatch
+):
+    fail_in_dagster(monkeypatch, n_outputs=2)
+
+    report = build(Project.open(make_project()), instance, corpora=["web"])
+
+    assert list(report.made) == ["raw_jsonl [web]", "tokenized_shards [web]"]
+    assert list(report.failed) == ["indexed_dataset [web]"]
+    assert report.skipped == []
+
+
+def test_a_run_that_fails_after_its_last_output_is_reported_as_failed_at_its_end(
+    make_project, instance, monkeypatch
+):
+    fail_in_dagster(monkeypatch, n_outputs=3)
+
+    report = build(Project.open(make_project()), instance, corpora=["web"])
+
+    assert len(report.made) == 3
+    assert list(report.failed) == [
+        "the end of the run of raw_jsonl, tokenized_shards, indexed_dataset [web]"
+    ]
+    assert report.skipped == []
+    assert report.nodes_given_up() == set()
+
+
+def test_a_run_that_fails_before_its_first_output_is_reported_as_a_failure_of_that(
+    make_project, instance, monkeypatch
+):
+    fail_in_dagster(monkeypatch, n_outputs=0)
+
+    report = build(Project.open(make_project()), instance, corpora=["web"])
+
+    assert report.made == {}
+    assert list(report.failed) == ["raw_jsonl [web]"]
+    assert report.skipped == ["tokenized_shards [web]", "indexed_dataset [web]"]
 
 
 def test_a_build_prints_which_step_of_a_run_failed(make_project, instance):

@@ -90,6 +90,10 @@ def test_a_strange_argument_gives_no_internal_error_and_shows_no_password(argume
     assert text.strip()
 
 
+def test_too_little_memory_for_the_process_itself_names_no_place():
+    assert message(RuntimeError("can't start new thread")).startswith("there is not enough memory")
+
+
 def test_after_an_unknown_error_the_user_runs_again(monkeypatch, tmp_path):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # the traceback is written there
 
