@@ -97,7 +97,7 @@ def check_layouts(all_stages: Sequence[Stage]) -> None:
         if are_related or not stage.layout.overlaps(other.layout):
             continue
         raise ConfigError(
-            "two stages store their outputs in the same folders, so they would replace each other's",
+            "two stages store their outputs in the same folders, and would replace each other's",
             where=f"the layout of the stage {type(other).__name__}",
             found="/".join([other.layout.folder, *other.layout.path]),
             expected=f"other folders than those of the stage {type(stage).__name__}",
