@@ -280,13 +280,13 @@ class _Builder:
         Raises:
             StorageError: By an estimate of their size, the disk has far too little free space.
         """
-        nodes = plan.nodes
-        if nodes:
-            n_bytes_of_text = text_bytes(self.project, nodes)
-            self.say(plan_line(len(nodes), n_bytes_of_text))
+        # Of some outputs, only the link `current` is missing, which takes neither text nor space.
+        written_nodes = plan.nodes
         if not rebuild:
-            nodes = plan.survey.graph.nodes_to_write(nodes)
-        check_disk(self.project, set(nodes), self.say)  # prints warnings by `say`
+            written_nodes = plan.survey.graph.nodes_to_write(plan.nodes)
+        if plan.nodes:
+            self.say(plan_line(len(plan.nodes), text_bytes(self.project, written_nodes)))
+        check_disk(self.project, set(written_nodes), self.say)  # prints warnings by `say`
 
     def _execute(self, plan: _BuildPlan, *, rebuild: bool) -> BuildReport:
         """Execute the runs of a plan, and return a report of what was made and what failed.

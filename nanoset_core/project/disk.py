@@ -214,21 +214,21 @@ def _nearest_existing_folder(folder: Path) -> Path:
 
 
 def text_bytes(project: Project, nodes: Collection[Node]) -> dict[str, int]:
-    """Return how much raw text a build reads, for each text collection (corpus) that it works on.
+    """Return how much raw text the text collections (corpora) have that a build reads.
 
-    For example, if a build makes the tokens of `web`, and training data from `web` and `code`, then
-    only the text of `web` is read: {"web": 3200000000}.
+    For example, a build makes the tokens of `web`, the `.pbin` of `code` from tokens that exist,
+    and training data from both. Then only the text of `web` is read: {"web": 3200000000}.
 
     Args:
         project: The project, whose folder of raw text is listed.
-        nodes: The outputs that the build makes.
+        nodes: The outputs that the build writes.
 
     Returns:
         Corpus → bytes. A corpus that cannot be read counts as empty: the build will report why.
     """
     size_by_corpus: dict[str, int] = {}
     for node in nodes:
-        if node.is_of_corpus:  # such as the tokens of `web`; training data belong to no corpus
+        if node.stage.reads_raw_text:  # such as the stage that makes tokens
             size_by_corpus[node.key.subject] = 0
     for corpus in size_by_corpus:
         with suppress(NanosetError, OSError):
@@ -239,7 +239,7 @@ def text_bytes(project: Project, nodes: Collection[Node]) -> dict[str, int]:
 def plan_line(step_count: int, size_by_corpus: Mapping[str, int]) -> str:
     """Return the first line that a build prints: how many steps it has, and how much text it reads.
 
-    For example, with 12 steps, and two collections of texts (corpora) from which outputs are made:
+    For example, with 12 steps, and two collections of texts (corpora) that are read:
 
         plan: 12 steps, from 3.2 GB of text in 2 corpora
 

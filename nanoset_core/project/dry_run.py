@@ -77,7 +77,7 @@ class DryRun:
     rows: tuple[PlannedRow, ...]
     """The rows with outputs that would be made, or cannot be made, in the order of the build."""
     text_bytes: Mapping[str, int]
-    """Each corpus that outputs would be made of → stored size of its text in bytes."""
+    """Each corpus whose raw text would be read → stored size of its text in bytes."""
     disk_bytes: Mapping[str, int]
     """Kind of files that would be made, such as shards → their estimated size in bytes."""
     free_bytes: int | None
@@ -108,7 +108,7 @@ class DryRun:
         Some keys are totals, and the next key has their details. For example:
 
             "steps": 3                        outputs that the build would make, in order
-            "text_bytes": 3200000000          text that these are made from, in all
+            "text_bytes": 3200000000          raw text of the corpora that are read, in all
             "corpora": {"web": 3200000000}    the same for each corpus (collection of texts)
             "disk_bytes": 600000000           disk space that they would take, in all
             "disk": {"shards": 600000000}     the same for each kind of output
@@ -180,7 +180,7 @@ def plan(
     written = possible if force else graph.nodes_to_write(possible)
     return DryRun(
         rows=tuple(_planned_rows(rows, due, blocked, label_of)),
-        text_bytes=text_bytes(project, possible),
+        text_bytes=text_bytes(project, written),
         disk_bytes=_disk_bytes(project, written),
         free_bytes=free_bytes(project),
         place=_place(project),  # the folder of the outputs, or the address in a bucket

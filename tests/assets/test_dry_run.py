@@ -150,6 +150,7 @@ def test_outputs_whose_links_are_missing_are_planned_but_need_no_space(built_pla
 
     assert plan.step_count > 10
     assert plan.disk_bytes == {}
+    assert plan.text_bytes == {}
     assert forced_plan.disk_bytes["datasets"] > 0
 
 
@@ -170,6 +171,24 @@ def test_the_plan_after_a_change_of_text_gives_the_file_as_the_reason(built_plat
 
     assert plan.rows[0].why == ("1 file changed (part-0/web-0.jsonl)",)
     assert plan.text_bytes.keys() == {"web"}
+
+
+def test_text_is_not_counted_if_outputs_are_made_from_the_tokens_that_exist(built_platform):
+    shutil.rmtree(built_platform.config_file.parent / "data/datasets/web")
+
+    plan = dry_run(Project.open(built_platform.config_file))
+
+    assert plan.rows[0].label == "corpus web"
+    assert plan.text_bytes == {}
+
+
+def test_text_is_counted_that_is_read_for_its_columns_only(built_platform):
+    project = Project.open(built_platform.config_file)
+    project = change_setting(project, "documents: {", "documents: {columns: [note], ")
+
+    plan = dry_run(project)
+
+    assert plan.text_bytes.keys() == {"books", "code", "web"}
 
 
 @pytest.mark.parametrize(

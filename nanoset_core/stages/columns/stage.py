@@ -76,6 +76,7 @@ class ColumnsStage(AlignedStage):
     layout = Layout(STAGE)
     kind = "columns"
     version = VERSION
+    reads_raw_text = True
     tables_folder = TABLES_FOLDER
 
     def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:

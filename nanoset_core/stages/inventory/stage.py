@@ -26,6 +26,7 @@ class InventoryStage(CorpusStage):
 
     layout = Layout(STAGE)
     version = VERSION
+    reads_raw_text = True
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
         """Return the recipe of the present files; files that changed are read to hash them.

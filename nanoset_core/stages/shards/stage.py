@@ -48,6 +48,7 @@ class TokenizedStage(CorpusStage, OutsideFiles, Planned, Estimated):
 
     layout = Layout(STAGE)
     version = VERSION
+    reads_raw_text = True
     estimated_as = "shards"
 
     def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
