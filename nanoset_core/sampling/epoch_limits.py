@@ -24,7 +24,7 @@ from nanoset_core.sampling.corpora import (
     epochs_drawn,
     shared_limits,
 )
-from nanoset_core.sampling.plan import plan_split
+from nanoset_core.sampling.plan import plan_split, separate_last_epoch
 from nanoset_core.sampling.planned import MemberPlan, SplitPlan
 from nanoset_core.sampling.split_data import LengthReader
 from nanoset_core.sampling.splits import Rows, SplitName
@@ -92,6 +92,32 @@ def most_samples(tokens: int, limit: float, config: NanosetConfig) -> int:
         return int(limit * config.samples_in(tokens))
     # The trainer joins epochs, and cuts samples from all their tokens.
     return config.samples_in(int(limit * tokens))
+
+
+def epochs_shuffled_together(prepared: int, tokens: int, config: NanosetConfig) -> int:
+    """Return how many epochs of a dataset the trainer shuffles together.
+
+    A run that reads only a few of these samples may already read a document that many times. The
+    last epoch does not count if the trainer shuffles it on its own. For example, samples have 10
+    tokens:
+
+        tokens    prepared samples    epochs    shuffled together
+        1,000     190                 2         2
+        1,000     203                 3         2: the third epoch is shuffled on its own
+        25        10                  5         5: few samples are as much as an epoch
+
+    Args:
+        prepared: Samples that the trainer prepares: those that it reads, and a reserve.
+        tokens: Tokens of one epoch of the dataset, more than 0.
+        config: What is trained: the trainer, and the length of samples.
+    """
+    if config.rules.one_epoch:
+        return 1  # the trainer repeats the samples of one epoch
+    tokens_needed = prepared * config.step + config.overlap
+    n_epochs = max(-(-tokens_needed // tokens), 1)  # rounded up
+    if separate_last_epoch(n_epochs, tokens, prepared, config.step, config.overlap):
+        return n_epochs - 1
+    return n_epochs
 
 
 def epochs_needed(samples: int, tokens: int, config: NanosetConfig) -> float:

@@ -34,9 +34,10 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from nanoset_core.errors import InputError
+from nanoset_core.sampling.bisection import largest_that_fits
 from nanoset_core.sampling.bounded_division import Bounds, divide_within_bounds
 from nanoset_core.sampling.config import NanosetConfig
-from nanoset_core.sampling.epoch_limits import most_samples
+from nanoset_core.sampling.epoch_limits import epochs_shuffled_together, most_samples
 from nanoset_core.sampling.mix_tree import MixPart
 from nanoset_core.sampling.split_data import LengthReader, SplitData
 from nanoset_core.sampling.splits import SPLITS, SplitName, plain_sum
@@ -128,7 +129,15 @@ def mixture_of(mix: MixPart, config: NanosetConfig, reader: LengthReader | None 
     # Without those that a run has read before it changed its mixture.
     n_samples = _samples_to_read(config, split)
     mixer = _Mixer(config, prefix_by_path, tokens_by_prefix, n_samples)
-    return mixer.mix(mix)
+    try:
+        return mixer.mix(mix)
+    except InputError:
+        # Perhaps the parts lack a few samples, because `max_epochs` limits the epochs that are
+        # shuffled together. Then it only limits those that are read, and the plan has a warning.
+        lenient_mixer = _Mixer(
+            config, prefix_by_path, tokens_by_prefix, n_samples, counts_shuffled_epochs=False
+        )
+        return lenient_mixer.mix(mix)
 
 
 def _check_corpora_have_tokens(
@@ -255,6 +264,8 @@ class _Mixer:
         prefix_by_path: Path of each corpus in the tree → prefix of its dataset.
         tokens_by_prefix: Prefix → tokens that the split has of the dataset.
         samples: Samples of the split that are still to be read; None if no number is requested.
+        counts_shuffled_epochs: Whether `max_epochs` also limits how many epochs of a corpus the
+            trainer shuffles together.
     """
 
     def __init__(
@@ -263,11 +274,14 @@ class _Mixer:
         prefix_by_path: Mapping[MixPath, str],
         tokens_by_prefix: Mapping[str, int],
         samples: int | None,
+        *,
+        counts_shuffled_epochs: bool = True,
     ) -> None:
         self.config = config
         self.prefix_by_path = prefix_by_path
         self.tokens_by_prefix = tokens_by_prefix
         self.samples = samples
+        self.counts_shuffled_epochs = counts_shuffled_epochs
 
     def mix(self, mix: MixPart) -> Mixture:
         """Compute which fraction of the training samples each part of a mixture gets.
@@ -357,15 +371,10 @@ class _Mixer:
         """
         prefix = self.prefix_by_path[path]  # path of the corpus's dataset, such as "data/books"
         tokens = self.tokens_by_prefix[prefix]
-
-        samples_before = 0
-        order = self.config.orders.get(prefix)  # in which the run has read the corpus before
-        if order is not None:
-            samples_before = order.taken
-
         max_fraction = 1.0
         if max_epochs is not None:
-            max_fraction = self._fraction_of_epochs(tokens, max_epochs, samples_before)
+            n_samples = self._most_samples_of_corpus(prefix, tokens, max_epochs)
+            max_fraction = self._fraction_of_samples(n_samples)
         return _Part(
             path=path,
             settings=settings,
@@ -374,6 +383,44 @@ class _Mixer:
             min_fraction=0.0,
             max_fraction=max_fraction,
         )
+
+    def _most_samples_of_corpus(self, prefix: str, tokens: int, max_epochs: float) -> int:
+        """Return how many samples of a corpus training may still read by its `max_epochs`.
+
+        Trainers prepare more samples than they read. If a corpus has only a few samples, these can
+        be another epoch, which is shuffled together with the others. For example, an epoch has 2.35
+        samples, and may be read 4 times:
+
+            read    prepared    epochs needed    shuffled together
+            9       10          4.26             5: a document could be read a fifth time
+            8        9          3.83             4
+
+        So 8 is the result. For large corpora, it is the number of samples of these epochs.
+
+        Args:
+            prefix: Path of the corpus's dataset.
+            tokens: Tokens of the corpus: 1,203, if a sample has 512.
+            max_epochs: How often the whole training run may read it: 4.
+        """
+        n_samples = most_samples(tokens, max_epochs, self.config)  # 9
+        order = self.config.orders.get(prefix)  # in which the run has read the corpus before
+        if order is not None:
+            return n_samples - order.taken
+        is_first_phase = self.config.consumed_samples == 0
+        if not (self.counts_shuffled_epochs and is_first_phase):
+            return n_samples
+
+        def fits(n_read: int) -> bool:
+            """Return whether the trainer shuffles few enough epochs together for some samples."""
+            share = self._fraction_of_samples(n_read)
+            sizes = self.config.rules.member_sizes(
+                self._n_train_samples, share, self.config.surplus
+            )
+            n_epochs = epochs_shuffled_together(sizes.built, tokens, self.config)
+            return n_epochs <= math.ceil(max_epochs)
+
+        # If not even one sample fits, the limit cannot be kept. The plan warns of it.
+        return largest_that_fits(n_samples, fits) or n_samples
 
     def _target(self, part: _Part) -> float:
         """Return which fraction of the training samples a part gets by its settings alone.
@@ -409,7 +456,7 @@ class _Mixer:
         """
         fractions = []
         for corpus in corpora:
-            fractions.append(self._fraction_of_epochs(corpus.tokens, epochs, samples_before=0))
+            fractions.append(self._fraction_of_epochs(corpus.tokens, epochs))
         return plain_sum(fractions)
 
     @property
@@ -421,7 +468,7 @@ class _Mixer:
         """
         return self.samples or 1
 
-    def _fraction_of_epochs(self, tokens: int, epochs: float, samples_before: int) -> float:
+    def _fraction_of_epochs(self, tokens: int, epochs: float) -> float:
         """Return which fraction of the training samples it takes to read a corpus several times.
 
         For example, a corpus has 100 samples. To read it twice takes 200 of 1,000 training samples,
@@ -430,9 +477,15 @@ class _Mixer:
         Args:
             tokens: Tokens of the corpus.
             epochs: How often it is read: 2.
-            samples_before: How many of its samples were read already; mostly 0.
         """
-        n_samples = most_samples(tokens, epochs, self.config) - samples_before  # 200
+        n_samples = most_samples(tokens, epochs, self.config)  # 200
+        return self._fraction_of_samples(n_samples)
+
+    def _fraction_of_samples(self, n_samples: int) -> float:
+        """Return which fraction of the training samples some samples are, or 0 if there are none.
+
+        For example, 200 of 1,000 samples are 0.2, or slightly less.
+        """
         # Take slightly less. Otherwise rounding errors could give 200.0000001, which trainers would
         # round up to 201 samples.
         n_samples_to_read = max(n_samples - _ROUNDING_SAMPLES, 0.0)  # 199.999

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
@@ -11,6 +13,7 @@ from helpers.slow_mixture import ImpossibleMixtureError, SlowMixture
 from nanoset_core.errors import InputError, NanosetError
 from nanoset_core.records.parsing import parse
 from nanoset_core.sampling.config import NanosetConfig, Order
+from nanoset_core.sampling.corpora import MemberReads
 from nanoset_core.sampling.coverage import coverage
 from nanoset_core.sampling.mix_tree import MixPart
 from nanoset_core.sampling.mixture import mixture_of
@@ -240,6 +243,68 @@ def test_blends_keep_targets_and_limits_within_two_samples(preset):
     assert a.samples_given == pytest.approx(config.samples_in(400_000) * surplus, abs=2)
     assert b.samples_given == pytest.approx(123_456 / LENGTH * surplus, abs=2)
     assert d.samples_given == pytest.approx(config.samples_in(2 * 90_050) * surplus, abs=2)
+
+
+# `max_epochs` of corpora with few samples
+
+
+def small_and_large(small_lengths):
+    """Return a reader of two datasets: a large one, and one with documents of some lengths."""
+    reader = reader_of({"large": 9_000_000})
+    reader.suppose("small", np.array(small_lengths, np.int32))
+    return reader
+
+
+def small_and_large_mixture(max_epochs, small_lengths):
+    """Return a mixture that reads the dataset small as often as its limit allows."""
+    mix = part_of(mix={"large": 1, "small": {"share": 99, "max_epochs": max_epochs}})
+    return mixture_of(mix, config_of(mix.corpora), small_and_large(small_lengths))
+
+
+@pytest.mark.parametrize(
+    ("n_documents", "max_epochs"),
+    [
+        pytest.param(2, 2, id="two samples an epoch"),
+        pytest.param(2, 1.5, id="one and a half epochs"),
+        pytest.param(2, 4, id="more epochs"),
+        pytest.param(1, 4, id="one sample an epoch"),
+        pytest.param(250, 300, id="as many epochs that the trainer's reserve is an epoch"),
+    ],
+)
+def test_no_document_of_a_small_corpus_is_read_more_often_than_max_epochs(n_documents, max_epochs):
+    small_lengths = [20] * n_documents
+    weights = small_and_large_mixture(max_epochs, small_lengths).weights
+
+    blend = dict(zip(("large", "small"), weights, strict=True))
+    config = NanosetConfig.from_json(config_of(blend).to_json() | {"data_path": blend})
+    plan = plan_split(config, "train", small_and_large(small_lengths))
+    sample_counts = [member.samples_target for member in plan.members]
+    reads = MemberReads.by_prefix(plan, config, sample_counts)["small"]
+    assert reads.most_reads(config) <= math.ceil(max_epochs)
+    assert reads.samples_taken > 0
+
+
+def test_a_limit_stays_as_it_is_if_the_trainer_shuffles_few_enough_epochs_together():
+    mixture = small_and_large_mixture(max_epochs=2, small_lengths=[50] * 200)
+
+    samples_of_two_epochs = (2 * 200 * 50 - 1) // LENGTH
+    assert np.isclose(mixture.weights[1] * N_SAMPLES, samples_of_two_epochs, atol=0.01)
+
+
+def test_a_corpus_that_is_too_small_to_keep_its_limit_is_still_read():
+    mixture = small_and_large_mixture(max_epochs=1, small_lengths=[20])
+
+    assert np.isclose(mixture.weights[1] * N_SAMPLES, 1, atol=0.01)
+
+
+def test_a_mixture_that_needs_each_sample_that_max_epochs_allows_is_accepted():
+    mix = part_of(mix={"small": {"max_epochs": 4}, "large": {"max_epochs": 1}})
+    samples_of_limits = (4 * 40 - 1) // LENGTH + (9_000_000 - 1) // LENGTH
+    config = config_of(mix.corpora, samples_of_limits - 1)
+
+    mixture = mixture_of(mix, config, small_and_large([20, 20]))
+
+    assert np.isclose(sum(mixture.weights), 1)
 
 
 TOKENS_OF_10_000_SAMPLES = 10_000 * LENGTH + LENGTH

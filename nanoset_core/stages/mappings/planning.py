@@ -9,6 +9,7 @@ The settings of a split are worked out in steps:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -268,12 +269,14 @@ class NanosetContext(NanosetLookup):
             how often it is read              0.5       0.4         0.9, within the limit
             how often a document is read      0 or 1    0 or 1      2 at worst
 
+        A document of a single dataset may also be read too often, if the trainer shuffles several
+        epochs of the dataset together.
+
         Args:
             planned: The split.
 
         Returns:
-            A sentence without its full stop for each corpus with such documents; none if no
-            document is in two datasets.
+            A sentence without its full stop for each dataset or corpus with such documents.
 
         Raises:
             MissingError: A dataset that one of these was made from was deleted.
@@ -281,16 +284,48 @@ class NanosetContext(NanosetLookup):
         limit_by_prefix = self._enforced_limits(planned.split)
         if planned.plan is None or not limit_by_prefix:
             return []
+        sample_counts = [member.samples_given for member in planned.members]
+        warnings = self._shuffle_warnings(planned, planned.plan, sample_counts, limit_by_prefix)
         if not self.may_repeat_documents(planned.split):
-            return []
+            return warnings
 
         # Find the documents that are in several datasets, and how much is read of these datasets.
-        sample_counts = [member.samples_given for member in planned.members]
         documents = self._documents_read(planned, planned.plan, sample_counts)
         uneven_reads = unevenly_read(
             documents.corpora, documents.reads_by_prefix, limit_by_prefix, planned.config
         )
-        return [_limit_warning(uneven) for uneven in uneven_reads]
+        warnings += [_limit_warning(uneven) for uneven in uneven_reads]
+        return warnings
+
+    def _shuffle_warnings(
+        self,
+        planned: PlannedSplit,
+        plan: SplitPlan,
+        sample_counts: Sequence[int],
+        limit_by_prefix: Mapping[str, float],
+    ) -> list[str]:
+        """Return warnings about single datasets whose documents may be read too often.
+
+        For example, books has a single sample, and may be read 4 times. Megatron-LM always prepares
+        a sample more than it reads, so it shuffles 5 epochs together. The 4 samples that it reads
+        may contain a document 5 times.
+
+        Args:
+            planned: The split.
+            plan: Its plan.
+            sample_counts: How many samples are read of each dataset, in the order of the plan.
+            limit_by_prefix: Path of a dataset → how often it may be read.
+        """
+        reads_by_prefix = MemberReads.by_prefix(plan, planned.config, sample_counts)
+        warnings = []
+        for name, member in zip(planned.corpora, plan.members, strict=True):
+            limit = limit_by_prefix.get(member.prefix)
+            if limit is None:
+                continue
+            most_reads = reads_by_prefix[member.prefix].most_reads(planned.config)
+            if most_reads > math.ceil(limit):
+                warnings.append(_shuffle_warning(name, limit, most_reads))
+        return warnings
 
     def _enforced_limits(self, split: SplitName) -> dict[str, float]:
         """Return how often datasets may be read, without limits that the user wants to exceed.
@@ -783,6 +818,21 @@ def _limit_warning(uneven: UnevenReads) -> str:
         f"max_epochs ({uneven.limit:g}) limits an average: some of the documents that {holders} "
         f"{verb} may be read {uneven.most_reads} times. To prevent this, read parts that have no "
         "documents in common"
+    )
+
+
+def _shuffle_warning(name: str, limit: float, most_reads: int) -> str:
+    """Return the warning that documents of a dataset may be read too often due to the shuffle.
+
+    Args:
+        name: Name of the corpus or view.
+        limit: How often it may be read.
+        most_reads: How often some of its documents may be read.
+    """
+    return (
+        f"max_epochs ({limit:g}) limits an average: some documents of {name} may be read "
+        f"{most_reads} times, since the trainer does not shuffle each epoch on its own. To prevent "
+        "this, lower its max_epochs, add text to it, or leave it out"
     )
 
 

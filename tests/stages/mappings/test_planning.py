@@ -99,3 +99,23 @@ def test_an_epoch_that_repeats_no_corpus_has_no_limit(nanotron_project):
     project = nanotron_project("[web, code]")
 
     assert not NanosetContext(project, "pretrain").plan("train").exceeded
+
+
+# Limits of mixtures
+
+
+def test_a_part_too_small_to_keep_max_epochs_has_a_warning(make_project):
+    mixture = "mix: {web: {share: 1}, code: {share: 9, max_epochs: 1}}"
+    replacements = {
+        "blend: {web: 0.7, code: 0.3}": mixture,
+        # code has enough tokens for one sample, but not for two.
+        "sequence_length: 32\n": "sequence_length: 4000\n",
+        SAMPLES: "    samples: {train: 4}",
+    }
+    project = Project.open(make_project(replacements=replacements))
+    make_corpora(project)
+    context = NanosetContext(project, "pretrain")
+
+    (warning,) = context.limit_warnings(context.plan("train"))
+
+    assert "some documents of code may be read 2 times" in warning
