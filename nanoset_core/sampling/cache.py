@@ -389,7 +389,8 @@ class FileSet:
         if description_name is not None:
             return (description_name,)
 
-        # A process that writes the files first stores a receipt without the list of files.
+        # Next to the files is a receipt, which says what they were made from. A process that writes
+        # the files stores it first, and adds the list of files at last.
         stored_receipt = read_receipt(folder / self.receipt_name)
         if _may_be_being_written(stored_receipt, receipt):
             return ()

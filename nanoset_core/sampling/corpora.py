@@ -210,7 +210,8 @@ class MemberReads:
             epochs                 2
             separate_last_epoch    True    the second epoch is shuffled after the first; False
                                            shuffles the samples of both together
-            distinct_samples       None    each of the 100 samples may be read
+            distinct_samples       None    each of the 100 samples may be read; or 80 if the trainer
+                                           repeats a mixture of datasets with 80 samples of web
 
         Args:
             plan: What was planned for a split of the data, such as train.
@@ -266,7 +267,10 @@ class MemberReads:
         if self.distinct_samples is not None:
             # The trainer mixes all datasets, and repeats this mixture.
             return self._most_reads_in_blend_epochs(n_samples, self.distinct_samples, config)
-        epochs_begun = math.ceil(self._epochs_in(n_samples, config))  # 1.3 epochs: 2 are begun
+
+        # Each epoch that is begun may have the document, even if only 1.3 epochs are read. And each
+        # of those that are shuffled together, even if only a part of them is read.
+        epochs_begun = math.ceil(self._epochs_in(n_samples, config))  # 2
         return max(epochs_begun, self._epochs_shuffled_together, 1)
 
     def _epochs_in(self, n_samples: int, config: NanosetConfig) -> float:

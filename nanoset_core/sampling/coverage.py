@@ -100,18 +100,21 @@ def coverage(
     """
     if samples_given is None:
         samples_given = _planned_samples(plan, config)
-    # Samples that this phase of a run takes of each dataset.
+    # Leave out the samples that the trainer skips. There are none (`begin` is 0) unless a training
+    # run has changed the weights of its datasets.
     sample_counts = [
         count - member.begin for member, count in zip(plan.members, samples_given, strict=True)
     ]
     total = sum(sample_counts)
-    shares = _blend_shares(plan)
-    limit_by_prefix = limits or {}
-    blend_epochs: Sequence[int | None] = [None] * len(plan.members)
+
+    # If the trainer repeats a mixture of all datasets: how many samples of each are in it?
+    mixture_counts: Sequence[int | None] = [None] * len(plan.members)
     if config.rules.shuffles_blend:
         dataset_sizes = [member.samples_given for member in plan.members]
-        blend_epochs = _samples_of_blend_epoch(dataset_sizes, _blend_weights(plan))
+        mixture_counts = _samples_of_blend_epoch(dataset_sizes, _blend_weights(plan))
 
+    shares = _blend_shares(plan)
+    limit_by_prefix = limits or {}
     rows = []
     for number, member in enumerate(plan.members):
         start, stop = member.rows
@@ -128,7 +131,7 @@ def coverage(
             tokens_taken=count * config.step,
             epochs=epochs_drawn(member.taken_before + count, member.tokens, config),
             max_epochs=limit_by_prefix.get(member.prefix),
-            tokens_unseen=_tokens_unseen(member, count, config, blend_epochs[number]),
+            tokens_unseen=_tokens_unseen(member, count, config, mixture_counts[number]),
             before=member.taken_before,
         )
         rows.append(row)
@@ -239,7 +242,7 @@ def _samples_by_weight(blend: BlendPlan) -> list[int]:
 
 
 def _tokens_unseen(
-    member: MemberPlan, n_samples: int, config: NanosetConfig, blend_epoch_samples: int | None
+    member: MemberPlan, n_samples: int, config: NanosetConfig, samples_in_mixture: int | None
 ) -> int | None:
     """Return how many tokens of a dataset training never reads; None if that depends on chance.
 
@@ -258,17 +261,17 @@ def _tokens_unseen(
         member: What is planned for the dataset. `samples_given` is its number of samples, 100.
         n_samples: How many of its samples are read: the second column.
         config: What is trained.
-        blend_epoch_samples: The first column; None for trainers that repeat no mixture.
+        samples_in_mixture: The first column; None for trainers that repeat no mixture.
     """
-    if blend_epoch_samples is None:
+    if samples_in_mixture is None:
         return _tokens_not_read(member, n_samples, config)
 
-    has_duplicates = blend_epoch_samples > member.samples_given  # 200 > 100
-    is_mixture_read_to_end = n_samples >= blend_epoch_samples
+    has_duplicates = samples_in_mixture > member.samples_given  # 200 > 100
+    is_mixture_read_to_end = n_samples >= samples_in_mixture
     if has_duplicates and not is_mixture_read_to_end:
         return None
 
-    n_without_repetitions = min(n_samples, blend_epoch_samples)
+    n_without_repetitions = min(n_samples, samples_in_mixture)
     return _tokens_not_read(member, n_without_repetitions, config)
 
 

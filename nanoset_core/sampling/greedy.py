@@ -384,8 +384,8 @@ class _SpeculatedBlocks:
 
         The *counts* say how many samples of each dataset were taken so far. They decide from which
         datasets the next samples are. So as soon as a block has the same counts as the first time,
-        the rest of it stays as it was. For example, block 2 had started from the counts 3, 1, but
-        block 1 ends with 2, 2:
+        the rest of it stays as it was. For example, block 1 had started from the counts 3, 1, but
+        block 0 ends with 2, 2:
 
                                         first time    this time
             counts at the start         3, 1          2, 2

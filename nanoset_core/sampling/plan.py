@@ -572,6 +572,8 @@ class _SplitPlanner:
     def _may_lack_samples(self, member: MemberPlan, weights: Sequence[float] | None) -> bool:
         """Return whether the trainer can work with a dataset that has too few tokens for a sample.
 
+        It depends on whether the datasets of the split have weights:
+
             datasets           trainer                result
             without weights    any                    no: it reads all samples of each dataset, and
                                                       fails if there are none

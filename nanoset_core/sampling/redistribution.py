@@ -312,8 +312,8 @@ class _SamplesByShare:
         prepares the same number as if the new weights had held from the start, but skips those that
         it would have read by now:
 
-            skipped                            200    or 199 or 201: it depends on the moment
-            prepared without these             304    for 199, to be safe
+            skipped                            200    or one fewer or more, as datasets take turns
+            prepared without these             304    if 199 are skipped, to be safe
 
         Args:
             share: The dataset's share of all samples: 0.5.

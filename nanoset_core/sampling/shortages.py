@@ -79,19 +79,18 @@ def _need_of(rules: Preset, *, n_datasets: int, has_weights: bool) -> _Need:
 
     A dataset may have too few tokens for a training sample. Not all trainers can work with that:
 
-        trainer            weights    it needs                and fails otherwise, since
-        old nanotron       any        a sample of each        it accepts no empty dataset
-        others             no         a sample of each        it takes all samples of each dataset
-        nanotron           yes        index files of each,    it opens these files; and its mixture
-                                      and one sample          must not be empty
-        Megatron-LM ...    yes        a token of each         it can repeat a dataset, but not if
-                                      dataset                 this adds no tokens
+        `zero_samples`    weights    needed                  otherwise, the trainer fails, since
+        "never"           any        a sample of each        it accepts no empty dataset
+        others            no         a sample of each        it takes all samples of each dataset
+        "no blend"        yes        index files of each,    it opens these files, and accepts empty
+                                     and one sample          datasets, but no empty mixture (blend)
+        "any"             yes        a token of each         it can repeat a dataset to get more
+                                                             tokens, but not one without any
 
-    A single dataset without weights is not mixed. Then the last row holds for nanotron, too.
+    A single dataset without weights is not mixed. Then the last row also holds for "no blend".
 
     Args:
-        rules: The rules of the trainer. `zero_samples` says what may be without samples: "any"
-            dataset or mixture, a dataset but "no blend" (mixture), or "never" either of them.
+        rules: The rules of the trainer. `zero_samples` says what it accepts without samples.
         n_datasets: Number of datasets.
         has_weights: Whether they have weights, by which samples are divided among them.
     """

@@ -286,7 +286,7 @@ def _add_steps(
     # Add the second row of the table: this is fast, since the multiples of STEP are stored.
     words += _multiples_of_step(len(words))
 
-    # Subtract the third row. A negative number modulo 2**64 is added.
+    # Subtract the third row. If a number in it is negative, this adds STEPs (modulo 2**64).
     too_many = first_words.copy()  # (n_texts,) [0, 2]
     too_many[0] -= n_words_before
     steps_too_many = too_many.astype(np.uint64) * STEP

@@ -278,7 +278,7 @@ def _pack_order(plan: PackPlan, seed: int) -> Iterator[NDArray[np.int64]]:
     """
     # So many strata that the packs of each have at most half a million pieces or so.
     n_strata = max(1, -(-plan.pieces // _STRATUM_PIECES))  # rounded up
-    class_hashes = _class_hashes(len(plan.counts), seed)
+    class_hashes = _class_hashes(len(plan.counts), seed)  # they make the positions random
     for stratum in range(n_strata):
         # The packs that may be in this stratum, which is 1 in the examples, and their positions.
         candidates = _candidates(plan.counts, stratum, n_strata)

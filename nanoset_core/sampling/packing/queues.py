@@ -233,7 +233,8 @@ class FullPieceQueue:
         """Take the next pieces of documents that are as long as a training sample.
 
         For samples of 10 tokens, a document of 25 tokens has two such pieces: its tokens 0 to 9,
-        and 10 to 19.
+        and 10 to 19. The lengths of documents are read when they are needed, for a million
+        documents at a time.
 
         Args:
             count: How many pieces; at most as many as were not taken before.
@@ -241,12 +242,14 @@ class FullPieceQueue:
         taken_pieces = [NO_PIECES]
         n_missing = count
         while n_missing > 0:
-            start = self._n_taken
-            stop = min(start + n_missing, self._pieces.n_pieces)
-            if start == stop:  # none is left of the documents that were read
+            if self._n_taken == self._pieces.n_pieces:  # all of the documents that were read
                 self._pieces = self._read_documents()
                 self._n_taken = 0
                 continue
+
+            # The next pieces of these documents, such as 3 to 7 of 8.
+            start = self._n_taken
+            stop = min(start + n_missing, self._pieces.n_pieces)
             taken_pieces.append(self._pieces.between(start, stop, self._rule.length))
             self._n_taken = stop
             n_missing -= stop - start
