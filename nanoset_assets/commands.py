@@ -556,11 +556,13 @@ def _notices_of_replaced_outputs(report: BuildReport) -> list[str]:
         notices.append(f"Made by other settings than before: {names} ({changes}).")
 
     # Was this version made before, and then replaced by one with other settings? Then there may be
-    # two projects that use the same folder, and replace each other's outputs in each build.
+    # two projects that use the same folder, or two versions of nanoset that build this project.
+    # They replace each other's outputs in each build.
     if any(ANOTHER_IS_CURRENT in step.reasons for step in steps_made):
         notices.append(
             "If another nanoset.yaml uses the same root, these outputs are stale for it now: "
-            "give it another root, or other names."
+            "give it another root, or other names. If machines have different versions of nanoset, "
+            "install the same one everywhere."
         )
     return notices
 

@@ -42,7 +42,8 @@ from nanoset_core.stages.stage import (
 
 ANOTHER_IS_CURRENT = (
     "the requested version exists, but another one was made current: "
-    "by another nanoset.yaml with this root, or by this one with other settings"
+    "by another nanoset.yaml with this root, by this one with other settings, "
+    "or by another version of nanoset"
 )
 _INVENTORY_INPUT = "inventory"
 """Name of the input that lists the files of a corpus."""

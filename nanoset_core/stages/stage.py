@@ -206,7 +206,8 @@ class Stage(ABC):
     version: int
     """Version of the algorithm. Raise it if the same inputs give other bytes than before."""
     reads_raw_text: bool = False
-    """Whether it reads the raw text of its subject, a corpus. Builds say how much text they read."""
+    """Whether it reads the raw text of its corpus. Before it starts, a build says how much that is.
+    """
 
     def __init__(self) -> None:
         """Check that the class of the stage says what each stage has to say.
