@@ -12,6 +12,7 @@ import fcntl
 import io
 import os
 import re
+import resource
 import shutil
 import sqlite3
 from collections.abc import Iterator
@@ -61,6 +62,8 @@ It puts the path into a URL as it is. SQLAlchemy ends the path at `?`, and reads
 """
 _MIN_FREE_BYTES = 64 << 10
 """A disk with less free space counts as full."""
+_MAX_PAGE_BYTES = 64 << 10
+"""SQLite appends at most this many bytes to a file at once: its largest page."""
 
 
 class HistoryError(StorageError):
@@ -88,6 +91,11 @@ _DISK_ERROR = _Fault(
     "disk I/O error",
     "the disk takes no more, or fails",
     "make room there, or see what the system log says",
+)
+_FILE_LIMIT = _Fault(
+    "disk I/O error",
+    "a file of the history may not grow further",
+    "raise `ulimit -f` and run again: what is finished is kept",
 )
 _LOCKED = _Fault(
     "database is locked",
@@ -448,7 +456,7 @@ def _fault_of(error: BaseException, home: str | os.PathLike[str]) -> _Fault:
     Args:
         error: The error of SQLite.
         home: The folder of the history. If SQLite reports an I/O error, it is examined whether the
-            disk is full, which SQLite reports in this way, too.
+            disk is full, or a file too large, which SQLite reports in this way, too.
 
     Returns:
         The meaning and the remedy, in words.
@@ -456,9 +464,11 @@ def _fault_of(error: BaseException, home: str | os.PathLike[str]) -> _Fault:
     message = str(error)
     for fault in _FAULTS:
         if fault.message in message:
+            # With memory-mapped files, SQLite reports a full disk as an I/O error.
             if fault is _DISK_ERROR and _is_full(home):
-                # With memory-mapped files, SQLite reports a full disk as an I/O error.
                 return _DISK_FULL
+            if fault is _DISK_ERROR and _is_file_at_limit(home):
+                return _FILE_LIMIT
             return fault
     return _UNKNOWN_FAULT
 
@@ -484,6 +494,23 @@ def _is_full(folder: str | os.PathLike[str]) -> bool:
     """Return whether the disk of a folder is full; False if that cannot be found out."""
     with contextlib.suppress(OSError):
         return shutil.disk_usage(folder).free < _MIN_FREE_BYTES
+    return False
+
+
+def _is_file_at_limit(home: str | os.PathLike[str]) -> bool:
+    """Return whether a file of the history has the size that this process may write (`ulimit -f`).
+
+    Args:
+        home: The folder of the history, with its database files and SQLite's files next to them.
+    """
+    max_bytes = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    if max_bytes == resource.RLIM_INFINITY:
+        return False
+    for file in Path(home).rglob("*.db*"):
+        with contextlib.suppress(OSError):
+            # SQLite writes pages, so the last bytes before the limit may be unused.
+            if file.stat().st_size > max_bytes - _MAX_PAGE_BYTES:
+                return True
     return False
 
 

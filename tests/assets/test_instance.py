@@ -31,7 +31,7 @@ N_STARTS = 3
 """How often a history is created by several processes at the same time."""
 PAGE_BYTES = 4096
 """The size of a page of a SQLite database."""
-EXIT_CODE_OF_FULL_DISK = 7
+EXIT_CODE_OF_FILE_LIMIT = 7
 
 
 @pytest.fixture
@@ -295,8 +295,8 @@ def open_with_limit(file_bytes: int, config_file: Path) -> int | None:
         try:
             open_instance(load_config(config_file))
         except HistoryError as error:
-            if "the disk takes no more" in str(error):
-                sys.exit(EXIT_CODE_OF_FULL_DISK)
+            if "raise `ulimit -f`" in error.remedy:
+                sys.exit(EXIT_CODE_OF_FILE_LIMIT)
             sys.exit(str(error))
 
     process = multiprocessing.get_context("fork").Process(target=open_history)
@@ -305,9 +305,9 @@ def open_with_limit(file_bytes: int, config_file: Path) -> int | None:
     return process.exitcode
 
 
-def test_a_history_whose_creation_was_stopped_by_a_full_disk_is_completed_later(config):
+def test_a_history_whose_creation_was_stopped_by_a_limit_is_completed_later(config):
     for n_pages in (5, 10, 20):
-        assert open_with_limit(n_pages * PAGE_BYTES, config.file) == EXIT_CODE_OF_FULL_DISK
+        assert open_with_limit(n_pages * PAGE_BYTES, config.file) == EXIT_CODE_OF_FILE_LIMIT
 
     open_instance(config).dispose()
 
