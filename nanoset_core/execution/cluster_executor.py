@@ -250,7 +250,6 @@ class _ClusterRun(BoundedRun[Any, TaskHandle]):
         except KilledWorkersError as error:
             raise NanosetError(
                 "workers were killed, one after the other, by one task",
-                where=getattr(self._work, "__name__", None),
                 found=str(error),
                 remedy="run again (what is finished is kept), "
                 "with more memory for each worker if memory is short",

@@ -220,7 +220,6 @@ class _Pool:
             self._exit_sender.close()
             raise NanosetError(
                 "a worker process was killed",
-                where=getattr(work, "__name__", None),
                 found="it ended without a result, as when the system runs out of memory",
                 remedy="run again (what is finished is kept), "
                 "with fewer workers if memory is short",

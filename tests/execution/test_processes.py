@@ -131,6 +131,7 @@ def test_a_killed_worker_is_reported_with_advice_on_memory():
         list(run_tasks(signal.raise_signal, [signal.SIGKILL] * 4, 2))
 
     assert "fewer workers" in caught.value.remedy
+    assert caught.value.where is None  # the name of a function would mean nothing to users
 
 
 def kill_workers(pool: ProcessPoolExecutor) -> None:
