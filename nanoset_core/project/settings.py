@@ -362,7 +362,10 @@ def _remedy_for_missing_file(file: Path) -> str:
     Args:
         file: Its absolute path. The user need not have given it on the command line.
     """
-    remedy = "run `nanoset init` to write one, or `nanoset demo` for an example"
+    remedy = (
+        "name the nanoset.yaml of your project by --config, or run `nanoset init` to write one, "
+        "or `nanoset demo` for an example"
+    )
     path_in_environment = os.environ.get(CONFIG_VARIABLE)
     if path_in_environment and config_file(Path(path_in_environment)).resolve() == file:
         return f"correct {CONFIG_VARIABLE}, which names this file, or unset it; or {remedy}"

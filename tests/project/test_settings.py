@@ -416,7 +416,7 @@ def test_a_configuration_that_does_not_exist_is_an_error(tmp_path):
         load_config(tmp_path / "nanoset.yaml")
 
     assert caught.value.where == str(tmp_path / "nanoset.yaml")
-    assert "nanoset init" in caught.value.remedy
+    assert "by --config, or run `nanoset init`" in caught.value.remedy
 
 
 @pytest.mark.parametrize("path", ["nope.yaml", "./nope.yaml", ""])

@@ -35,10 +35,11 @@ def pairs_at(place: Location) -> list[Location]:
         place: The path, or the address of an object in a bucket.
 
     Returns:
-        The prefixes. If there is no pair, the path itself, so that opening it reports the error.
+        The prefixes. If nothing has this path, the path itself, so that opening it reports the
+        error.
 
     Raises:
-        MissingError: The path is the root of a disk or bucket, and no pair is in it.
+        MissingError: The path is that of a folder without pairs, or of another file.
     """
     prefix = prefix_of(place)
     names_in_same_folder = _stems(prefix.parent)
@@ -54,13 +55,32 @@ def pairs_at(place: Location) -> list[Location]:
     if longer_names:
         return [prefix.with_name(name) for name in longer_names]
 
-    if _is_root(place):  # which has no name, so that it cannot be a prefix
+    other_content = _other_content(place)
+    if other_content is not None:
         raise MissingError(
-            "no dataset in this folder",
+            "no dataset here",
             where=place,
-            remedy="name a prefix of .bin and .idx, or a folder that contains some",
+            found=other_content,
+            expected="the prefix of a .bin and .idx, or a folder that contains some",
+            remedy="correct the path; files of other formats, such as tars and .pbin, are not read",
         )
     return [prefix]
+
+
+def _other_content(place: Location) -> str | None:
+    """Return what a path leads to that is no dataset, for an error; None if it leads to nothing.
+
+    Args:
+        place: The path of neither a dataset nor a folder of datasets.
+    """
+    if _is_root(place):  # it has no name, so it cannot be a prefix
+        return "a folder without them"
+    folders, files = store_of(place).level()
+    if folders or files:
+        return "a folder without them"
+    if store_of(place.parent).stat(place.name) is not None:
+        return "another file"
+    return None
 
 
 def _is_root(place: Location) -> bool:

@@ -96,6 +96,24 @@ def test_a_path_without_datasets_fails(parent, path, prefixes):
     assert f"{parent / prefixes[0]}: " not in inspected.output
 
 
+@pytest.mark.parametrize(
+    ("path", "content"),
+    [
+        pytest.param("tars", "a folder without them", id="folder of other files"),
+        pytest.param("mm/notes.txt", "another file", id="other file"),
+    ],
+)
+def test_the_error_says_if_a_path_leads_to_other_files(parent, path, content):
+    (parent / "tars").mkdir()
+    (parent / "tars" / "00000000.tar").touch()
+
+    with pytest.raises(MissingError, match="no dataset here") as caught:
+        pairs_at(parent / path)
+
+    assert caught.value.where == str(parent / path)
+    assert caught.value.found == content
+
+
 # Merging
 
 
