@@ -66,7 +66,10 @@ class MixRow:
     depth: int
     """Number of groups around it."""
     asked: float | None
-    """Amount that its share would give it without bounds; None if it has tokens or epochs."""
+    """Amount that shares alone would give it, without limits on it or on groups around it.
+
+    None if it has tokens or epochs.
+    """
     given: float
     """Amount that it gets."""
     tokens: int | None
@@ -248,8 +251,11 @@ class _Allotment(NamedTuple):
 
     part: _Part
     """The corpus or group."""
-    fraction_by_share: float | None
-    """Fraction that its share alone would give it; None if it has a target."""
+    fraction_by_shares: float | None
+    """Fraction that its share, and those of the groups around it, would give it without limits.
+
+    None if it has a target.
+    """
     fraction: float
     """Fraction that it gets."""
     decided_by: str
@@ -297,7 +303,7 @@ class _Mixer:
         root = self._build_part(mix, path=(), outer_limit=None)
 
         # From the root to the corpora: how much does each part get?
-        allotments = self._divide(root, fraction=1.0)
+        allotments = self._divide(root, fraction=1.0, fraction_by_shares=1.0)
         rows = tuple(self._row(allotment) for allotment in allotments)
         return Mixture(_weights_of_corpora(allotments), rows)
 
@@ -491,7 +497,7 @@ class _Mixer:
         n_samples_to_read = max(n_samples - _ROUNDING_SAMPLES, 0.0)  # 199.999
         return n_samples_to_read / self._n_train_samples
 
-    def _divide(self, part: _Part, fraction: float) -> list[_Allotment]:
+    def _divide(self, part: _Part, fraction: float, fraction_by_shares: float) -> list[_Allotment]:
         """Divide the samples of a group among its parts, and so on down to the corpora.
 
         For example, english has 0.4 of all training samples. Its parts are web, which is a corpus
@@ -508,6 +514,7 @@ class _Mixer:
         Args:
             part: The group: english. For a corpus, which has no parts, the result is empty.
             fraction: Its fraction of all training samples: 0.4.
+            fraction_by_shares: The fraction that it would have by shares alone, without limits.
 
         Returns:
             The rows of the table, each group followed by its parts.
@@ -516,15 +523,23 @@ class _Mixer:
             InputError: No fractions fulfil all settings, or nothing is left for a part.
         """
         allotments = []
-        for allotment in self._divide_among_children(part, fraction):  # web, books
+        for allotment in self._divide_among_children(  # web, books
+            part, fraction, fraction_by_shares
+        ):
             child = allotment.part
             if allotment.fraction <= _TOLERANCE:  # 0, except for rounding
                 raise _nothing_left_error(child, group=part, group_fraction=fraction)
             allotments.append(allotment)
-            allotments += self._divide(child, allotment.fraction)  # none for web; novels, poems
+            child_fraction_by_shares = allotment.fraction_by_shares
+            if child_fraction_by_shares is None:  # tokens or epochs fix its amount
+                child_fraction_by_shares = allotment.fraction
+            # Nothing for web; novels and poems for books.
+            allotments += self._divide(child, allotment.fraction, child_fraction_by_shares)
         return allotments
 
-    def _divide_among_children(self, part: _Part, fraction: float) -> list[_Allotment]:
+    def _divide_among_children(
+        self, part: _Part, fraction: float, fraction_by_shares: float
+    ) -> list[_Allotment]:
         """Divide the samples of a group among its direct parts.
 
         The settings may fix how much a part gets, its *target*. The other parts divide the rest.
@@ -538,6 +553,7 @@ class _Mixer:
         Args:
             part: The group. For a corpus, which has no parts, the result is empty.
             fraction: Its fraction of all training samples: 0.5.
+            fraction_by_shares: The fraction that it would have by shares alone, without limits.
 
         Returns:
             What each direct part gets, in the order of nanoset.yaml.
@@ -549,7 +565,8 @@ class _Mixer:
             return []
         # The parts without a target, web and books.
         divided = {
-            allotment.part.path: allotment for allotment in _divide_by_weight(part, fraction)
+            allotment.part.path: allotment
+            for allotment in _divide_by_weight(part, fraction, fraction_by_shares)
         }
 
         allotments = []
@@ -559,7 +576,7 @@ class _Mixer:
             else:
                 allotment = _Allotment(
                     part=child,
-                    fraction_by_share=None,  # it has no share
+                    fraction_by_shares=None,  # it has no share
                     fraction=child.target,
                     decided_by=_key_of_target(child.settings),  # "tokens"
                 )
@@ -589,7 +606,7 @@ class _Mixer:
         return MixRow(
             name=part.path[-1],
             depth=len(part.path) - 1,  # 0 for the parts of the root
-            asked=allotment.fraction_by_share,
+            asked=allotment.fraction_by_shares,
             given=allotment.fraction,
             tokens=tokens,
             epochs=epochs,
@@ -639,7 +656,7 @@ def _with_target(part: _Part, target: float) -> _Part:
     if not _is_within(target, part.min_fraction, part.max_fraction):
         raise _impossible_mixture(
             part,
-            found=f"its tokens or epochs are {100 * target:.4g}% of train",
+            found=f"its tokens or epochs are {_percent(target)} of train",
             fraction=target,
             minimum=part.min_fraction,
             maximum=part.max_fraction,
@@ -647,7 +664,9 @@ def _with_target(part: _Part, target: float) -> _Part:
     return replace(part, min_fraction=target, max_fraction=target, target=target)
 
 
-def _divide_by_weight(group: _Part, group_fraction: float) -> list[_Allotment]:
+def _divide_by_weight(
+    group: _Part, group_fraction: float, group_fraction_by_shares: float
+) -> list[_Allotment]:
     """Divide among the parts of a group what fixed amounts leave, in proportion to weights.
 
     All numbers are fractions of the training samples. For example, the group has 0.5, of which math
@@ -661,6 +680,7 @@ def _divide_by_weight(group: _Part, group_fraction: float) -> list[_Allotment]:
     Args:
         group: The group.
         group_fraction: The fraction that it has: 0.5.
+        group_fraction_by_shares: The fraction that it would have by shares alone, without limits.
 
     Returns:
         What each part without a fixed amount gets: web and books.
@@ -676,14 +696,16 @@ def _divide_by_weight(group: _Part, group_fraction: float) -> list[_Allotment]:
     if not children:
         return []
 
+    # What the parts would get by shares alone, if the groups around them had no limits either.
+    rest_by_shares = max(group_fraction_by_shares - plain_sum(targets), 0.0)
     weights = [_weight(child, group.settings.temperature) for child in children]  # 2, 1
     weight_sum = plain_sum(weights)
     fractions = divide_within_bounds(weights, bounds, rest)  # 0.15, 0.15
     allotments = []
     for child, weight, fraction in zip(children, weights, fractions, strict=True):
-        by_share = rest * weight / weight_sum  # 0.2, 0.1
+        by_shares = rest_by_shares * weight / weight_sum  # 0.2, 0.1
         decided_by = _decided_by(child, fraction, group, group_fraction)
-        allotments.append(_Allotment(child, by_share, fraction, decided_by))
+        allotments.append(_Allotment(child, by_shares, fraction, decided_by))
     return allotments
 
 
@@ -701,7 +723,7 @@ def _nothing_left_error(part: _Part, group: _Part, group_fraction: float) -> Inp
     return InputError(
         "nothing is left for a part of the mixture",
         where=part.where,
-        found=f"the other parts of {group.where} need all of its {100 * group_fraction:.4g}% "
+        found=f"the other parts of {group.where} need all of its {_percent(group_fraction)} "
         "of train",
         remedy="lower the others, or leave it out",
     )
@@ -792,11 +814,10 @@ def _check_rest(
     cap_sum = plain_sum(bound.cap for bound in bounds)
     if _is_within(rest, floor_sum, cap_sum):
         return
-    if children:
-        names = ", ".join(child.path[-1] for child in children)
-        found = f"{names} would have {100 * rest:.4g}% of train"
-    else:
-        found = f"no part is left for {100 * rest:.4g}% of train"
+    if not children:
+        raise _other_total_error(group, rest)
+    names = ", ".join(child.path[-1] for child in children)
+    found = f"{names} would have {_percent(rest)} of train"
     raise _impossible_mixture(group, found, fraction=rest, minimum=floor_sum, maximum=cap_sum)
 
 
@@ -816,11 +837,46 @@ def _check_bounds(part: _Part, bounds: Bounds) -> None:
     if bounds.floor > bounds.cap + _TOLERANCE:
         raise _impossible_mixture(
             part,
-            found=f"it has to have at least {100 * bounds.floor:.4g}% of train",
+            found=f"it has to have at least {_percent(bounds.floor)} of train",
             fraction=bounds.floor,
             minimum=0.0,
             maximum=bounds.cap,
         )
+
+
+def _other_total_error(group: _Part, rest: float) -> InputError:
+    """Return the error for a group whose parts all have tokens or epochs, and another sum.
+
+    For example, the parts of a mixture have 0.64 of the training samples, so that nothing is read
+    in the other 0.36.
+
+    Args:
+        group: The group, or the whole mixture.
+        rest: What the group has, less the sum of its parts: 0.36. Negative if they need more.
+    """
+    total = plain_sum(child.target for child in group.children if child.target is not None)
+    if rest > 0:
+        remedy = (
+            "remove tokens or epochs of one part, which then gets the rest; "
+            "or request more of the parts, or fewer samples"
+        )
+    else:
+        remedy = "request less of the parts, or more samples"
+    return InputError(
+        "the mixture is impossible",
+        where=group.where,
+        found=f"all parts have tokens or epochs, which are {_percent(total)} of train",
+        expected=f"{_percent(total + rest)} of train",
+        remedy=remedy,
+    )
+
+
+def _percent(fraction: float) -> str:
+    """Return a fraction as a text: 0.3625 → "36.25%", and 625.0 → "62,500%"."""
+    percent = 100 * fraction
+    if percent < 1000:
+        return f"{percent:.4g}%"
+    return f"{percent:,.0f}%"
 
 
 def _is_within(number: float, minimum: float, maximum: float) -> bool:
@@ -855,7 +911,7 @@ def _impossible_mixture(
         "the mixture is impossible",
         where=part.where,
         found=found,
-        expected=f"{100 * minimum:.4g}% to {100 * maximum:.4g}%",
+        expected=f"{_percent(minimum)} to {_percent(maximum)}",
         remedy=remedy,
     )
 

@@ -221,6 +221,20 @@ def test_a_corpus_with_a_floor_gets_it(example_rows):
     assert np.isclose(python.asked, 0.1 * 0.3)  # 30,000 of the 300,000 tokens of code
 
 
+def test_the_requested_amounts_of_parts_are_without_the_limits_of_their_group():
+    tree = {
+        "small": {"share": 9, "max_epochs": 1, "mix": {"a": {}, "b": {}}},
+        "large": {"share": 1, "mix": {"c": {}}},
+    }
+
+    rows = rows_by_name(tree, {"a": 30_000, "b": 10_000, "c": 9_000_000})
+
+    assert rows["small"].given < 0.03
+    assert np.isclose(rows["small"].asked, 0.9)
+    assert np.isclose(rows["a"].asked, 0.9 * 3 / 4)
+    assert np.isclose(rows["c"].asked, 0.1)
+
+
 @pytest.mark.parametrize("preset", ["megatron", "megatron-0.10", "nemo", "nanotron-000"])
 def test_blends_keep_targets_and_limits_within_two_samples(preset):
     tokens_by_corpus = {"a": 400_000, "b": 100_000, "c": 7_000_000, "d": 90_050}
@@ -375,13 +389,13 @@ def test_a_mixture_is_stored_with_all_its_keys():
         pytest.param(
             {"a": {"tokens": 1e9}, "b": 1},
             "mix.a",
-            "6.25e+04% of train",
+            "62,500% of train",
             id="a target above train",
         ),
         pytest.param(
             {"a": {"tokens": 1e6}, "b": {"epochs": 0.1}},
             "mix",
-            "no part is left for 36.25% of train",
+            "which are 63.75% of train",
             id="targets below train",
         ),
         pytest.param(
