@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -88,13 +87,11 @@ def most_samples(tokens: int, limit: float, config: NanosetConfig) -> int:
         limit: How often it may be read, such as 2 or 1.5.
         config: What is trained: the trainer, and the length of samples.
     """
-    # The limit as it is written: as a float, 2.3 is slightly less than 230 of 100 samples.
-    exact_limit = Fraction(repr(float(limit)))
     if config.rules.one_epoch:
         # The trainer repeats the samples of one epoch.
-        return int(exact_limit * config.samples_in(tokens))
+        return int(limit * config.samples_in(tokens))
     # The trainer joins epochs, and cuts samples from all their tokens.
-    return config.samples_in(int(exact_limit * tokens))
+    return config.samples_in(int(limit * tokens))
 
 
 def epochs_shuffled_together(prepared: int, tokens: int, config: NanosetConfig) -> int:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Sequence
-from decimal import Decimal
 from itertools import pairwise
 from typing import Literal
 
@@ -102,9 +101,7 @@ def without_share(split: str, name: SplitName, *, exactly_three: bool = False) -
     receiver = giver - 1
     while receiver > 0 and numbers[receiver] == 0:
         receiver -= 1
-    # Add the numbers as they are written: as floats, 0.1 + 0.2 is 0.30000000000000004.
-    sum_of_shares = Decimal(repr(numbers[receiver])) + Decimal(repr(numbers[giver]))
-    numbers[receiver] = float(sum_of_shares)
+    numbers[receiver] += numbers[giver]
     numbers[giver] = 0.0
     return ",".join(np.format_float_positional(number, trim="-") for number in numbers)
 

@@ -76,20 +76,6 @@ def keeps_limits(config, limits, split="train"):
 # The policies
 
 
-@pytest.mark.parametrize(
-    ("preset", "tokens", "limit", "samples"),
-    [
-        pytest.param("megatron", 70, 2.3, 16, id="161 joined tokens"),
-        pytest.param("nanotron", 1001, 2.3, 230, id="100 samples, repeated"),
-        pytest.param("nanotron", 1001, 0.29, 29, id="some of 100 samples"),
-    ],
-)
-def test_a_limit_counts_as_the_decimal_number_that_is_written(preset, tokens, limit, samples):
-    config = NanosetConfig("data", sequence_length=10, split="1,0,0", preset=preset)
-
-    assert most_samples(tokens, limit, config) == samples
-
-
 def test_limits_that_are_kept_change_nothing(data):
     config = blend_of(data, (1, 1, 1), 30)
 

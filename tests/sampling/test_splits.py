@@ -133,7 +133,6 @@ def test_the_first_border_is_an_integer():
         ("949/50/1", "test", "949,51,0"),
         ("9,0,1", "test", "10,0,0"),
         ("0.9999,0.00001,0", "valid", "0.99991,0,0"),
-        ("0.7,0.1,0.2", "test", "0.7,0.3,0"),
     ],
 )
 def test_the_share_of_a_split_goes_to_the_one_before_it(split, name, changed_split):
