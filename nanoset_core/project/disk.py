@@ -24,6 +24,7 @@ from nanoset_core.stages.registry import stages
 from nanoset_core.stages.shards.stage import TOKENIZED
 from nanoset_core.stages.stage import Estimated, Key, Node, current_version, require
 from nanoset_core.stages.text_estimate import TextEstimate
+from nanoset_core.text.measure import expansion
 
 LEAST_BYTES = 256 << 20
 """Builds that take less space than this are never refused, and reported only if it may not fit."""
@@ -72,18 +73,24 @@ def _estimate_text(project: Project, corpus: str) -> TextEstimate:
         corpus: Name of the corpus.
 
     Returns:
-        The size of the files, and the earlier build if there is one. Nothing is known if the folder
-        of the corpus cannot be listed, which the build will report.
+        The size of the files, and the earlier build if there is one, or else how well the files
+        compress. Nothing is known if the folder of the corpus cannot be listed, which the build
+        will report.
     """
     try:
-        text_bytes = list_contents(project, corpus).size
+        contents = list_contents(project, corpus)
     except NanosetError:
         return TextEstimate()
     try:
         earlier_build = current_version(project, TOKENIZED, Key(corpus)).manifest
     except NanosetError:
         earlier_build = None
-    return TextEstimate(text_bytes, earlier_build)
+    if earlier_build is not None:
+        return TextEstimate(contents.size, earlier_build)
+    # Nothing is known of the tokens of this text. Compressed files have more of them than their
+    # size suggests.
+    folder = project.config.corpus_folder(corpus)
+    return TextEstimate(contents.size, expansion=expansion(folder, contents.texts))
 
 
 def check_disk(project: Project, nodes: Collection[Node], say: Callable[[str], None]) -> None:

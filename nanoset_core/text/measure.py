@@ -1,9 +1,9 @@
-"""Estimate how much text a corpus has from the first MiB of it."""
+"""Estimate how much text a corpus has, from the beginning of its first or largest files."""
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -14,9 +14,12 @@ from nanoset_core.text.contents import Contents
 from nanoset_core.text.document_batch import DocumentBatch
 from nanoset_core.text.documents import read_documents
 from nanoset_core.text.endings import format_of, is_compressed
+from nanoset_core.text.lines import codec_of, decompress
 from nanoset_core.text.listing import FileStat
-from nanoset_core.text.pieces import SourceRange, whole_file
+from nanoset_core.text.pieces import Piece, SourceRange, whole_file
 from nanoset_core.text.raw_files import open_raw
+from nanoset_core.text.rejects import FaultError
+from nanoset_core.text.stored_piece import StoredPiece
 
 _SAMPLE_BYTES = 1 << 20
 """Bytes of lines or rows after which a sample is large enough."""
@@ -24,6 +27,14 @@ _BATCH_BYTES = 64 << 10
 """Bytes of lines or rows that are read at once."""
 _MAX_TEXT_CHARACTERS = 64 << 10
 """Length to which the text of a sample is cut."""
+_EXPANDED_FILES = 4
+"""How many compressed files are sampled to find out how well the files of a corpus compress."""
+_EXPANDED_BYTES = 512 << 10
+"""How many stored bytes of each of them are decompressed, at most.
+
+A decoder of zstd returns text in blocks of 128 KiB. What it still holds at the end is little
+compared with this.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +82,72 @@ def measure(folder: RawFolder, contents: Contents, text_key: str) -> Measure:
         scale=scale,
         text=sampler.text[:_MAX_TEXT_CHARACTERS],
     )
+
+
+def expansion(folder: RawFolder, files: Sequence[FileStat]) -> float:
+    """Estimate how many bytes of text a stored byte of a corpus has on average.
+
+        files                                               result
+        a.jsonl of 10 MB                                    1
+        b.jsonl.gz of 10 MB, which decompresses to 35 MB    3.5
+        both of them                                        2.25
+
+    The beginnings of the largest compressed files are decompressed. The formats record sizes, too,
+    but gzip records that of the last of several concatenated members, modulo 4 GiB, and zstd none
+    if the text was compressed from a pipe.
+
+    Args:
+        folder: The folder of the corpus.
+        files: Its files. Those that cannot be read are skipped: building the corpus reports them.
+
+    Returns:
+        The average; 1 if no file is compressed, or none can be read. Tables, which have compression
+        and columns of their own, count as uncompressed.
+    """
+    stored_bytes = sum(file.size for file in files)
+    compressed_files = [file for file in files if is_compressed(file.path)]
+    compressed_bytes = sum(file.size for file in compressed_files)
+    if not compressed_bytes:
+        return 1.0
+
+    # The largest files have most of the text.
+    compressed_files.sort(key=lambda file: (-file.size, file.path))
+    n_sampled_bytes = 0
+    n_text_bytes = 0
+    for file in compressed_files[:_EXPANDED_FILES]:
+        n_text_bytes_of_file = _decompressed_bytes(folder, file)
+        if n_text_bytes_of_file:
+            n_sampled_bytes += min(file.size, _EXPANDED_BYTES)
+            n_text_bytes += n_text_bytes_of_file
+    if not n_sampled_bytes:
+        return 1.0
+
+    text_bytes = compressed_bytes * n_text_bytes / n_sampled_bytes
+    plain_bytes = stored_bytes - compressed_bytes
+    return (plain_bytes + text_bytes) / stored_bytes
+
+
+def _decompressed_bytes(folder: RawFolder, file: FileStat) -> int:
+    """Return how many bytes of text the beginning of a compressed file has.
+
+    Args:
+        folder: The folder of the corpus.
+        file: The file, of which up to 512 KiB are read.
+
+    Returns:
+        The number; 0 if the file cannot be read or decompressed.
+    """
+    codec = codec_of(file.path)
+    if codec is None:
+        return 0
+    size = min(file.size, _EXPANDED_BYTES)
+    beginning = Piece(file.path, begin=0, end=size, first_line=1, digest="")  # not compared
+    n_bytes = 0
+    # The beginning usually ends within a compressed text, which counts as a fault.
+    with suppress(FaultError, NanosetError, MemoryError):
+        for chunk in decompress(StoredPiece(folder, beginning), codec):
+            n_bytes += len(chunk)
+    return n_bytes
 
 
 @dataclass(slots=True)

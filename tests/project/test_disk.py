@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import zstandard
 
 from helpers.building import build_all
 from nanoset_core.errors import StorageError
@@ -31,12 +33,23 @@ def every_node(project: Project) -> Sequence[Node]:
     return graph_over(project, {}, corpus_names(project)).nodes()
 
 
+def text_size(path: Path) -> int:
+    """Return how many bytes a file has, after decompression if it is compressed."""
+    data = path.read_bytes()
+    if path.suffix == ".gz":
+        data = gzip.decompress(data)
+    if path.suffix == ".zst":
+        with zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True) as reader:
+            data = reader.read()
+    return len(data)
+
+
 def estimated_tokens(project: Project, *folders: str) -> float:
     """Return how many tokens the raw text in some folders is estimated to have."""
     text_bytes = 0
     for folder in folders:
         files = (project.config.file.parent / "raw" / folder).rglob("*.*")
-        text_bytes += sum(path.stat().st_size for path in files)
+        text_bytes += sum(text_size(path) for path in files)
     return text_bytes / TEXT_BYTES_PER_TOKEN
 
 

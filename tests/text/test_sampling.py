@@ -9,7 +9,7 @@ import pytest
 from helpers.sample_project import encoded, jsonl
 from nanoset_core.text.contents import contents_of
 from nanoset_core.text.line_keys import keys_of
-from nanoset_core.text.measure import measure
+from nanoset_core.text.measure import expansion, measure
 
 TEXT = "some text of a document "
 FILE_NAMES = ["a.jsonl", "a.jsonl.gz", "a.jsonl.zst", "a.parquet", "a.arrow", "a.stream.arrow"]
@@ -145,3 +145,57 @@ def test_the_number_of_documents_is_estimated_for_many_txt_files(tmp_path):
 
     assert sample.documents < 150
     assert 290 < sample.documents * sample.scale < 310
+
+
+# How well files compress
+
+
+def expansion_of(folder) -> float:
+    """Return the estimate for all files of a folder."""
+    return expansion(folder, contents_of(folder).texts)
+
+
+def rows_of_some_variety(count: int) -> list[dict[str, object]]:
+    """Return documents with random digits, which compress to about half of their size."""
+    random = Random(5)
+    return [{"text": str(random.getrandbits(2000))} for _ in range(count)]
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "a.parquet"])
+def test_files_that_are_not_compressed_are_as_large_as_their_text(tmp_path, name):
+    (tmp_path / name).write_bytes(encoded(name, rows_of_some_variety(10), part=5))
+
+    assert expansion_of(tmp_path) == 1
+
+
+@pytest.mark.parametrize("ending", ["gz", "zst"])
+@pytest.mark.parametrize(
+    ("n_rows", "error"),
+    [pytest.param(100, 0, id="a small file"), pytest.param(8000, 0.05, id="a large file")],
+)
+def test_the_text_of_compressed_files_is_estimated_by_their_beginning(
+    tmp_path, ending, n_rows, error
+):
+    rows = rows_of_some_variety(n_rows)
+    data = encoded(f"a.jsonl.{ending}", rows, part=n_rows // 2)
+    (tmp_path / f"a.jsonl.{ending}").write_bytes(data)
+
+    assert expansion_of(tmp_path) == pytest.approx(len(jsonl(rows)) / len(data), rel=error)
+
+
+def test_files_of_both_kinds_are_averaged_by_their_size(tmp_path):
+    rows = rows_of_some_variety(100)
+    compressed = encoded("a.jsonl.gz", rows, part=50)
+    (tmp_path / "a.jsonl.gz").write_bytes(compressed)
+    (tmp_path / "b.jsonl").write_bytes(jsonl(rows))
+
+    text_bytes = 2 * len(jsonl(rows))
+    stored_bytes = len(compressed) + len(jsonl(rows))
+    assert expansion_of(tmp_path) == pytest.approx(text_bytes / stored_bytes)
+
+
+def test_files_that_cannot_be_decompressed_count_as_they_are(tmp_path):
+    (tmp_path / "a.jsonl.gz").write_bytes(b"no gzip data")
+    (tmp_path / "b.jsonl.zst").write_bytes(b"")
+
+    assert expansion_of(tmp_path) == 1
