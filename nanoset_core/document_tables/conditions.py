@@ -55,6 +55,10 @@ _COMPARISONS: Mapping[str, str] = {
     "COMPARE_LESSTHANOREQUALTO": "<=",
 }
 """Type of a comparison in DuckDB's syntax tree → its operator."""
+_BOOLEAN_OF_TEXT = {"true": True, "false": False}
+"""Texts that a column of booleans may be compared with."""
+_NUMBER_TEXT = re.compile(r"-?(0|[1-9][0-9]{0,99})(\.[0-9]{1,99})?([eE][+-]?[0-9]{1,3})?")
+"""Texts that a column of numbers may be compared with."""
 _MIRRORED = {">": "<", ">=": "<=", "<": ">", "<=": ">=", "=": "=", "<>": "<>"}
 """The operator that `3 <= quality` becomes when it is turned into `quality >= 3`."""
 _PATTERN_FUNCTIONS = {"~~": "like", "!~~": "not like", "starts_with": "starts_with"}
@@ -857,6 +861,8 @@ def _comparable_numbers(operation: _Operation, arrow_type: Any) -> list[int | fl
         quality = true          integers      an error: a boolean
         is_code = 1             booleans      an error: a number
         is_code = true          booleans      [True]
+        is_code = 'true'        booleans      [True]
+        quality in ('3', '4')   integers      [3, 4]
 
     Args:
         operation: The comparison.
@@ -867,7 +873,10 @@ def _comparable_numbers(operation: _Operation, arrow_type: Any) -> list[int | fl
     """
     import pyarrow as pa
 
-    numbers = [value for value in operation.values if _is_comparable_number(value)]
+    values = operation.values
+    if operation.kind in ("=", "<>", "in"):
+        values = tuple(_of_column_type(value, arrow_type) for value in values)
+    numbers = [value for value in values if _is_comparable_number(value)]
     has_other_values = len(numbers) < len(operation.values)
     needs_texts = operation.kind in ("like", "starts_with")
     if has_other_values or needs_texts or not _is_number_type(arrow_type):
@@ -883,6 +892,31 @@ def _comparable_numbers(operation: _Operation, arrow_type: Any) -> list[int | fl
     if isinstance(number, bool) != pa.types.is_boolean(arrow_type):
         raise _TypeMismatchError(arrow_type, operation)
     return numbers
+
+
+def _of_column_type(value: Literal, arrow_type: Any) -> Literal:
+    """Return a text that equals a boolean or number as that, for a column of booleans or numbers.
+
+    A mixture that divides a corpus by the values of a column compares the column with them. YAML
+    needs quotes for 'true' and '2.5', whatever the type of the column.
+
+    Args:
+        value: The value of a comparison: 'true', '2.5', 'high' or 3.
+        arrow_type: Type of the column.
+
+    Returns:
+        True, 2.5, and the last two unchanged. All are unchanged if the column has other types.
+    """
+    import pyarrow as pa
+
+    if not isinstance(value, str):
+        return value
+    if pa.types.is_boolean(arrow_type):
+        return _BOOLEAN_OF_TEXT.get(value, value)
+    if _is_number_type(arrow_type) and _NUMBER_TEXT.fullmatch(value):
+        is_integer = value.lstrip("-").isdigit()
+        return int(value) if is_integer else float(value)
+    return value
 
 
 def _is_comparable_number(value: Literal) -> TypeGuard[int | float]:

@@ -54,8 +54,9 @@ class MixPart:
     values: tuple[str | int, ...] | Mapping[str, Share] | None = None
     """With `of`: the values. Each becomes a view with the documents that have it, which is a part
     of the group. With a number for each value, these are the shares."""
-    others: bool = False
-    """With `of`: whether the documents with other values, or none, are one more part."""
+    others: bool | Share = False
+    """With `of`: whether the documents with other values, or none, are one more part. With a number
+    in place of `true`, this is its share."""
 
     @property
     def has_value_keys(self) -> bool:

@@ -301,6 +301,25 @@ def test_values_of_another_type_than_the_column_are_refused_before_anything_is_r
 
 
 @pytest.mark.parametrize(
+    ("text", "same_text"),
+    [
+        ("flag = 'true'", "flag = true"),
+        ("flag <> 'false'", "flag <> false"),
+        ("flag in ('true', 'false')", "flag in (true, false)"),
+        ("size = '3'", "size = 3"),
+        ("size in ('-3', '9007199254740993')", "size in (-3, 9007199254740993)"),
+        ("score in ('2.5', '1e3')", "score in (2.5, 1000.0)"),
+    ],
+)
+def test_a_text_may_stand_for_the_boolean_or_number_that_a_column_equals(text, same_text):
+    schema = pa.schema({"score": pa.float64(), "size": pa.int64(), "flag": pa.bool_()})
+
+    sql = parse_condition(text, "views.v.where").for_columns(schema).sql
+
+    assert sql == parse_condition(same_text, "views.v.where").for_columns(schema).sql
+
+
+@pytest.mark.parametrize(
     ("text", "comparison"),
     [
         ("lang > 2.5", "lang > 2.5"),

@@ -20,7 +20,9 @@ This is a shorthand for views of the corpus, one for each value, and a usual gro
 
 from __future__ import annotations
 
+import hashlib
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -34,6 +36,8 @@ from nanoset_core.stages.views.settings import ViewSpec
 
 OTHERS = "others"
 """End of the name of the view that has all documents with other values."""
+_NAME_DIGITS = 6
+"""Digits of a hash that tell values apart whose views would have the same name."""
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
 """Characters that the name of a view cannot contain."""
 
@@ -212,6 +216,7 @@ def _mistakes(part: MixPart, where: str) -> Iterator[ConfigError]:
         {of: web, by: topic, values: {news: 0.7, science: 0.3}}    fine: a share for each
         {of: web, by: topic, values: [news], others: true}         fine: and all other documents
         {of: web, values: [news]}                                  an error: by which column?
+        {of: web, by: topic, values: {news: 0.7}, others: 0.3}     fine: others have a share, too
         {of: web, by: topic, values: {news: 0.7}, others: true}    an error: others have no share
         {of: web, by: topic, values: [news], mix: {books: {}}}     an error: two lists of parts
 
@@ -230,13 +235,22 @@ def _mistakes(part: MixPart, where: str) -> Iterator[ConfigError]:
             where=where,
             remedy="keep one of them",
         )
-    # If the values have shares, there is no share for the documents with other values.
+    # Either all values and the other documents have shares, or none of them has.
     values_have_shares = isinstance(part.values, Mapping)
-    if part.others and values_have_shares:
+    others_have_share = not isinstance(part.others, bool)
+    if part.others is True and values_have_shares:
         yield ConfigError(
             "the other documents have no share",
             where=f"{where}.others",
-            remedy="remove it, or list the values without shares",
+            remedy="write their share instead of `true`, remove the key, "
+            "or list the values without shares",
+        )
+    if others_have_share and not values_have_shares:
+        yield ConfigError(
+            "the other documents have a share, and the values have none",
+            where=f"{where}.others",
+            found=part.others,
+            remedy="write `others: true`, or a share for each value, as in values: {news: 0.7}",
         )
 
 
@@ -293,16 +307,18 @@ def _value_views(group_name: str, group: MixPart) -> list[_ValueView]:
     value_views: list[_ValueView] = []
     column = _quoted(group.by, '"')
     shares = _share_by_value(group.values)  # a value that is listed twice counts once
+    names = _view_names(group_name, tuple(shares), has_others=bool(group.others))
     for value, share in shares.items():
         view = ViewSpec(of=group.of, where=f"{column} = {_literal(value)}")
-        value_views.append(_ValueView(_view_name(group_name, value), repr(value), view, share))
+        value_views.append(_ValueView(names[value], repr(value), view, share))
 
     if group.others:
         literals = ", ".join(_literal(value) for value in shares)
         condition = f"{column} not in ({literals}) or {column} is null"
         view = ViewSpec(of=group.of, where=condition)
+        others_share = None if group.others is True else group.others
         name = _view_name(group_name, OTHERS)
-        value_views.append(_ValueView(name, f"`{OTHERS}`", view, share=None))
+        value_views.append(_ValueView(name, f"`{OTHERS}`", view, others_share))
     return value_views
 
 
@@ -326,6 +342,41 @@ def _share_by_value(
     return shares
 
 
+def _view_names(
+    group: str, values: Sequence[str | int], *, has_others: bool
+) -> dict[str | int, str]:
+    """Return the name of the view of each value. They differ, except in the case of bad luck.
+
+    Names of views have few characters, so that several values may give the same name. Then a hash
+    of the value is appended to it, unless the value is the name:
+
+        values            names in the group `topics`
+        sci-tech          topics-sci-tech
+        sci/tech          topics-sci-tech-126de9
+        sci tech          topics-sci-tech-3ae64d
+
+    A value keeps its name as long as no other value gives the same.
+
+    Args:
+        group: Name of the group.
+        values: The values, each once.
+        has_others: Whether the name of the view with all other documents is taken, too.
+    """
+    counts = Counter(_view_name(group, value) for value in values)
+    if has_others:
+        counts[_view_name(group, OTHERS)] += 1
+    names = {}
+    for value in values:
+        name = _view_name(group, value)
+        is_value_the_name = name == f"{group}-{value}" and isinstance(value, str)
+        is_taken_by_others = has_others and value == OTHERS
+        if counts[name] > 1 and (is_taken_by_others or not is_value_the_name):
+            digest = hashlib.sha256(repr(value).encode("utf-8", "backslashreplace")).hexdigest()
+            name = f"{name.rstrip('-')}-{digest[:_NAME_DIGITS]}"
+        names[value] = name
+    return names
+
+
 def _view_name(group: str, value: str | int) -> str:
     """Return the name of the view of one value: `topics` and "Sci & Tech" give topics-Sci-Tech."""
     return f"{group}-{_NOT_IN_NAMES.sub('-', str(value))}"
@@ -344,8 +395,8 @@ def _quoted(text: str, quote: str) -> str:
 def _clashing_names(value_views: Sequence[_ValueView], where: str) -> Iterator[ConfigError]:
     """Yield an error for each name that the views of several values of a group would have.
 
-    For example, the group `topics` would name the views of both "sci/tech" and "sci tech"
-    `topics-sci-tech`.
+    This takes two values with the same hash, or a value that is the name of another one with its
+    hash, such as `sci-tech-126de9`.
 
     Args:
         value_views: The views of the group.

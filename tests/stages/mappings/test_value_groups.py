@@ -124,7 +124,7 @@ def test_two_mixtures_may_divide_a_corpus_into_the_same_views(tmp_path):
         ("{others: true, mix: {code: {}}}", "no of and no by and no values"),
         ("{of: web, by: topic, values: [news], mix: {code: {}}}", "each say which parts"),
         ("{of: web, by: topic, values: {news: 1}, others: true}", "have no share"),
-        ("{of: web, by: topic, values: [a b, a-b]}", "give views of the same name"),
+        ("{of: web, by: topic, values: [news], others: 0.3}", "the values have none"),
     ],
 )
 def test_a_mistake_is_refused_with_its_key(load, part, message):
@@ -141,15 +141,56 @@ def test_a_view_of_that_name_with_other_documents_is_refused(load):
         )
 
 
-def test_values_whose_views_would_have_the_same_name_are_reported_once(load):
-    with pytest.raises(ConfigError) as caught:
-        load("topics: {of: web, by: topic, values: [a/b, news, a b, a-b]}")
-
-    assert caught.value.found == "topics-a-b, from each of 'a/b', 'a b', 'a-b'"
+def names_of_views(config):
+    """Return the name of each view by the value of the column `topic` that it keeps."""
+    return {view.where.removeprefix('"topic" = '): name for name, view in config.views.items()}
 
 
-def test_a_value_may_not_have_the_name_of_all_others(load):
-    with pytest.raises(ConfigError) as caught:
-        load("topics: {of: web, by: topic, values: [news, others], others: true}")
+def test_values_that_give_the_same_name_are_told_apart_by_a_hash(load):
+    names = names_of_views(load("topics: {of: web, by: topic, values: [a/b, news, a b, a-b]}"))
 
-    assert caught.value.found == "topics-others, from each of 'others', `others`"
+    assert names["'news'"] == "topics-news"
+    assert names["'a-b'"] == "topics-a-b"
+    assert names["'a/b'"].startswith("topics-a-b-")
+    assert names["'a b'"].startswith("topics-a-b-")
+    assert len(set(names.values())) == 4
+
+
+def test_several_values_may_have_no_ascii_letter(load):
+    names = names_of_views(load("topics: {of: web, by: topic, values: [中文, 日本語, Русский]}"))
+
+    assert len(set(names.values())) == 3
+
+
+def test_the_name_of_a_value_does_not_depend_on_the_order_of_values(load):
+    names = names_of_views(load("topics: {of: web, by: topic, values: [中文, 日本語]}"))
+
+    assert names == names_of_views(load("topics: {of: web, by: topic, values: [日本語, 中文]}"))
+
+
+def test_a_number_and_the_text_of_its_digits_are_two_values(load):
+    names = names_of_views(load('topics: {of: web, by: topic, values: [1, "1"]}'))
+
+    assert names["'1'"] == "topics-1"
+    assert names["1"].startswith("topics-1-")
+
+
+def test_a_value_that_gives_a_name_of_its_own_keeps_it(load):
+    config = load("""topics: {of: web, by: topic, values: [中文, "l'été", ""]}""")
+
+    assert list(config.views)[1] == "topics-l-t-"
+
+
+def test_a_value_may_be_the_word_others(load):
+    config = load("topics: {of: web, by: topic, values: [news, others], others: true}")
+
+    names = names_of_views(config)
+    assert names["'others'"].startswith("topics-others-")
+    assert config.views["topics-others"].where.endswith("is null")
+
+
+def test_the_other_documents_may_have_a_share(load):
+    config = load("topics: {of: web, by: topic, values: {news: 0.7}, others: 0.3}")
+
+    parts = parts_of(config)["topics"]["mix"]
+    assert parts == {"topics-news": {"share": 0.7}, "topics-others": {"share": 0.3}}
