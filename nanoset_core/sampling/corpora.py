@@ -426,11 +426,11 @@ def _distinct_samples(plan: SplitPlan, config: NanosetConfig) -> Sequence[int | 
     if plan.blend is None or not config.rules.shuffles_blend:
         return [None] * len(plan.members)
     dataset_sizes = [member.samples_given for member in plan.members]
-    return _samples_in_epoch_of_blend(dataset_sizes, plan.blend.weights)
+    return samples_of_blend_epoch(dataset_sizes, plan.blend.weights)
 
 
-def _samples_in_epoch_of_blend(dataset_sizes: Sequence[int], weights: Sequence[float]) -> list[int]:
-    """Return how many samples of each dataset are in one epoch of a weighted mixture.
+def samples_of_blend_epoch(dataset_sizes: Sequence[int], weights: Sequence[float]) -> list[int]:
+    """Return how many samples of each dataset a trainer takes for one epoch of a mixture.
 
     The epoch has as many samples as all datasets together. The weights divide them:
 
@@ -443,9 +443,9 @@ def _samples_in_epoch_of_blend(dataset_sizes: Sequence[int], weights: Sequence[f
         weights: Weight of each dataset.
     """
     epoch_size = sum(dataset_sizes)  # 400
-    weight_sum = math.fsum(weights)
+    weight_sum = plain_sum(weights)
     # Rounded up: the number may be one too high, but not too low.
-    return [math.ceil(epoch_size * (weight / weight_sum)) for weight in weights]
+    return [math.ceil(epoch_size * weight / weight_sum) for weight in weights]
 
 
 def corpus_coverage(

@@ -6,7 +6,6 @@ whose epoch has 100: their shares are 0.75 and 0.25, and they are read 0.5 and 2
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -15,7 +14,7 @@ import numpy as np
 
 from nanoset_core.sampling.blending import samples_taken
 from nanoset_core.sampling.config import NanosetConfig
-from nanoset_core.sampling.corpora import epochs_drawn
+from nanoset_core.sampling.corpora import epochs_drawn, samples_of_blend_epoch
 from nanoset_core.sampling.planned import BlendPlan, MemberPlan, SplitPlan
 from nanoset_core.sampling.splits import plain_sum
 
@@ -111,7 +110,7 @@ def coverage(
     mixture_counts: Sequence[int | None] = [None] * len(plan.members)
     if config.rules.shuffles_blend:
         dataset_sizes = [member.samples_given for member in plan.members]
-        mixture_counts = _samples_of_blend_epoch(dataset_sizes, _blend_weights(plan))
+        mixture_counts = samples_of_blend_epoch(dataset_sizes, _blend_weights(plan))
 
     shares = _blend_shares(plan)
     limit_by_prefix = limits or {}
@@ -173,25 +172,6 @@ def _samples_built(member: MemberPlan, n_samples: int, config: NanosetConfig) ->
         # The trainer repeats one shuffled epoch of the blend, and so may take more than were built.
         return max(member.samples_given, n_samples)
     return member.samples_given - member.begin
-
-
-def _samples_of_blend_epoch(dataset_sizes: Sequence[int], weights: Sequence[float]) -> list[int]:
-    """Return how many samples of each dataset a trainer takes for one epoch of a mixture.
-
-    The epoch has as many samples as all datasets together. The weights divide them:
-
-        dataset    samples    weight    in the epoch
-        web        300        0.5       200
-        books      100        0.5       200             each of its samples comes twice
-
-    Args:
-        dataset_sizes: Samples of each dataset: 300, 100.
-        weights: Weight of each dataset.
-    """
-    epoch_size = sum(dataset_sizes)  # 400
-    weight_sum = plain_sum(weights)
-    # Rounded up: the number may be one too high, but not too low.
-    return [math.ceil(epoch_size * weight / weight_sum) for weight in weights]
 
 
 def _planned_samples(plan: SplitPlan, config: NanosetConfig) -> list[int]:
