@@ -219,10 +219,11 @@ def _due_nodes(graph: Graph, selected: Iterable[Node], *, force: bool) -> set[No
 
 
 def _replacement_warnings(graph: Graph, nodes: Collection[Node]) -> Iterator[str]:
-    """Yield a warning for each output in use that a build would replace.
+    """Yield a warning for each output that a build would replace although it may be in use.
 
-    For example, a training run may have begun with the files of the nanoset `pretrain`, and then
-    text was added. The build orders its samples anew, and writes the files for that order:
+    For example, a trainer is started with a *handoff*, a folder of arguments. A run may have begun
+    with the handoff of the nanoset `pretrain` whose digest is 3125. Then text was added, and a
+    build would order the samples in another way:
 
         warning: nanoset pretrain handoff: its handoff 3125 would be replaced, and the samples may
         get another order. …
@@ -232,19 +233,22 @@ def _replacement_warnings(graph: Graph, nodes: Collection[Node]) -> Iterator[str
         nodes: The outputs that the build would make.
     """
     for node in graph.nodes():
-        stage = node.stage
+        stage = node.stage  # the code that makes the output
         if node not in nodes or not isinstance(stage, WarnsBeforeReplacing):
             continue
         current_manifest = graph.current(node).manifest
         if current_manifest is None:
             continue  # nothing exists yet that could be in use
 
-        # An input that is only damaged, or rebuilt because of --force, will be as it was before.
-        changed_inputs = [
-            name
-            for name, input_node in graph.inputs(node).items()
-            if input_node in nodes and graph.changes(input_node)
-        ]
+        # Which inputs would be different? Others are made again without changes, since they are
+        # damaged, or because of --force.
+        changed_inputs = []
+        for name, input_node in graph.inputs(node).items():
+            is_different = input_node in nodes and len(graph.changes(input_node)) > 0
+            if is_different:
+                changed_inputs.append(name)
+
+        # The stage decides whether somebody may depend on the present version.
         warning = stage.replacement_warning(graph.project, current_manifest, changed_inputs)
         if warning is not None:
             yield f"warning: {node.row.label}: {warning}"

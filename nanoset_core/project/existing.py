@@ -140,6 +140,10 @@ def _output_in(
         datasets/web/3f9c…           a version
         datasets/web/81aa…           another version
         datasets/web/current.json    names 3f9c…
+        datasets/web/current         a link to 3f9c…, for other programs
+
+    When a program copies outputs, for example into a bucket, it may follow the link. Then `current`
+    is a folder with a second copy of the version.
 
     Args:
         listing: Access to the output folder.
@@ -151,17 +155,20 @@ def _output_in(
         StorageError: The current version was deleted, or current.json cannot be read.
     """
     digests = {entry.name for entry in entries if entry.is_folder and is_digest(entry.name)}
-    has_pointer = any(entry.name == CURRENT for entry in entries)
-    has_copy = any(
-        entry.name == CURRENT_LINK and entry.is_folder and not entry.is_link for entry in entries
-    )
-    if not digests and not has_pointer:
+    has_current_json = any(entry.name == CURRENT for entry in entries)
+    if not digests and not has_current_json:
         return None
 
     folder = listing.folder.joinpath(stage_folder, name)
     current_digest: str | None = None
-    if has_pointer:
+    if has_current_json:
         current_digest = _existing_current(listing, folder, digests)
+
+    # Is `current` a copy instead of a link?
+    has_copy = False
+    for entry in entries:
+        if entry.name == CURRENT_LINK and entry.is_folder and not entry.is_link:
+            has_copy = True
     return StoredOutput(
         stage_folder, name, folder, frozenset(digests), current_digest, has_copy=has_copy
     )

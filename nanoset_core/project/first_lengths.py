@@ -85,9 +85,15 @@ class LengthAndSplit(NamedTuple):
 def estimate_amount(raw: Path, corpus: FoundCorpus, tokenizer: FirstTokenizer) -> TextAmount:
     """Estimate how many documents and tokens a text collection (corpus) has, from its first MiB.
 
-    Suppose that this MiB has 200 documents, that a token has 4 bytes on average, and that all files
-    are 10 times larger. Then these are 2,000 documents with about 2,600,000 tokens, and certainly
-    130,000 tokens: the MiB alone has so many if a token has twice as many bytes.
+    Suppose that this MiB (1,048,576 bytes) has 200 documents, that a token has 4 bytes on average,
+    and that all files are 10 times larger. Then the estimate is:
+
+        documents       200 * 10          2,000
+        tokens          1 MiB / 4 * 10    about 2,600,000
+        least_tokens    1 MiB / 8         about 130,000
+
+    The last number is a safe lower bound. It counts the first MiB alone, and assumes that a token
+    has twice as many bytes as measured.
 
     Args:
         raw: The folder that has a folder for each corpus.
@@ -100,7 +106,8 @@ def estimate_amount(raw: Path, corpus: FoundCorpus, tokenizer: FirstTokenizer) -
     """
     folder = raw / corpus.folder
     sample = measure(folder, corpus.contents, corpus.text_key or "text")
-    n_documents = sample.documents * sample.scale  # scale: size of all files / size of the sample
+    # The scale is the size of all files divided by that of the sample, such as 10.
+    n_documents = sample.documents * sample.scale
     if sample.text_bytes == 0:
         return TextAmount(n_documents, tokens=0, least_tokens=0)
 
@@ -226,15 +233,17 @@ def choose_length_and_split(amounts: Sequence[TextAmount], longest: int) -> Leng
 def _length_with_room(amounts: Sequence[TextAmount], longest: int) -> int:
     """Return the longest length of samples with which there are enough of them for validation.
 
-    The shorter the samples are, the more there are. At least 100 are needed. For example, 100,000
-    tokens are
+    Each collection of texts is divided into at least 5 parts, four for training and one for
+    validation. Each part must have 20 samples, which are 100 together. The shorter samples are, the
+    more there are. For example, of 100,000 tokens:
 
-        samples of 2,048 tokens     49
-        samples of 1,024 tokens     98
-        samples of 512 tokens       195     enough, so the length is 512
+        length    samples    parts of 20 samples
+        2,048     49         2.4
+        1,024     98         4.9
+        512       195        9.8                    enough, so the result is 512
 
     Args:
-        amounts: How much text each collection of texts has. Each of them needs that many samples.
+        amounts: How much text each collection has.
         longest: The longest possible length, a power of two.
 
     Returns:
@@ -243,8 +252,9 @@ def _length_with_room(amounts: Sequence[TextAmount], longest: int) -> int:
     """
     length = longest
     while length >= MIN_LENGTH:
-        n_parts = _n_parts(amounts, length)  # parts of at least 20 samples each
-        if n_parts >= _MIN_PARTS:  # 5: four for training, one for validation
+        # This also takes into account how many documents there are.
+        n_parts = _n_parts(amounts, length)
+        if n_parts >= _MIN_PARTS:  # 5
             return length
         length //= 2
     return longest

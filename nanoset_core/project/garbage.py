@@ -30,19 +30,26 @@ class Policy:
     """
 
     def keeps(self, written_ns: int, current_since_ns: int, replaced_ns: int | None = None) -> bool:
-        """Return whether an old version (build) of an output is kept because of its age.
+        """Return whether a version (build) of an output that nothing needs is kept for its age.
+
+        For example, the current version became current on Friday, and today is Monday:
+
+            written    replaced     kept
+            Saturday   never        yes: a build may be about to complete it; no with `unfinished`
+            Tuesday    on Friday    no; yes with `older_than_days=7`, since that is not long ago
 
         Args:
             written_ns: When the version, or a file of it, was written, in nanoseconds since 1970.
-            current_since_ns: When the current version became current; 0 if there is none.
+            current_since_ns: When the current version became current; 0 if there is none, so that
+                any version may be one that a build is about to complete.
             replaced_ns: When another version took its place. None if that is not known: then its
                 age counts from `written_ns`.
         """
-        # A version that is newer than the current one may become current soon: a build may be about
-        # to complete it. The user can say that no build is running (`unfinished`).
-        may_be_in_progress = written_ns > current_since_ns
-        if may_be_in_progress and not self.unfinished:
+        # With `unfinished`, the user says that no build is running, so that it can be deleted.
+        is_newer_than_current = written_ns > current_since_ns
+        if is_newer_than_current and not self.unfinished:
             return True
+
         if self.older_than_days is None:
             return False  # the user gives no other limit
         limit_ns = time.time_ns() - self.older_than_days * _DAY_NS

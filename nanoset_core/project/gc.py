@@ -67,8 +67,8 @@ def plan_gc(project: Project, **policy: Any) -> GarbageCollection:
 
     Args:
         project: The project, whose output folder is searched.
-        policy: Fields of a `Policy`, which says what to keep, such as `keep=2`: two old versions of
-            each output.
+        policy: What to keep: `keep`, `older_than_days` and `unfinished`, the fields of a `Policy`.
+            For example, `keep=2` keeps two old versions of each output.
 
     Raises:
         StorageError: A folder of outputs, or a version that has to stay, cannot be read.
@@ -76,18 +76,22 @@ def plan_gc(project: Project, **policy: Any) -> GarbageCollection:
     access = project.outputs.access
     builds_by_name = leased_names(access)  # outputs in use, such as {"web": "process 123"}
     with access.named():  # errors name addresses in a bucket, instead of paths of local copies
-        # Find the shards whose tokens are also in the current dataset.
+        # Find the shards whose tokens are also in the current dataset. Their own tokens can be
+        # deleted, unless a build is using them.
         duplicates = []
-        shards_to_shorten = set()
+        digests_to_drop = set()
         for shard in find_duplicate_tokens(project):
-            why_not = _reason_if_busy(builds_by_name, shard.corpus)
+            why_not = _reason_if_busy(builds_by_name, shard.corpus)  # None if no build does
             duplicates.append(replace(shard, why_not=why_not))
             if why_not is None:
-                shards_to_shorten.add(shard.folder.name)
+                digests_to_drop.add(shard.folder.name)
 
-        # Such a shard will use the tokens of the current dataset. So it will not need an old
-        # dataset any more, even if it uses the tokens of that one now.
-        collection = _find_garbage(project, Policy(**policy), builds_by_name, shards_to_shorten)
+        # Such a shard may use the tokens of an old dataset now. It will use the current one, so it
+        # does not count as a reason to keep the old one.
+        collection = _find_garbage(
+            project, Policy(**policy), builds_by_name, ignored_shards=digests_to_drop
+        )
+    # Add the tokens of the shards to the report.
     return _with_dropped_tokens(collection, duplicates)
 
 
@@ -193,25 +197,27 @@ def _hide_all(access: FileAccess, garbage: Iterable[Garbage]) -> _HideAttempt:
         What was hidden, with the folders to delete; and what was not, with the reason, such as a
         write-protected folder.
     """
-    attempt = _HideAttempt(folders_by_garbage={}, refused=[])
+    folders_by_garbage: dict[Garbage, tuple[Path, ...]] = {}
+    refused: list[LeftAlone] = []
     for item in garbage:
         folders: tuple[Path, ...] | None
         try:
-            if item.kind == "cache file":  # a single file can be deleted at once
+            if item.kind == "cache file":
                 remove_file(access, item.path)
-                folders = ()
+                folders = ()  # a single file is deleted at once, so there is nothing to do later
             else:
                 folders = _hide_version(access, item.path)
         except FileNotFoundError:
             continue  # another `nanoset gc` has just removed it
         except OSError as error:
             why = f"it cannot be removed: {error.strerror}"
-            attempt.refused.append(LeftAlone(item.path, why, refused=True))
+            refused.append(LeftAlone(item.path, why, refused=True))
             continue
 
-        if folders is not None:
-            attempt.folders_by_garbage[item] = folders
-    return attempt
+        if folders is None:
+            continue  # another process has just made it the current version, so it stays
+        folders_by_garbage[item] = folders
+    return _HideAttempt(folders_by_garbage, refused)
 
 
 def _find_garbage(
@@ -261,8 +267,12 @@ def _find_garbage(
 def _kept_handoffs(project: Project) -> list[str]:
     """Return the digests of the handoffs that the key `storage.keep_runs` of nanoset.yaml names.
 
-    A handoff is a folder with the arguments that a trainer is started with. By keeping it, a
-    collection keeps all data that the training run reads.
+    A handoff is a folder with the arguments that a trainer is started with. `nanoset gc` must not
+    delete these, and keeps everything that they refer to: the samples that the run reads, the
+    datasets and so on.
+
+        storage:
+          keep_runs: [nanosets/pretrain/handoff/0a1b]      the result is ["0a1b"]
 
     Args:
         project: The project.
@@ -276,10 +286,12 @@ def _kept_handoffs(project: Project) -> list[str]:
     for folder in project.config.storage.keep_runs:
         nanoset, digest = handoff_named(folder, "storage.keep_runs")
         try:
+            # Check that the handoff and its samples exist, by reading their records.
             handoff_and_splits(project.outputs, nanoset, digest)
         except MissingError:
             name = f"{nanoset}/{HANDOFF}"
-            if erasure_of_version(project.outputs.access, NANOSETS, name, digest) is None:
+            erasure = erasure_of_version(project.outputs.access, NANOSETS, name, digest)
+            if erasure is None:
                 raise
             continue  # a purge has erased it, so the key is right, and nothing is left to keep
         digests.append(digest)
@@ -455,26 +467,32 @@ def _delete_unfinished_uploads(
 ) -> GarbageCollection:
     """Delete what killed builds have uploaded to a bucket, but not completed: it costs money.
 
+    There are two kinds of large uploads:
+
+        several small objects, which are joined at the end    they are listed in `unfinished`
+        one object in parts, which the bucket hides until     only the bucket knows them
+        the upload is completed
+
     Args:
         outputs: The outputs of the project. If they are on a disk, nothing is deleted.
-        unfinished: Paths of unfinished files and of unfinished objects in the bucket. The files are
-            left alone.
+        unfinished: Paths of such small objects, and of unfinished files on this machine. The files
+            are left alone.
         busy_names: Names of outputs that running builds work on, such as {"web"}. Their uploads
             are left alone.
 
     Returns:
-        As `unfinished`, what was deleted; as `left_alone`, what could not be.
+        A report: as `unfinished`, what was deleted; as `left_alone`, what could not be.
     """
-    # Some large objects are uploaded as several small ones, and joined at the end. Delete these.
-    # What does not exist on this machine, not even as a broken link, is in the bucket.
+    # Delete the small objects. What does not exist on this machine, not even as a broken link, is
+    # in the bucket.
     object_paths = [path for path in unfinished if not os.path.lexists(path)]
     access = outputs.access
     object_names = [access.name(path) for path in object_paths]
     in_parallel(access.store.delete, object_names)
 
-    # Others are uploaded in parts, which the bucket keeps until the upload is completed or aborted.
-    uploads = _abort_uploads(outputs, busy_names)
-    return replace(uploads, unfinished=(*object_paths, *uploads.unfinished))
+    # Let the bucket discard the parts of uploads that were not completed.
+    aborted = _abort_uploads(outputs, busy_names)
+    return replace(aborted, unfinished=(*object_paths, *aborted.unfinished))
 
 
 def _abort_uploads(outputs: OutputRoot, busy_names: Collection[str]) -> GarbageCollection:

@@ -322,8 +322,12 @@ class Graph:
             node: The output.
         """
         if isinstance(node.stage, InParts):
-            # Parts have no versions. It is their plan that is looked up, for each of them.
+            # The output is a part of a large one, such as a group of tar files, without a folder of
+            # its own. To look at it, the plan is read that says which samples are in the group.
             node = self.inputs(node)["plan"]
+
+        # The outputs of all text collections are listed together: "datasets". Those of a nanoset
+        # have a folder of their own: "nanosets/pretrain".
         folder = node.stage.layout.folder
         if not node.is_of_corpus:
             folder = f"{folder}/{node.key.subject}"
@@ -521,7 +525,10 @@ class Graph:
 
         As long as they are not, nobody can say what the output should be made from. For example, an
         index is made from the datasets of `web` and `news`, and the files of `news` are not known:
-        the result is ["news"].
+
+            dataset of web     []
+            dataset of news    ["news"]
+            index              ["news"], from its inputs
 
         Args:
             node: The output, such as the index.
@@ -529,14 +536,16 @@ class Graph:
         Returns:
             Names of corpora. A name may be repeated.
         """
-        if self.recipe(node) is not None:
-            return []  # it is known what it should be made from
-        if node.is_of_corpus:
-            return [node.key.subject]  # such as the dataset of `news`
+        recipe_is_known = self.recipe(node) is not None
+        if recipe_is_known:
+            return []
 
+        # A dataset belongs to one corpus, its subject. Its recipe only lacks the files of this one.
         inputs = self.inputs(node).values()
-        if not inputs:
+        if node.is_of_corpus or not inputs:
             return [node.key.subject]
+
+        # An index belongs to a nanoset, and is made from outputs of corpora.
         corpora = []
         for input_node in inputs:
             corpora += self._corpora_with_unknown_files(input_node)
@@ -592,15 +601,17 @@ def graph_over(
 ) -> Graph:
     """Return what every output of a project should be made from, given the present raw files.
 
-    All outputs are made from the raw files, directly or through others. So the caller only says
-    what the lists of these files (inventories) should be.
+    A recipe says what an output should be made from: settings, and digests of its inputs. The first
+    output of each text collection is an inventory, a list of its raw files. From the recipes of the
+    inventories, those of all other outputs follow:
+
+        inventory of web (a hash of its files)  →  shards  →  dataset  →  …
 
     Args:
         project: The project, whose nanoset.yaml requests the outputs.
-        inventories: Text collection → what its list of files should be made from, which is a hash
-            of all files: {"web": …}.
-        corpora: Names of all text collections; None if they are those of `inventories`. For others,
-            it is not known what their outputs should be made from.
+        inventories: Text collection → recipe of its inventory, such as {"web": …}.
+        corpora: Names of all text collections; None if they are those of `inventories`. The graph
+            does not know the recipes of outputs of a collection without an inventory.
 
     Returns:
         The graph of all outputs, each with what it should be made from.
@@ -666,15 +677,16 @@ def add_stale_inputs(
 def digest_of_node(node: Node, recipe: Recipe) -> str:
     """Return the digest that an output gets: a hash of everything that decides its content.
 
-    It is the name of the output's folder, such as datasets/web/3f9c…. The same inputs and settings
-    always give the same digest.
+    The same inputs and settings always give the same digest. Usually, it is the name of the
+    output's folder, such as datasets/web/3f9c….
 
     Args:
         node: The output.
         recipe: What it is made from: the settings, and the digests of its inputs.
     """
     if isinstance(node.stage, InParts):
-        # It is a part of a larger output, without a folder of its own.
+        # The output is a part of a larger one, such as a group of tar files. It has no folder, and
+        # its stage, the code that makes it, decides what the digest depends on.
         return node.stage.part_digest(recipe)
     return recipe.digest
 
@@ -683,6 +695,9 @@ def reasons_to_build(
     project: Project, node: Node, recipe: Recipe, current: CurrentVersion
 ) -> Sequence[Reason]:
     """Return why an output has to be built, such as "not built yet" or "seed: 7 → 8".
+
+    It has to be built if its current version was made by another recipe or is damaged. Even if not,
+    a file that it needs in another folder may be missing.
 
     Args:
         project: The project, whose root folder has the outputs.
@@ -700,6 +715,8 @@ def reasons_to_build(
         part_reason = stage.part_problem(project, node.key, recipe)
         return [] if part_reason is None else [part_reason]
 
+    # Compare the current version with the recipe. Users do not know all inputs by their names, so
+    # replace these in the texts.
     stale_reasons = _with_clear_texts(current.stale_reasons(recipe))
     if not stale_reasons:
         # The version and its own files are fine. It may also need files in other folders, and the
@@ -711,7 +728,8 @@ def reasons_to_build(
 
     # Perhaps the user has changed a setting, has built, and has changed it back. Then a version by
     # the present settings is still stored, but is not the current one. Add a hint on this.
-    if current.other_settings(recipe) and project.outputs.find(recipe) is not None:
+    is_by_other_settings = current.other_settings(recipe)
+    if is_by_other_settings and project.outputs.find(recipe) is not None:
         stale_reasons.append(Reason(ANOTHER_IS_CURRENT))
     return stale_reasons
 

@@ -81,8 +81,8 @@ def interrupted_purges(outputs: OutputRoot) -> list[InterruptedPurge]:
 
     A purge, which erases documents, has a receipt. Its name shows whether the purge has ended:
 
-        purge_receipts/.2026-01-07-3f9c.json    not yet
-        purge_receipts/2026-01-05-81aa.json     yes
+        purge_receipts/.5e8f….json    not yet
+        purge_receipts/c04d….json     yes
 
     Args:
         outputs: The outputs of the project.

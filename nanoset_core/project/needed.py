@@ -253,20 +253,25 @@ def _unfinished_versions(manifest: Manifest) -> list[str]:
     """Return what a build may be making from a version right now, so that it is not deleted.
 
     Large outputs, such as tars of training samples, are written by several builds in turn. As long
-    as some tars are missing, the output looks like garbage, because no other output refers to it.
-    It stays as long as the plan that the tars are made from.
+    as some tars are missing, the output looks like garbage, because no other output refers to it:
+
+        shuffle_plans/web/77b0…    the plan: which samples go into which tar
+        webdatasets/web/81aa…      the tars by this plan, 20 of 100 so far
+
+    The plan is needed. So for the plan, this returns ["81aa…"].
 
     Args:
         manifest: Describes a complete version, such as the plan.
 
     Returns:
-        The names (digests) of unfinished versions, such as ["81aa…"]. They need not exist.
+        The names (digests) of unfinished versions. They may not have been begun yet.
     """
     digests = []
     for stage in stages():  # a stage is the code that makes one kind of output
         if isinstance(stage, Resumable):
-            # The digest of an output is a hash of what it is made from. So the stage can compute it
-            # before the output is complete. It is None if the stage makes nothing from the version.
+            # The digest of the tars is a hash of what they are made from, which includes the digest
+            # of the plan. So it can be computed, whether there are tars or not. It is None if the
+            # stage makes nothing from this version.
             digest = stage.unfinished_version(manifest)
             if digest is not None:
                 digests.append(digest)

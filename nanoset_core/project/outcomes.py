@@ -225,7 +225,7 @@ def _source_digests(
         result           55d0…, 3f9c…
 
     Args:
-        graph: Says which output is which input of another one, by the settings of today.
+        graph: Says which outputs are the inputs of another one, by the present settings.
         row_nodes: The outputs that are made one from another, here the blend and the index.
         node: The output to start from, such as the blend.
         manifest: Manifest of its version c7f0….
@@ -234,15 +234,20 @@ def _source_digests(
     versions_to_visit = [(node, manifest)]
     while versions_to_visit:
         made_node, made_version = versions_to_visit.pop()
+        # The manifest has the digests of the inputs as they were then. The graph knows which
+        # outputs these are, and so where their manifests are.
         inputs = graph.inputs(made_node)
         for input_name, digest in made_version.recipe["parents"].items():  # "index", "55d0…"
             digests.add(str(digest))
 
             input_node = inputs.get(input_name)
             if input_node is None:
-                continue  # this output has no such input any more
-            is_dataset = input_node not in row_nodes and not _is_made_from_dataset(input_node)
-            if is_dataset:
+                continue  # by the present settings, this output has no such input
+
+            # Go on from an index to the datasets, and from a view, which is a dataset, to the one
+            # that it was made from; but not from that one to its text.
+            leads_to_dataset = input_node in row_nodes or _is_made_from_dataset(input_node)
+            if not leads_to_dataset:
                 continue
             input_manifest = _readable_manifest(graph.project, input_node, str(digest))
             if input_manifest is not None:

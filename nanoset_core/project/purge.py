@@ -128,14 +128,18 @@ def _erase_old_versions(project: Project, plan: PurgePlan) -> PurgePlan:
     remaining = plan_purge(project, plan.ids, plan.corpora)
     _check_requested_were_rebuilt(project, remaining)
 
-    # To save space, shards may refer to a dataset for their tokens. If that is an old one, which is
-    # about to be erased, let them refer to the current one. The list is not needed.
-    list(drop_duplicate_tokens(project))
+    # To save space, shards may have no tokens of their own, and read them from a dataset. If that
+    # is an old one, which is about to be erased, let them read from the current one. This is done
+    # one by one as the shards are yielded, so take all of them.
+    for _shard in drop_duplicate_tokens(project):
+        pass
     _check_tokens_are_elsewhere(project, remaining)
 
-    # Erase the old versions. Unfinished files of killed builds may contain the documents, too, so
-    # let a garbage collection delete these, and keep everything else.
+    # Erase the old versions, unless further shards were made since the search.
     _erase(project, remaining, shards_before_search)
+
+    # Unfinished files of killed builds may contain the documents, too. A garbage collection deletes
+    # these. Let it keep all complete versions: which of them go is the user's choice.
     collect(project, keep=_ALL_VERSIONS, unfinished=True)
     return remaining
 
@@ -247,19 +251,23 @@ def _places_in_text(
 ) -> list[purged.ErasedPlace]:
     """Return where documents are in the raw text, so that later builds leave them out.
 
+    A shard (a piece of tokenized text) is made from pieces of files. For example, shard 1 has a
+    document that begins at byte 4,096 of c.jsonl:
+
+        pieces of shard 1    bytes 600 to 900 of b.jsonl, and bytes 0 to 9,000 of c.jsonl
+        place                bytes 0 to 9,000 of c.jsonl, position 4,096
+
     Args:
-        ranges: The text of each shard, in order. A shard is tokenized from several files, or from a
-            piece of a large file.
+        ranges: The text of each shard, by the number of the shard.
         shards: The shards, with the documents in them to look for.
 
     Returns:
-        The place of each document: piece of a file, line in this piece, and byte offset.
+        The place of each document: the piece of a file, and the position in the file.
     """
     places = []
     for shard in shards:
-        pieces = ranges[shard.number].pieces  # such as the end of b.jsonl, and all of c.jsonl
+        pieces = ranges[shard.number].pieces
         for document in shard.documents:
-            # Finds the piece with this byte of the file.
             place = purged.place_of(pieces, document.file, document.line, document.offset)
             places.append(place)
     return places
@@ -270,8 +278,13 @@ def _shorten_tasks(
 ) -> list[ShortenTask]:
     """Return the tasks that copy shards of tokenized text without the documents to be erased.
 
-    The copy of a shard is named by what it would be made from if its text were tokenized again. So
-    later builds find it under this name, and do not tokenize the text.
+    A shard is named by a hash of what it is made from. Later builds make it from the same text
+    without these documents, so the copy gets the name of that. Then builds find it, and need not
+    tokenize the text:
+
+        shard    made from                                  named
+        old      bytes 0 to 9,000 of c.jsonl                81aa…
+        copy     the same, without the document at 4,096    c04d…
 
     Args:
         current: All shards of a text collection. The documents have been recorded as erased.
@@ -280,16 +293,16 @@ def _shorten_tasks(
     Returns:
         One task for each of these shards. They can run in parallel.
     """
-    ranges = current.ranges_without_erased()
+    ranges = current.ranges_without_erased()  # by the number of the shard
     digests = [shard.digest for shard in shards_to_shorten]
-    manifests = some_shards(current.project, current.corpus, digests)  # describe the shards
+    manifests = some_shards(current.project, current.corpus, digests)  # describe the old shards
     tasks = []
     for shard, manifest in zip(shards_to_shorten, manifests, strict=True):
         text_range = ranges[shard.number]
         rows_to_erase = [document.row for document in shard.documents]  # such as [4, 17]
         task = ShortenTask(
             root=current.project.outputs,
-            # What the copy is made from. The hash of this is its name.
+            # What the copy is made from: the text, and the settings of the old shard.
             recipe=shard_recipe(current.corpus, text_range, manifest.recipe["options"]),
             shard=manifest,
             files=text_range.files,

@@ -356,14 +356,19 @@ def _tainted_versions(project: Project, shards: Collection[ShardKey]) -> Iterato
             was made from them contains the documents, too.
 
     Raises:
-        StorageError: There are folders `current`, which may contain the documents, too.
+        StorageError: An output has a folder `current` in place of a link of this name. It is a copy
+            of a version, which may contain the documents, too.
     """
     root = project.outputs
     outputs = all_outputs(root.access.listing())
     _check_no_copies(root, outputs)
+
+    # Each output has a current version, and may have old ones.
     current_digests = {output.current for output in outputs}
     versions = list(_versions_to_examine(root, outputs, shards))
     folder_by_digest = {version.digest: version.folder for version in versions}
+
+    # What was made from others comes first, and the shards come last.
     for digest in _erasure_order(versions, shards):
         manifest = root.manifest_at(folder_by_digest[digest])
         if manifest is None:

@@ -288,19 +288,23 @@ class ProjectConfig(WrittenConfig):
     def for_worker(self, folder: Path) -> ProjectConfig:
         """Return these settings for a worker of a cluster, which may not see this machine's files.
 
-        Copies of the files were sent with the task. The tokenizer's path becomes that of its copy.
+        This runs on the worker, to which copies of the files were sent with the task. For example:
+
+                                 here                     for the worker
+            tokenizer.path       /home/ann/gemma.json     /tmp/worker/gemma.json, the copy
+            files of buckets     downloaded to a folder   downloaded to `folder`
 
         Args:
-            folder: The worker's folder with the copies. It also gets what the worker downloads from
-                a bucket.
+            folder: The worker's folder with the copies, and with what it downloads from buckets.
         """
         worker_config = self.with_copies_in(folder)
         is_in_bucket = is_remote(self.tokenizer.path)
         if is_in_bucket:
             return worker_config  # the worker downloads the tokenizer itself
 
+        # Look up the worker's copy of the tokenizer. A few tokenizers have a second file: merges.
         copy = as_source(local_tokenizer(worker_config.tokenizer_file))
-        merges_path: str | None = None  # a second file, which some tokenizers have
+        merges_path: str | None = None
         if copy.merges is not None:
             merges_path = str(copy.merges)
         tokenizer = replace(self.tokenizer, path=str(copy.path), merges=merges_path)

@@ -29,17 +29,21 @@ class VersionSources(NamedTuple):
 
 
 def sources_of(root: OutputRoot, manifest: Manifest) -> VersionSources:
-    """Return what a version was made from or refers to, directly.
+    """Return what a version (a build of an output) was made from or refers to, directly.
+
+    The recipe of a version names what it was made from, its parents. A few outputs have references
+    to further ones in their files. For example:
+
+        version                    parents                references
+        view (some documents)      dataset 3f9c…          none
+        list of shards             list of raw files      the shards (tokenized pieces of text)
 
     Args:
         root: The output folder of the project.
-        manifest: Manifest of the version. It must not be that of a shard (a tokenized piece of
-            text), which is made from raw text alone.
+        manifest: Manifest of the version. It must not be that of a shard, which is made from raw
+            text alone.
     """
     parents = [str(digest) for digest in manifest.recipe["parents"].values()]
-
-    # A few outputs also refer to others in their files. One of them is a list of thousands of
-    # shards, the pieces in which text is tokenized.
     stage = stage_of(manifest.stage, manifest.name)  # the code that makes outputs of its kind
     if stage is None:  # a kind that this version of nanoset does not have
         return VersionSources(parents)

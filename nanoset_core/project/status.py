@@ -224,13 +224,13 @@ def examined_rows(
     # A row also says whether a build would fail, such as because a selection requests more
     # documents than there are. To find out, files with the lengths of documents (.idx) may have to
     # be read. The budget limits how many bytes are read for all rows together.
-    planning_budget = ReadingBudget(PLANNED_BYTES)
+    budget = ReadingBudget(PLANNED_BYTES)
     for nodes in graph.rows():  # the outputs that are shown in one row
         findings = CorpusFindings()  # nothing, if the row is not that of a text collection
         corpus = _corpus_of(nodes)
         if corpus is not None:
             findings = findings_of(corpus)
-        row = _status_row(graph, nodes, planning_budget, findings)
+        row = _status_row(graph, nodes, budget, findings)
         if row.state == "failing":
             # Later rows of what is made from these outputs will say that they wait for this one.
             graph.set_failing(nodes, row.label)
@@ -337,7 +337,7 @@ def _with_work(row: StatusRow, work: Work) -> StatusRow:
 
 
 def _status_row(
-    graph: Graph, nodes: Sequence[Node], planning: ReadingBudget, findings: CorpusFindings
+    graph: Graph, nodes: Sequence[Node], budget: ReadingBudget, findings: CorpusFindings
 ) -> StatusRow:
     """Return a row of `nanoset status`: the state of some outputs, the reasons, and counts.
 
@@ -349,7 +349,7 @@ def _status_row(
     Args:
         graph: The project's outputs, with what each should be made from.
         nodes: The outputs of the row, in the order in which they are made.
-        planning: How many bytes may still be read to find out whether a build would fail.
+        budget: How many bytes may still be read to find out whether a build would fail.
         findings: What was found in the files of a text collection: notices, or why they cannot be
             read.
     """
@@ -360,7 +360,7 @@ def _status_row(
     consequences: list[str] = []
     if stale_reasons:
         consequences = _consequences(graph, nodes)
-    failure = _failure_of_row(graph, nodes, stale_reasons, planning, findings)
+    failure = _failure_of_row(graph, nodes, stale_reasons, budget, findings)
 
     # If a build fails, show only why, and warnings about settings, which may explain it.
     summary = _summary_of_row(graph, nodes)
@@ -421,7 +421,7 @@ def _failure_of_row(
     graph: Graph,
     nodes: Sequence[Node],
     stale_reasons: Sequence[str],
-    planning: ReadingBudget,
+    budget: ReadingBudget,
     findings: CorpusFindings,
 ) -> str | None:
     """Return why a build of some outputs would fail, or None if no reason is known.
@@ -437,13 +437,13 @@ def _failure_of_row(
         nodes: The outputs, in the order in which they are made.
         stale_reasons: Why they are not up to date. If they are, no build has to make them, so it
             does not matter whether settings and data fit.
-        planning: How many bytes may still be read to find out whether settings and data fit.
+        budget: How many bytes may still be read to find out whether settings and data fit.
         findings: What was found in the files of a text collection.
     """
     if findings.failure is not None:
         return findings.failure
     if stale_reasons:
-        refusal = _first_refusal(graph, nodes, planning)
+        refusal = _first_refusal(graph, nodes, budget)
         if refusal is not None:
             return refusal
     return graph.failure(nodes)
@@ -554,7 +554,7 @@ def _combined_figures(summaries: Iterable[Summary]) -> dict[str, int]:
     return figures
 
 
-def _first_refusal(graph: Graph, nodes: Sequence[Node], planning: ReadingBudget) -> str | None:
+def _first_refusal(graph: Graph, nodes: Sequence[Node], budget: ReadingBudget) -> str | None:
     """Return why a build would fail to make some outputs, if this can be found out without a build.
 
     Some mistakes show only when settings and data are compared. For example, a user asks for a
@@ -566,8 +566,8 @@ def _first_refusal(graph: Graph, nodes: Sequence[Node], planning: ReadingBudget)
     Args:
         graph: The project's outputs, with what each should be made from.
         nodes: The outputs, in the order in which they are made.
-        planning: Tables may be read to find out. This says how many bytes may still be read, and is
-            reduced by what is.
+        budget: How many bytes of tables may still be read to find out. It is reduced by what is
+            read.
 
     Returns:
         The reason of the first output that cannot be made; None if no reason is known.
@@ -575,15 +575,18 @@ def _first_refusal(graph: Graph, nodes: Sequence[Node], planning: ReadingBudget)
     outputs = graph.project.outputs
     for node in nodes:
         stage = node.stage  # the code that makes the output
+
+        # A build sets a link such as datasets/web/current. It cannot if a folder has this name.
         try:
             outputs.check_link_is_no_folder(outputs.folder / stage.layout.folder / node.name)
         except StorageError as error:
             return one_line(error)
 
+        # Some stages compare settings and data before a build.
         if not isinstance(stage, Planned):
-            continue  # nothing more can be found out before the build
+            continue
         recipe = graph.recipe(node)  # what it would be made from; None if that is not known yet
-        refusal = stage.refusal(graph.project, node.key, recipe, planning)
+        refusal = stage.refusal(graph.project, node.key, recipe, budget)
         if refusal is not None:
             return refusal
     return None
@@ -597,8 +600,9 @@ def _reasons_of_row(graph: Graph, nodes: Sequence[Node]) -> list[str]:
         list of files    "1 file added (c.jsonl)"    returned
         dataset          "list of files changed"     left out: it follows from the first one
 
-    A large output may be written in parts. Those that are not written yet are counted instead:
-    "200 of 1,000 groups written".
+    A large output, such as 1,000 groups of tar files, may be written in parts. Instead of a reason
+    for each part that is not written yet, they are counted: "200 of 1,000 groups written". If the
+    parts have to wait for something else, only the reasons of that are returned.
 
     Args:
         graph: The project's outputs, with what each should be made from.
@@ -611,18 +615,19 @@ def _reasons_of_row(graph: Graph, nodes: Sequence[Node]) -> list[str]:
     if not reasons_by_node:
         return []
     parts = [node for node in nodes if isinstance(node.stage, InParts)]
-    # If the parts have to wait for something else, only the reasons of that are shown.
     can_write_parts = _inputs_are_current(graph, parts, reasons_by_node)
 
     texts: list[str] = []
     for node, reasons in reasons_by_node.items():
-        if not isinstance(node.stage, InParts):
-            original = _original_reasons(graph, node, reasons_by_node)
-        elif can_write_parts:
-            original = [reason for reason in reasons if reason != InParts.NOT_WRITTEN]
+        is_part = isinstance(node.stage, InParts)
+        if is_part and not can_write_parts:
+            continue  # it has to wait
+        if is_part:
+            # Such as a damaged file. Parts that are not written are counted below.
+            original_reasons = [reason for reason in reasons if reason != InParts.NOT_WRITTEN]
         else:
-            original = []
-        texts += [reason.text for reason in original]
+            original_reasons = _original_reasons(graph, node, reasons_by_node)
+        texts += [reason.text for reason in original_reasons]
     if parts and can_write_parts:
         texts.append(_part_count(parts, reasons_by_node))
     return list(dict.fromkeys(texts))  # each once, in their order

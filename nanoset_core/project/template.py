@@ -115,29 +115,32 @@ def _section_lines(
 def _key_lines(hint: Any, key: str, value: Any) -> Iterator[str]:
     """Yield the lines of one key of a nanoset.yaml, which is a file of settings.
 
+    The declared type of a key decides how it is written. The keys of a section are the fields of a
+    dataclass:
+
+        str                     a dataclass          a mapping of names to a dataclass
+        raw: raw                tokenizer:           nanosets:
+                                  path: gemma          pretrain:
+                                                         seed: 1
+
     Args:
-        hint: The declared type of the key, which says whether it has a section of inner keys.
+        hint: The declared type.
         key: The key.
         value: Its value: plain, or a dict with the inner keys.
     """
-    # The keys of a section are the fields of a dataclass, which is a part of the declared type.
+    # Find the dataclass within the type, if there is one. The suffix is what comes between the key
+    # and a field of the dataclass: "" for `tokenizer.path`, ".<name>" for `nanosets.<name>.seed`.
     inner_section = next(inner_sections(hint), None)
     if inner_section is None:
-        yield f"{key}: {_in_yaml(value)}"  # raw: raw
+        yield f"{key}: {_in_yaml(value)}"
         return
 
     section, suffix = inner_section
     yield f"{key}:"
-    if suffix == "":
-        # The type is the dataclass itself. The section is directly below the key:
-        #     tokenizer:
-        #       path: gemma
+    has_names = suffix != ""
+    if not has_names:
         yield from _section_lines(section, value, indent="  ")
     else:
-        # The type is a mapping of names to the dataclass. There is a section below each name:
-        #     nanosets:
-        #       pretrain:
-        #         seed: 1
         for name, settings in value.items():
             yield f"  {_in_yaml(name)}:"
             yield from _section_lines(section, settings, indent="    ")

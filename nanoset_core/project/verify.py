@@ -139,13 +139,19 @@ class Target:
         Args:
             pattern: The pattern, with `*` for any text.
         """
-        first_part = self.name.partition("/")[0]
-        last_node = self.nodes[-1]  # the others are made for this one
+        # The outputs are made one from another, and the last one is what the user wants. Its folder
+        # is, for example, "nanosets" or "views".
+        last_node = self.nodes[-1]
         folder = last_node.stage.layout.folder
+        first_part = self.name.partition("/")[0]  # "pretrain"
         names = [self.name, first_part, f"{first_part}/{folder}"]
-        if last_node.stage.layout.is_named_by_part:
-            subject = last_node.key.subject
-            names += [f"{subject}/{folder}", f"{subject}/{last_node.key.part}"]
+
+        # A view has a name of its own, and a corpus that it selects from.
+        is_named_by_part = last_node.stage.layout.is_named_by_part
+        if is_named_by_part:
+            corpus = last_node.key.subject  # "web"
+            view = last_node.key.part  # "clean"
+            names += [f"{corpus}/{folder}", f"{corpus}/{view}"]
         return any(fnmatchcase(name, pattern) for name in names)
 
 
@@ -459,7 +465,8 @@ def _verify_without_parts(executor: Executor, chosen: Sequence[Target]) -> list[
 def _verify_target_without_parts(target: Target) -> _PartialReport:
     """Check outputs on a worker of a cluster, but only note the checks that take long.
 
-    Several workers do these later, such as comparing all tokens of a dataset.
+    A check such as comparing all tokens of a dataset is divided into parts. Later, the parts are
+    sent to several workers.
 
     Args:
         target: Some outputs that belong together.
@@ -473,12 +480,14 @@ def _verify_target_without_parts(target: Target) -> _PartialReport:
         """Note a check that takes long, instead of doing it."""
         noted_checks.append(_DeferredCheck(report.output, check))
 
-    # A worker may have its own copies of files. `in_task` yields the project with their paths.
+    # A worker may have its own copies of files. `in_task` yields the project with their paths. For
+    # each check that takes long, `verify` calls `note`.
     with target.project.in_task() as project_of_worker:
         target_of_worker = replace(target, project=project_of_worker)
         report = target_of_worker.verify(deep=True, run=note)
 
-    # Other workers will do the noted checks. So these must not have the paths of this worker.
+    # Some noted checks have the project with the paths of this worker. Other workers will do them,
+    # so give the original project back to them.
     for noted in noted_checks:
         if noted.check.project is not None:
             noted.check = replace(noted.check, project=target.project)

@@ -147,25 +147,33 @@ def diff_views(project: Project, old: Manifest, new: Manifest, show: int) -> Vie
     Raises:
         MissingError: The dataset that a build was chosen from, or a part of it, was deleted.
     """
-    # A document is recognised by its number in the dataset, or, if the dataset was rebuilt between
-    # the builds, by its id.
+    # A document is recognised by a key: its number in the dataset or, if the dataset was rebuilt
+    # between the builds, a hash of its id.
     is_same_dataset = old.recipe["parents"]["dataset"] == new.recipe["parents"]["dataset"]
     before = _documents_of(project, old, by_number=is_same_dataset)
     after = _documents_of(project, new, by_number=is_same_dataset)
 
-    # Number the documents of both builds together. For example, three documents A, B and C:
-    rows_before, rows_after = _common_numbers(before.keys, after.keys)  # [1, 2] (B, C), [0, 1]
-    # How many more copies of A, B and C has the new build? (n_different_documents,) [1, 0, -2]
-    more_copies = _increases(rows_before, before.copies, rows_after, after.copies)
-    more_tokens = _increases(rows_before, before.tokens, rows_after, after.tokens)
+    # Number the documents of both builds together. For example:
+    #
+    #     document       A    B    C
+    #     number         0    1    2
+    #     copies before  -    1    2      numbers_before [1, 2]
+    #     copies after   1    1    -      numbers_after [0, 1]
+    #     more_copies    1    0    -2
+    numbers_before, numbers_after = _common_numbers(before.keys, after.keys)
+    more_copies = _increases(numbers_before, before.copies, numbers_after, after.copies)
+    more_tokens = _increases(numbers_before, before.tokens, numbers_after, after.tokens)
 
-    is_gained = more_copies[rows_after] > 0  # (n_after,) A, and not B
+    # Of the documents of the new build (A and B), those with more copies than before: A.
+    is_gained = more_copies[numbers_after] > 0  # (n_after,)
     gained = DocumentChanges(
         documents=_sum_of_positive(more_copies),
         tokens=_sum_of_positive(more_tokens),
         first=_first_origins(project, after, is_gained, show),
     )
-    is_lost = more_copies[rows_before] < 0  # (n_before,) C, and not B
+
+    # Of the documents of the old build (B and C), those with fewer copies now: C.
+    is_lost = more_copies[numbers_before] < 0  # (n_before,)
     lost = DocumentChanges(
         documents=_sum_of_positive(-more_copies),
         tokens=_sum_of_positive(-more_tokens),
@@ -283,15 +291,17 @@ def _documents_of(project: Project, view: Manifest, *, by_number: bool) -> _View
     Returns:
         The documents, ascending by their numbers in the dataset.
     """
-    # Read the numbers of the documents, shape (n_stored,): [4, 7, 4]
+    # The view has a sequence of tokens for each copy of a document. Read which documents of the
+    # dataset these are: [4, 7, 4]
     selection = dataset_of(project.outputs, view)
-    n_stored = len(selection.sequences)
-    chunks = [np.empty(0, np.int64), *selection.documents_in(0, n_stored)]
-    stored_numbers = np.concatenate(chunks)
-    # Each number once, and how often it occurs, shape (n_documents,): [4, 7] and [2, 1]
-    documents, copies = np.unique(stored_numbers, return_counts=True)
+    n_sequences = len(selection.sequences)
+    chunks = [np.empty(0, np.int64), *selection.documents_in(0, n_sequences)]
+    document_of_sequence = np.concatenate(chunks)  # (n_sequences,)
 
-    # The dataset has a list of the lengths of all of its documents.
+    # Each document once, and its copies: [4, 7] and [2, 1]
+    documents, copies = np.unique(document_of_sequence, return_counts=True)  # (n_documents,) each
+
+    # Look up the lengths of these documents in the dataset.
     dataset = selection.corpus
     lengths_in_dataset = _document_lengths(dataset.sequences)  # (n_documents_in_dataset,)
     tokens = copies * lengths_in_dataset[documents]  # (n_documents,) tokens of all copies
