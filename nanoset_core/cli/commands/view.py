@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nanoset_core.cli.echo import echo
-from nanoset_core.cli.options import CONFIG_OPTION, JSON_OPTION
+from nanoset_core.cli.options import CONFIG_OPTION, FILE, JSON_OPTION, option
 from nanoset_core.cli.progress import shown_progress
 from nanoset_core.cli.terminal import Row, print_json, print_notices, print_rows
+from nanoset_core.records.text import format_count
 
 if TYPE_CHECKING:
     from nanoset_core.stages.views.choosing import ChosenView
@@ -23,31 +24,45 @@ if TYPE_CHECKING:
 
 @click.command("view", short_help="Show what a view chooses.")
 @click.argument("name")
+@option(
+    "--ids ids_file",
+    "Write the ids of the chosen documents to this file, one on each line, as `include` and "
+    "`exclude` of views read them. An existing file is replaced.",
+    type=FILE,
+)
 @CONFIG_OPTION
 @JSON_OPTION
-def command(name: str, config: Path, as_json: bool) -> None:
+def command(name: str, ids_file: Path | None, config: Path, as_json: bool) -> None:
     """Show which documents the view NAME would choose, rule by rule.
 
-    The rules are applied to the current dataset of the view's corpus. Nothing is written; `nanoset
-    build` makes the view's dataset.
+    The rules are applied to the current dataset of the view's corpus, also if the view is built.
+    Nothing is written except the file of --ids; `nanoset build` makes the view's dataset.
 
     For a rule `top`, the command also shows a histogram of the column, and where the rule cuts it.
     """
     from nanoset_core.project.project import Project
     from nanoset_core.stages.order_warnings import view_order_warnings
-    from nanoset_core.stages.views.choosing import plan_view
+    from nanoset_core.stages.views.choosing import planned_view
+    from nanoset_core.stages.views.listing import write_ids
 
     # Apply the rules, which reads the tables of all documents.
+    listed_documents = None
     with shown_progress() as progress:
         project = Project.open(config, progress)
-        plan = plan_view(project, name)
+        with planned_view(project, name) as plan:
+            if ids_file is not None:
+                listed_documents = write_ids(project, plan, ids_file)
     print_notices(view_order_warnings(project.config.views, name))
+    if listed_documents is not None:
+        print_notices(listed_documents.warnings())
     if as_json:
         print_json(_as_json(name, plan.facts), ensure_ascii=False)
         return
     _print_steps(plan.facts)
     _print_histograms(plan.facts)
     print_notices(_notices(plan))
+    if listed_documents is not None:
+        echo(f"{format_count(listed_documents.listed, 'id')} written to {ids_file}")
 
 
 def _notices(plan: ChosenView) -> Iterator[str]:

@@ -17,6 +17,7 @@ views from the corpus to it, such as `clean`, `clean-small`, are its *chain*.
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -81,6 +82,8 @@ class ChosenView:
     """What a view chooses, before its dataset is written."""
 
     name: str
+    dataset: Manifest
+    """The version of the corpus's dataset from which it chooses."""
     selection: Selection
     facts: dict[str, Any]
     """Facts of its manifest about the choice; see views/facts.py."""
@@ -143,7 +146,7 @@ def choose(project: Project, corpus: str, names: Sequence[str], scratch: Path) -
         empty_columns = _empty_columns_by_rule(project.config.views[name], schema)
         facts = choice_facts(selection, n_missing_ids, places, empty_columns)
         first_missing_ids = _first_missing_ids(view_rule)
-        chosen_views.append(ChosenView(name, selection, facts, first_missing_ids))
+        chosen_views.append(ChosenView(name, dataset, selection, facts, first_missing_ids))
     return chosen_views
 
 
@@ -210,8 +213,9 @@ def _places_of_large_documents(
     return origin_texts(project, dataset, large_documents)
 
 
-def plan_view(project: Project, name: str) -> ChosenView:
-    """Show how many documents a view would have, without making it: a trial of its rules.
+@contextlib.contextmanager
+def planned_view(project: Project, name: str) -> Iterator[ChosenView]:
+    """Choose the documents of a view without making it: a trial of its rules.
 
     A view is a selection of a corpus's documents by rules in nanoset.yaml.
 
@@ -219,9 +223,9 @@ def plan_view(project: Project, name: str) -> ChosenView:
         project: Its settings are read, and the current dataset of the corpus with its tables.
         name: Name of the view.
 
-    Returns:
-        The counts of the documents, and the facts that a build of the view would record. The list
-        of the documents cannot be read any more.
+    Yields:
+        The documents with their counts, and the facts that a build of the view would record. The
+        list of the documents (its `selection`) can only be read until the block ends.
 
     Raises:
         ConfigError: There is no such view, or a condition does not fit the columns.
@@ -240,7 +244,16 @@ def plan_view(project: Project, name: str) -> ChosenView:
     corpus = base_of(views, name)
     with tempfile.TemporaryDirectory(prefix="nanoset-view-") as folder:
         [chosen] = choose(project, corpus, [name], scratch=Path(folder))
-    return chosen
+        yield chosen
+
+
+def plan_view(project: Project, name: str) -> ChosenView:
+    """Return how many documents a view would have, without making it, as `planned_view` does.
+
+    The list of the documents cannot be read any more.
+    """
+    with planned_view(project, name) as chosen:
+        return chosen
 
 
 def check_rules(project: Project, dataset: Manifest, name: str) -> None:

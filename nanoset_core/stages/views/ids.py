@@ -155,6 +155,31 @@ def _ids_in_lines(path: RawFolder) -> Any:
     return lines.filter(pc.invert(pc.or_(is_empty, is_comment)))
 
 
+def can_be_listed(ids: Any) -> Any:
+    """Return which ids a text file can list, so that exactly these ids are read from it.
+
+    A file cannot list empty ids, those with a line end, and those that begin like a comment. These
+    would be read as other ids, or be ignored.
+
+    Args:
+        ids: An Arrow array of strings without nulls.
+
+    Returns:
+        An Arrow array of booleans.
+    """
+    import pyarrow.compute as pc
+
+    is_empty = pc.equal(ids, "")
+    is_comment = pc.starts_with(ids, COMMENT)
+    # The reader takes \r\n for a line end, so an id must not end in \r either.
+    has_line_end = pc.or_(pc.match_substring(ids, "\n"), pc.ends_with(ids, "\r"))
+    # At the start of a file, this is no part of the text.
+    has_byte_order_mark = pc.starts_with(ids, "\ufeff")
+
+    is_misread = pc.or_(pc.or_(is_empty, is_comment), pc.or_(has_line_end, has_byte_order_mark))
+    return pc.invert(is_misread)
+
+
 def _text_of(path: RawFolder) -> str:
     """Read a text file in UTF-8. If it is something else, say which line is wrong.
 
