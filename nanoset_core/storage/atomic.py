@@ -341,6 +341,26 @@ def unfinished_name(target: Path) -> Path:
     return target.with_name(f"{UNFINISHED}{target.name}-{new_mark()}")
 
 
+def final_path(path: str) -> str:
+    """Return where a file will be when it is finished, for a message about it.
+
+        data/.tmp-tokens.bin-<mark>        data/tokens.bin
+        data/.tmp-web-<mark>/tokens.bin    data/web/tokens.bin
+        data/tokens.bin                    data/tokens.bin
+
+    Args:
+        path: Path of a file or folder, which may be unfinished.
+    """
+    names = []
+    for name in path.split("/"):
+        if name.startswith(UNFINISHED):
+            target = name.removeprefix(UNFINISHED).removesuffix(f"-{_mark_in(name)}")
+            names.append(target or name)
+        else:
+            names.append(name)
+    return "/".join(names)
+
+
 def open_unfinished(target: Path) -> BinaryIO:
     """Open a new file next to its final path, to which the caller renames it when it is complete.
 

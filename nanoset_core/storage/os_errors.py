@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from nanoset_core.errors import NanosetError, StorageError
+from nanoset_core.storage.atomic import final_path
 
 _RUN_AGAIN = "and run again: what is finished is kept"
 _NO_THREAD = "can't start new thread"
@@ -29,6 +30,10 @@ class _Explanation(NamedTuple):
 
 
 _DISK_FULL = _Explanation("the disk is full", f"make room {_RUN_AGAIN}")
+_NO_INODES = _Explanation(
+    "the disk can have no more files",
+    f"delete files there (`df -i` shows how many it can have), {_RUN_AGAIN}",
+)
 _QUOTA = _Explanation("the quota is used up", f"make room {_RUN_AGAIN}")
 _FILE_LIMIT = _Explanation(
     "a file may not grow further",
@@ -194,14 +199,17 @@ def explained_error(
         return None
 
     explanation = _EXPLANATIONS.get(number, _OTHER)
-    path = error.filename
+    path = error.filename  # may be bytes, or the number of an open file
+    if number == errno.ENOSPC and _lacks_inodes(path or where):
+        explanation = _NO_INODES
     # The system does not say whether permission to read or to write was denied: look at the file.
     is_unreadable = only_reads or (path and _exists_unreadable(path))
     if number in _PERMISSION_ERRORS and is_unreadable:
         explanation = _NOT_READABLE
     return StorageError(
         explanation.what,
-        where=path or where,
+        # The user does not know the temporary names of files that are being written.
+        where=final_path(path) if isinstance(path, str) else path or where,
         found=f"{error.strerror} (errno {number})" if number else str(error),
         expected=expected,
         remedy=explanation.remedy,
@@ -228,6 +236,27 @@ def _exists_unreadable(path: str) -> bool:
     write.
     """
     return os.path.lexists(path) and not os.access(path, os.R_OK)
+
+
+def _lacks_inodes(path: object) -> bool:
+    """Return whether a disk has room, but can have no more files, which is the same system error.
+
+    File systems such as ext4 have a fixed number of inodes, one for each file.
+
+    Args:
+        path: A file or folder on the disk, or what else an error names. It need not exist.
+    """
+    if not isinstance(path, str | Path):
+        return False
+    folders = [Path(path), *Path(path).absolute().parents]
+    for folder in folders:
+        try:
+            status = os.statvfs(folder)
+        except OSError:
+            continue  # it does not exist
+        # File systems such as Btrfs have no fixed number, and report 0.
+        return status.f_files > 0 and status.f_favail == 0
+    return False
 
 
 def _errno_of(error: BaseException) -> int:

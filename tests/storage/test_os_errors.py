@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,6 +14,7 @@ from nanoset_core.project.project import Project
 from nanoset_core.stages.inventory.make import survey_corpus
 from nanoset_core.storage import access as access_module
 from nanoset_core.storage.access import FileAccess
+from nanoset_core.storage.atomic import unfinished_name
 from nanoset_core.storage.leases import leased
 from nanoset_core.storage.os_errors import explained
 
@@ -55,6 +57,33 @@ def test_the_folder_is_named_if_the_system_names_no_file(tmp_path, number):
         raise os_error(number, None)
 
     assert caught.value.where == str(tmp_path)
+
+
+def test_the_finished_file_is_named_and_not_its_temporary_name(tmp_path):
+    unfinished = unfinished_name(tmp_path / "my-text") / "tokens.bin"
+
+    with pytest.raises(StorageError) as caught, explained(tmp_path):
+        raise os_error(errno.ENOSPC, str(unfinished))
+
+    assert caught.value.where == str(tmp_path / "my-text/tokens.bin")
+
+
+@pytest.mark.parametrize(
+    ("n_inodes", "n_available", "message"),
+    [
+        pytest.param(100, 0, "the disk can have no more files", id="no inode left"),
+        pytest.param(100, 9, "the disk is full", id="some inodes left"),
+        pytest.param(0, 0, "the disk is full", id="inodes without a limit"),
+    ],
+)
+def test_a_disk_without_inodes_is_not_called_full(
+    tmp_path, monkeypatch, n_inodes, n_available, message
+):
+    status = SimpleNamespace(f_files=n_inodes, f_favail=n_available)
+    monkeypatch.setattr(os, "statvfs", lambda folder: status)
+
+    with pytest.raises(StorageError, match=message), explained(tmp_path):
+        raise os_error(errno.ENOSPC, str(tmp_path / "file"))
 
 
 # Other errors
