@@ -31,6 +31,10 @@ GOES_ON = " …"
 """End of a line about work that begins, such as `merging web …`."""
 WAITING = "waiting"
 """Stage of work that consists of waiting for other programs."""
+_ESTIMATED_SHARE = 0.01
+"""Share of the work after which the remaining time is estimated."""
+_ESTIMATED_BYTES = 1_000_000
+"""Bytes of text after which it is estimated even if that is a smaller share."""
 
 
 class Display:
@@ -385,10 +389,12 @@ class RunningWork:
 
     @property
     def seconds_left(self) -> int | None:
-        """Seconds that the rest is expected to take; None if nothing was done yet, or all is."""
+        """Seconds that the rest is expected to take; None if too little was done yet, or all is."""
         units_done = self.done.units - self._done_at_first_report
         units_left = self.total - self.done.units
-        if units_done <= 0 or units_left <= 0:
+        # The first document of a text says nothing about the speed.
+        least_units = min(self.total * _ESTIMATED_SHARE, _ESTIMATED_BYTES)
+        if units_done <= 0 or units_done < least_units or units_left <= 0:
             return None
         return math.ceil(self.seconds * units_left / units_done)
 

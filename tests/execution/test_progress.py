@@ -56,6 +56,26 @@ def test_what_earlier_builds_made_does_not_count_for_the_speed(clock):
     assert work.description == "tokenized_shards web: 25%, 1.0 MB/s, 1 min left"
 
 
+@pytest.mark.parametrize(
+    ("total", "done", "expected"),
+    [
+        pytest.param(200_000_000, 50, None, id="a document of a large text"),
+        pytest.param(1_000_000_000, 1_000_000, 4995, id="a MB"),
+        pytest.param(10_000, 90, None, id="less than a percent"),
+        pytest.param(10_000, 100, 495, id="a percent"),
+    ],
+)
+def test_the_remaining_time_is_only_estimated_after_a_percent_or_a_megabyte(
+    clock, total, done, expected
+):
+    work = SILENT.work("tokenize", "text", total=total)
+    work.report()
+    clock.seconds += 5
+    work.advance(done)
+
+    assert work.seconds_left == expected
+
+
 def test_units_other_than_bytes_are_counted(clock):
     work = SILENT.work("tars", "mix", total=3, unit="tars")
     work.report()
