@@ -390,7 +390,7 @@ class Graph:
             a shard is missing or damaged        (a piece of tokenized text)
             waits for corpus news, which fails   (instead of all other reasons: until this is
                                                  solved, a build cannot make the output)
-            web is not up to date                (the raw files of web have to be read first)
+            corpus web is not up to date         (the raw files of web have to be read first)
 
         Args:
             node: The output.
@@ -508,7 +508,7 @@ class Graph:
         """Explain why it is not known what an output should be made from now.
 
         It depends on text collections whose files have changed, or were not listed yet. For each of
-        them, the reason is such as "web is not up to date".
+        them, the reason is such as "corpus web is not up to date".
 
         Args:
             node: The output.
@@ -516,7 +516,7 @@ class Graph:
         reasons = []
         for name, input_node in self.inputs(node).items():
             for corpus in self._corpora_with_unknown_files(input_node):
-                text = f"{corpus} is not up to date"
+                text = f"corpus {corpus} is not up to date"
                 reasons.append(Reason(text, input=name))
         return reasons
 

@@ -149,8 +149,8 @@ def test_everything_is_missing_before_a_build(copy):
     assert {row.state for row in rows.values()} == {"missing"}
     assert rows["corpus web"].why == ("not built yet",)
     assert rows["nanoset pretrain train"].why == (
-        "web is not up to date",
-        "code is not up to date",
+        "corpus web is not up to date",
+        "corpus code is not up to date",
     )
     assert not (folder / "data").exists()
 
@@ -282,7 +282,7 @@ def test_a_large_file_with_a_new_time_is_not_read_and_makes_its_corpus_stale(cop
     assert reasons(folder, "corpus web") == [
         "1 file copied or written again, which the next build reads to compare (part-1/web-3.jsonl)"
     ]
-    assert "web is not up to date" in reasons(folder, "webdataset shuffled")
+    assert "corpus web is not up to date" in reasons(folder, "webdataset shuffled")
 
 
 def test_the_reasons_of_an_output_are_found_out_once_before_new_text_was_read(copy, monkeypatch):
@@ -298,7 +298,7 @@ def test_the_reasons_of_an_output_are_found_out_once_before_new_text_was_read(co
 
     monkeypatch.setattr(Graph, "_reasons_of_unknown_inputs", counted_reasons)
 
-    assert "web is not up to date" in reasons(folder, "webdataset shuffled")
+    assert "corpus web is not up to date" in reasons(folder, "webdataset shuffled")
     assert max(calls.values()) == 1
 
 
