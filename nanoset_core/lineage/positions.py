@@ -401,9 +401,9 @@ def _tokens_in_messages(pieces: Sequence[DocumentPiece], n_tokens: int) -> int:
         pieces: The pieces of the document that the dataset has.
         n_tokens: Tokens of the document.
     """
-    is_cut = len(pieces) > 1
-    if is_cut or not pieces:
-        return n_tokens  # the pieces have all of these tokens
+    is_in_one_piece = len(pieces) == 1
+    if not is_in_one_piece:
+        return n_tokens  # it was cut, and usually not truncated
     only_piece = pieces[0]
     return only_piece.stop - only_piece.start
 
