@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from nanoset_core.errors import InputError, MissingError
+from nanoset_core.errors import AnyError, InputError, MissingError
 from nanoset_core.storage.location import ObjectStat, RawFolder
 from nanoset_core.storage.paths import (
     UTF_8_LOCALE,
@@ -22,7 +23,7 @@ from nanoset_core.text.notices import abbreviated
 
 _DIGITS = re.compile(r"([0-9]+)")
 _MAX_WRONG_NAMES = 50
-"""An error names at most this many files whose names are wrong; it counts the others."""
+"""An error names at most this many files or links with the same fault; it counts the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,11 +315,10 @@ def _local_entries_below(
     """
     entries = [entry for entry in all_entries(folder) if not entry.name.startswith(".")]
     _check_names(folder, [entry.name for entry in entries])
+    _check_links(folder, [entry for entry in entries if entry.is_symlink()], allowed_targets)
     for entry in entries:
         path = prefix + entry.name
         stat = _stat(entry)
-        if allowed_targets is not None and entry.is_symlink():
-            _check_link(entry, allowed_targets)
         if entry.is_dir():
             check_no_loop(entry.path, stat, ancestors)
             yield _Entry(file_stat(path, stat), is_folder=True)
@@ -344,12 +344,73 @@ def _stat(entry: os.DirEntry[str]) -> os.stat_result:
         target = None
         if entry.is_symlink():
             target = f"a link to {os.readlink(entry.path)}"
+        if error.errno == errno.ELOOP:
+            raise MissingError(
+                "a link leads back to itself",
+                where=entry.path,
+                found=target,
+                remedy="remove the link",
+            ) from error
         raise MissingError(
             f"a file is missing: {error.strerror}",
             where=entry.path,
             found=target,
             remedy="mount or restore what it leads to, or remove the link",
         ) from error
+
+
+def _check_links(
+    folder: Path, links: Sequence[os.DirEntry[str]], allowed_targets: tuple[str, ...] | None
+) -> None:
+    """Check that all links in a folder lead to something, and to nothing that may not be read.
+
+    All links with the same fault are reported at once, so that the user can correct them together.
+
+    Args:
+        folder: The folder, for the message.
+        links: The links in it.
+        allowed_targets: Folders that they may lead into; None if they may lead anywhere.
+
+    Raises:
+        MissingError: Some lead nowhere.
+        InputError: Some lead to something that may not be read.
+    """
+    missing_errors: list[MissingError] = []
+    forbidden_errors: list[InputError] = []
+    for link in links:
+        try:
+            _stat(link)
+            if allowed_targets is not None:
+                _check_link(link, allowed_targets)
+        except MissingError as error:
+            missing_errors.append(error)
+        except InputError as error:
+            forbidden_errors.append(error)
+
+    if missing_errors:
+        raise _error_of_links(folder, missing_errors, "lead nowhere")
+    if forbidden_errors:
+        raise _error_of_links(folder, forbidden_errors, "lead out of the raw folder")
+
+
+def _error_of_links(folder: Path, errors: Sequence[AnyError], fault: str) -> AnyError:
+    """Return one error for several links with the same fault; a single error is returned unchanged.
+
+    Args:
+        folder: The folder of the links.
+        errors: The error for each link, at least one.
+        fault: What is wrong with all of them, such as "lead nowhere".
+    """
+    if len(errors) == 1:
+        return errors[0]
+    link_names = [os.path.basename(str(error.where)) for error in errors]
+    return type(errors[0])(
+        f"{len(errors):,} links {fault}",
+        where=folder,
+        found=abbreviated(sorted(link_names), _MAX_WRONG_NAMES),
+        expected=errors[0].expected,
+        remedy=errors[0].remedy,
+    )
 
 
 def _check_link(entry: os.DirEntry[str], allowed_targets: tuple[str, ...]) -> None:

@@ -337,6 +337,42 @@ def test_a_link_to_a_missing_file_is_an_error(tmp_path):
     assert "/not/mounted/b.jsonl" in caught.value.found
 
 
+def test_all_links_of_a_folder_that_lead_nowhere_are_reported_at_once(tmp_path):
+    write_files(tmp_path, "a.jsonl")
+    for name in ("b.jsonl", "c.jsonl", "d.jsonl"):
+        (tmp_path / name).symlink_to("/not/mounted")
+
+    with pytest.raises(MissingError, match="3 links lead nowhere") as caught:
+        contents_of(tmp_path)
+
+    assert caught.value.where == str(tmp_path)
+    assert caught.value.found == "b.jsonl, c.jsonl, d.jsonl"
+
+
+def test_all_links_out_of_the_raw_folder_are_reported_at_once(tmp_path):
+    raw = tmp_path / "raw"
+    write_files(raw, "web/a.jsonl")
+    write_files(tmp_path, "secret.jsonl")
+    for name in ("b.jsonl", "c.jsonl"):
+        (raw / "web" / name).symlink_to(tmp_path / "secret.jsonl")
+
+    with pytest.raises(InputError, match="2 links lead out of the raw folder") as caught:
+        contents_of(raw / "web", raw)
+
+    assert caught.value.found == "b.jsonl, c.jsonl"
+    assert caught.value.expected == f"a target in {raw}"
+
+
+def test_a_link_to_itself_is_not_called_a_missing_file(tmp_path):
+    write_files(tmp_path, "a.jsonl")
+    (tmp_path / "b.jsonl").symlink_to("b.jsonl")
+
+    with pytest.raises(MissingError, match="a link leads back to itself") as caught:
+        contents_of(tmp_path)
+
+    assert caught.value.remedy == "remove the link"
+
+
 def test_a_link_to_another_place_in_the_raw_folder_is_followed(tmp_path):
     raw = tmp_path / "raw"
     write_files(raw, "web/a.jsonl", "shared/d.jsonl")
