@@ -44,6 +44,7 @@ from nanoset_core.project.settings import ProjectConfig, load_config
 from nanoset_core.records.text import format_bytes, format_count
 from nanoset_core.sampling.splits import SPLITS
 from nanoset_core.stages.handoff.start import START
+from nanoset_core.stages.views.stage import VIEW
 from nanoset_core.text.notices import abbreviated
 from nanoset_core.tokenizers.cache import cache_read_only
 from nanoset_core.untrusted import shell_word
@@ -289,6 +290,8 @@ def _print_dry_run(plan: DryRun) -> None:
     warning = room_warning(sum(plan.disk_bytes.values()), plan.free_bytes)
     if warning is not None:
         echo(warning)
+    for line in plan.failures:
+        echo(line, fg="red")
     for line in plan.warnings:
         echo(line, fg="yellow")
     echo("Nothing was made: this was a dry run.")
@@ -304,11 +307,12 @@ def _print_planned_outputs(outputs: Sequence[PlannedRow]) -> None:
         nanoset pretrain train   missing      2  not built yet
 
     Args:
-        outputs: The outputs. A project may have thousands: only the first _MAX_DRY_RUN_ROWS (100)
-            are printed, and the others are counted.
+        outputs: The outputs. A project may have thousands: only _MAX_DRY_RUN_ROWS (100) are
+            printed, and the others are counted.
     """
+    printed_outputs = _most_important(outputs, _MAX_DRY_RUN_ROWS)
     rows: list[dict[str, object]] = []
-    for output in outputs[:_MAX_DRY_RUN_ROWS]:
+    for output in printed_outputs:
         row = {
             "output": output.label,
             "state": output.state,
@@ -317,9 +321,31 @@ def _print_planned_outputs(outputs: Sequence[PlannedRow]) -> None:
         }
         rows.append(row)
     print_rows(rows, text=["state", "why"])
-    n_more = len(outputs) - _MAX_DRY_RUN_ROWS
+    n_more = len(outputs) - len(printed_outputs)
     if n_more > 0:
         echo(f"… and {n_more:,} outputs more (--json lists all)")
+
+
+def _most_important(outputs: Sequence[PlannedRow], n_rows: int) -> list[PlannedRow]:
+    """Return a number of outputs in their order; if there are more, leave out views first.
+
+    A mixture by a column has a view for each value, and for each scale. They come before the
+    nanosets, which users want to see.
+
+    Args:
+        outputs: The outputs, in the order of the build.
+        n_rows: How many are returned at most.
+    """
+    n_others = sum(output.kind != VIEW.kind for output in outputs)
+    n_views_left = max(n_rows - n_others, 0)
+    important_outputs = []
+    for output in outputs:
+        if output.kind == VIEW.kind:
+            if n_views_left == 0:
+                continue
+            n_views_left -= 1
+        important_outputs.append(output)
+    return important_outputs[:n_rows]
 
 
 def _view_line(name: str, view: PlannedView) -> str:

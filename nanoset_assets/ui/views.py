@@ -22,7 +22,7 @@ from nanoset_core.records.text import format_bytes
 from nanoset_core.stages.stage import size_bytes
 from nanoset_core.stages.views.facts import (
     TOPS,
-    cut_text,
+    cut_texts,
     gap_warnings,
     missing_id_warnings,
     step_rows,
@@ -70,7 +70,7 @@ def view_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
         "its tokens are those of the corpus."
     )
     readers = readers_text(project, manifest.name)  # the data mixtures that read the view
-    summary = markdown(size_text, *_warnings(manifest), *_cut_texts(facts), readers)
+    summary = markdown(size_text, *_warnings(manifest), *_cut_texts(facts, manifest.name), readers)
     return {
         "summary": summary,
         "chosen": table(_rule_rows(facts)),  # 6,000 of 10,000 documents are English, …
@@ -108,7 +108,7 @@ def _warnings(manifest: Manifest) -> list[str]:
     return warnings
 
 
-def _cut_texts(facts: Mapping[str, Any]) -> list[str]:
+def _cut_texts(facts: Mapping[str, Any], name: str) -> list[str]:
     """Describe, for each rule such as "the 1,000 best documents", the last document that it takes.
 
     Users want to know, for example, that the 1,000th document has a score of 3.5.
@@ -116,11 +116,12 @@ def _cut_texts(facts: Mapping[str, Any]) -> list[str]:
     Args:
         facts: What was counted when the documents were selected. Its entry `TOPS` has what each
             such rule has counted. It is missing if there are none.
+        name: Name of the view.
 
     Returns:
         A sentence for each of these rules, as Markdown.
     """
-    return [markdown_text(cut_text(rule)) for rule in facts.get(TOPS, [])]
+    return [markdown_text(text) for text in cut_texts(facts, name)]
 
 
 def _histograms(facts: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from nanoset_core.project.disk import disk_need, free_bytes, is_refused, text_by
 from nanoset_core.project.graph import Graph, add_stale_inputs
 from nanoset_core.project.planned_views import PlannedView, planned_views
 from nanoset_core.project.project import Project
+from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.project.status import ExaminedRow, examined_rows
 from nanoset_core.project.survey import ProjectSurvey
 from nanoset_core.stages.inventory.stage import INVENTORY
@@ -86,6 +87,8 @@ class DryRun:
     """Where the outputs are: a folder, or a URL of a bucket."""
     views: Mapping[str, PlannedView]
     """Views that would be made → what they would choose; without those that cannot be told yet."""
+    failures: tuple[str, ...] = ()
+    """Why outputs would fail because of views that would be empty."""
     warnings: tuple[str, ...] = ()
     """What a user should know before the build, such as that a run may have begun with a version
     that would be replaced.
@@ -100,7 +103,8 @@ class DryRun:
     def would_fail(self) -> bool:
         """Whether the build would certainly end with an error."""
         has_failing_row = any(row.state == "failing" for row in self.rows)
-        return has_failing_row or is_refused(sum(self.disk_bytes.values()), self.free_bytes)
+        lacks_space = is_refused(sum(self.disk_bytes.values()), self.free_bytes)
+        return has_failing_row or bool(self.failures) or lacks_space
 
     def to_json(self) -> dict[str, Any]:
         """Return what a build would do as plain values, for `nanoset build --dry-run --json`.
@@ -115,6 +119,7 @@ class DryRun:
             "free_bytes": 900000000000        free space of the disk
             "root": "/data/outputs"           where the outputs are, a folder or a URL
             "views": {"best": {…}}            how many documents new selections would have
+            "failures": ["…"]                 why outputs would fail that read empty selections
             "warnings": ["…"]                 what a user should know before the build
             "outputs": [{…}]                  what is made together, with the reasons and steps
         """
@@ -127,6 +132,7 @@ class DryRun:
             "free_bytes": self.free_bytes,
             "root": self.place,
             "views": {name: view.to_json() for name, view in self.views.items()},
+            "failures": list(self.failures),
             "warnings": list(self.warnings),
             "outputs": [row.to_json() for row in self.rows],
         }
@@ -178,13 +184,15 @@ def plan(
     possible = due - blocked
     # Of some outputs, only the link `current` is missing: setting it again needs no disk space.
     written = possible if force else graph.nodes_to_write(possible)
+    views = planned_views(graph, due)  # the documents that views would have
     return DryRun(
         rows=tuple(_planned_rows(rows, due, blocked, label_of)),
         text_bytes=text_bytes(project, written),
         disk_bytes=_disk_bytes(project, written),
         free_bytes=free_bytes(project),
         place=_place(project),  # the folder of the outputs, or the address in a bucket
-        views=planned_views(graph, due),  # the documents that views would have
+        views=views,
+        failures=tuple(_failures_of_empty_views(project.config, possible, views)),
         warnings=tuple(_replacement_warnings(graph, possible)),
     )
 
@@ -252,6 +260,34 @@ def _replacement_warnings(graph: Graph, nodes: Collection[Node]) -> Iterator[str
         warning = stage.replacement_warning(graph.project, current_manifest, changed_inputs)
         if warning is not None:
             yield f"warning: {node.row.label}: {warning}"
+
+
+def _failures_of_empty_views(
+    config: ProjectConfig, nodes: Iterable[Node], views: Mapping[str, PlannedView]
+) -> Iterator[str]:
+    """Yield a line for each training set that would fail, since views of its mixture are empty.
+
+    For example, a value of `values: [news, sience]` is misspelt, so that no document has it:
+
+        nanoset pretrain would fail: no tokens in topics-sience, a part of its mixture
+
+    Args:
+        config: The settings of nanoset.yaml.
+        nodes: The outputs that the build would make.
+        views: Views that would be made → what they would choose.
+    """
+    due_names = {node.key.subject for node in nodes if node.row.kind == "nanoset"}
+    for name, nanoset in config.nanosets.items():
+        if name not in due_names or nanoset.mixture is None:
+            continue
+        empty_views = []
+        for corpus in nanoset.mixture.corpora:
+            if corpus in views and views[corpus].tokens == 0:
+                empty_views.append(corpus)
+        if empty_views:
+            parts = "a part" if len(empty_views) == 1 else "parts"
+            names = ", ".join(empty_views)
+            yield f"nanoset {name} would fail: no tokens in {names}, {parts} of its mixture"
 
 
 def _disk_bytes(project: Project, nodes: Collection[Node]) -> dict[str, int]:

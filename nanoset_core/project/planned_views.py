@@ -76,8 +76,9 @@ def _views_from_existing_inputs(graph: Graph, due: set[Node]) -> dict[str, list[
     A view is a selection of the documents of a text collection (corpus). If the build also makes
     the corpus's dataset anew, it is not known yet which documents there will be:
 
-        view of web     the dataset of web is up to date     returned
-        view of code    the dataset of code is rebuilt       left out
+        view of web          the dataset of web is up to date    returned
+        view of that view    the other one is returned           returned, too
+        view of code         the dataset of code is rebuilt      left out
 
     Args:
         graph: The outputs of the project, with what each is made from.
@@ -87,12 +88,14 @@ def _views_from_existing_inputs(graph: Graph, due: set[Node]) -> dict[str, list[
         Name of the corpus → names of its views.
     """
     names_by_corpus: dict[str, list[str]] = {}
-    for node in graph.nodes():  # a node is one output
+    unknown_nodes = set(due)  # outputs whose documents are not known before the build
+    for node in graph.nodes():  # a node is one output; its inputs come before it
         is_due_view = node in due and node.stage is VIEW
         if not is_due_view:
             continue
         inputs = graph.inputs(node).values()
-        if due.isdisjoint(inputs):
+        if unknown_nodes.isdisjoint(inputs):
+            unknown_nodes.remove(node)
             name = VIEW.layout.name_of(node.key)
             names_by_corpus.setdefault(node.key.subject, []).append(name)
     return names_by_corpus
@@ -129,8 +132,11 @@ def _choose_views(project: Project, corpus: str, names: Collection[str]) -> dict
     views: dict[str, PlannedView] = {}
     with tempfile.TemporaryDirectory(prefix="nanoset-view-") as scratch:
         for chosen in choose(project, corpus, correct_names, Path(scratch)):
+            # Without the rules of views that it is chosen from: their numbers are others.
             rules_on_best = chosen.facts.get(TOPS, [])  # none for most views
-            sentences = tuple(cut_text(rule) for rule in rules_on_best)
+            sentences = tuple(
+                cut_text(rule) for rule in rules_on_best if rule["view"] == chosen.name
+            )
             n_documents = chosen.selection.documents
             n_tokens = chosen.selection.tokens
             views[chosen.name] = PlannedView(n_documents, n_tokens, sentences)

@@ -162,14 +162,19 @@ def _check_corpora_have_tokens(
     Raises:
         InputError: A corpus has no tokens in the split.
     """
+    empty_corpora = []
     for corpus, tokens in zip(mix.corpora, tokens_by_prefix.values(), strict=True):
         if tokens == 0:
-            raise InputError(
-                f"a corpus of the mixture has no tokens in {split}",
-                where="mix",
-                found=corpus,
-                remedy="leave it out, add text, or change `split`",
-            )
+            empty_corpora.append(corpus)
+    if empty_corpora:
+        raise InputError(
+            f"each part of a mixture needs tokens in {split}",
+            where="mix",
+            found=f"no tokens in {', '.join(empty_corpora)}",
+            remedy="leave these parts out, add text, or give the split a larger share; if their "
+            "documents have rare values of a column, let `others` contain these values; in a "
+            "smaller run, use a larger number in `scales`",
+        )
 
 
 def _samples_to_read(config: NanosetConfig, split: SplitName) -> int | None:

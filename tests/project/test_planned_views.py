@@ -83,3 +83,57 @@ def test_the_command_prints_json(project):
 
     values = json.loads(outcome.stdout)
     assert values["views"]["long"] == views_of(project)["long"].to_json()
+
+
+def with_settings(project: Project, views: str, nanosets: str = "") -> Path:
+    """Write a nanoset.yaml with other views and further nanosets, and return its path."""
+    text = project.config.file.read_text().replace(VIEWS, f"views:\n{views}nanosets:\n{nanosets}")
+    file = project.config.file.parent / "other.yaml"
+    file.write_text(text)
+    return file
+
+
+def test_a_view_of_a_view_that_does_not_exist_yet_is_shown(project):
+    views = """\
+  best: {of: web, top: {by: tokens, documents: 30}}
+  half-of-best: {of: best, split: {keep: [0, 0.5]}}
+"""
+    file = with_settings(project, views)
+
+    planned = dry_run(Project.open(file)).views
+
+    facts = make_view(Project.open(file), "half-of-best").facts
+    assert planned["half-of-best"].documents == facts["documents"]
+
+
+def test_the_cut_of_another_view_is_not_that_of_a_view_of_it(project):
+    views = """\
+  best: {of: web, top: {by: tokens, documents: 30}}
+  half-of-best: {of: best, split: {keep: [0, 0.5]}}
+"""
+    file = with_settings(project, views)
+
+    planned = dry_run(Project.open(file)).views
+
+    assert len(planned["best"].cuts) == 1
+    assert planned["half-of-best"].cuts == ()
+
+
+def test_a_mixture_with_a_view_that_would_be_empty_would_fail(project):
+    nanoset = "{sequence_length: 8, samples: {train: 10}, mix: {empty: {}, code: {}}}"
+    file = with_settings(project, '  empty: {of: web, where: "tokens < 0"}\n', f"  m: {nanoset}\n")
+
+    outcome = invoke_nanoset(["build", "--dry-run", "-c", file], env={"COLUMNS": "300"})
+
+    assert outcome.exit_code == 1
+    assert "nanoset m would fail: no tokens in empty, a part of its mixture" in outcome.output
+
+
+def test_a_long_list_leaves_out_views_and_not_nanosets(project):
+    views = "".join(f"  v{number}: {{of: web, documents: 5}}\n" for number in range(110))
+    file = with_settings(project, views)
+
+    outcome = invoke_nanoset(["build", "--dry-run", "-c", file], env={"COLUMNS": "300"})
+
+    assert "nanoset pretrain train" in outcome.output
+    assert "outputs more (--json lists all)" in outcome.output

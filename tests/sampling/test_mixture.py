@@ -422,11 +422,17 @@ def test_a_mixture_is_stored_with_all_its_keys():
             "mix need all of its 100%",
             id="nothing left by targets",
         ),
-        pytest.param({"empty": 1, "b": 1}, "mix", "empty", id="a corpus without tokens"),
+        pytest.param({"empty": 1, "b": 1}, "mix", "no tokens in empty", id="a part without tokens"),
+        pytest.param(
+            {"empty": 1, "b": 1, "void": 1},
+            "mix",
+            "no tokens in empty, void",
+            id="several parts without tokens",
+        ),
     ],
 )
 def test_an_impossible_mixture_is_refused_with_the_part_and_its_bounds(tree, where, text):
-    tokens_by_corpus = {"a": 100_000, "b": 200_000, "c": 300_000, "empty": 0}
+    tokens_by_corpus = {"a": 100_000, "b": 200_000, "c": 300_000, "empty": 0, "void": 0}
 
     with pytest.raises(NanosetError) as caught:
         compute_mixture(tree, tokens_by_corpus)

@@ -59,7 +59,7 @@ def command(name: str, ids_file: Path | None, config: Path, as_json: bool) -> No
         print_json(_as_json(name, plan.facts), ensure_ascii=False)
         return
     _print_steps(plan.facts)
-    _print_histograms(plan.facts)
+    _print_histograms(plan.facts, plan.name)
     print_notices(_notices(plan))
     if listed_documents is not None:
         echo(f"{format_count(listed_documents.listed, 'id')} written to {ids_file}")
@@ -150,7 +150,7 @@ def _print_steps(facts: Mapping[str, Any]) -> None:
     print_rows(rows, text=["rule", "left"])
 
 
-def _print_histograms(facts: Mapping[str, Any]) -> None:
+def _print_histograms(facts: Mapping[str, Any], view: str) -> None:
     """Print a histogram for each rule of a view that takes the documents with the best values.
 
     For example, a rule takes the 300 documents with the highest quality:
@@ -165,11 +165,13 @@ def _print_histograms(facts: Mapping[str, Any]) -> None:
 
     Args:
         facts: What the rules choose. Those with a histogram are listed in the entry `TOPS`.
+        view: Name of the view.
     """
-    from nanoset_core.stages.views.facts import TOPS, cut_text, top_table
+    from nanoset_core.stages.views.facts import TOPS, cut_texts, top_table
 
-    for rule in facts.get(TOPS, []):
+    rules = facts.get(TOPS, [])
+    for rule, text in zip(rules, cut_texts(facts, view), strict=True):
         echo("")
-        echo(cut_text(rule))
+        echo(text)
         bars_column = " "  # the heading of the last column; only this one may be wrapped
         print_rows(top_table(rule), text=[bars_column], title=rule["column"])

@@ -39,6 +39,8 @@ TOPS = "tops"
 EMPTY_COLUMNS = "columns_without_values"
 _BUDGET = re.compile(r"(?P<limit>[0-9,]+) (?P<unit>tokens|documents)")
 """The text of a budget in the fact `steps`, such as `1,000,000 tokens`; see `Budget.text`."""
+_NO_MORE_DOCUMENTS = "there are no more documents to choose from"
+"""End of the warning that a budget is larger than all documents together."""
 _BAR_CHARACTERS = 20
 
 
@@ -347,6 +349,26 @@ def cut_text(top: Mapping[str, Any]) -> str:
     return f"{text}, and {n_chosen:,} of the {documents} with this value, by hash"
 
 
+def cut_texts(facts: Mapping[str, Any], name: str) -> Iterator[str]:
+    """Yield a sentence for each step `top` of a view, and of the views that it is chosen from.
+
+    The numbers in the sentence are those of the view that has the step. For example, of `best`, and
+    of `best-scale-0_1`, which has a tenth of its documents:
+
+        best              top 10 documents by quality: the cut is at quality = 4. …
+        best-scale-0_1    in the view best: top 10 documents by quality: the cut is at …
+
+    Args:
+        facts: What is recorded about the view.
+        name: Name of the view.
+    """
+    for top in facts.get(TOPS, []):
+        text = cut_text(top)
+        if top["view"] != name:
+            text = f"in the view {top['view']}: {text}"
+        yield text
+
+
 def missing_id_warnings(
     facts: Mapping[str, Any], name: str, first_missing_ids: Mapping[str, str] | None = None
 ) -> Iterator[str]:
@@ -386,6 +408,7 @@ def gap_warnings(facts: Mapping[str, Any], name: str) -> Iterator[str]:
             Old versions of the program did not record them, so that they must be found out.
         name: Name of the view. Budgets of other views, from which it was chosen, are not reported.
     """
+    yield from _large_budget_warnings(facts, name)
     if GAPS not in facts:
         yield from _warnings_without_gaps(facts, name)
         return
@@ -395,13 +418,14 @@ def gap_warnings(facts: Mapping[str, Any], name: str) -> Iterator[str]:
 
 
 def top_warnings(facts: Mapping[str, Any], name: str) -> Iterator[str]:
-    """Yield a warning for each step `top` that takes less than requested, since values are missing.
+    """Yield a warning for each step `top` that takes less than requested.
 
     For example, `top 1,000 documents by quality` was requested, but only 700 documents have a
-    quality. The others cannot be ranked:
+    quality. The others cannot be ranked, or there are no others:
 
         `top` of 1,000 documents holds 700: 300 documents without a value of quality cannot be
         chosen
+        `top` of 1,000 documents holds 700: there are no more documents to choose from
 
     Args:
         facts: What is recorded about a view, a selection of documents.
@@ -415,13 +439,35 @@ def top_warnings(facts: Mapping[str, Any], name: str) -> Iterator[str]:
         n_without_value = top["nulls"] + top["nans"]
 
         takes_all_with_value = top["cut"] is None  # it has not stopped at a value
-        is_too_little = n_chosen < top["budget"]
-        if takes_all_with_value and is_too_little and n_without_value > 0:
+        if not takes_all_with_value or n_chosen >= top["budget"]:
+            continue
+        usage = f"`top` of {top['budget']:,} {unit} holds {n_chosen:,}"
+        if n_without_value > 0:
             documents = format_count(n_without_value, "document")
-            yield (
-                f"`top` of {top['budget']:,} {unit} holds {n_chosen:,}: "
-                f"{documents} without a value of {top['column']} cannot be chosen"
-            )
+            yield f"{usage}: {documents} without a value of {top['column']} cannot be chosen"
+        elif 0 < n_chosen < FULL_SHARE * top["budget"]:
+            yield f"{usage}: {_NO_MORE_DOCUMENTS}"
+
+
+def _large_budget_warnings(facts: Mapping[str, Any], name: str) -> Iterator[str]:
+    """Yield a warning for each budget of a view that is larger than all documents together.
+
+    For example, a budget of 1,000,000 tokens takes all documents, which have 600,000: perhaps its
+    number has a digit too many.
+
+    Args:
+        facts: What is recorded about the view.
+        name: Name of the view. Budgets of other views, from which it was chosen, are not reported.
+    """
+    for before, after in pairwise(step_rows(facts)):
+        budget = _BUDGET.fullmatch(after.step)  # matches "1,000,000 tokens"
+        if budget is None or after.view != name:
+            continue
+        limit = int(budget["limit"].replace(",", ""))
+        unit = budget["unit"]  # tokens or documents
+        available = before.amount(unit)
+        if 0 < available < FULL_SHARE * limit:
+            yield f"{_usage_text(limit, unit, available)}: {_NO_MORE_DOCUMENTS}"
 
 
 def empty_column_warnings(facts: Mapping[str, Any]) -> Iterator[str]:

@@ -200,3 +200,17 @@ def test_the_page_of_the_view_shows_the_warning(project):
     metadata = view_metadata(project, current_dataset(project, "small"))
 
     assert "its budget of 30,000 tokens holds" in metadata["summary"].md_str
+
+
+def test_a_budget_that_is_larger_than_all_documents_has_a_warning():
+    facts = {"steps": [["", "all", 10, 600], ["all", "1,000 tokens", 10, 600]]}
+
+    [warning] = gap_warnings(facts, "all")
+
+    assert warning.startswith("its budget of 1,000 tokens holds 600 (60.0%): there are no more")
+
+
+def test_a_budget_that_is_nearly_all_documents_has_no_warning():
+    facts = {"steps": [["", "all", 10, 995], ["all", "1,000 tokens", 10, 995]]}
+
+    assert list(gap_warnings(facts, "all")) == []
