@@ -92,6 +92,12 @@ _DISK_ERROR = _Fault(
     "the disk takes no more, or fails",
     "make room there, or see what the system log says",
 )
+_READ_ONLY_DISK = _Fault(
+    "unable to open database",
+    "the disk of the history is read-only",
+    "mount it for writing, or set `history` in nanoset.yaml or DAGSTER_HOME to another folder, and "
+    "run again",
+)
 _FILE_LIMIT = _Fault(
     "disk I/O error",
     "a file of the history may not grow further",
@@ -469,6 +475,8 @@ def _fault_of(error: BaseException, home: str | os.PathLike[str]) -> _Fault:
                 return _DISK_FULL
             if fault is _DISK_ERROR and _is_file_at_limit(home):
                 return _FILE_LIMIT
+            if fault in (_READ_ONLY, _CANNOT_OPEN) and _is_on_read_only_disk(home):
+                return _READ_ONLY_DISK
             return fault
     return _UNKNOWN_FAULT
 
@@ -494,6 +502,13 @@ def _is_full(folder: str | os.PathLike[str]) -> bool:
     """Return whether the disk of a folder is full; False if that cannot be found out."""
     with contextlib.suppress(OSError):
         return shutil.disk_usage(folder).free < _MIN_FREE_BYTES
+    return False
+
+
+def _is_on_read_only_disk(folder: str | os.PathLike[str]) -> bool:
+    """Return whether a folder is on a read-only disk; False if that cannot be found out."""
+    with contextlib.suppress(OSError):
+        return bool(os.statvfs(folder).f_flag & os.ST_RDONLY)
     return False
 
 

@@ -206,6 +206,10 @@ def explained_error(
     is_unreadable = only_reads or (path and _exists_unreadable(path))
     if number in _PERMISSION_ERRORS and is_unreadable:
         explanation = _NOT_READABLE
+        expected = None  # it describes a place to write to
+    # Whichever file was opened last, perhaps one of a library, is not the reason.
+    if explanation is _TOO_MANY_FILES:
+        path = None
     return StorageError(
         explanation.what,
         # The user does not know the temporary names of files that are being written.

@@ -272,6 +272,7 @@ def _describe_no_json(head: bytes) -> str | None:
     r"""Describe a file in which no line starts as JSON does.
 
         head                        result
+        line ends alone             "nothing but white space at its beginning: …"
         zero bytes alone            "nothing but zero bytes at its beginning: …"
         many control characters     "binary data, not text"
         b"id,text\n1,Hello\n…"      "plain text or a table such as CSV, not JSON lines: …"
@@ -282,6 +283,8 @@ def _describe_no_json(head: bytes) -> str | None:
     Returns:
         The description; None if some line starts with "{" or "[", as JSON does.
     """
+    if not head.strip():
+        return "nothing but white space at its beginning: fetch or write it again"
     if not head.strip(b"\0"):
         return "nothing but zero bytes at its beginning: fetch or write it again"
     if len(_CONTROL_CHARACTER.findall(head)) > _MAX_CONTROL_FRACTION * len(head):

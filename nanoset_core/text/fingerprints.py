@@ -14,6 +14,7 @@ import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeGuard
 
@@ -544,10 +545,23 @@ def _check_unchanged(path: RawFolder, stat: FileStat, status: os.stat_result | O
         raise SourceChangedError(
             "the file changed while it was read",
             where=path,
-            found=f"{status.st_size:,} bytes, written at {status.st_mtime_ns / 1e9:.3f} s",
+            found=f"{status.st_size:,} bytes, written at {_local_time(status.st_mtime_ns)}",
             expected=(
-                f"{stat.size:,} bytes, written at {stat.mtime_ns / 1e9:.3f} s, "
+                f"{stat.size:,} bytes, written at {_local_time(stat.mtime_ns)}, "
                 "as when it was listed"
             ),
-            remedy="build again once the upload has ended",
+            remedy="run again once the upload has ended",
         )
+
+
+def _local_time(time_ns: int) -> str:
+    """Return a time as people write it, such as "2026-03-01 12:03:04.127", in the local time zone.
+
+    Args:
+        time_ns: Nanoseconds since 1970.
+    """
+    try:
+        local_time = datetime.fromtimestamp(time_ns / 1e9)
+    except (ValueError, OverflowError, OSError):  # after the year 9999: some clock is wrong
+        return f"{time_ns / 1e9:.3f} s after 1970"
+    return local_time.isoformat(sep=" ", timespec="milliseconds")

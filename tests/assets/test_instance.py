@@ -9,6 +9,7 @@ import shutil
 import sqlite3
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import dagster as dg
@@ -282,6 +283,22 @@ def test_an_error_of_the_disk_says_whether_the_disk_is_full(
 
     with pytest.raises(HistoryError, match=message), history_faults(tmp_path):
         raise OperationalError("insert", {}, sqlite3.OperationalError("disk I/O error"))
+
+
+@pytest.mark.parametrize(
+    "database_message",
+    ["unable to open database file", "attempt to write a readonly database"],
+)
+def test_an_error_of_the_database_says_whether_the_disk_is_read_only(
+    tmp_path, monkeypatch, database_message
+):
+    status = SimpleNamespace(f_flag=os.ST_RDONLY)
+    monkeypatch.setattr(os, "statvfs", lambda folder: status)
+
+    with pytest.raises(HistoryError, match="read-only") as caught, history_faults(tmp_path):
+        raise OperationalError("insert", {}, sqlite3.OperationalError(database_message))
+
+    assert "mount it for writing" in caught.value.remedy
 
 
 def open_with_limit(file_bytes: int, config_file: Path) -> int | None:

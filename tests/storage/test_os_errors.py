@@ -35,7 +35,6 @@ def os_error(number: int, file: str | None) -> OSError:
         pytest.param(errno.EROFS, "read-only", "mount", id="read-only"),
         pytest.param(errno.EACCES, "may not be written", "right", id="no permission"),
         pytest.param(errno.EFBIG, "may not grow", "ulimit", id="file too large"),
-        pytest.param(errno.EMFILE, "too many files", "ulimit", id="too many open files"),
     ],
 )
 def test_a_file_that_cannot_be_written_is_named_with_a_remedy(tmp_path, number, message, remedy):
@@ -84,6 +83,26 @@ def test_a_disk_without_inodes_is_not_called_full(
 
     with pytest.raises(StorageError, match=message), explained(tmp_path):
         raise os_error(errno.ENOSPC, str(tmp_path / "file"))
+
+
+def test_what_there_should_be_room_for_is_not_mentioned_if_something_may_not_be_read(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    explanation = explained(tmp_path, expected="a folder that takes an empty file")
+
+    with pytest.raises(StorageError, match="may not be read") as caught, explanation:
+        raise os_error(errno.EACCES, str(tmp_path))
+
+    assert caught.value.expected is None
+
+
+def test_too_many_open_files_are_not_the_fault_of_the_last_one(tmp_path):
+    with pytest.raises(StorageError, match="too many files") as caught, explained(tmp_path):
+        raise os_error(errno.EMFILE, "/site-packages/library.py")
+
+    assert caught.value.where == str(tmp_path)
+    assert "ulimit" in caught.value.remedy
 
 
 # Other errors

@@ -357,6 +357,7 @@ def test_only_the_first_piece_of_a_file_can_show_what_the_file_is(tmp_path, monk
         (b'\x1e{"text": "one"}\n\x1e{"text": "two"}\n\x1e', "a JSON text sequence"),
         (b"<html><body>Not found</body></html>", "an HTML page"),
         (bytes(100), "nothing but zero bytes"),
+        (b"\n\n \n", "nothing but white space"),
         (bytes(range(256)), "binary data"),
         (b"id,text\n1,one\n", "plain text or a table such as CSV"),
     ],

@@ -1,6 +1,7 @@
 """Fingerprints of files: their pieces, by one process or several, and files that change meanwhile."""
 
 import os
+import re
 import tracemalloc
 from dataclasses import replace
 
@@ -227,6 +228,8 @@ def test_a_change_while_a_file_is_hashed_is_an_error(tmp_path, monkeypatch, chan
         fingerprint(tmp_path, stat, lambda hashed_bytes: CHANGES[change](path))
 
     assert caught.value.where == str(path)
+    # Times can be compared with those that `ls` shows.
+    assert re.search(r"written at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}", caught.value.found)
 
 
 def test_a_file_that_is_replaced_between_listing_and_hashing_is_an_error(tmp_path):
