@@ -1,8 +1,8 @@
 """Find the two versions of a dataset that `nanoset diff` compares.
 
 A version is one build of a dataset or view, in a folder whose name is a digest. Users name a
-dataset, such as `web`, whose last two versions are compared; or the first digits of two digests,
-such as `3f9c` and `a01b`.
+dataset, such as `web`, whose last two versions are compared; two datasets of one corpus, whose
+current versions are compared; or the first digits of two digests, such as `3f9c` and `a01b`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.names import check_corpus_name
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project
+from nanoset_core.stages.dataset.dataset import corpus_of
 from nanoset_core.stages.dataset.stage import DATASET
 from nanoset_core.stages.views.stage import VIEW
 
@@ -34,24 +35,31 @@ class OnlyVersionError(MissingError):
 
 
 class VersionPair(NamedTuple):
-    """Two versions of the dataset of one corpus, or of one view."""
+    """Two versions of a corpus's dataset or of a view, or versions of two datasets of a corpus."""
 
     old: Manifest
     """Manifest of the old version."""
     new: Manifest
     """Manifest of the new version."""
 
+    @property
+    def are_whole_corpora(self) -> bool:
+        """Whether both are versions of the dataset of a corpus, and none is that of a view."""
+        return self.old.stage == self.new.stage == DATASET.layout.folder
+
 
 def find_versions(project: Project, first: str, second: str | None) -> VersionPair:
     """Return the two builds of a dataset that the arguments of `nanoset diff` name.
 
         nanoset diff web          the current build of the dataset of `web`, and the one before
+        nanoset diff clean best   the current builds of two views, which are selections of
+                                  documents of the same corpus
         nanoset diff 3f9c 81aa    the builds whose digests (hashes) begin with these digits
 
     Args:
         project: The project, whose output folder has all builds, called versions.
-        first: The first argument. A name may also be that of a view, which is a selection of
-            documents.
+        first: The first argument. A name may be that of a corpus, of a view, or of packs, which
+            have the documents of what they are made of.
         second: The second argument, or None.
 
     Raises:
@@ -61,28 +69,108 @@ def find_versions(project: Project, first: str, second: str | None) -> VersionPa
         MissingError: There is no such version any more, since `nanoset purge` erased it.
         FormatError: The file that describes a version cannot be read.
     """
-    outputs = project.outputs
     if second is None:
-        # Packs have the same documents as what they are made of, but joined. Compare that.
         name = project.config.unpacked_name(first)
         check_corpus_name(name, "CORPUS")  # an error calls the argument so
-        is_view = name in project.config.views
-        stage = VIEW if is_view else DATASET
-        return _previous_and_current(outputs, stage.layout.folder, name)
+        stage_folder = _stage_folder(project, name)
+        return _previous_and_current(project, stage_folder, name)
 
-    old = _version_by_digest(outputs, first)
-    new = _version_by_digest(outputs, second)
-    is_same_dataset = old.stage == new.stage and old.name == new.name
-    if not is_same_dataset:
+    old = _named_version(project, first)
+    new = _named_version(project, second)
+    if corpus_of(old) != corpus_of(new):
         raise ConfigError(
             "these are datasets of two corpora",
-            found=f"{old.name} and {new.name}",
-            remedy="name two versions of one corpus or view",
+            found=f"{_with_corpus(old)} and {_with_corpus(new)}",
+            remedy="name two datasets of one corpus: the corpus, views of it, or versions of these",
         )
     return VersionPair(old, new)
 
 
-def _previous_and_current(outputs: OutputRoot, stage_folder: str, name: str) -> VersionPair:
+def _stage_folder(project: Project, name: str) -> str:
+    """Return the folder of the versions of a dataset: that of views, or that of corpora.
+
+    Args:
+        project: The project, whose settings list the views.
+        name: Name of a view or corpus.
+    """
+    stage = VIEW if name in project.config.views else DATASET
+    return stage.layout.folder
+
+
+def _with_corpus(manifest: Manifest) -> str:
+    """Return the name of a dataset for an error, with its corpus if it is a view: best (of web)."""
+    corpus = corpus_of(manifest)
+    return manifest.name if manifest.name == corpus else f"{manifest.name} (of {corpus})"
+
+
+def _named_version(project: Project, argument: str) -> Manifest:
+    """Return the build of a dataset that one of two arguments of `nanoset diff` names.
+
+        best    the current build of this view; also the name of a corpus, or of packs
+        3f9c    the build whose digest begins so
+
+    Args:
+        project: The project.
+        argument: A name or the first digits of a digest. A name takes precedence.
+
+    Raises:
+        ConfigError: There is no such version, or there are several.
+        MissingError: `nanoset purge` erased the version.
+        FormatError: The file that describes a version cannot be read.
+    """
+    name = project.config.unpacked_name(argument)
+    stage_folder = _stage_folder(project, name)
+    is_view = stage_folder == VIEW.layout.folder
+    if is_view or name in _built_names(project.outputs, stage_folder):
+        return _current(project, stage_folder, name)
+    if name in project.config.nanosets:
+        raise _nanoset_error(project, name)
+    return _version_by_digest(project.outputs, argument)
+
+
+def _built_names(outputs: OutputRoot, stage_folder: str) -> frozenset[str]:
+    """Return the names of all datasets, or of all views, of which a version exists."""
+    return outputs.access.names(outputs.folder / stage_folder)
+
+
+def _nanoset_error(project: Project, name: str) -> ConfigError:
+    """Return the error for the name of a nanoset, whose versions cannot be compared.
+
+    Args:
+        project: The project, whose settings say what the nanoset reads.
+        name: Name of the nanoset.
+    """
+    return ConfigError(
+        "this is a nanoset, and `diff` compares the documents of corpora and views",
+        where=f"{project.config.file}: nanosets.{name}",
+        found=name,
+        remedy=(
+            "compare two views that nanosets read (`nanoset diff A B`); `nanoset map --plan` shows "
+            "what each nanoset reads, and `nanoset build --dry-run` which settings have changed"
+        ),
+    )
+
+
+def _current(project: Project, stage_folder: str, name: str) -> Manifest:
+    """Return the current build of a dataset or view.
+
+    Args:
+        project: The project.
+        stage_folder: The folder of datasets, or that of views.
+        name: Name of the corpus or view.
+
+    Raises:
+        ConfigError: There is no such corpus or view, or it has not been built.
+        FormatError: The file that describes a version cannot be read.
+    """
+    current = project.outputs.current_version(stage_folder, name)
+    if current.manifest is None:
+        found = current.problem if current.is_built else repr(name)
+        raise _not_built_error(project, stage_folder, name, found)
+    return current.manifest
+
+
+def _previous_and_current(project: Project, stage_folder: str, name: str) -> VersionPair:
     """Return the current build of a dataset or view, and the one before it.
 
     Every build is kept as a version, which is named by a digest. For example, of these versions of
@@ -93,7 +181,7 @@ def _previous_and_current(outputs: OutputRoot, stage_folder: str, name: str) -> 
         3f9c…    built on Wednesday, current
 
     Args:
-        outputs: The outputs of the project.
+        project: The project.
         stage_folder: The folder of datasets, or that of views.
         name: Name of the text collection (corpus) or of the view, such as web.
 
@@ -102,25 +190,21 @@ def _previous_and_current(outputs: OutputRoot, stage_folder: str, name: str) -> 
         OnlyVersionError: There is no other version.
         FormatError: The file that describes a version cannot be read.
     """
-    current = outputs.current_version(stage_folder, name)
-    if current.manifest is None:
-        found = current.problem if current.is_built else repr(name)
-        raise _not_built_error(outputs, stage_folder, name, found)
-    current_digest = current.manifest.digest
-
+    outputs = project.outputs
+    current = _current(project, stage_folder, name)
     for version in outputs.versions(stage_folder, name, strict=True):  # newest first
-        if version.digest != current_digest:
-            return VersionPair(version, current.manifest)
+        if version.digest != current.digest:
+            return VersionPair(version, current)
     raise OnlyVersionError(
         "there is no previous version of it",
         where=outputs.access.url(outputs.folder / stage_folder / name),
-        found=f"the current one alone, {current_digest}",
+        found=f"the current one alone, {current.digest}",
         remedy="name two digests, or build again once its text or settings changed",
     )
 
 
 def _not_built_error(
-    outputs: OutputRoot, stage_folder: str, name: str, found: str | None
+    project: Project, stage_folder: str, name: str, found: str | None
 ) -> ConfigError:
     """Return the error that there is no dataset of the name that the user gave.
 
@@ -128,14 +212,18 @@ def _not_built_error(
     web?"
 
     Args:
-        outputs: The outputs of the project.
+        project: The project.
         stage_folder: The folder in which the name was looked for, such as `datasets`.
         name: The name.
         found: What was found instead: the name itself, or what is wrong with the dataset.
     """
-    built_names = sorted(outputs.access.names(outputs.folder / stage_folder))
+    if name in project.config.nanosets:
+        return _nanoset_error(project, name)
+
+    outputs = project.outputs
+    built_names = sorted(_built_names(outputs, stage_folder))
     # The user may also have meant a view (a selection of documents), which has another folder.
-    built_views = sorted(outputs.access.names(outputs.folder / VIEW.layout.folder))
+    built_views = sorted(_built_names(outputs, VIEW.layout.folder))
     similar_names = [*built_names, *built_views]
     remedy = "name one of these, or two digests; or run `nanoset build` first"
     return ConfigError(
@@ -228,7 +316,7 @@ def _no_version_error(
     labels = sorted(f"{folder.parent.name} {folder.name}" for folder in folders)
     if labels:
         expected = f"four digits or more of one of these: {', '.join(labels[:_MAX_LISTED])}"
-        remedy = "name one of these, or a corpus alone"
+        remedy = "name one of these, or a corpus or view"
     else:
         expected = "the digest of a built dataset; there is none yet"
         remedy = "run `nanoset build` first"

@@ -1,5 +1,8 @@
 """`nanoset diff` of a view: which documents a new version gained and lost, and which rules changed.
 
+It also compares two views of one corpus, or a view with its corpus. Then the second one counts as
+the new version.
+
 A view is a selection of the documents of a corpus. It may repeat documents, so versions are
 compared by how many copies each has: a document that was there once and is there three times
 counts as two gained. If the corpus changed as well, its documents have other numbers: then they
@@ -20,6 +23,7 @@ from nanoset_core.lineage.documents import DocumentOrigin, Lineage
 from nanoset_core.outputs.current import setting_differences
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
+from nanoset_core.stages.dataset.stage import DATASET
 from nanoset_core.stages.datasets import dataset_of
 from nanoset_core.stages.views.tables import document_values
 
@@ -61,18 +65,25 @@ class DocumentChanges:
 
 @dataclass(frozen=True, slots=True)
 class ViewDiff:
-    """The differences between two versions of a view."""
+    """The differences between two versions of a view, or between two datasets of a corpus."""
 
     old: Manifest
     """Manifest of the old version."""
     new: Manifest
     """Manifest of the new version."""
     settings: list[str]
-    """Rules, contents of lists of ids, and inputs that differ, as `name: before → after`."""
+    """Rules, contents of lists of ids, and inputs that differ, as `name: before → after`; empty for
+    two datasets, which have rules of their own.
+    """
     gained: DocumentChanges
     """Documents that the new version has more often."""
     lost: DocumentChanges
     """Documents that the old version had more often."""
+
+    @property
+    def is_of_one_view(self) -> bool:
+        """Whether both are versions of the same view, and not two datasets."""
+        return self.old.name == self.new.name
 
     @property
     def without_tokens(self) -> int:
@@ -100,12 +111,14 @@ class ViewDiff:
 def _version_to_json(view: Manifest) -> dict[str, Any]:
     """Return a build of a view (a selection of documents) as plain values, for JSON.
 
-    For example: {"digest": "3f9c…", "made_at": 1767225600.0, "documents": 1000, "tokens": 31000}.
+    For example: {"name": "clean", "digest": "3f9c…", "made_at": 1767225600.0, "documents": 1000,
+    "tokens": 31000}.
 
     Args:
         view: Manifest of the build, a file that describes it.
     """
     return {
+        "name": view.name,
         "digest": view.digest,
         "made_at": view.written_ns / 1e9,  # in seconds since 1970
         "documents": view.facts["documents"],
@@ -140,7 +153,8 @@ def diff_views(project: Project, old: Manifest, new: Manifest, show: int) -> Vie
 
     Args:
         project: The project, whose output folder has both builds.
-        old: The manifest of the old build, which describes it.
+        old: The manifest of the old build, which describes it. It may also be that of another view
+            of the same corpus, or of the dataset of the corpus.
         new: The manifest of the new build.
         show: How many of the gained documents, and of the lost ones, to return with file and line.
 
@@ -149,7 +163,7 @@ def diff_views(project: Project, old: Manifest, new: Manifest, show: int) -> Vie
     """
     # A document is recognised by a key: its number in the dataset or, if the dataset was rebuilt
     # between the builds, a hash of its id.
-    is_same_dataset = old.recipe["parents"]["dataset"] == new.recipe["parents"]["dataset"]
+    is_same_dataset = _dataset_digest(old) == _dataset_digest(new)
     before = _documents_of(project, old, by_number=is_same_dataset)
     after = _documents_of(project, new, by_number=is_same_dataset)
 
@@ -179,8 +193,21 @@ def diff_views(project: Project, old: Manifest, new: Manifest, show: int) -> Vie
         tokens=_sum_of_positive(-more_tokens),
         first=_first_origins(project, before, is_lost, show),
     )
-    settings = setting_differences(_settings(old), _settings(new))
+    settings: list[str] = []
+    if old.name == new.name:
+        settings = setting_differences(_settings(old), _settings(new))
     return ViewDiff(old=old, new=new, settings=settings, gained=gained, lost=lost)
+
+
+def _dataset_digest(version: Manifest) -> str:
+    """Return the digest of the dataset of a corpus from which a view was chosen.
+
+    Args:
+        version: Manifest of the view, or of the dataset itself.
+    """
+    if version.stage == DATASET.layout.folder:
+        return version.digest
+    return str(version.recipe["parents"]["dataset"])
 
 
 def _common_numbers(

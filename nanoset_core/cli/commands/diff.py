@@ -1,8 +1,9 @@
-"""`nanoset diff`: print how two versions of a corpus's dataset, or of a view, differ.
+"""`nanoset diff`: print how two versions of a corpus's dataset, or two views, differ.
 
 `nanoset diff web` compares the last two versions of the corpus web: which files of raw text were
 added or changed, by how many documents and tokens, and which outputs have to be rebuilt. For a
-view (a selection of documents), it lists the documents that were gained and lost.
+view (a selection of documents), it lists the documents that were gained and lost. `nanoset diff
+clean best` compares the current versions of two views.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ _FATE_STYLES = {
 """What becomes of an output → the colour it is printed in."""
 
 
-@click.command("diff", short_help="Compare two versions of a dataset.")
+@click.command("diff", short_help="Compare two versions of a dataset, or two views.")
 @click.argument("first", metavar="CORPUS|VIEW|A")
 @click.argument("second", metavar="[B]", required=False)
 @CONFIG_OPTION
@@ -55,17 +56,20 @@ _FATE_STYLES = {
 )
 @flag("--json as_json", "Print JSON, with all files.")
 def command(first: str, second: str | None, config: Path, show: int, as_json: bool) -> None:
-    """Compare two versions of a dataset.
+    """Compare two versions of a dataset, or two datasets of one corpus.
 
     To compare the last two versions of a corpus or view, give its name. To compare two other
-    versions, give their digests (the names of their folders), or the first digits of these.
+    versions, give their digests (the names of their folders), or the first digits of these. To
+    compare two datasets of one corpus, such as two views, give both names: their current versions
+    are compared.
 
     For a corpus, the command lists the text files that were added, removed or changed, with their
     documents and tokens. It also lists the settings that differ, and the outputs that have to be
     rebuilt.
 
     For a view, the command prints the documents that were added and removed, and the rules and
-    lists of ids that differ.
+    lists of ids that differ. For two datasets, it prints the documents that only one of them has,
+    or has more often.
 
     If there is only one version, there is nothing to compare, and the exit code is 0. The JSON is
     then `null`.
@@ -74,7 +78,6 @@ def command(first: str, second: str | None, config: Path, show: int, as_json: bo
     from nanoset_core.project.find_versions import OnlyVersionError, find_versions
     from nanoset_core.project.project import Project
     from nanoset_core.project.view_diff import diff_views
-    from nanoset_core.stages.datasets import dataset_of
 
     # The names of corpora and views, and the digests of both, are in one namespace: find out which
     # kind of dataset was meant.
@@ -89,7 +92,7 @@ def command(first: str, second: str | None, config: Path, show: int, as_json: bo
             echo(f"{first} has only one version: there is nothing to compare")
         return
 
-    if dataset_of(project.outputs, versions.new).is_whole_corpus:
+    if versions.are_whole_corpora:
         dataset_diff = diff_datasets(project, first, second)
         if as_json:
             print_json(dataset_diff.to_json(), ensure_ascii=False)
@@ -139,18 +142,32 @@ def _print_view_diff(diff: ViewDiff) -> None:
     """Print how two versions of a view differ, with the first documents that it gained or lost.
 
     A view is a selection of documents, made by rules such as `quality >= 3`. If the rules or the
-    documents change, the view gets a new version with other documents.
+    documents change, the view gets a new version with other documents. Two views are compared in
+    the same way.
 
     Args:
-        diff: The differences of the two versions.
+        diff: The differences of the two versions, or of two views.
     """
+    from nanoset_core.stages.dataset.dataset import corpus_of
+
     old = _VersionCounts.of_view(diff.old)
     new = _VersionCounts.of_view(diff.new)
-    _print_versions(diff.new.name, old, new)
+    if diff.is_of_one_view:
+        _print_versions(diff.new.name, old, new)
+        gained = "gained"
+        lost = "lost"
+    else:
+        old_name = diff.old.name
+        new_name = diff.new.name
+        _print_versions(corpus_of(diff.new), old, new, labels=(old_name, new_name))
+        # Both may have a document, but one of them may repeat it.
+        gained = f"only in {new_name}, or more often than in {old_name}"
+        lost = f"only in {old_name}, or more often than in {new_name}"
+
     for setting in diff.settings:
         echo(f"setting: {setting}")
-    _print_documents("gained", "+", diff.gained)
-    _print_documents("lost", "-", diff.lost)
+    _print_documents(gained, "+", diff.gained)
+    _print_documents(lost, "-", diff.lost)
     if diff.without_tokens != 0:
         echo(f"documents without tokens, which are not listed: {diff.without_tokens:+,}")
 
@@ -200,7 +217,12 @@ class _VersionCounts:
         return _VersionCounts(manifest.digest, manifest.written_ns / 1e9, counts)
 
 
-def _print_versions(name: str, old: _VersionCounts, new: _VersionCounts) -> None:
+def _print_versions(
+    name: str,
+    old: _VersionCounts,
+    new: _VersionCounts,
+    labels: tuple[str, str] = ("before", "after"),
+) -> None:
     """Print a table of the counts of two versions, and the differences between them.
 
         web              documents   tokens   age
@@ -213,12 +235,16 @@ def _print_versions(name: str, old: _VersionCounts, new: _VersionCounts) -> None
             column.
         old: The counts of the older version.
         new: The counts of the newer version.
+        labels: What the two are called, such as the names of two views.
     """
+    old_label, new_label = labels
     difference: Row = {name: "difference"}
     for heading, count in new.counts.items():
         difference[heading] = f"{count - old.counts[heading]:+,}"
     difference["age"] = ""
-    print_rows([_version_row(name, "before", old), _version_row(name, "after", new), difference])
+    old_row = _version_row(name, old_label, old)
+    new_row = _version_row(name, new_label, new)
+    print_rows([old_row, new_row, difference])
 
 
 def _version_row(name: str, label: str, version: _VersionCounts) -> Row:
@@ -228,7 +254,7 @@ def _version_row(name: str, label: str, version: _VersionCounts) -> Row:
 
     Args:
         name: The heading of the first column.
-        label: Printed before the digest, which names the version: "before" or "after".
+        label: Printed before the digest, which names the version: "before", "after" or a name.
         version: The version.
     """
     age = format_age(time.time() - version.made_at)
@@ -338,7 +364,7 @@ def _print_documents(label: str, sign: str, changes: DocumentChanges) -> None:
           + a.jsonl:9 x8
 
     Args:
-        label: "gained" or "lost".
+        label: "gained", "lost", or which of two views has the documents.
         sign: Printed before each document: "+" or "-".
         changes: The number of documents and tokens, and the first documents.
     """

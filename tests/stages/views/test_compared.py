@@ -14,7 +14,7 @@ from helpers.command import json_of, output_of
 from helpers.inspecting import current_dataset
 from helpers.sample_project import jsonl, sentences
 from helpers.views import DROPPED, origins
-from nanoset_core.errors import MissingError
+from nanoset_core.errors import ConfigError, MissingError
 from nanoset_core.project.find_versions import find_versions
 from nanoset_core.project.project import Project
 from nanoset_core.project.view_diff import diff_views
@@ -164,3 +164,94 @@ def test_the_command_compares_versions_that_are_named_by_their_digests(
     diff = diff_views(grown_project, first_version, third_version, show=9)
     first_lost = diff.lost.first[0]
     assert f"lost: 2 documents, {diff.lost.tokens:,} tokens\n  - {first_lost.file}:" in output
+
+
+# Two datasets of one corpus
+
+
+def test_two_views_of_a_corpus_are_compared_by_their_names(first_project):
+    file = first_project.config.file
+    ids_by_view = {
+        name: {origin.id for origin in origins(first_project, name)} for name in ("kept", "held")
+    }
+
+    values = json_of("diff", "kept", "held", "--json", "--show", 1000, "--config", file)
+
+    assert [values["old"]["name"], values["new"]["name"]] == ["kept", "held"]
+    gained_ids = {document["id"] for document in values["gained"]["first"]}
+    assert gained_ids == ids_by_view["held"] - ids_by_view["kept"]
+    lost_ids = {document["id"] for document in values["lost"]["first"]}
+    assert lost_ids == ids_by_view["kept"] - ids_by_view["held"]
+
+
+def test_a_view_is_compared_with_its_corpus(first_project):
+    corpus = {origin.id for origin in origins(first_project, "web")}
+    view = {origin.id for origin in origins(first_project, "kept")}
+
+    diff = diff_views(first_project, *find_versions(first_project, "kept", "web"), show=1000)
+
+    assert {origin.id for origin in diff.gained.first} == corpus - view
+    assert diff.gained.documents == len(corpus - view)
+    assert diff.lost.documents == 0
+
+
+def test_documents_that_one_view_repeats_are_named(first_project):
+    diff = diff_views(first_project, *find_versions(first_project, "kept", "some"), show=1000)
+
+    # `some` has 2 or 3 copies of some of the documents of `kept`.
+    copies = [origin.id for origin in origins(first_project, "some")]
+    assert diff.gained.documents == len(copies) - len(set(copies))
+    assert {origin.id for origin in diff.gained.first} == set(copies)
+
+
+def test_views_of_different_versions_of_a_corpus_are_compared_by_the_ids(grown_project):
+    # `kept` was rebuilt after documents were added to the corpus, and `held` was not.
+    ids_of_held = {origin.id for origin in origins(grown_project, "held")}
+    ids_of_kept = {origin.id for origin in origins(grown_project, "kept")}
+
+    diff = diff_views(grown_project, *find_versions(grown_project, "held", "kept"), show=1000)
+
+    assert {origin.id for origin in diff.gained.first} == ids_of_kept - ids_of_held
+
+
+def test_a_view_without_documents_is_compared(first_project, tmp_path):
+    project = copy_project(first_project, tmp_path / "project")
+    rule = '  none: {of: web, where: "tokens < 0"}\n'
+    project = change_setting(project, "views:\n", f"views:\n{rule}")
+    make_view(project, "none")
+
+    diff = diff_views(project, *find_versions(project, "held", "none"), show=0)
+
+    assert diff.gained.documents == 0
+    assert diff.lost.documents == diff.old.facts["documents"]
+
+
+def test_the_command_says_which_of_two_views_has_the_documents(first_project):
+    output = output_of("diff", "kept", "held", "--config", first_project.config.file)
+
+    held_digest = current_dataset(first_project, "held").digest
+    assert f"held: {held_digest}" in output
+    assert "only in held, or more often than in kept: " in output
+    assert "setting: " not in output
+
+
+def test_a_view_can_be_compared_with_a_version_of_another_one(first_project):
+    digest = current_dataset(first_project, "held").digest
+
+    versions = find_versions(first_project, "kept", digest[:8])
+
+    assert [versions.old.name, versions.new.name] == ["kept", "held"]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "message"),
+    [
+        pytest.param("kept", "code", "two corpora", id="two corpora"),
+        pytest.param("kept", "nothing", "no such version", id="unknown name"),
+        pytest.param("kept", "pretrain", "this is a nanoset", id="nanoset"),
+        pytest.param("pretrain", None, "this is a nanoset", id="nanoset alone"),
+    ],
+)
+def test_what_cannot_be_compared_with_a_view_is_an_error(first_project, first, second, message):
+    with pytest.raises(ConfigError, match=message):
+        find_versions(first_project, first, second)
