@@ -66,14 +66,15 @@ def command(
 
     `nanoset takedown` adds the ids to a file that your views name in their key `exclude`. It shows
     which corpora, views, nanosets and webdatasets contain the documents now, and rebuilds what has
-    changed. The tokens of the documents stay in the corpus, but what reads these views no longer
-    reads the documents.
+    changed. The tokens of the documents stay in the corpus, but outputs that read these views no
+    longer contain them.
 
-    What reads the corpus itself, or a view without the list, still reads the documents. The command
-    names each such nanoset, webdataset, export and .pbin file, and what it should read instead. It
-    does so even if something cannot be built. The exit code is then 1.
+    A nanoset, webdataset, export or .pbin file may read the corpus itself, or a view that does not
+    name the file in `exclude`. It still contains the documents. The command names each such output,
+    and the view that it should read instead. The exit code is 1 if there is one, or if the build
+    fails.
 
-    It is no error if no document has one of the IDS. The command says so, and its exit code is 0.
+    If no document has one of the IDS, the command says so, and the exit code is 0.
     """
     from nanoset_core.lineage.exclusion import check_is_excluded
     from nanoset_core.lineage.takedown import add_ids
