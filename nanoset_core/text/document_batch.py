@@ -76,28 +76,34 @@ class DocumentBatch:
     def append(self, other: DocumentBatch, file: int) -> None:
         """Append another batch, whose documents are all from one file.
 
-        Three fields are not appended: `stored_bytes`, `padding` and `lines_of_pieces`. They are
-        known only at the end of a piece of a file, so the caller adds them then.
+        A batch has the documents that a worker has read, in lists with one entry for each document.
+        A worker reads several files, or parts of large files, so the list `files` says from which
+        file each document is. A batch also counts what was noticed while its files were read.
+
+        Three fields are not appended, since the caller sets them after it has read a file, or its
+        part of a file, to the end: `stored_bytes` (the bytes read from the disk), `padding` (zero
+        bytes at the end of gzip files) and `lines_of_pieces` (how many lines were in it).
 
         Args:
-            other: The other batch.
-            file: Index of the file in the files of the range.
+            other: The other batch. Its own list `files` is not used.
+            file: Index of the file among all those that the worker reads.
         """
-        # The documents.
+        # The documents: one entry for each.
+        n_documents = len(other.texts)
         self.texts += other.texts
-        self.files += [file] * len(other.texts)
+        self.files += [file] * n_documents
         self.lines += other.lines
         self.offsets += other.offsets
         self.ids += other.ids
         self.kept_columns += other.kept_columns
 
-        # What else was read.
+        # Lines that are no documents, bytes, and documents left out since users have erased them.
         self.rejects += other.rejects
         self.read_bytes += other.read_bytes
         self.erased += other.erased
 
-        # Numbers of documents with unusual values. Nearly always there are none, and adding an
-        # empty counter is slow.
+        # Number of documents with unusual values, by file. Nearly always there are none, and adding
+        # an empty counter is slow.
         if other.texts_with_zeros:
             self.texts_with_zeros.update(other.texts_with_zeros)
         if other.dropped_ids:

@@ -35,7 +35,7 @@ _RACY_NS = 2_000_000_000
 clocks of file systems are coarse.
 """
 _VERSION = 1
-_IN_STORE = b"\n"
+_END_IF_UPLOADED = b"\n"
 """Last byte of the local file if the store has the same content, apart from this byte."""
 
 
@@ -99,7 +99,7 @@ class FingerprintMemory:
                 data = read_regular(path)
         self._entries = _parse(data)
         # Whether the store has all these entries, too.
-        self._is_in_store = data is not None and data.endswith(_IN_STORE)
+        self._is_uploaded = data is not None and data.endswith(_END_IF_UPLOADED)
         self._noted_bytes = 0  # size of all files that were hashed by this process
         self._unsaved_bytes = 0  # size of those that were hashed since the last `save`
 
@@ -156,7 +156,7 @@ class FingerprintMemory:
         # right now, its time, by which a change is noticed, could stay the same.
         if self._is_settled(stat.mtime_ns):
             self._entries[stat.path] = self._entry(stat, pieces)
-            self._is_in_store = False  # `save` has to upload this entry to the store of the outputs
+            self._is_uploaded = False  # `save` has to upload this entry to the store of the outputs
             self._noted_bytes += stat.size
             self._unsaved_bytes += stat.size
 
@@ -183,8 +183,8 @@ class FingerprintMemory:
     def save(self, paths: Collection[str]) -> None:
         """Save the hashes of some files to a JSON file on this machine, and perhaps to a bucket.
 
-        If the outputs of the project are in a bucket, other machines have the same file there, and
-        may have added hashes of other files. So theirs and ours are combined:
+        If the outputs of the project are in a bucket, there is one such file for all machines.
+        Other machines may have added hashes of other files to it. So theirs and ours are combined:
 
             in the bucket       a.jsonl, b.jsonl
             on this machine              b.jsonl, c.jsonl
@@ -197,33 +197,39 @@ class FingerprintMemory:
         if self._path is None:
             return
 
-        # Upload only if hashes were added since the last upload. This replaces the file in the
-        # bucket, so it has to contain the hashes of other machines, too.
-        upload_access = None if self._is_in_store else self._access
-        entries = self._entries
-        if upload_access is not None:
+        # Upload only if hashes were added since the last upload. An upload replaces the file in
+        # the bucket, so it has to contain the hashes of other machines, too.
+        needs_upload = self._access is not None and not self._is_uploaded
+        entries = self._entries  # path → hashes of the file
+        if needs_upload:
             entries = self._entries_in_store | entries
         entries = {path: entry for path, entry in entries.items() if path in paths}
         data = dump(StoredFingerprints(_VERSION, PIECE_BYTES, entries))
-        if upload_access is not None and entries:
+
+        # An empty file is of no use for other machines, so it is not uploaded.
+        if needs_upload and entries:
             if entries != self._entries_in_store:
-                upload_access.store.put(upload_access.name(self._path), data)
-            self._is_in_store = True
+                self._upload(data)
+            self._is_uploaded = True
 
         # Write the local file, unless it has this content already. A line feed at its end shows the
-        # next process that all of it is in the bucket.
-        if self._is_in_store:
-            data += _IN_STORE
+        # next process on this machine that it need not upload the file again.
+        if self._is_uploaded:
+            data += _END_IF_UPLOADED
         if not self._path.exists() or read_regular(self._path) != data:
             write_atomic(self._path, data)
+
+    def _upload(self, data: bytes) -> None:
+        """Replace the file in the store, if the outputs are in one."""
+        if self._access is not None and self._path is not None:
+            self._access.store.put(self._access.name(self._path), data)
 
     def clear(self) -> None:
         """Delete all digests, on this machine and in the store, so that files are read again."""
         if self._path is None:
             return
         data = dump(StoredFingerprints(_VERSION, PIECE_BYTES, {}))
-        if self._access is not None:
-            self._access.store.put(self._access.name(self._path), data)
+        self._upload(data)
         write_atomic(self._path, data)
 
     @cached_property
@@ -240,8 +246,13 @@ class FingerprintMemory:
     def _pieces_in(self, entries: Mapping[str, Any], stat: FileStat) -> list[Piece] | None:
         """Return the hashes of a file's pieces, if they are known and the file is unchanged.
 
+        Large files are cut into pieces, each of which has a hash. An entry looks like this:
+
+            {"stat": [size, modification time, inode], "changed_ns": change time,
+             "pieces": [[start, stop, first line, hash], …]}
+
         Args:
-            entries: What is known, from the local file or from a bucket: path → entry.
+            entries: The entries of the local file, or those of the file in a bucket, by path.
             stat: Name, size and times of the file, as it was just listed.
 
         Returns:
@@ -250,33 +261,44 @@ class FingerprintMemory:
         try:
             entry = entries[stat.path]
             size, mtime_ns, inode = entry["stat"]
-            changed_ns = entry.get("changed_ns", 0)  # 0: it was not known, or too recent
+            # The change time is stored only if it shows every later change. 0 stands for unknown.
+            changed_ns = entry.get("changed_ns", 0)
             hashed_version = FileStat(stat.path, size, mtime_ns, inode, changed_ns)
             pieces = [_piece(stat.path, row) for row in entry["pieces"]]
-            if not (stat.is_same_version(hashed_version) and _cover_file(pieces, stat.size)):
+            is_unchanged = stat.is_same_version(hashed_version)
+            if not is_unchanged or not _cover_file(pieces, stat.size):
                 return None
         except (LookupError, TypeError, ValueError):  # no entry, or one that somebody has damaged
             return None
 
-        # With the setting `_is_cut_unread`, a large object in a bucket has several pieces. If the
-        # entry is older than the setting, the object is one piece, and has to be cut now.
-        if self._is_cut_unread and is_large(stat) and _is_one_uncut_object(pieces):
+        # Users can set that large objects in a bucket are cut into pieces (`_is_cut_unread`). If
+        # the entry was made before they did, its object is still in one piece. Then make a new one.
+        must_be_cut = self._is_cut_unread and is_large(stat)
+        if must_be_cut and _is_one_uncut_object(pieces):
             return None
         return pieces
 
 
 def _mark_in(entries: Mapping[str, Any], piece: Piece) -> int | None:
-    """Return the number by which a replaced file is noticed, if a file's entry has it.
+    """Return the inode or ETag number that a file had when a given hash of it was computed.
+
+    Each file on a disk has an inode number, and each version of an object in a bucket has an ETag,
+    of which a number is made. If a file still has the same number, it was not replaced.
 
     Args:
         entries: The entry of each file, by path. It has `stat`, which is [size, time, number], and
-            `pieces`, which are [start, stop, first line, hash] of each.
-        piece: The piece that must be the only one of its file.
+            `pieces`, which are [start, stop, first line, hash] of each part that was hashed.
+        piece: All of a file, with the hash.
+
+    Returns:
+        None if no number is known. This includes an entry with another hash: it is about another
+        version of the file.
     """
     with suppress(LookupError, TypeError):  # there is no entry, or a damaged one
         entry = entries[piece.path]
         _size, _mtime_ns, number = entry["stat"]
-        if entry["pieces"] == [_row(piece)]:
+        is_same_hash = entry["pieces"] == [_row(piece)]  # and of all of the file
+        if is_same_hash:
             return int(number)
     return None
 

@@ -117,38 +117,41 @@ def _pieces_by_etag(folder: RemoteFolder, stat: FileStat) -> list[Piece]:
     """Divide an object in a bucket into pieces without reading it.
 
     The digest of each piece is the object's ETag, a name that the bucket gives to each version of
-    an object. Usually, the object is a single piece. If the settings say so, a large object of
-    lines is divided at line ends, so that several workers can tokenize it. That takes only small
-    reads:
+    an object. Usually, the object is a single piece. If the user has set `storage.fingerprint:
+    etag-pieces`, an object of more than 128 MiB is cut at line ends, some 64 MiB apart, so that
+    several workers can tokenize it. To find these line ends, a few KiB are read at each:
 
         object    0 ─────────── 64 MiB ─────────── 128 MiB ─────────── 150 MiB
         read                    a few KiB here     and here
 
     Args:
         folder: The folder of the object.
-        stat: Name and size of the object.
+        stat: Name and size of the object. Objects have no inode number: `stat.inode` is a number
+            that was computed from the ETag.
 
     Raises:
         SourceChangedError: The object has changed since it was listed.
         MissingError: The object was deleted.
     """
-    # Objects have no inode number. The field has a number that was computed from the ETag instead.
-    digest = etag_digest(stat.inode)  # "etag:00c1b2d3e4f50617"
+    etag_number = stat.inode
+    digest = etag_digest(etag_number)  # "etag:00c1b2d3e4f50617"
     is_cut = folder.in_pieces and is_large(stat)
     if not is_cut:
         return [Piece(stat.path, begin=0, end=stat.size, first_line=1, digest=digest)]
 
-    # Look for line ends by small reads.
+    # Find a line end near 64 MiB, 128 MiB and so on.
     path = folder / stat.path
     with probe_raw(path) as probe:
         _check_unchanged(path, stat, probe.status)
         cuts = separate_cuts(probe, stat.size, PIECE_BYTES)
 
-    pieces = []
-    for start, stop in pairwise([0, *cuts, stat.size]):
-        # The lines before a piece have not been counted: 0 stands for an unknown number.
-        pieces.append(Piece(stat.path, start, stop, first_line=0, digest=digest))
-    return pieces
+    # The first lines of the pieces have unknown numbers, since no lines were counted.
+    unknown_line = 0
+    bounds = [0, *cuts, stat.size]
+    return [
+        Piece(stat.path, start, stop, first_line=unknown_line, digest=digest)
+        for start, stop in pairwise(bounds)
+    ]
 
 
 def fingerprint_all(

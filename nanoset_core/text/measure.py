@@ -177,8 +177,15 @@ class _Sampler:
     def read(self, file: FileStat) -> None:
         """Add a file to the sample, or only its beginning if that makes the sample large enough.
 
-        Also count how many bytes of the stored files the sample covers, since the number of all
-        documents of the corpus is estimated from these.
+        The number of all documents of the corpus is estimated from the sample. For that, also count
+        how many bytes of the stored files the sample covers. If 100 documents cover 1 MB of a
+        corpus of 50 MB, it has some 5000.
+
+            file read to its end                       covers all its bytes
+            file damaged in the middle                 covers all its bytes: a build gets no more
+                                                       documents of it either
+            file of which only the beginning is read   covers an estimated number of bytes, since
+                                                       the file may be compressed
 
         Args:
             file: The file.
@@ -193,11 +200,10 @@ class _Sampler:
                 if self.is_complete:
                     break
 
-        # If the file was read to its end, all of it is covered. So is a damaged one: building the
-        # corpus would get no more rows of it. Of a beginning, the size is not known, since the file
-        # may be compressed.
         covered_bytes: float = file.size
         if self.is_complete:
+            # Perhaps the sample became complete before the end of the file. If it was just at the
+            # end, the estimate is about the size of the file.
             estimate = _estimated_stored_bytes(self.folder, file, n_rows, n_bytes, self.text)
             covered_bytes = min(file.size, estimate)
         self.covered_bytes += covered_bytes

@@ -93,7 +93,14 @@ class StoredPiece:
         self._check_not_shorter(self.position)
 
     def check(self) -> None:
-        """Check that the bytes of a piece are still those that were listed.
+        """Check that the bytes of a piece are still those for which its digest was recorded.
+
+        A bucket gives another ETag to each version of an object. What is compared depends on what
+        was recorded:
+
+            "etag:00c1…"              the ETag; the digest is nothing else
+            a hash, and an ETag       the ETag, and the hash only if the ETag is another one
+            a hash                    the hash
 
         Raises:
             SourceChangedError: The bytes are others.
@@ -101,20 +108,20 @@ class StoredPiece:
             InputError: The file cannot be opened or read.
             FormatError: The path is that of a pipe or a device.
         """
-        # Of some objects in a bucket, only the ETag was recorded, which is another one for each
-        # version of an object.
-        if self.piece.digest.startswith(ETAG):
+        recorded_digest = self.piece.digest
+        if recorded_digest.startswith(ETAG):
             self._check_etag(self._present_etag_number())
             return
 
-        # Of all others, a hash was recorded. It need not be computed if the ETag is the same as
-        # then.
+        # `_mark` is a number computed from the ETag at the time when the bytes were hashed.
         if self._mark is not None and self._mark == self._present_etag_number():
             return
+
+        # `blocks` has hashed the bytes that it yielded. Hash those that it has not reached.
         self._hash_rest()
         digest = self._hash.hexdigest()
-        if digest != self.piece.digest:
-            expected = self._describe(self.piece.digest)
+        if digest != recorded_digest:
+            expected = self._describe(recorded_digest)
             raise source_changed(self.path, self._describe(digest), expected)
 
     def _present_etag_number(self) -> int:

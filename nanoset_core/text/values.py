@@ -338,19 +338,25 @@ def _as_text(value: Any) -> str | None:
 
 
 def _float_as_text(value: float) -> str | None:
-    """Return a float as text, just as `as_type` would write it; None for NaN and infinities.
+    """Return a float as text: 2.0 as "2", and 0.5 as "0.5". Return None for NaN and infinities.
 
-    Values are read in batches. If a batch has only numbers, and a later one has texts, the floats
-    of the first become texts by `as_type`. If they are in one batch, this function is called. The
-    text must be the same.
+    If a column has numbers and texts, its numbers become texts. Which function does that depends on
+    how the values are divided into batches when they are read:
+
+        [2.0, "a"]      one batch with both: this function is called for 2.0
+        [2.0]  ["a"]    a batch of numbers: `as_type` converts it when the next one has texts
+
+    The result must not depend on the batches, so this function leaves the conversion to `as_type`,
+    which takes an Arrow array.
 
     Args:
         value: The float.
     """
     import pyarrow as pa
 
-    number = _only_finite(pa.array([value]))
-    text: str | None = as_type(number, pa.string())[0].as_py()
+    array_of_one = _only_finite(pa.array([value]))  # NaN and infinities become null
+    texts = as_type(array_of_one, pa.string())
+    text: str | None = texts[0].as_py()
     return text
 
 
