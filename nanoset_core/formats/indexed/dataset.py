@@ -125,6 +125,10 @@ class MMapIndexedDataset:
     def _open(self, local_prefix: str, access: FileAccess, *, validate: bool) -> None:
         """Map both files, and set all attributes but `prefix` and `access`.
 
+        A dataset is two files: the .idx, an index of its sequences, and the .bin, their tokens. The
+        .idx is read now. The .bin is only mapped into memory. If it is in a bucket, a `BlockFile`
+        downloads the parts of it that are needed later.
+
         Args:
             local_prefix: Prefix of the dataset, or of its copy, on this machine.
             access: Reads the files.
@@ -140,19 +144,26 @@ class MMapIndexedDataset:
         index = read_idx(access.fetch(idx_path(local_prefix)), validate=validate)
         self._file = _open_bin(path, access)
 
-        # The .bin has to contain all sequences. Usually, the last one is also last in the file.
-        # `validate` finds out, by a look at every sequence, which takes longer.
-        required_bytes = index.required_bytes() if validate else index.end_bytes
+        # The .bin must be large enough for all sequences. Usually, the last one is also last in the
+        # .bin, so the place where it ends is enough. To be sure, look at every sequence.
+        if validate:
+            required_bytes = index.required_bytes()  # slow: the greatest end of any sequence
+        else:
+            required_bytes = index.end_bytes  # the end of the last sequence
         _check_bin_size(path, len(self._file.buffer), required_bytes)
 
+        # What the .idx says.
         self.dtype = index.dtype
         self.sequence_lengths = index.sequence_lengths
         self.sequence_pointers = index.sequence_pointers
         self.document_indices = index.document_indices
         self.modes = index.modes
+
+        # The .bin. Its tokens are a view of the map: reading them needs no copy.
         self.bin_bytes = self._file.size
-        self.stored_bytes = self._file.sliceable  # its slices are the bytes of the .bin
-        self.is_here = not isinstance(self._file, BlockFile)  # which reads blocks of a bucket
+        self.stored_bytes = self._file.sliceable  # slices of it are downloaded if necessary
+        is_in_bucket = isinstance(self._file, BlockFile)
+        self.is_here = not is_in_bucket
         self.token_count = self.bin_bytes // index.dtype.itemsize
         self._tokens: Tokens = np.frombuffer(self._file.buffer, index.dtype, self.token_count)
 

@@ -275,11 +275,12 @@ def gathered(tokens: Tokens, starts: NDArray[np.int64], lengths: NDArray[np.int6
 def read_tokens(file: TokenFile, start: int, stop: int, stream: Stream | None = None) -> Tokens:
     """Return some consecutive tokens of a dataset; if its file is in a bucket, download only these.
 
-    The file, the .bin, need not have the tokens in the dataset's order. For example:
+    The file, the .bin, may have the sequences of the dataset in another order. Here the dataset is
+    the sequences `F G H` and `B C`. Its tokens from position 2 up to 5 are `H B C`:
 
         position      0 1 2 3 4 5 6 7
-        dataset       F G H B C        the tokens from 2 on, before 5, are H B C
-        .bin          A B C D E F G H  they are 1 token from 7 on, and 2 tokens from 1 on
+        dataset       F G H B C
+        .bin          A B C D E F G H     H is at 7, and B C at 1 and 2
 
     Args:
         file: Reads the .bin.
@@ -290,20 +291,23 @@ def read_tokens(file: TokenFile, start: int, stop: int, stream: Stream | None = 
     Returns:
         Shape (stop - start,). It may be a view of the .bin.
     """
-    # Where the tokens are in the .bin: as one range, or as several, shape (n_ranges,).
-    bin_starts = np.array([start])
-    lengths = np.array([stop - start])
-    if stream is not None:
-        bin_starts, lengths = stream.ranges(bin_starts, lengths)  # [7, 1] and [1, 2]
+    n_tokens = stop - start
+    if stream is None:  # positions in the dataset are positions in the .bin
+        bin_starts = np.array([start])  # (n_ranges,) with one range
+        lengths = np.array([n_tokens])
+    else:
+        # The range is in several places of the .bin, here two: [7, 1] and [1, 2]. They are in the
+        # order of the dataset.
+        bin_starts, lengths = stream.ranges(np.array([start]), np.array([n_tokens]))
     bin_stops = bin_starts + lengths  # [8, 3]
 
-    # The result is an array that is as long as the .bin. If the .bin is in a bucket, only these
-    # ranges are downloaded, and the rest of the array must not be used.
+    # Download these ranges, in bytes, if the .bin is in a bucket. The array has the shape of the
+    # complete .bin all the same, so that positions stay the same. Its other tokens are not valid.
     itemsize = file.dtype.itemsize
-    all_tokens = file.tokens_for(bin_starts * itemsize, bin_stops * itemsize)
+    bin_tokens = file.tokens_for(bin_starts * itemsize, bin_stops * itemsize)
     if stream is None:
-        return all_tokens[start:stop]  # a view
-    return gathered(all_tokens, bin_starts, lengths)
+        return bin_tokens[start:stop]  # a view
+    return gathered(bin_tokens, bin_starts, lengths)  # 7, 1 and 2: H B C
 
 
 def stream_tokens(

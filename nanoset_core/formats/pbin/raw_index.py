@@ -106,23 +106,29 @@ class _Lines:
     def entries(self) -> Iterator[Entries]:
         """Yield where each line of the text that is JSON starts, and how many bytes it has.
 
+        The text is read in blocks of about 8 MiB. Lines that are not JSON are left out, or raise an
+        error: the user chooses that by `on_fault`, which is "drop" or "raise". All lines are
+        counted in `total`, and those that are JSON in `documents`.
+
         Yields:
-            The starts and lengths of the lines in a block of the text. Afterwards, the counts of
-            lines in the fields include this block.
+            The starts and lengths of the JSON lines of a block, in bytes. The lines `{}` and `[1]`
+            give the starts 0, 3 and the lengths 2, 3.
 
         Raises:
             MissingError: The text does not exist.
             InputError: A line is not JSON, and `on_fault` is "raise".
         """
-        is_json = _json_test()
+        is_json = _json_test()  # a function that tests whether a line is JSON
+        # If the file is missing, this raises an error with the advice to name one that exists.
         with required(self.source, "a .jsonl file", "name a file that exists"):
             file = open_regular(self.source)
+
         block_start = 0  # byte of the text
         with file:
             for lines in _blocks(file):
                 yield self._entries_of_json(lines, block_start, is_json)
-                block_bytes = sum(map(len, lines))
-                self.work.advance(block_bytes)
+                block_bytes = sum(len(line) for line in lines)
+                self.work.advance(block_bytes)  # the progress bar
                 block_start += block_bytes
 
     def _entries_of_json(

@@ -159,30 +159,36 @@ def _dtype_of(context: NDArray[np.integer[Any]], data_key: str) -> str:
 def _survey(path: Path, data_key: str | None, first_key: str | None) -> TarSource:
     """Count how many samples of a tar have tokens, and how many files have none.
 
-    A sample is one file or several, which differ in their extension. For example, this tar has two
-    samples, whose tokens are in the `.npy` files:
+    A sample is one file or several, which differ in their extension. This tar has three samples:
 
         0001.npy    0001.info.json    0002.npy    0002.info.json    README.md
 
+    Tokens are read from the files with one extension, here `npy`. Samples without such a file, here
+    the README, are passed over. If the user has not named the extension, it is that of the first
+    sample that has tokens. Then a sample with tokens in another file, such as `0003.json`, is an
+    error, since the user may not know that they would be passed over.
+
     Args:
         path: Path of the tar.
-        data_key: Extension that the user named: samples without such a file are passed over. None:
-            the first sample with tokens shows the extension, and all samples must have the same.
-        first_key: Extension that the earlier tars have, which this one must have, too. None: this
-            is the first tar.
+        data_key: Extension that the user named, or None.
+        first_key: Extension of the tars that were counted before, which this one must have, too;
+            None if this is the first tar.
 
     Raises:
         FormatError: The tar is damaged or has no tokens, or samples have their tokens in files with
             different extensions.
     """
+    is_named_by_user = data_key is not None
     survey = _Survey(extension=data_key or first_key)
     with open_regular(path) as file:
         archive = FileBytes(file)
         for sample in iterate_samples(archive, path):
             if survey.extension is None:
+                # Look into the files of the sample; None if no file has tokens.
                 survey.extension = _kind_of_tokens(sample, archive, path)
+
             is_passed_over = survey.extension not in sample.members
-            if is_passed_over and data_key is None:
+            if is_passed_over and not is_named_by_user:
                 _check_that_no_tokens_are_lost(sample, archive, path, survey.extension)
             survey.add(sample)
     return _source_of(path, survey)
