@@ -152,14 +152,18 @@ def _define(source: TokenizerFile, _signature: object) -> Definition:
 def _define_tokenizer_json(source: TokenizerFile) -> Definition:
     """Return what a tokenizer.json (Hugging Face's format) defines, with the changes that it needs.
 
-    The file stays as it is, but two things may be changed when it is used: a random dropout is
-    switched off, and tokens are added that only a tokenizer_config.json next to the file names.
+    The file stays as it is, but two things may be changed when it is used:
+
+        model_changes    a random dropout, which would make tokens random, is switched off
+        added_tokens     tokens are added that only a tokenizer_config.json next to the file names
 
     Args:
         source: The tokenizer.json.
     """
     digest = sha256_file(source.path)
-    examination = _examined(source, identity=digest, converted=None)  # finds these changes
+    # The examination finds these changes, and what the user should know. It is cached by the
+    # digest. Files of other formats are converted first, which a tokenizer.json need not be.
+    examination = _examined(source, identity=digest, converted=None)
     return Definition(
         source=source,
         kind="tokenizer.json",
@@ -194,7 +198,9 @@ def _fingerprint_with_changes(digest: str, examination: Examination) -> str:
 def _define_converted(source: TokenizerFile, kind: Kind) -> Definition:
     """Return what a tokenizer of another format defines, such as a SentencePiece model.
 
-    It is converted to a tokenizer.json (Hugging Face's format), and examined for faults.
+    It is converted to a tokenizer.json (Hugging Face's format), and examined for faults. For
+    example, a tokenizer makes its tokens by merging smaller ones: "t" and "h" to "th". If no merge
+    makes a token of the vocabulary, merges seem to be missing.
 
     Args:
         source: The file.
@@ -202,13 +208,16 @@ def _define_converted(source: TokenizerFile, kind: Kind) -> Definition:
     """
     kind_and_digests = _kind_and_digests(source, kind)  # such as ["tiktoken", "3f2a…"]
     converted = _convert(source, kind, kind_and_digests)
-    # A digest of the files, and of the settings that affect the tokens, such as a split pattern.
+    # `meaning` is the settings that affect the tokens, such as a split pattern.
     fingerprint = _fingerprint(kind_and_digests, converted.meaning)
 
-    # Tokens that no merge makes are reported if there are many. Of a vocab.json, even one is: it
-    # shows that the merges.txt was cut off, which otherwise looks complete.
-    min_unmerged_share = 0.0 if kind == "vocab.json" else MIN_UNMERGED_SHARE
+    # A few tokens that no merge makes are usual: people add words by hand. But a vocab.json has its
+    # merges in a file of their own. A single such token shows that this file was cut off.
+    min_unmerged_share = MIN_UNMERGED_SHARE
+    if kind == "vocab.json":
+        min_unmerged_share = 0.0
     examination = _examined(source, fingerprint, converted, min_unmerged_share)
+
     notices = list(examination.notices)
     if converted.notice:
         notices.insert(0, converted.notice)
@@ -217,7 +226,7 @@ def _define_converted(source: TokenizerFile, kind: Kind) -> Definition:
         kind=kind,
         fingerprint=fingerprint,
         converted=converted,
-        model_changes={},
+        model_changes={},  # only a tokenizer.json that the user has written needs changes
         added_tokens=(),
         notices=_sentences(source, notices),
         drops_characters=examination.drops_characters,
@@ -295,32 +304,42 @@ def _examined(
 ) -> Examination:
     """Examine a tokenizer for faults, or load the result of an earlier call from the cache on disk.
 
+    The examination also looks for special tokens that only other files name, such as a
+    tokenizer_config.json next to the tokenizer.
+
     Args:
         source: The tokenizer's file.
         identity: A digest that changes with the tokenizer's own files and settings.
-        converted: If the file is in another format, the tokenizer.json that it was converted to; if
-            it is a tokenizer.json itself, None.
-        min_unmerged_share: Tokens that no merge makes are reported if they are more than this share
-            of the vocabulary. (It is always the same for the same format of file, so the cache does
-            not depend on it.)
+        converted: The tokenizer.json that the file was converted to; None if the file is itself a
+            tokenizer.json.
+        min_unmerged_share: A tokenizer makes tokens by merging smaller ones. If no merge makes more
+            than this share of its vocabulary, the user is told that merges seem to be missing.
     """
-    # The result also depends on files next to the tokenizer that may name more tokens. So the key
-    # in the cache has digests of all of these: "5d1e… tokenizer_config.json 9c0a…".
+    # The key in the cache is everything that decides the result: the tokenizer, and the files next
+    # to it, as in "5d1e… tokenizer_config.json 9c0a…". It need not have `min_unmerged_share`, which
+    # depends only on the format of the file.
     companions = files_beside(source.path)
     companion_digests = [f"{path.name} {sha256_file(path)}" for path in companions]
-    cached = CacheEntry("examination", " ".join([identity, *companion_digests]), cache_folder())
-    arrays = cached.load()
+    cache_key = " ".join([identity, *companion_digests])
+    cache_entry = CacheEntry("examination", cache_key, cache_folder())
+    arrays = cache_entry.load()
     if arrays is not None:
         return Examination(**from_array(arrays["examination"]))
 
-    content = read_regular(source.path) if converted is None else converted.json
+    # Examine the tokenizer.json, with the tokens that the files next to it add.
+    if converted is None:
+        content = read_regular(source.path)
+    else:
+        content = converted.json
     tokenizer = _parsed_object(content)
     if tokenizer is None:
         return Examination()  # the tokenizers library says what is wrong when it loads the file
     addition = _companion_tokens(tokenizer, content, companions, converted)
     examination = _examine_with(tokenizer, addition, source, min_unmerged_share)
-    if len(content) >= _MIN_CACHED_BYTES:  # 1 MiB; smaller ones are examined faster than loaded
-        cached.save({"examination": to_array(asdict(examination))})
+
+    # Below 1 MiB, examining is faster than the cache.
+    if len(content) >= _MIN_CACHED_BYTES:
+        cache_entry.save({"examination": to_array(asdict(examination))})
     return examination
 
 
@@ -372,8 +391,8 @@ def _companion_tokens(
     """Find special tokens that only the files next to a tokenizer name, such as "<|im_end|>".
 
     Models are often published with a tokenizer_config.json. The library `transformers` adds the
-    tokens that it names to the tokenizer. To a tokenizer.json, this project adds them, too. For
-    another format, it only tells the user about them.
+    tokens that it names to the tokenizer. To a tokenizer.json, this project adds them, too. To a
+    tokenizer in another format, it adds nothing, and only tells the user about them.
 
     Args:
         tokenizer: The parsed tokenizer.json, or what another format was converted to.
@@ -384,10 +403,17 @@ def _companion_tokens(
     Returns:
         The tokens to add, if any, and notices for the user.
     """
-    # The ids of the tokenizer's own added tokens, which the files cannot give to others.
-    ids = [token.get("id") for token in parsed_added_tokens(tokenizer)]
-    added_ids = {token_id for token_id in ids if isinstance(token_id, int)}
-    named = read_named_tokens(companions, added_ids)
+    # Read what the files name. They may also give ids to tokens. An id that the tokenizer itself
+    # gives to an added token is taken.
+    added_tokens = parsed_added_tokens(tokenizer)  # such as [{"id": 2, "content": "</s>", …}, …]
+    taken_ids = set()
+    for token in added_tokens:
+        token_id = token.get("id")
+        if isinstance(token_id, int):
+            taken_ids.add(token_id)
+    named = read_named_tokens(companions, taken_ids)
+
+    # A tokenizer.json gets the tokens that transformers would add.
     if converted is None:
         return resolve(named, tokenizer, content)
     notices = notices_of_missing_tokens(named, tokenizer, converted.special_tokens)

@@ -183,26 +183,33 @@ class _Differences:
 def _compare(named: NamedTokens, tokenizer: Mapping[str, Any]) -> _Differences:
     """Compare a tokenizer.json with the special tokens that the files next to it name.
 
-    A tokenizer.json has a list of added tokens, such as "</s>", which are found in a text before it
-    is split, and a vocabulary of ordinary tokens. For the library transformers, the tokens of the
-    other files are added tokens, too.
+    A tokenizer.json has *added tokens*, such as "</s>", which are found in a text before it is
+    split, and ordinary tokens, the vocabulary. Other files, such as tokenizer_config.json, name
+    further tokens, and the tokenizer's class in the library transformers has default tokens. For
+    transformers, all of these are added tokens:
+
+        token                       in the tokenizer.json     result
+        "</s>", named by a file     an added token            nothing, unless its flags differ
+        "<x>", named by a file      an ordinary token         not_added
+        "<y>", named by a file      no token                  not_added, missing
+        "<z>", only of the class    an ordinary token         class_tokens
+        "<w>", only of the class    no token                  class_tokens, missing
 
     Args:
-        named: The tokens of the files, and the default tokens of the tokenizer's class.
+        named: The tokens of the files: `listed` are those of a list of all added tokens, `special`
+            those with a purpose, such as eos_token; and the default tokens of the class.
         tokenizer: The parsed tokenizer.json.
     """
-    # Tokens that are no added tokens here.
     added = {token["content"]: token for token in parsed_added_tokens(tokenizer)}
     not_added = [name for name in named.names if name not in added]
-    class_tokens = _only_class_tokens(named, added)  # only the class names them, and no file
+    class_tokens = _only_class_tokens(named, added)
 
-    # Some of these are ordinary tokens of the vocabulary. The others are missing.
     vocabulary = _vocabulary(tokenizer)
     missing = [name for name in [*not_added, *class_tokens] if name not in vocabulary]
 
-    # Flags, such as lstrip, decide where a token is found in a text. They may differ for the tokens
-    # of a list (all added tokens) and for those with a purpose (special ones, such as eos_token).
-    flags = _flags_that_affect_ids(tokenizer)
+    # Flags, such as lstrip, decide where a token is found in a text. Compare those of the added
+    # tokens with those that the files say.
+    flags = _flags_that_affect_ids(tokenizer)  # names of flags
     return _Differences(
         not_added=not_added,
         class_tokens=class_tokens,
@@ -408,29 +415,38 @@ def _loaded(content: bytes) -> LibraryTokenizer | None:
 def _tokens_to_add(named: NamedTokens, existing: Mapping[str, AddedToken]) -> list[AddedToken]:
     """Return the tokens that the library transformers adds to a tokenizer, in its order.
 
-    The order decides the ids of the tokens. First come those of the list of all added tokens, and
-    then those that have a purpose, such as eos_token (`PreTrainedTokenizerFast.__init__`).
+    The order decides the ids of the tokens. This function does what transformers does in
+    `PreTrainedTokenizerFast.__init__`. The files next to a tokenizer.json may have a list of all
+    added tokens, and name tokens for a purpose, such as eos_token. Transformers first adds those of
+    the list, and then the others. For example:
+
+        in the tokenizer.json    "<a>", "<b>"
+        in the list              "<a>", "<b>" with lstrip, "<c>"
+        with a purpose           "<c>", "</s>"
+        result                   "<b>" with lstrip, "<c>", "</s>"
 
     Args:
-        named: The tokens that files next to the tokenizer.json name: `listed` are the list, and
-            `special` have a purpose.
+        named: The tokens that the files name: `listed` are the list, and `special` have a purpose.
         existing: The added tokens of the tokenizer.json: text → token.
     """
-    # A token of the list is special if its entry says so, if it has a purpose, or if the class of
-    # the tokenizer has it by default.
+    # These are special even if their entry in the list does not say so.
     special_names = {*texts_of(named.special), *named.class_tokens}
+
+    # The list: also add a token that exists with other flags, which replaces it. Transformers
+    # compares the tokens by their repr, such as 'AddedToken("<b>", lstrip=True, …)'.
     additions: dict[str, AddedToken] = {}
     for token in named.listed:
         name = token["content"]
         addition = _as_library_token(token, special_names)
-        # Add it unless it exists with the same flags. Like transformers, compare the repr, such as
-        # 'AddedToken("</s>", rstrip=False, …)'.
-        if name not in existing or repr(addition) != repr(existing[name]):
+        is_unchanged = name in existing and repr(addition) == repr(existing[name])
+        if not is_unchanged:
             additions[name] = addition
 
+    # Tokens with a purpose: add only those that do not exist yet.
     for token in named.special:
         name = token["content"]
-        if name not in existing and name not in additions:
+        exists = name in existing or name in additions
+        if not exists:
             additions[name] = _as_library_token(token, special_names)
     return list(additions.values())
 

@@ -337,43 +337,58 @@ def _purpose_tokens(config: Mapping[str, Any], special_map: Mapping[str, Any]) -
 def _tokens_of_config(config: Mapping[str, Any]) -> list[_NamedToken]:
     """Return the special tokens that a tokenizer_config.json lists.
 
-    For example, {"additional_special_tokens": ["<x>", "<y>"]}. A token is a text, or an object:
+    A list has texts or objects, here one of each:
 
-        {"__type": "AddedToken", "content": "<x>", "lstrip": true}
+        {"additional_special_tokens": [
+            "<x>",
+            {"__type": "AddedToken", "content": "<y>", "lstrip": true}]}
+
+    The library transformers refuses an object without "__type". Such a token gets a *doubt*, the
+    reason why it is not certain that transformers adds it. The caller adds tokens with a doubt to
+    no tokenizer, but names them in a warning. A value without a text, such as null, is no token.
 
     Args:
         config: The content of the file.
     """
     entries = []
-    for value in _members_of_lists(config):
+    for value in _members_of_lists(config):  # the texts and objects
+        if not _text_of(value):
+            continue
         doubt = ""
-        if _is_untyped(value):  # the library transformers refuses an object without "__type"
+        if _is_untyped(value):
             doubt = f"an object without __type in {CONFIG}"
-        if _text_of(value):
-            entries.append(_NamedToken(_special_token(value), doubt))
+        entries.append(_NamedToken(_special_token(value), doubt))
     return entries
 
 
 def _tokens_of_map(special_map: Mapping[str, Any], config: Mapping[str, Any]) -> list[_NamedToken]:
     """Return the special tokens that a special_tokens_map.json lists.
 
-    For example, {"additional_special_tokens": ["<x>", "<y>"]}. Version 4 of the library
-    transformers adds all of them to a tokenizer. Version 5 ignores some, so these are doubtful.
+    For example, {"additional_special_tokens": ["<x>", {"content": "<y>", "lstrip": true}]}. Version
+    4 of the library transformers adds all of them to a tokenizer. Version 5 ignores
+
+    - all of them, if tokenizer_config.json has such a list, too;
+    - otherwise those that are objects, such as "<y>".
+
+    Tokens that version 5 ignores get a *doubt*, the reason why it is not certain that transformers
+    adds them. The caller adds tokens with a doubt to no tokenizer, but names them in a warning.
 
     Args:
         special_map: The content of the file.
         config: The content of tokenizer_config.json.
     """
+    # additional_special_tokens or extra_special_tokens
     has_list_in_config = any(key in config for key in _LISTS)
     entries = []
     for value in _members_of_lists(special_map):
+        if not _text_of(value):  # such as null
+            continue
         doubt = ""
-        if has_list_in_config:  # version 5 ignores all tokens of the map then
+        if has_list_in_config:
             doubt = f"both {CONFIG} and {SPECIAL_TOKENS_MAP} list further tokens"
-        elif isinstance(value, dict):  # version 5 ignores this one
+        elif isinstance(value, dict):
             doubt = f"an object in a list of {SPECIAL_TOKENS_MAP}"
-        if _text_of(value):
-            entries.append(_NamedToken(_special_token(value), doubt))
+        entries.append(_NamedToken(_special_token(value), doubt))
     return entries
 
 

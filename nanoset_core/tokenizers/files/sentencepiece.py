@@ -239,29 +239,31 @@ def _tokens_not_in_vocabulary(
 ) -> dict[str, int]:
     """Return those of some configured special tokens that a SentencePiece model does not have.
 
-    For example:
+    The tokens of a model are called pieces. Their ids are 0, 1 and so on, without gaps, so an id
+    that is too large for a piece is that of a new token, whatever its name is:
 
-        pieces of the model  {"<unk>": 0, "<s>": 1, "a": 2}
-        configured tokens    {"<s>": 1, "<sep>": 3, "<unk>": 4}
-        result               {"<sep>": 3, "<unk>…": 4}
+        pieces of the model   {"<unk>": 0, "<s>": 1, "a": 2}
+        configured tokens     {"<s>": 1, "<sep>": 3, "<unk>": 4}
+        result                {"<sep>": 3, "<unk>" and a mark: 4}
+
+    The mark is an invisible character. Without it, the token 4 would have the text of the piece 0,
+    and no text can be in a vocabulary twice.
 
     Args:
         legacy_tokens: The configured tokens: name → id.
-        ids: Text of each piece → its id. The ids are 0, 1 and so on, without gaps.
+        ids: Text of each piece → its id.
 
     Returns:
-        Text → id of the new tokens. The text is the name, or the name and a mark.
+        Text → id of the new tokens. The text is the name, or the name and the mark.
     """
     new_tokens = {}
     for name, token_id in legacy_tokens.items():
-        is_piece = token_id < len(ids)
-        if is_piece:
+        is_id_of_piece = token_id < len(ids)
+        if is_id_of_piece:
             continue
         text = name
         if name in ids:
-            # A piece has this text, but another id. No text can be in a vocabulary twice, so the
-            # new token gets a mark that is in no text: "<unk>…".
-            text += NEVER_IN_TEXT
+            text = name + NEVER_IN_TEXT
         new_tokens[text] = token_id
     return new_tokens
 
