@@ -218,6 +218,8 @@ def _kinds_of_byte_pairs(boundary_pairs: Ids) -> Bytes:
         A9 "t"     _DOUBTFUL    no cut after "é", but after any other character that ends with A9
         FF "t"     _CUT         FF separates texts
 
+    So for _DOUBTFUL, the caller has to look at the complete characters.
+
     Args:
         boundary_pairs: int32, shape (n_pairs, 2): code points of the characters that are in a token
             together, the left and the right one.
@@ -226,17 +228,19 @@ def _kinds_of_byte_pairs(boundary_pairs: Ids) -> Bytes:
         uint8, shape (65536,). The index is 256 * left byte + right byte.
     """
     table = np.full((256, 256), _CUT, np.uint8)  # left byte, right byte
-    table[:, 0x80:0xC0] = _JOINED  # these are never the first byte of a character
 
-    # The two bytes that meet between the characters of each pair. Only if both characters are
-    # ASCII, and so have no other bytes, these two decide.
+    # Never cut inside of a character: its second, third and fourth bytes are 0x80 to 0xBF.
+    table[:, 0x80:0xC0] = _JOINED
+
+    # The last byte of the left character and the first byte of the right one, such as A9 "t". If
+    # both characters are ASCII, these are all of their bytes, so that there is no doubt.
     left_bytes = _last_bytes(boundary_pairs[:, 0])  # (n_pairs,)
     right_bytes = _first_bytes(boundary_pairs[:, 1])  # (n_pairs,)
-    table[left_bytes, right_bytes] = _DOUBTFUL
-    is_ascii = (left_bytes < 0x80) & (right_bytes < 0x80)
-    table[left_bytes[is_ascii], right_bytes[is_ascii]] = _JOINED
+    is_ascii_pair = (left_bytes < 0x80) & (right_bytes < 0x80)
+    table[left_bytes, right_bytes] = np.where(is_ascii_pair, _JOINED, _DOUBTFUL)
 
-    table[SEPARATOR_BYTE] = _CUT  # a word starts after a separator, whatever its first byte is
+    # A word starts after a separator, FF, whatever byte is next. (No pair has this byte.)
+    table[SEPARATOR_BYTE] = _CUT
     return table.ravel()
 
 
@@ -279,22 +283,26 @@ class CharacterMerger(Merger):
         A character without a token of its own gets the tokens of its bytes. For the words "tü" and
         "✓", if "✓" has no token:
 
-            tü      t   ü
-            ✓       <E2>   <9C>   <93>
+            bytes of the words    tokens at the bytes         tokens that are returned
+            t C3 BC               t   ü   none                t   ü
+            E2 9C 93              <E2>   <9C>   <93>          <E2>   <9C>   <93>
 
         Args:
             letters: uint8, shape (width, n_words): the bytes of each word in a column, then zeros.
         """
-        # Put all words one after another, each padded to the same length. To read a character, up
-        # to four bytes are read, so that there must be some after the last word.
+        # All words as one text, each padded to the same length. Four zeros more allow it to read
+        # four bytes, the most that a character has, from any byte of a word on.
         words = letters.T  # (n_words, width)
-        data = np.append(words.ravel(), np.zeros(4, np.uint8))
-        tokens, is_token = self._tokens_at_bytes(data)
+        padding = np.zeros(4, np.uint8)
+        data = np.append(words.ravel(), padding)
 
-        # Make a row for each word again, without the four bytes.
-        tokens_by_word = tokens[:-4].reshape(words.shape)
-        is_token_by_word = is_token[:-4].reshape(words.shape)
-        table = _columns_without_gaps(tokens_by_word, is_token_by_word)
+        # The token at each byte. There is none if the byte is the second of a character, and so on.
+        tokens, is_token = self._tokens_at_bytes(data)
+        tokens_by_word = tokens[: words.size].reshape(words.shape)  # (n_words, width)
+        is_token_by_word = is_token[: words.size].reshape(words.shape)
+
+        # Close these gaps, and return a column for each word, as MergeTable wants them.
+        table = _columns_without_gaps(tokens_by_word, is_token_by_word)  # (width, n_words)
         return MergeTable(table, self._ranks.of_columns(table))
 
     def _tokens_at_bytes(self, data: Bytes) -> tuple[Ids, Bools]:

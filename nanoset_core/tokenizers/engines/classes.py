@@ -319,13 +319,14 @@ def _fill_characters(
 def _classes_by_first_two_bytes(classes: Bytes) -> Bytes:
     """Return a table of the classes of characters (letter, symbol, …) by their first two bytes.
 
-    Characters of three and four bytes share their first two bytes with others. If these have
-    several classes, the entry is _MIXED:
+    In UTF-8, a character of three bytes shares its first two bytes with 63 others, since the third
+    byte has 64 values. One of four bytes shares them with 4095 others. These characters have
+    successive code points. If they have several classes, the entry is _MIXED:
 
         first bytes    characters                                 entry
         C3 A9          é                                          LETTER
-        E4 B8          64 ideographs, 一 (E4 B8 80) and so on       LETTER
-        E2 80          64 characters, – and a wide space …        _MIXED
+        E4 B8          U+4E00 (E4 B8 80) to U+4E3F (E4 B8 BF)     LETTER: all 64 are ideographs
+        E2 80          U+2000 (a space) to U+203F                 _MIXED
 
     Args:
         classes: uint8, shape (0x110000,): the class of each code point.
@@ -334,16 +335,16 @@ def _classes_by_first_two_bytes(classes: Bytes) -> Bytes:
         uint8, shape (65536,); the index is 256 * first byte + second byte.
     """
     table = np.full((256, 256), _MIXED, np.uint8)  # first byte, second byte
-    # Characters with the same first two bytes have successive code points, such as the 64 from
-    # 0x4E00 on. So go through all code points in blocks of 1 (those of two bytes), 64 or 4096.
+    # All code points from 0x80 on, by the number that share two bytes: 1, 64 and 4096.
     for code_points, block_size in _BLOCKS_WITH_SAME_TWO_BYTES:
-        for start in code_points[::block_size]:
-            block_classes = classes[start : start + block_size]
-            have_one_class = (block_classes == block_classes[0]).all()
+        for block_start in code_points[::block_size]:
+            block_classes = classes[block_start : block_start + block_size]
+            first_class = block_classes[0]
+            have_one_class = (block_classes == first_class).all()
             if have_one_class:
                 # Surrogates, which are in no text, can be encoded only with "surrogatepass".
-                encoded = chr(start).encode(errors="surrogatepass")
-                table[encoded[0], encoded[1]] = block_classes[0]
+                encoded = chr(block_start).encode(errors="surrogatepass")
+                table[encoded[0], encoded[1]] = first_class
     return table.ravel()
 
 

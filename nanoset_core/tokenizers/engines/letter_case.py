@@ -40,16 +40,18 @@ _SLASH = 0x2F
 
 
 def resolve_case(data: Bytes, byte_classes: Bytes, pattern: SplitPattern) -> Ints:
-    """Return where words are cut before capital letters, and then make all letters one class.
+    r"""Return where words are cut before capital letters, and then make all letters one class.
 
     Some tokenizers, such as GPT-4o's, cut "iPhone's" into "i" and "Phone's". The classes of
     characters show where. Afterwards, it does not matter any more whether a letter is a capital, so
     all get the class LETTER:
 
         text                  i P h o n e ' s _ T V !
-        classes before        l U l l l l O l S U U O     (l small, U capital, O symbol, S space)
+        classes before        l U l l l l O l S U U O     (l LOWER, U UPPER, O OTHER, S SPACE)
         cuts                    ^             ^           (before the P, and after the 's)
-        classes afterwards    L L L L L L L L S L L O     (L letter; the 's is a part of the word)
+        classes afterwards    L L L L L L L L S L L O     (L LETTER; the 's is a part of the word)
+
+    The helpers of this function change `byte_classes`, too, and the later ones use the changes.
 
     Args:
         data: uint8, shape (n_bytes,): UTF-8 texts between separators (bytes 0xFF).
@@ -59,56 +61,66 @@ def resolve_case(data: Bytes, byte_classes: Bytes, pattern: SplitPattern) -> Int
     Returns:
         int64, shape (n_cuts,): where pieces start inside words, and right after contractions.
     """
-    # Two preparations, which change classes: accents become letters or symbols, and the slashes of
-    # "!\n//" belong to the newline if the tokenizer keeps them together.
+    # Accents get the class of letters, or of symbols if they follow a symbol as in "!!\u0301".
     _resolve_marks(data, byte_classes)
+    # Some tokenizers keep "!\n//" together. Their slashes get the class of the newline.
     if pattern.slashes_end_symbols:
         _extend_newlines_by_slashes(data, byte_classes)
 
-    cuts = []
-    if pattern.contractions == "suffix":  # a contraction belongs to the word before it
-        cuts.append(_mark_suffixes(data, byte_classes))
-    cuts.append(_cuts_before_capitals(byte_classes))
+    # For some tokenizers, the contraction of "it's" is a part of the word, a suffix. It gets the
+    # class SUFFIX, and the word ends after it.
+    cuts_after_suffixes: Ints = np.empty(0, np.int64)
+    if pattern.contractions == "suffix":
+        cuts_after_suffixes = _mark_suffixes(data, byte_classes)
 
-    # The largest classes are SUFFIX (letters of contractions), UPPER and LOWER.
+    cuts_before_capitals = _cuts_before_capitals(byte_classes)
+
+    # Classes are numbers. The largest are SUFFIX, UPPER and LOWER: all are letters now.
     byte_classes[byte_classes >= SUFFIX] = LETTER
-    return np.concatenate(cuts)
+    return np.concatenate([cuts_after_suffixes, cuts_before_capitals])
 
 
 def _resolve_marks(data: Bytes, byte_classes: Bytes) -> None:
     """Decide for each combining mark, such as an accent, whether it counts as letter or symbol.
 
-    A mark is drawn over the character before it. If that is a letter, it counts as a letter. If it
-    is a symbol, that depends, since words may begin with a symbol, as in "(word", but not with two
-    symbols, nor with a space and a symbol. With m for a mark:
+    A mark is drawn over the character before it. After a letter, it counts as a letter. After a
+    symbol, that depends. A symbol, such as "(", may be the first character of a word, and then the
+    mark is the word's first letter. But it is not if it follows a space or another symbol: the
+    symbol is no part of a word, and the mark belongs to it. With m for a mark and _ for a space:
 
-        "am"  "!m"       letter: a word, and a word that begins with a symbol
-        "!!m"  " !m"     symbol: no word can begin like this
+        text           a m    ! m    ! ! m    _ ! m    ( m ! ! m
+        mark is a      L      L          S        S      L     S      (L letter, S symbol)
 
     Args:
         data: uint8, shape (n_bytes,): UTF-8 texts between separators (bytes 0xFF).
         byte_classes: uint8, shape (n_bytes,): the class of each byte's character. MARK is replaced
             by LETTER or OTHER (symbol), in place.
     """
-    # For the text "a!m_!m" with a space _, the marks are at 2 and 5.
+    # Here for a text between two separators: . a ! m _ ! m .
+    #                               position:  0 1 2 3 4 5 6 7
     is_mark = byte_classes == MARK
-    marks = find_runs(is_mark)  # one mark or several in a row
-    if not len(marks):
+    if not is_mark.any():
         return
     is_symbol = byte_classes == OTHER
-    byte_classes[is_mark] = LETTER
+    byte_classes[is_mark] = LETTER  # nearly all marks; those after symbols are corrected below
 
-    # Only marks after a symbol may count as symbols: here both.
-    marks = marks.where(is_symbol[marks.starts - 1])
-    if not len(marks):
+    # Find the marks right after a symbol: 3 and 6. (Several marks in a row are alike, so a run is
+    # one mark or several.)
+    mark_runs = find_runs(is_mark)
+    runs = mark_runs.where(is_symbol[mark_runs.starts - 1])
+    if not len(runs):
         return
 
-    # They do if no word can begin with a symbol before them, in the same row of symbols and marks.
-    # Here the rows start at 1 and 4, and only the ! at 4 is such a symbol: so the mark at 5 does.
-    row_starts = find_runs(is_mark | is_symbol).starts_at(marks.starts)
-    symbols_in_no_word = _inner_symbols(data, is_symbol)
-    are_symbols = _have_position_between(symbols_in_no_word, row_starts, marks.starts)
-    byte_classes[marks.where(are_symbols).positions()] = OTHER
+    # Which symbols and marks are before these, without any other character in between? Those from
+    # 2 on, and those from 5 on.
+    symbols_and_marks = find_runs(is_mark | is_symbol)
+    first_positions = symbols_and_marks.starts_at(runs.starts)  # (n_runs,) 2 5
+
+    # If one of them is a symbol after a space or another symbol, the marks are symbols. Here, only
+    # the symbol at 5 is, so that only the mark at 6 becomes a symbol.
+    symbols_in_no_word = _inner_symbols(data, is_symbol)  # 5
+    are_symbols = _have_position_between(symbols_in_no_word, first_positions, runs.starts)  # F T
+    byte_classes[runs.where(are_symbols).positions()] = OTHER
 
 
 def _inner_symbols(data: Bytes, is_symbol: Bools) -> Ints:
@@ -162,7 +174,8 @@ def _extend_newlines_by_slashes(data: Bytes, byte_classes: Bytes) -> None:
     r"""Give slashes the class of newlines if they follow a symbol and newlines, as in "!\n//".
 
     Some tokenizers keep these together: their regular expression for symbols ends with `[\r\n/]*`.
-    With the class of newlines, a later step joins these slashes with the symbol, too:
+    A later step joins newlines with the symbol before them. If slashes have the class of newlines,
+    it joins them, too:
 
         position       1 2  3 4 5      1 2  3 4 5
         text           ! \n / / a      b \n / / a
@@ -174,16 +187,19 @@ def _extend_newlines_by_slashes(data: Bytes, byte_classes: Bytes) -> None:
         byte_classes: uint8, shape (n_bytes,): the class of each byte's character; OTHER is the
             class of symbols. Changed in place.
     """
-    newlines = find_runs(byte_classes == NEWLINE)  # each run is one newline or several
+    # Each run is one newline or several. Here it starts at 2, and stops at 3, where a slash is.
+    newlines = find_runs(byte_classes == NEWLINE)
     is_after_symbol = byte_classes[newlines.starts - 1] == OTHER
     is_before_slash = data[newlines.stops] == _SLASH
     first_slashes = newlines.stops[is_after_symbol & is_before_slash]  # 3
     if not len(first_slashes):
         return
 
-    # Change all slashes that follow without a gap: those from 3 up to 5.
-    stops = find_runs(data == _SLASH).stops_at(first_slashes)  # 5
-    byte_classes[Runs(first_slashes, stops).positions()] = NEWLINE
+    # The slash may be the first of several. Change all from 3 up to 5.
+    all_slashes = find_runs(data == _SLASH)
+    stops = all_slashes.stops_at(first_slashes)  # 5: where the run of slashes at 3 stops
+    changed_slashes = Runs(first_slashes, stops)
+    byte_classes[changed_slashes.positions()] = NEWLINE
 
 
 def _mark_suffixes(data: Bytes, byte_classes: Bytes) -> Ints:
@@ -191,11 +207,12 @@ def _mark_suffixes(data: Bytes, byte_classes: Bytes) -> Ints:
 
     A word may have only one contraction. If several follow each other, as in "he'd've's", the first
     is a part of the word "he'd". The second begins a new word, and the third is its contraction:
-    "'ve's". So every other contraction of a row is a part of the word before it, a suffix:
+    "'ve's". So each first, third, fifth and so on is a part of the word before it, a suffix:
 
-        text              h e ' d ' v e ' s
-        number in row         0   1     2
-        suffix                x x       x x         (numbers 0 and 2: they get the class SUFFIX)
+        position          0 1 2 3 4 5 6 7 8 9
+        text              h e ' d ' v e ' s _
+        number                0   1     2           (of the contraction, from 0)
+        suffix                x x       x x         (0 and 2: their bytes get the class SUFFIX)
         result                    ^         ^       (where the suffixes end: 4 and 9)
 
     Args:
@@ -205,13 +222,14 @@ def _mark_suffixes(data: Bytes, byte_classes: Bytes) -> Ints:
     Returns:
         int64, shape (n_suffixes,): the position after each suffix, where a piece starts.
     """
-    contractions = _contractions_after_letters(data, byte_classes)
+    contractions = _contractions_after_letters(data, byte_classes)  # [2, 4)  [4, 7)  [7, 9)
     if not len(contractions):
         return np.empty(0, np.int64)
 
-    is_suffix = _index_in_row(contractions) % 2 == 0
-    suffixes = contractions.where(is_suffix)
-    byte_classes[suffixes.positions()] = SUFFIX
+    # Contractions without a letter between them are numbered from 0: 0 1 2.
+    numbers = _index_in_row(contractions)
+    suffixes = contractions.where(numbers % 2 == 0)  # [2, 4)  [7, 9)
+    byte_classes[suffixes.positions()] = SUFFIX  # the bytes 2 3 7 8
     return suffixes.stops
 
 
@@ -251,15 +269,16 @@ def _index_in_row(runs: Runs) -> Ints:
 def _cuts_before_capitals(byte_classes: Bytes) -> Ints:
     """Return where a tokenizer cuts words before capital letters: "iPhone" becomes "i", "Phone".
 
-    Letters without case, such as 中, may be before the capital. There are three kinds of cuts:
+    Some letters have no case, such as 中. They may be among the capitals at the beginning of a
+    word, and among the small letters at its end. So 中 and then a capital is not always cut:
 
-        aB → a | B          after a small letter
-        a中B → a中 | B      after a small letter and letters without case
-        中B → 中 | B        after a letter without case, if only capitals follow in the word
+        aB      a | B       a capital after a small letter
+        a中B    a中 | B     the word has small letters already, so a capital begins a new one
+        中B     中 | B      no small letter follows the capitals: these are a word of their own
+        中Bc    no cut      a word of "capitals", 中B, and of a small letter
 
-    (So 中Bc is not cut. Such tokenizers look for `[UPPER 中]*[LOWER 中]+`, with 中 for all letters
-    without case. That matches 中Bc as a whole. But of 中B it matches only 中, as it cannot end with
-    a capital.)
+    (Such tokenizers look for words by the expression `[UPPER 中]*[LOWER 中]+`, with 中 for all
+    letters without case, and then for capitals alone.)
 
     Args:
         byte_classes: uint8, shape (n_bytes,): the class of each byte's character, where LETTER is a
@@ -272,26 +291,29 @@ def _cuts_before_capitals(byte_classes: Bytes) -> Ints:
     is_lower = byte_classes == LOWER
     is_caseless = byte_classes == LETTER
 
-    # aB: compare each byte with the next one. The cut is before the next one, hence + 1.
+    # aB: compare each byte with the next one. The capital is the next one, hence + 1.
     after_lower = np.flatnonzero(is_lower[:-1] & is_upper[1:]) + 1
 
-    # 中B: these capitals are cut only if one of the other two cases applies.
+    # 中B: capitals after a letter without case. Is it the second or the third line above?
     after_caseless = np.flatnonzero(is_caseless[:-1] & is_upper[1:]) + 1
     if not len(after_caseless):
         return after_lower
-    is_cut = _follow_lower_and_caseless(after_caseless, is_lower, is_caseless)
-    is_cut |= _are_last_in_word(after_caseless, is_upper, is_lower | is_caseless)
+    has_small_before = _follow_lower_and_caseless(after_caseless, is_lower, is_caseless)
+    is_other_letter = is_lower | is_caseless
+    has_only_capitals_after = _only_capitals_follow(after_caseless, is_upper, is_other_letter)
+    is_cut = has_small_before | has_only_capitals_after
     return np.concatenate([after_lower, after_caseless[is_cut]])
 
 
 def _follow_lower_and_caseless(capitals: Ints, is_lower: Bools, is_caseless: Bools) -> Bools:
-    """Return which capitals follow after a small letter and letters without case.
+    """Return before which capitals there are a small letter and then letters without case.
 
-    For example, B does and D does not. Bytes are counted as one for each letter here:
+    These capitals begin a new word, since the word before them has small letters already: the
+    tokenizer cuts "a中中B" into "a中中" and "B". In this text, with a position for each letter:
 
         text          .  a  中  中  B  .  中  D
         position      0  1  2   3   4  5  6   7
-        result                      True      False
+        result                      True      False     (a dot is before 中D, no small letter)
 
     Args:
         capitals: int64, shape (n_capitals,): the positions of capitals that are right after a
@@ -304,25 +326,27 @@ def _follow_lower_and_caseless(capitals: Ints, is_lower: Bools, is_caseless: Boo
     Returns:
         bool, shape (n_capitals,).
     """
-    # Find where the letters without case before each capital begin, and look at the byte before.
-    caseless_runs = find_runs(is_caseless)  # 2 to 4, and 6 to 7
-    run_starts = caseless_runs.starts_at(capitals - 1)  # (n_capitals,) 2 and 6
-    follow: Bools = is_lower[run_starts - 1]  # those of a and of the second dot
+    # Go back from each capital over the letters without case before it, 中中 or 中.
+    caseless_runs = find_runs(is_caseless)  # [2, 4)  [6, 7)
+    run_starts = caseless_runs.starts_at(capitals - 1)  # (n_capitals,) of the runs with 3 and 6
+    bytes_before_runs = run_starts - 1  # 1 5: of a, and of the second dot
+    follow: Bools = is_lower[bytes_before_runs]
     return follow
 
 
-def _are_last_in_word(capitals: Ints, is_upper: Bools, is_other_letter: Bools) -> Bools:
-    """Return after which capitals the word ends, or goes on with nothing but capitals.
+def _only_capitals_follow(capitals: Ints, is_upper: Bools, is_other_letter: Bools) -> Bools:
+    """Return which capitals have no other letter than capitals after them in their word.
 
-    For each B of these texts:
+    For the B in each of these texts:
 
-        B!      True
-        BD!     True: only another capital follows
-        Bc      False: a small letter follows
-        BDc     False
+        text      what follows     result
+        中B!      nothing          True
+        中BD!     D, a capital     True
+        中Bc      c                False
+        中BDc     D and then c     False
 
     Args:
-        capitals: int64, shape (n_capitals,): the positions of the capitals.
+        capitals: int64, shape (n_capitals,): the positions of some capitals.
         is_upper: bool, shape (n_bytes,): whether a byte of the text belongs to a capital. The last
             byte of the text is a separator.
         is_other_letter: bool, shape (n_bytes,): whether a byte belongs to any other letter.
@@ -330,7 +354,8 @@ def _are_last_in_word(capitals: Ints, is_upper: Bools, is_other_letter: Bools) -
     Returns:
         bool, shape (n_capitals,).
     """
-    # Go on from each capital to the byte after it and all capitals that follow: ! ! c c.
-    bytes_after_capitals = find_runs(is_upper).stops_at(capitals)  # (n_capitals,)
-    are_last: Bools = ~is_other_letter[bytes_after_capitals]
-    return are_last
+    # Each capital is in a run of capitals: B or BD. Look at the byte after the run: ! ! c c.
+    capital_runs = find_runs(is_upper)
+    run_stops = capital_runs.stops_at(capitals)  # (n_capitals,)
+    only_capitals_follow: Bools = ~is_other_letter[run_stops]
+    return only_capitals_follow

@@ -79,22 +79,27 @@ class PatternSplitter:
         self._longest_run = longest_run
 
     def starts(self, data: Bytes, *, has_added_tokens: bool = True) -> Bools:
-        """Return at which bytes of a text the words start that a tokenizer encodes on their own.
+        """Cut text into the words of which a tokenizer encodes each on its own.
 
-        For "it's ok", these are "it", "'s" and " ok", so the mask is True at the bytes 0, 2 and 4.
+        The text "it's ok" is cut into "it", "'s" and " ok". Bytes 0xFF, which are in no UTF-8,
+        separate texts. The result is T where a word, or such a byte, starts:
+
+            byte      FF  i  t  '  s  _  o  k  FF      (_ is a space)
+            result    T   T  F  T  F  T  F  F  T   T
 
         Args:
-            data: uint8, shape (n_bytes,): UTF-8 texts, each between two bytes 0xFF, which are in no
-                UTF-8. The array starts and ends with 0xFF.
-            has_added_tokens: Whether tokens of several spaces, which some vocabularies have, are
-                looked for first.
+            data: uint8, shape (n_bytes,): UTF-8 texts, with a byte 0xFF before and after each.
+            has_added_tokens: Whether to look for tokens of several spaces first, if the vocabulary
+                has such tokens.
 
         Returns:
-            bool, shape (n_bytes + 1,); the last value is True.
+            bool, shape (n_bytes + 1,): whether a word starts at a byte; True after the last one.
         """
-        # The class of each byte, such as letter, and where white space of several bytes is.
+        # `byte_classes` is what each byte belongs to, such as a letter. `wide_spaces` is where
+        # white space of several bytes is, such as the no-break space.
         byte_classes, wide_spaces = self._classifier.classify(data.tobytes())
-        longest_run = 0  # no tokens of several spaces
+
+        longest_run = 0  # number of spaces in the longest token that is looked for
         if has_added_tokens:
             longest_run = self._longest_run
         return piece_starts(data, byte_classes, wide_spaces, self._pattern, longest_run)
@@ -170,11 +175,13 @@ def _mark_space_tokens(is_space: Bools, byte_classes: Bytes, max_spaces: int) ->
     """Give spaces that become tokens of several spaces a class, and return where to cut them.
 
     Some vocabularies have tokens of 2, 3, 4 and more spaces. Tokenizers look for these before they
-    split text, the longest first. For at most 4 spaces, and a run of 9 spaces:
+    split text, the longest first. If the longest has 4 spaces, 9 spaces become two tokens of 4
+    spaces. The last space remains, since there is no token of a single space:
 
-        spaces               _ _ _ _ _ _ _ _ _
-        class afterwards     R R R R R R R R S      (RUN; a single space remains SPACE)
-        result                       ^       ^      (4 and 8, where the next token or space starts)
+        position             0 1 2 3 4 5 6 7 8
+        text                 _ _ _ _ _ _ _ _ _
+        class afterwards     R R R R R R R R S      (R is RUN, and S is SPACE, as before)
+        result                       ^       ^      (4 and 8: the second token, and the last space)
 
     Args:
         is_space: bool, shape (n_bytes,): whether a byte is a space.
@@ -184,17 +191,20 @@ def _mark_space_tokens(is_space: Bools, byte_classes: Bytes, max_spaces: int) ->
     Returns:
         int64, shape (n_cuts,): where to cut runs of more than `max_spaces` spaces.
     """
-    is_in_run = _have_equal_neighbour(is_space)  # two spaces or more
+    is_in_run = _have_equal_neighbour(is_space)  # spaces next to another space
     byte_classes[is_in_run] = RUN
 
-    # Longer runs than the longest token are cut. If one space remains of a run, as of 9 = 4 + 4 + 1
-    # spaces, it is ordinary white space: there is no token of a single space.
+    # Find the runs that are longer than the longest token: of 9 spaces, [0, 9).
     runs = find_runs(is_in_run)
     long_runs = runs.where(runs.lengths > max_spaces)
+
+    # If one space remains, the last of the run, it is ordinary white space: 9 = 4 + 4 + 1.
     leaves_single_space = long_runs.lengths % max_spaces == 1
-    single_spaces = long_runs.stops[leaves_single_space] - 1  # the last space of the run
+    single_spaces = long_runs.stops[leaves_single_space] - 1  # 8
     byte_classes[single_spaces] = SPACE
-    return cut_positions(long_runs.starts, long_runs.stops, max_spaces)
+
+    # Cut long runs every 4 spaces from their start.
+    return cut_positions(long_runs.starts, long_runs.stops, max_length=max_spaces)
 
 
 def _have_equal_neighbour(mask: Bools) -> Bools:
@@ -209,37 +219,43 @@ def _have_equal_neighbour(mask: Bools) -> Bools:
 def _join_newlines(is_start: Bools, byte_classes: Bytes, *, join_symbols: bool) -> None:
     """Join newlines with the white space or symbols before them, as many tokenizers do.
 
-    So far, a piece starts wherever the class of the characters changes. Two kinds of pieces are
-    longer than that. With `n` for a newline, `_` for a space, and `|` where a piece starts:
+    So far, a piece starts wherever the class of the characters changes. But two kinds of pieces are
+    longer: white space up to its last newline, and symbols with the newlines after them. In these
+    two texts, n is a newline, _ is a space, and | is where a piece starts:
 
-                                                 so far         afterwards
-        white space up to its last newline       a|_|n|_|n|b    a|_n_n|b
-        symbols and the newlines after them      a|!|n|_|n|b    a|!n|_n|b
+        so far         a | _ | n | _ | n | b      a | ! | n | _ | n | b
+        first step     a | _   n | _   n | b      a | !   n | _   n | b
+        second step    a | _   n   _   n | b      no change: "!n" is a piece of its own
 
     Args:
         is_start: bool, shape (n_bytes + 1,): whether a piece starts at a byte. Changed in place.
-        byte_classes: uint8, shape (n_bytes,): the class of each byte's character. The first and the
-            last byte are separators.
+        byte_classes: uint8, shape (n_bytes,): the class of each byte's character; OTHER is the
+            class of symbols. The first and the last byte are separators.
         join_symbols: Whether newlines are joined with symbols before them. The tokenizers differ.
     """
-    # First, join newlines with what is right before them: a|_|n|_|n|b becomes a|_n|_n|b.
-    newlines = find_runs(byte_classes == NEWLINE)
+    # First step: no piece starts at newlines that are right after white space, or after a symbol.
+    newlines = find_runs(byte_classes == NEWLINE)  # each run is one newline or several
     class_before = byte_classes[newlines.starts - 1]  # (n_runs,)
     follows_space = class_before == SPACE
-    follows_symbol = (class_before == OTHER) & join_symbols
-    is_start[newlines.starts[follows_space | follows_symbol]] = False
+    is_joined = follows_space
+    if join_symbols:
+        is_joined = follows_space | (class_before == OTHER)
+    is_start[newlines.starts[is_joined]] = False
     if not follows_space.any():
         return
 
-    # Then look at the spaces before newlines. If they are after newlines themselves, join these
-    # two: a|_n_n|b.
+    # Second step: no piece starts at white space between two newlines, as in "n_n". Take the white
+    # space before a newline, and look at what is before it.
     spaces = find_runs(byte_classes == SPACE)
-    space_starts = spaces.starts_at(newlines.starts[follows_space] - 1)
-    space_starts = space_starts[byte_classes[space_starts - 1] == NEWLINE]
+    last_spaces = newlines.starts[follows_space] - 1
+    space_starts = spaces.starts_at(last_spaces)
+    is_after_newline = byte_classes[space_starts - 1] == NEWLINE
+    space_starts = space_starts[is_after_newline]
     if join_symbols:
-        # But newlines after a symbol are a piece with it, which ends there: a|!n|_n|b.
+        # Leave out white space after "!n", which is a piece of its own.
         newline_starts = newlines.starts_at(space_starts - 1)
-        space_starts = space_starts[byte_classes[newline_starts - 1] != OTHER]
+        is_after_symbol = byte_classes[newline_starts - 1] == OTHER
+        space_starts = space_starts[~is_after_symbol]
     is_start[space_starts] = False
 
 
@@ -296,7 +312,9 @@ def _move_starts_to_first_bytes(
     Before each word, a piece was started at the last byte of white space. For a plain space, which
     is one byte, that is right. But the no-break space has two bytes, C2 A0:
 
+        position             0   1   2   3   4
         bytes                a   20  C2  A0  b      (20: a plain space)
+        is_last_space                    T          (the last byte of white space before b)
         starts so far        x   x       x   x
         starts afterwards    x   x   x       x      (the piece starts with C2 now)
 
@@ -304,14 +322,16 @@ def _move_starts_to_first_bytes(
         is_start: bool, shape (n_bytes + 1,): whether a piece starts at a byte. Changed in place.
         data: uint8, shape (n_bytes,): UTF-8 texts.
         is_last_space: bool, shape (n_bytes - 1,): whether a byte is the last one of white space
-            before a word; a piece was started there.
-        wide_spaces: int64, shape (n_wide_spaces,): first bytes of white space of several bytes.
+            before a word; a piece was started there. (The last byte of all, which has no value, is
+            a separator.)
+        wide_spaces: int64, shape (n_wide_spaces,): first bytes of white-space characters of two or
+            three bytes: 2.
     """
-    # White space of several bytes has three if its first byte is 0xE0 or more, and otherwise two.
+    # A character has three bytes if its first byte is 0xE0 or more.
     n_bytes = np.where(data[wide_spaces] >= 0xE0, 3, 2)
-    last_bytes = wide_spaces + n_bytes - 1  # (n_wide_spaces,) such as that of A0
+    last_bytes = wide_spaces + n_bytes - 1  # (n_wide_spaces,) 3
 
-    is_before_word = is_last_space[last_bytes]
+    is_before_word = is_last_space[last_bytes]  # (n_wide_spaces,) T
     is_start[last_bytes[is_before_word]] = False
     is_start[wide_spaces[is_before_word]] = True
 
@@ -319,64 +339,68 @@ def _move_starts_to_first_bytes(
 def _can_be_joined(data: Bytes, byte_classes: Bytes, *, any_space: bool) -> Bools:
     """Return where white space is joined with the character after it, as in the piece " word".
 
-    Tokenizers have one of two rules. What is joined:
+    Tokenizers have one of two rules. White space that is joined with
 
-                                   with a letter     with a number    with a symbol
-        any_space is False         a space           a space          a space
-        any_space is True          any white space   nothing          a space
+                                   a letter          a number    a symbol
+        any_space is False         a plain space     the same    the same
+        any_space is True          any white space   none        a plain space
 
     Args:
         data: uint8, shape (n_bytes,): UTF-8 texts between separators.
-        byte_classes: uint8, shape (n_bytes,): the class of each byte's character, such as LETTER;
-            OTHER is the class of symbols.
+        byte_classes: uint8, shape (n_bytes,): the class of each byte's character: LETTER, NUMBER,
+            OTHER for symbols, and so on.
         any_space: Which of the two rules the tokenizer has.
 
     Returns:
-        bool, shape (n_bytes - 1,): whether byte i is joined with byte i + 1, if byte i is the last
-        byte of white space. All other values mean nothing.
+        bool, shape (n_bytes - 1,): whether the bytes i and i + 1 may be in one piece. The caller
+        uses only the values at which byte i is white space and byte i + 1 is a letter, number or
+        symbol.
     """
     is_plain_space: Bools = data[:-1] == SPACE_BYTE
     if not any_space:
         return is_plain_space
-    is_before_letter = byte_classes[1:] == LETTER
-    is_before_symbol = byte_classes[1:] == OTHER
-    can_be_joined: Bools = is_before_letter | (is_before_symbol & is_plain_space)
+
+    next_class = byte_classes[1:]
+    is_before_letter = next_class == LETTER
+    is_plain_before_symbol = is_plain_space & (next_class == OTHER)
+    can_be_joined: Bools = is_before_letter | is_plain_before_symbol
     return can_be_joined
 
 
 def _join_leaders(
     is_start: Bools, data: Bytes, byte_classes: Bytes, leader: int, letter: int
 ) -> None:
-    r"""Join words with one character of a given class before them, as in "(word".
+    r"""Let words start with the character before them, as in "(word", if it has a given class.
 
-    Tokenizers such as Llama 3's do so with symbols. A symbol that already belongs to a piece is not
-    joined:
+    This character is called the leader. For most tokenizers, such as Llama 3's, it is a symbol. A
+    symbol that already belongs to a piece is no leader. With | where a piece starts:
 
-        text        so far          afterwards
-        a(word      a | ( | word    a | (word
-        ((word      (( | word       no change: the second symbol belongs to the first one
-         (word       ( | word       no change: the symbol belongs to the space before it
+        so far          afterwards
+        a | ( | word    a | (word
+        (( | word       (( | word      no change: the second symbol belongs to the first one
+         ( | word        ( | word      no change: the symbol belongs to the space before it
 
     Args:
         is_start: bool, shape (n_bytes + 1,): whether a piece starts at a byte. Changed in place.
         data: uint8, shape (n_bytes,): UTF-8 texts. The first and the last byte are separators.
         byte_classes: uint8, shape (n_bytes,): the class of each byte's character.
-        leader: Class of the characters before words; OTHER is the class of symbols. Characters of
-            any other class are always joined: if ~ is one, "~~word" becomes "~", "~word".
+        leader: Class of the leaders: OTHER, the class of symbols, or another one (for DeepSeek). A
+            leader of another class is always joined, also if one of its class is before it.
         letter: Class of the letters.
     """
-    # The last byte of a character with a letter after it: compare each byte with the next one. The
-    # character may have several bytes: that of "«word" has C2 AB.
+    # Find the letters right after a leader: compare each byte with the next one.
     is_leader_before_letter = (byte_classes[:-1] == leader) & (byte_classes[1:] == letter)
-    last_bytes = np.flatnonzero(is_leader_before_letter)  # (n_leaders,) such as AB
-    letters = last_bytes + 1
-    leaders = character_starts(data, last_bytes)  # C2
+    leader_last_bytes = np.flatnonzero(is_leader_before_letter)  # (n_leaders,)
+    letters = leader_last_bytes + 1
+
+    # A leader may have several bytes. That of "«word" starts at C2, and its last byte is AB.
+    leaders = character_starts(data, leader_last_bytes)  # (n_leaders,) first bytes
 
     # Leave out symbols that belong to what is before them, as in "((word" and " (word".
     if leader == OTHER:
-        previous = leaders - 1
-        is_after_symbol = byte_classes[previous] == OTHER
-        is_after_space = data[previous] == SPACE_BYTE
+        bytes_before = leaders - 1
+        is_after_symbol = byte_classes[bytes_before] == OTHER
+        is_after_space = data[bytes_before] == SPACE_BYTE
         is_alone = ~(is_after_symbol | is_after_space)
         leaders = leaders[is_alone]
         letters = letters[is_alone]
@@ -389,15 +413,15 @@ def _join_leaders(
 def _join_ascii_symbols(is_start: Bools, data: Bytes, byte_classes: Bytes) -> None:
     """Join ASCII letters with the ASCII symbol before them: "(word" becomes one piece.
 
-    DeepSeek's tokenizer does so, but only with letters of ASCII. The piece ends before a letter
-    such as ï. With `|` where a piece starts:
+    DeepSeek's tokenizer looks for a symbol and letters by an expression such as `[!"#][A-Za-z]+`.
+    Both are ASCII, so the piece ends before another letter, such as ï. With | where a piece starts:
 
-        so far          a|(|word       a|(|naïve
-        afterwards      a|(word        a|(na|ïve
+        so far          a|(|word       a|(|naïve        ((|word
+        afterwards      a|(word        a|(na|ïve        ((|word     (the second "(" starts no piece)
 
     Args:
         is_start: bool, shape (n_bytes + 1,): whether a piece starts at a byte. Changed in place.
-        data: uint8, shape (n_bytes,): UTF-8 texts between separators.
+        data: uint8, shape (n_bytes,): UTF-8 texts between separators (bytes 0xFF).
         byte_classes: uint8, shape (n_bytes,): the class of each byte's character: LETTER, or OTHER
             for symbols, and so on.
     """
@@ -405,46 +429,48 @@ def _join_ascii_symbols(is_start: Bools, data: Bytes, byte_classes: Bytes) -> No
     is_ascii_letter = is_ascii & (byte_classes == LETTER)
     is_ascii_symbol = is_ascii & (byte_classes == OTHER)
 
-    # Symbols right before a letter, that is, bytes i such that byte i + 1 is a letter. In "((word",
-    # the second ( belongs to the piece of the first, so it is left out.
-    symbols = np.flatnonzero(is_ascii_symbol[:-1] & is_ascii_letter[1:])
-    symbols = symbols[is_start[symbols]]
+    # Symbols that start a piece and have a letter after them: compare each byte with the next one.
+    is_before_letter = is_ascii_symbol[:-1] & is_ascii_letter[1:]
+    is_joined = is_before_letter & is_start[:-2]  # `is_start` has two values more
+    symbols = np.flatnonzero(is_joined)
     if not len(symbols):
         return
-    first_letters = symbols + 1
+    first_letters = symbols + 1  # the w of "(word", and the n of "(naïve"
     is_start[first_letters] = False
 
-    # If other letters follow after those of ASCII, such as ï, a piece starts with them.
-    stops = find_runs(is_ascii_letter).stops_at(first_letters)
-    is_before_letter = byte_classes[stops] == LETTER
-    is_start[stops[is_before_letter]] = True
+    # The ASCII letters may stop in the middle of a word: a piece starts at the ï of "(naïve".
+    stops = find_runs(is_ascii_letter).stops_at(first_letters)  # byte after the ASCII letters
+    is_other_letter = byte_classes[stops] == LETTER
+    is_start[stops[is_other_letter]] = True
 
 
 def _cut_contractions(is_start: Bools, data: Bytes, *, any_case: bool) -> None:
     """Make each contraction, such as 's or 'll, a piece, if a piece starts at its apostrophe.
 
     So far, a piece starts where the class of characters changes: an apostrophe is a symbol, and "s"
-    a letter. A space and a symbol after it are one piece. With `|` where a piece starts:
+    a letter. But a symbol after a space is in one piece with it, as in "it 's". Such a piece starts
+    at the space, so that this apostrophe begins no contraction. With | where a piece starts:
 
-        text            it's ok          it 's ok
-        so far          it|'|s| ok       it| '|s| ok
-        afterwards      it|'s| ok        it| '|s| ok      (no change: the space starts the piece)
+        so far          it|'|s| ok       I|'|llama        it| '|s| ok
+        afterwards      it|'s| ok        I|'ll|ama        it| '|s| ok     (no change)
 
     Args:
         is_start: bool, shape (n_bytes + 1,): whether a piece starts at a byte. Changed in place.
         data: uint8, shape (n_bytes,): UTF-8 texts between separators.
         any_case: Whether capital letters make contractions, too, as in "IT'S".
     """
-    tables = ANY_CASE if any_case else EXACT
+    tables = ANY_CASE if any_case else EXACT  # the letters that make a contraction
+
+    # The apostrophes at which a piece starts, and a contraction.
     apostrophes = find_apostrophes(data)
     apostrophes = apostrophes[is_start[apostrophes]]
     lengths = contraction_lengths(data, apostrophes, tables)  # 2 for 's, 0 for no contraction
     is_contraction = lengths > 0
-    apostrophes = apostrophes[is_contraction]
-    stops = apostrophes + lengths[is_contraction]
+    starts = apostrophes[is_contraction]
+    stops = starts + lengths[is_contraction]
 
-    # it|'|s| ok: the piece at the apostrophe goes on with the "s", and ends after it.
-    is_start[apostrophes + 1] = False
+    # No piece starts after the apostrophe any more, but one starts after the contraction.
+    is_start[starts + 1] = False
     is_start[stops] = True
 
 
