@@ -322,8 +322,7 @@ class MergeTable:
             ranks: int64, shape (width - 1, n_words): the rank of each pair of a token and the next
                 one of its column; pairs with low ranks are merged first. Changed in place.
         """
-        # Number the cells of the table row by row: for two words of up to two tokens, the rows are
-        # 0 1, 2 3 and 4 5. The last row, the border, has no tokens.
+        # Number the cells of the table row by row. The last row, the border, has no tokens.
         width, n_words = tokens.shape
         cells = np.arange((width + 1) * n_words).reshape(width + 1, n_words)
         border = cells[-1:]
@@ -342,7 +341,8 @@ class MergeTable:
         self._tokens = self._table.reshape(-1)
         self._priorities = self._priority_table.reshape(-1)
 
-        # The cell of the token after and before each one in its word: 2 3 4 5 4 5 and 4 5 0 1 2 3.
+        # The cell of the token after and before each one in its word. For the table above:
+        # 2 3 4 5 6 7 6 7 and 6 7 0 1 2 3 4 5.
         self._next = np.concatenate([cells[1:], border]).reshape(-1)
         self._previous = np.concatenate([border, cells[:-1]]).reshape(-1)
 
@@ -354,37 +354,56 @@ class MergeTable:
             round      word "then"       word "at"
             0          t h e n           a t
             1          th e n            at
-            2          the n
+            2          the n             (it has no pair that merges any more)
+
+        The tokens are stored in cells, which have numbers. `_previous` has, for each cell, the
+        cell of the token before it in its word. For each pair of neighbours, the priority of its
+        merge is stored, too. After a merge, only those of the new token are computed again.
 
         Args:
             ranks: The ranks of all pairs of tokens that merge.
         """
         while True:
-            # Choose a pair of each word. Here, `left` is where the left token of each is stored.
-            left, merge_ranks = self._best_merges()  # (n_merges,)
-            if not len(left):
+            # The best pair of each word that has one: the cell of its left token, and its rank.
+            left_cells, merge_ranks = self._best_merges()  # (n_merges,)
+            if not len(left_cells):
                 return
-            new_tokens = ranks.merged.take(merge_ranks)  # in round 1, th and at
-            self._replace_pairs(left, new_tokens)
 
-            # Look up the ranks of the pairs that are new: those of the new token with the token
-            # after it, and of the token before it with the new one.
-            self._rank_pairs(left, ranks)
-            self._rank_pairs(self._previous.take(left), ranks)
+            # Put the new token, such as th, into the cell of the left one.
+            new_tokens = ranks.merged.take(merge_ranks)
+            self._replace_pairs(left_cells, new_tokens)
+
+            # It has two neighbours. Rank the pair of the new token and the one after it, and the
+            # pair of the one before it and the new token.
+            previous_cells = self._previous.take(left_cells)
+            self._rank_pairs(left_cells, ranks)
+            self._rank_pairs(previous_cells, ranks)
 
     def _best_merges(self) -> tuple[Ints, Ints]:
-        """Return the most urgent merge of each word that has one.
+        """Return the best merge of each word that has one: that of the lowest rank.
 
-        Each cell of the table has the priority of merging its token with the next one of the word.
-        A low number is urgent. It has the rank of the merge in its upper bits, and the number of
-        the cell in its lower bits.
+        The table has a column for each word, and a cell for each of its tokens. The cells are
+        numbered row by row. `_priority_table` has for each cell the priority of the merge with the
+        next token of the word. It is the rank and the number of the cell in one integer, `rank <<
+        32 | cell`, so that the least priority is that of the best merge. For the words "the" and
+        "at", if "th" has the rank 5, "he" 9, "at" 2, and x stands for no merge:
+
+            tokens    t  a        priorities    5 << 32 | 0    2 << 32 | 1
+                      h  t                      9 << 32 | 2    x
+                      e                         x              x
+            best                                5 << 32 | 0    2 << 32 | 1
+            result    the cells 0 and 1, and the ranks 5 and 2
 
         Returns:
             (cell of the left token, rank of the merge), both int64, shape (n_merges,)
         """
-        best = self._priority_table[:-1].min(axis=0)  # (n_words,) words are columns
-        best = best.take((best < _NO_PRIORITY).nonzero()[0])  # (n_merges,)
-        return best & _CELL_MASK, best >> _CELL_BITS
+        word_priorities = self._priority_table[:-1]  # the last row belongs to no word
+        best_of_words = word_priorities.min(axis=0)  # (n_words,)
+        has_merge = best_of_words < _NO_PRIORITY
+        best = best_of_words.take(has_merge.nonzero()[0])  # (n_merges,)
+        cells = best & _CELL_MASK
+        ranks = best >> _CELL_BITS
+        return cells, ranks
 
     def _replace_pairs(self, left: Ints, merged: Words) -> None:
         """Replace pairs of neighbouring tokens, each by the token that the two become.

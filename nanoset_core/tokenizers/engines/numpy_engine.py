@@ -441,17 +441,22 @@ class NumpyEngine:
         Args:
             texts: The texts, in UTF-8; none is empty.
         """
-        padded = _SEPARATOR.join([b"", *texts, bytes(PADDING)])
-        data = np.frombuffer(padded, np.uint8)
-        is_start = self._splitter.starts(data[: len(padded) - PADDING])
+        # After the last separator are zeros, for the functions that read some bytes of each word.
+        buffer = _SEPARATOR.join([b"", *texts, bytes(PADDING)])
+        data = np.frombuffer(buffer, np.uint8)
+        n_bytes = len(buffer) - PADDING  # of the texts and separators: 8
 
-        # The splitter starts a word at each separator, too: before each text, and after the last
-        # one.
-        separators = np.cumsum([0] + [len(text) + 1 for text in texts])  # 0 4 7
+        # (n_bytes + 1,) where a word starts. The splitter takes each separator for a word, too, and
+        # the end of the buffer for a start. Leave these out.
+        is_start = self._splitter.starts(data[:n_bytes])
+        text_bytes = np.array([len(text) for text in texts], np.int64)  # (n_texts,) 3 2
+        separators = np.append(0, np.cumsum(text_bytes + 1))  # (n_texts + 1,) 0 4 7
         is_start[separators] = False
-        starts = np.flatnonzero(is_start[:-1])  # 1 2 5
+        is_start[n_bytes] = False
+        starts = np.flatnonzero(is_start)  # (n_words,) 1 2 5
 
-        # The first word of each text is the first one after its separator: words 0 and 2.
+        # The first word of a text is the first one that starts after the separator before the text:
+        # the words 0 and 2. The text stops at the next separator.
         first_words = np.searchsorted(starts, separators[:-1])  # (n_texts,)
         stops = _stops_of_words(starts, first_words, text_stops=separators[1:])
         return SplitTexts(data, starts, stops - starts, first_words)
@@ -482,23 +487,26 @@ class NumpyEngine:
     def _seed_repeated_characters(self, pretokens: PretokenCache) -> None:
         """Add words such as four spaces, for which the vocabulary has one token, to an empty cache.
 
-        Such a token is not the result of merging smaller ones, so it would not be found later. For
-        example, there are tokens of 2 and of 4 spaces:
+        The cache maps words to their tokens. A word that it does not have is encoded by merging the
+        tokens of its bytes. That would not find these tokens: they are not made by merges, but were
+        added to the vocabulary. So the cache gets them now, and never forgets them. For example,
+        `runs` of the rules has tokens of 2 and of 3 spaces:
 
-            {" ": {2: 50276, 4: 50274}}
+            {" ": {2: 50276, 3: 50275}}
 
         Args:
-            pretokens: The cache, which maps words to their tokens. It reads words from a buffer,
-                which has PADDING bytes after the last word.
+            pretokens: The cache. It reads words from a buffer, which must have PADDING further
+                bytes after the last word.
         """
         for character, id_by_length in self._rules.runs.items():
-            lengths = np.array(sorted(id_by_length), np.int64)  # 2 4
-            ids = np.array([id_by_length[length] for length in sorted(id_by_length)], np.int32)
+            lengths = np.array(sorted(id_by_length), np.int64)  # 2 3
+            ids = np.array([id_by_length[length] for length in lengths.tolist()], np.int32)
 
-            # All words in one buffer, here of six spaces: the first word has the bytes 0 and 1, and
-            # the second one the bytes 2 to 5.
+            # All words in one buffer of spaces: the first one is the bytes 0 and 1, and the second
+            # one the bytes 2 to 4.
             buffer = np.full(lengths.sum() + PADDING, ord(character), np.uint8)
-            pretokens.learn_tokens(buffer, _starts(lengths), lengths, ids)
+            starts = _starts(lengths)  # 0 2
+            pretokens.learn_tokens(buffer, starts, lengths, ids)
 
     def _seed_vocabulary(self, pretokens: PretokenCache) -> None:
         """Fill a new cache, which maps words to their tokens, with the vocabulary.
@@ -529,20 +537,27 @@ class NumpyEngine:
 def _make_splitter(rules: Rules) -> PairSplitter | PatternSplitter:
     """Return an object that cuts text into words, each of which can be encoded on its own.
 
-        tokenizers                                  cut text
-        most                                        by their regular expression
-        those that write spaces as ▁ ("▁the")       between characters that are in no token together
+    There are two kinds of tokenizers, and `rules.split` says which it is:
+
+        PatternSplitter    The tokenizer itself cuts text by a regular expression: "it's ok" into
+                           "it", "'s" and " ok".
+        PairSplitter       The tokenizer does not cut text, and writes spaces as ▁ ("▁the"). Here,
+                           text is cut between any two characters that no token contains as
+                           neighbours. If no token has an "x" before a "q", "xq" is cut.
 
     Args:
-        rules: The tokenizer's rules. Their `split` says which of the two kinds it is.
+        rules: The tokenizer's rules.
     """
-    # Byte of a character → length of the longest added token that repeats this character: 32 → 24
-    # if there are tokens of up to 24 spaces.
-    longest_runs = {ord(character): max(ids) for character, ids in rules.runs.items()}
+    # Tokens such as two or three spaces are found while text is cut. Tell the splitter the length
+    # of the longest for each character: {32: 3}, where 32 is the byte of a space.
+    longest_runs = {}
+    for character, id_by_length in rules.runs.items():  # such as " " and {2: 50276, 3: 50275}
+        longest_runs[ord(character)] = max(id_by_length)
+
     if isinstance(rules.split, SpaceSigns):
         return PairSplitter(rules.vocabulary, rules.split, longest_runs)
-    longest_spaces = longest_runs.get(SPACE_BYTE, 0)
-    return PatternSplitter(rules.split, rules.classes, longest_spaces)
+    most_spaces = longest_runs.get(SPACE_BYTE, 0)
+    return PatternSplitter(rules.split, rules.classes, most_spaces)
 
 
 def _make_merger(rules: Rules) -> Merger:

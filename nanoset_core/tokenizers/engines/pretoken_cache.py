@@ -312,16 +312,20 @@ class PretokenCache:
 
         This fills a new cache with words that are likely to occur, such as those of the vocabulary.
 
+        The cache has a table for short words, and others for longer ones. They differ in their
+        width, the number of 64-bit integers that hold the bytes of a word: 1 for up to 8 bytes, 2
+        for up to 16, and so on.
+
         Args:
             data: uint8, shape (n_bytes + PADDING,): the text, and padding.
             starts: First byte of each word, int64, shape (n_words,).
-            lengths: Bytes of each word, int64, shape (n_words,).
-            encode: Encodes words of up to LONGEST (248) bytes.
+            lengths: Bytes of each word, int64, shape (n_words,). Words of more than LONGEST (248)
+                bytes are ignored: no table has room for them.
+            encode: Encodes words of up to LONGEST bytes: returns the tokens of each.
         """
-        # Words of about the same length are in one table: those with the same width, which is the
-        # number of 64-bit integers that hold their bytes.
-        for width, unknown in self._find_unknown(data, starts, lengths).items():
-            self._learn(width, unknown, encode)
+        unknown_by_width = self._find_unknown(data, starts, lengths)  # {1: words, 2: words …}
+        for width, unknown_words in unknown_by_width.items():
+            self._learn(width, unknown_words, encode)
 
     def learn_tokens(self, data: Bytes, starts: Ints, lengths: Ints, tokens: Ids) -> None:
         """Remember words that are one token each, such as " the" with the token 279.
@@ -365,12 +369,15 @@ class PretokenCache:
     def _learn(self, width: int, unknown: UnknownWords, encode: EncodeWords) -> Codes:
         """Encode words that the cache does not know, and remember their tokens.
 
-        Each distinct word is encoded once. For the words "ab", "xy", "ab":
+        A table maps each word to its code, a number that stands for its tokens. The code of a
+        single token is this token. A list of several tokens is stored, and gets a number from 2**20
+        on. Each distinct word is encoded once. For the words "ab", "xy", "ab":
 
-            distinct words         "ab"  "xy"
-            their codes            500   501       (a code stands for a list of tokens)
-            number of each word    0     1     0
-            result                 500   501   500
+            distinct words                "ab"    "xy"
+            their tokens                  17      5 9
+            their codes                   17      1048576
+            number of each word           0       1          0
+            result: code of each word     17      1048576    17
 
         Args:
             width: How many 64-bit integers the bytes of each word fill; each width has a table.
@@ -381,28 +388,31 @@ class PretokenCache:
             Code of each word; int32, shape (n_words,).
         """
         distinct = _distinct(unknown)
-        ids, list_lengths = encode(_words_of(distinct.keys))
-        codes = self._lists.add(ids, list_lengths)
-        self._tables[width].insert(distinct.keys, codes)
-        return codes[distinct.numbers]
+        ids, list_lengths = encode(_words_of(distinct.keys))  # 17 5 9, and 1 2
+        distinct_codes = self._lists.add(ids, list_lengths)
+        self._tables[width].insert(distinct.keys, distinct_codes)
+        return distinct_codes[distinct.numbers]
 
     def _encode_without_learning(self, unknown: UnknownWords) -> Codes:
         """Encode words for which the cache has no room.
 
-        Their lists of tokens are stored, so that the caller can read them, but the words are not.
-        The caller removes the lists afterwards.
+        The cache has a table that maps each word to a code, and the lists of tokens for which the
+        codes stand. Here the tokens become lists, so that the caller can read those of all words in
+        the same way. But the words are not added to the table, so that no later text finds them.
+        The caller removes the lists when it has read them.
 
         Args:
             unknown: Words whose bytes fill the same number of 64-bit integers. Some may occur
                 several times.
 
         Returns:
-            Number of the list of each word, its code; int32, shape (n_words,).
+            Code of each word; int32, shape (n_words,). If "ab" gets the code 17, and "xy" gets
+            1048576, the words "ab", "xy", "ab" give 17 1048576 17.
         """
-        distinct = _distinct(unknown)  # encode each word once
+        distinct = _distinct(unknown)  # "ab" and "xy", so that each word is encoded once
         ids, list_lengths = self._encode(_words_of(distinct.keys))
-        codes = self._lists.add(ids, list_lengths)
-        return codes[distinct.numbers]
+        distinct_codes = self._lists.add(ids, list_lengths)  # 17 1048576
+        return distinct_codes[distinct.numbers]  # the numbers of the words are 0 1 0
 
     def _n_learnt(self, width: int) -> int:
         n_words: int = self._tables[width].count - self._n_seeded[width]
@@ -411,15 +421,23 @@ class PretokenCache:
     def _save_if_grown(self) -> None:
         """Save the cache for later processes, whenever it has grown by half.
 
-        A cache that is more than half full is not saved: later processes start with the saved
-        words, and need room for those of their own texts.
-        """
-        if self.learnt < self._save_at:  # a number of words
-            return
-        self._save_at = _GROWTH * self.learnt  # half as many again
+        The cache is several tables of words and their tokens. `learnt` is the number of words that
+        occurred in texts, without those of the vocabulary, which each cache has from the start.
 
-        # Only the tables of short words matter, which have most words of a text.
-        if not any(self._is_more_than_half_full(width) for width in _RECURRING_WIDTHS):
+        If a table of short words is more than half full, the cache is not saved any more. Later
+        processes start with the saved words, and need room for those of their own texts. Tables of
+        long words do not matter, since few of these words occur a second time.
+        """
+        if self.learnt < self._save_at:
+            return
+        self._save_at = _GROWTH * self.learnt  # for example, from 100,000 words to 150,000
+
+        # Short words are those of the widths 1 and 2: of up to 16 bytes.
+        leaves_room = True
+        for width in _RECURRING_WIDTHS:
+            if self._is_more_than_half_full(width):
+                leaves_room = False
+        if leaves_room:
             self._saved.save(self._arrays())
 
     def _is_more_than_half_full(self, width: int) -> bool:

@@ -212,21 +212,30 @@ def _texts_of_all_characters(categories: Mapping[int, str]) -> Iterator[str]:
 
         after a letter     "aéaêaë"
         after a space      " é ê ë"
-        after a symbol     "!é!ê!ë"     fewer characters, to keep the comparison short
-        after 中           "中é中ê中ë"    fewer characters
+        after a symbol     "!é!ê!ë"
+        after 中           "中é中ê中ë"
+
+    To compare all characters in all places would take too long, so some represent others. In a row
+    of characters of the same category, such as the 20,000 ideographs, the first two and the last
+    two represent all. After a letter or a space, only rows of 1,000 characters or more are
+    shortened in this way. After a symbol or 中, all rows are.
 
     Args:
         categories: Code point → Unicode category, such as 233 ("é") → "Ll", small letter. In
             ascending order, for all parts of Unicode with assigned characters.
     """
-    # In the other parts of Unicode, one code point in 4,096 represents all.
-    unused_points = [
+    # The parts of Unicode that no character is assigned to, or only private ones. One code point
+    # in 4,096 represents all.
+    unassigned_points = [
         *range(0x40000, 0xE0000, _PRIVATE_STEP),
         *range(0xF0000, 0x110000, _PRIVATE_STEP),
-        0x10FFFF,
+        0x10FFFF,  # the last one of Unicode
     ]
-    many_points = [*unused_points, *_points_of_runs(categories, _LONG_RUN_OF_ONE_CATEGORY)]
-    few_points = [*unused_points, *_points_of_runs(categories, min_length=0)]
+    nearly_all_points = _points_of_runs(categories, min_length=_LONG_RUN_OF_ONE_CATEGORY)
+    ends_of_rows = _points_of_runs(categories, min_length=0)
+    many_points = [*unassigned_points, *nearly_all_points]
+    few_points = [*unassigned_points, *ends_of_rows]
+
     yield from _after_prefix("a", many_points)
     yield from _after_prefix(" ", many_points)
     yield from _after_prefix("!", few_points)

@@ -86,24 +86,39 @@ class Rules:
         return arrays
 
     def _settings(self) -> dict[str, Any]:
-        """Return everything about the rules of a tokenizer that can be stored as JSON.
+        """Return all fields of these rules that are not arrays, in a form for JSON.
 
-        That is all but the arrays. Both are saved for later processes.
+        For example, of a tokenizer such as GPT-NeoX's:
+
+            {
+                "form": "NFC",                                   convert text to Unicode's NFC first
+                "runs": {" ": [(2, 50276), (3, 50275)]},         ids of tokens of 2 and 3 spaces
+                "added_tokens": ("<|endoftext|>",),              tokens that are left to a library
+                "leaves_documents": False,                       whether it gets whole documents, or
+                                                                 only the lines with such a token
+                "whole_words": False,                            whether a word of the vocabulary is
+                                                                 always one token
+                "regex": "'s|'t|'re|'ve|'m|…",                   how text is cut into words
+            }
+
+        Tokenizers that come from SentencePiece have "space_signs" instead of "regex": their
+        settings for the sign ▁, which they write in place of spaces.
         """
-        # The ids of tokens such as two and three spaces: {" ": {2: 50276, 3: 50275}}. JSON has no
-        # numbers as keys, so {" ": [(2, 50276), (3, 50275)]} is stored.
-        runs = {
-            character: list(id_by_length.items()) for character, id_by_length in self.runs.items()
-        }
-        settings = {
-            "form": self.form,  # the normal form to which text is converted first, such as "NFC"
+        # {" ": {2: 50276, 3: 50275}} in the field. JSON has no numbers as keys, hence the list.
+        runs = {}
+        for character, id_by_length in self.runs.items():
+            runs[character] = list(id_by_length.items())
+
+        settings: dict[str, Any] = {
+            "form": self.form,
             "runs": runs,
-            "added_tokens": self.added_tokens,  # such as ("<s>",)
-            "leaves_documents": self.leaves_documents,  # if they decide for all of a document
-            "whole_words": self.whole_words,  # if a word of the vocabulary is always one token
+            "added_tokens": self.added_tokens,
+            "leaves_documents": self.leaves_documents,
+            "whole_words": self.whole_words,
         }
         if isinstance(self.split, SplitPattern):
-            settings["regex"] = self.split.regex  # by which a known pattern is found again
+            # All supported patterns are in a list, in which their expression identifies them.
+            settings["regex"] = self.split.regex
         else:
             settings["space_signs"] = asdict(self.split)
         return settings
@@ -595,21 +610,26 @@ def _read_added_tokens(
 
 
 def _repeatable_characters(split: SplitPattern | SpaceSigns) -> str:
-    r"""Return which characters our tokenizer finds as one token if they are repeated.
+    r"""Return the characters for which our own fast tokenizer supports tokens that repeat them.
 
-    Some vocabularies have tokens such as "  " (two spaces) or three newlines, which are looked for
-    before a text is split. For these characters, our own tokenizer was compared with Hugging Face's
-    library, and gives the same tokens. Tokens that repeat any other are left to the library.
+    Some vocabularies have a token for two spaces, one for three, and so on. Tokenizers look for
+    these tokens before they cut text into words. Text with tokens of other repeated characters,
+    such as "----", is left to Hugging Face's library, which is slower.
 
     Args:
         split: How the tokenizer cuts text: by a regular expression (SplitPattern), or not at all,
             since it writes spaces as ▁ (SpaceSigns).
+
+    Returns:
+        The characters, as a text: "\n\t" stands for the newline and the tab.
     """
+    # Only these were compared with the library: spaces for tokenizers with a regular expression, as
+    # GPT-NeoX has them, and newlines and tabs for the others, as Gemma has them.
     if isinstance(split, SplitPattern):
         return " "
-    if split.prepend != "never":
-        # The library puts a ▁ before a text, and also after each such token. Our tokenizer does not
-        # do the latter.
+    puts_sign_before_text = split.prepend != "never"  # as in "a b" → "▁a▁b"
+    if puts_sign_before_text:
+        # The library also puts a ▁ after each such token. Our tokenizer does not.
         return ""
     return "\n\t"
 
@@ -693,50 +713,61 @@ def _check_repeated_tokens(
 
 
 def _depends_on_surroundings(token: Any, *, has_signs: bool) -> bool:
-    """Return whether the text around an added token decides if it is found, and what belongs to it.
+    """Return whether it depends on the text around an added token how the token is found.
 
     An added token is a text such as "<s>" that becomes one token. Its flags in the tokenizer.json
-    say how it is looked for.
+    say how Hugging Face's library looks for it:
+
+        lstrip, rstrip    spaces before or after "<s>" become a part of the token
+        single_word       "<s>" is found in "a <s> b", and not in "a<s>b"
+        normalized        "<s>" is looked for after the normalizer has changed the text
 
     Args:
         token: The entry of `added_tokens`, such as {"content": "<s>", "normalized": False}.
         has_signs: Whether the tokenizer writes spaces as ▁.
     """
-    # Spaces before or after the token may belong to it, or it is found only as a whole word.
-    if token.get("lstrip") or token.get("rstrip") or token.get("single_word"):
+    takes_spaces = token.get("lstrip") or token.get("rstrip")
+    if takes_spaces or token.get("single_word"):
         return True
-    # A token with the flag `normalized`, which is the default, is looked for after the spaces of
-    # the text were written as ▁.
-    is_normalized_first = token.get("normalized") is not False
-    return has_signs and is_normalized_first
+
+    # Some tokenizers write "a <s>" as "▁a▁<s>", and their normalizer changes the token, too, to
+    # "▁<s>". Then it is found after a space, and not after a letter.
+    is_normalized = token.get("normalized") is not False  # a missing flag counts as true
+    return has_signs and is_normalized
 
 
 def _check_content(token: Any, form: Form | None, *, may_be_space: bool, has_signs: bool) -> None:
     """Check that our tokenizer can tell which documents contain an added token.
 
     Our tokenizer looks for the text of the token, such as "<|endoftext|>", and leaves documents
-    that contain it to Hugging Face's library, which is slower. For a few tokens, that goes wrong.
+    that contain it to Hugging Face's library, which is slower. These tokens are refused:
+
+        ""                      all documents contain it, so all would be left to the library
+        "  "                    nearly all documents contain it
+        "ﬁ", with NFKC          the library finds "fi" instead, as NFKC replaces this one letter
+        "a b", with ▁           the library may look for "a▁b" instead
 
     Args:
         token: The entry of `added_tokens` in the tokenizer.json.
-        form: The Unicode normal form that text is converted to; None if it is not converted.
+        form: The Unicode normal form that text is converted to, such as "NFKC"; None if it is not
+            converted.
         may_be_space: Whether a token of white space alone is allowed.
         has_signs: Whether the tokenizer writes spaces as ▁.
 
     Raises:
-        NotRecognisedError: It is such a token.
+        NotRecognisedError: It is such a token. Then the library is used for all text.
     """
     content = token["content"]
-    if not content:  # all documents contain it
+    if not content:
         raise NotRecognisedError("an added token that is empty")
-    if content.isspace() and not may_be_space:  # nearly all documents contain it
+    if content.isspace() and not may_be_space:
         raise NotRecognisedError(f"added token {content!r}, which is white space")
 
-    # For example, NFKC converts the "ﬁ" of a text, which is one letter, to "fi". (Tokens that NFC
-    # changes are refused for all tokenizers, to be on the safe side.)
-    if not is_normalized(form or "NFC", content):
+    # If text is not converted, this is not necessary. Tokens that NFC changes are refused all the
+    # same, to be on the safe side.
+    checked_form = form or "NFC"
+    if not is_normalized(checked_form, content):
         raise NotRecognisedError(f"added token {content!r}, which a normal form changes")
-    # The library may look for "a▁b" instead of "a b".
     if has_signs and _is_found_among_signs(token):
         raise NotRecognisedError(
             f"added token {content!r}: it has a space, and is looked for among ▁"

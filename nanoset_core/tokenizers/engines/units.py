@@ -40,18 +40,23 @@ SAFE_CUT = re.compile(
 
 
 def no_merge_crosses_cuts(boundary_pairs: Iterable[tuple[int, int]]) -> bool:
-    """Return whether long texts may be cut at certain places before they are encoded.
+    """Return whether a tokenizer has no tokens across the places where long texts are cut.
 
-    The regular expression SAFE_CUT finds these places, such as between a letter and a space. That
-    would change the tokens of "a b" if the tokenizer merges "a" with " b" to one token.
+    A long text is cut into pieces before it is encoded, to save memory. The regular expression
+    SAFE_CUT finds places for that by the two characters around them: a letter and a space, for
+    example. A token across such a place would be lost. Tokens are made by merging two smaller ones,
+    so the characters that meet in a merge are all that can be inside of a token:
+
+        merge           characters that meet
+        "th" "e"        h e                     SAFE_CUT does not cut between these
+        "a" " b"        a and a space           SAFE_CUT cuts here, so the result is False
 
     Args:
-        boundary_pairs: The two characters that meet in each merge, as code points: for "a" with "
-            b", those of "a" and " ".
+        boundary_pairs: The two characters that meet in each merge, as code points.
     """
     for left, right in boundary_pairs:
-        merged_characters = chr(left) + chr(right)  # "a "
-        would_be_cut = SAFE_CUT.search(merged_characters.encode()) is not None
+        neighbours = chr(left) + chr(right)  # "a "
+        would_be_cut = SAFE_CUT.search(neighbours.encode()) is not None
         if would_be_cut:
             return False
     return True

@@ -58,7 +58,8 @@ def read_vocabulary(vocabulary: dict[str, int], merges: list[Any]) -> Vocabulary
     """Return the tokens and merges of a tokenizer as arrays, if it merges bytes, as GPT-2's does.
 
     In its tokenizer.json, each byte of a token is written as one character: "Ġthe" stands for "
-    the".
+    the". (Other tokenizers merge characters. `characters` and `boundary_pairs` of the result are
+    needed for these only, and are empty here.)
 
     Args:
         vocabulary: `vocab` of the model: token → id, such as {"Ġthe": 262}.
@@ -67,14 +68,15 @@ def read_vocabulary(vocabulary: dict[str, int], merges: list[Any]) -> Vocabulary
     Raises:
         NotRecognisedError: Merges do not fit the vocabulary, or it is too large for our tokenizer.
     """
-    split_merges = _split_merges(merges)
-    _check_ids(vocabulary, len(split_merges.left))
+    split_merges = _split_merges(merges)  # the left and the right token of each: "Ġ" and "t"
+    _check_ids(vocabulary, n_merges=len(split_merges.left))  # both must fit into packed integers
 
     # The bytes of each token: those of " the" for "Ġthe". None for a token with a character that
     # stands for no byte: no text becomes such a token.
-    entries = [
-        _VocabularyEntry(token_bytes(token), token_id) for token, token_id in vocabulary.items()
-    ]
+    entries = []
+    for token, token_id in vocabulary.items():
+        entries.append(_VocabularyEntry(token_bytes(token), token_id))
+
     # The token of each byte; -1 if there is none.
     byte_tokens = [vocabulary.get(character, -1) for character in byte_characters()]
     return _build(
@@ -82,7 +84,7 @@ def read_vocabulary(vocabulary: dict[str, int], merges: list[Any]) -> Vocabulary
         split_merges,
         entries,
         byte_tokens=byte_tokens,
-        characters=[],  # only for tokenizers that merge characters
+        characters=[],
         boundary_pairs=[],
     )
 

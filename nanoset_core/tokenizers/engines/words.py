@@ -105,15 +105,17 @@ class WordTable:
         return codes
 
     def _find_along_paths(self, keys: Keys, slots: Ints) -> Codes:
-        """Look up words that are not in the first slot that they try, in further slots.
+        """Look up words whose first slot in the hash table is taken by another word.
 
-        All words try their next slot at the same time. After each round, those are done that have
-        found themselves or a free slot, which means that they are not in the table:
+        Such a word is in the first slot that was free when it was added: 1 slot after the first
+        one, 2 after that, 3 after that, and so on. Here all words try their next slot at the same
+        time, in rounds. A word is done when its slot has this word, or is free: then the word is
+        not in the table.
 
-            words          "dog"       "cow"
-            first slot     "the"       "of"
-            round 1        "cat"       "cow": found
-            round 2        free: not in the table
+            words                   "dog"                            "cow"
+            before, the slot has    "the"                            "of"
+            round 1                 "cat": continue                  "cow", code 81: done
+            round 2                 nothing, code ABSENT: done
 
         Args:
             keys: uint64, shape (width, n_keys): the bytes of each word, as `width` integers.
@@ -124,19 +126,20 @@ class WordTable:
             the table.
         """
         codes = np.full(len(slots), ABSENT)
-        pending = np.arange(len(slots))  # indices of the words that are still looked for
+        pending = np.arange(len(slots))  # (n_pending,) indices of the words that are not done
         step = 0
         while len(pending):
             step += 1
-            slots = self._advanced(slots, step)
+            slots = self._advanced(slots, step)  # (n_pending,)
             slot_codes = self.codes.take(slots)  # ABSENT in free slots
-
-            # This is right for the words that are done. The others get a code of another word,
-            # which the next round replaces.
+            # Words that are done keep this code. That of the others is wrong, and the next round
+            # overwrites it. (To select those that are done would take longer.)
             codes[pending] = slot_codes
+
+            # The next round is for the others.
             others = self._hold_other_keys(slots, slot_codes, keys).nonzero()[0]
             pending = pending.take(others)
-            keys = keys.take(others, axis=1)
+            keys = keys.take(others, axis=1)  # (width, n_pending)
             slots = slots.take(others)
         return codes
 
@@ -192,11 +195,18 @@ class WordTable:
 
         A word gets its slot if it is free, and no earlier word tries the same one:
 
-            word            0      1      2      3
-            tries slot      5      7      5      9       (the slot 9 is taken)
-            gets it         yes    yes    no     no      (the word 0 is first at the slot 5)
+            word               0      1      2      3
+            tries slot         5      7      5      9       (the slot 9 is taken)
+            gets it            yes    yes    no     no      (the word 0 is first at the slot 5)
 
-        The slots that words get contain any numbers afterwards, until the caller fills them.
+        To find the first word at each slot without sorting, each word writes its number into its
+        slot, the last word first. What stays is the number of the first word:
+
+            slot 5             2, then 0
+            slot 7             1
+            word finds         0      1      0              (the words 0 and 1 find their own)
+
+        So the slots that words get contain these numbers afterwards, until the caller fills them.
 
         Args:
             slots: int64, shape (n_keys,): the slot that each word tries.
@@ -204,18 +214,16 @@ class WordTable:
         Returns:
             int64, shape (n_winners,), ascending: indices of the words that get their slot.
         """
-        # The words that try a free slot, whose code is ABSENT.
-        candidates = (self.codes.take(slots) == ABSENT).nonzero()[0]  # 0 1 2
+        is_free = self.codes.take(slots) == ABSENT
+        candidates = is_free.nonzero()[0]  # 0 1 2: the words that try a free slot
         free_slots = slots.take(candidates)  # 5 7 5
 
-        # Each of these words writes its number into its slot, the last word first. So the first one
-        # overwrites the others: slot 5 has 2 and then 0.
         numbers = candidates.astype(np.int32)
-        self.codes[free_slots[::-1]] = numbers[::-1]
+        last_word_first = slice(None, None, -1)
+        self.codes[free_slots[last_word_first]] = numbers[last_word_first]
 
-        # A word that finds its own number in its slot has got it. The word 2 finds a 0.
-        has_won = self.codes.take(free_slots) == numbers  # T T F
-        winners: Ints = candidates.take(has_won.nonzero()[0])
+        finds_own_number = self.codes.take(free_slots) == numbers  # T T F
+        winners: Ints = candidates.take(finds_own_number.nonzero()[0])
         return winners
 
     def _advanced(self, slots: Ints, step: int) -> Ints:
