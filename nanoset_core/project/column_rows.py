@@ -248,6 +248,23 @@ def _value_row(label: str, documents: int, tokens: int | None, longest: int) -> 
     return ValueRow(label, f"{documents:,}", tokens, _bar(documents, longest))
 
 
+def null_text(columns: Sequence[ColumnStatistics]) -> str:
+    """Return a sentence that says what the nulls of columns with fractions are.
+
+    For example: "null in quality: there is no value, or it is NaN or infinite".
+
+    Args:
+        columns: The statistics of all columns.
+
+    Returns:
+        The sentence; empty if no such column has nulls.
+    """
+    names = [column.name for column in columns if column.type == "double" and column.nulls > 0]
+    if not names:
+        return ""
+    return f"null in {', '.join(names)}: there is no value, or it is NaN or infinite"
+
+
 def uncounted_text(column: ColumnStatistics) -> str:
     """Return a sentence that says which values of a column may be missing in a list of its values.
 
@@ -270,12 +287,14 @@ def uncounted_text(column: ColumnStatistics) -> str:
 
 
 def _value_text(value: str) -> str:
-    """Return a text as it is shown: quoted if it is empty, and cut off if it is long.
+    """Return a text as it is shown: quoted if it is empty or "null", and cut off if it is long.
+
+    The row of the documents without a value is called null, too.
 
     Args:
         value: The text, of any length.
     """
-    if value.strip() == "":
+    if value.strip() in ("", "null"):
         return repr(value)
     if len(value) > _VALUE_CHARACTERS:
         return f"{value[: _VALUE_CHARACTERS - 1]}…"

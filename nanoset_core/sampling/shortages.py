@@ -6,11 +6,12 @@ split as a dataset without samples, others never return or fail.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
 from nanoset_core.errors import InputError
+from nanoset_core.records.text import format_count
 from nanoset_core.sampling.config import NanosetConfig
 from nanoset_core.sampling.presets import Preset
 from nanoset_core.sampling.split_data import LengthReader, SplitData
@@ -112,7 +113,8 @@ def too_few_tokens(
 ) -> str:
     """Describe, for an error message, that a split has too few tokens for a training sample.
 
-    For example: "tokens of train: web 12, books 3; a sample takes 17".
+    For example: "tokens of train: web 12, books 3; a sample takes 17". If some of the datasets have
+    enough, only the others are named: "tokens of valid: rare 0, and enough in 30 others; …".
 
     Args:
         config: What is trained: the datasets, and the length of a sample.
@@ -123,11 +125,42 @@ def too_few_tokens(
     data = SplitData(config, split, reader)
     if not names:
         names = [Path(prefix).name for prefix in data.prefixes]
-    texts = []
+    tokens_by_name: dict[str, int] = {}
     for name, prefix in zip(names, data.prefixes, strict=True):
-        tokens = data.part_of(prefix).tokens
-        texts.append(f"{name} {tokens:,}")
-    return f"tokens of {split}: {', '.join(texts)}; a sample takes {config.sample_tokens:,}"
+        tokens_by_name[name] = data.part_of(prefix).tokens
+
+    small_names = _too_small(config, split, tokens_by_name)
+    texts = [f"{name} {tokens_by_name[name]:,}" for name in small_names]
+    n_others = len(tokens_by_name) - len(texts)
+    found = f"tokens of {split}: {', '.join(texts)}"
+    if n_others > 0:
+        found += f", and enough in {format_count(n_others, 'other')}"
+    return f"{found}; a sample takes {config.sample_tokens:,}"
+
+
+def _too_small(
+    config: NanosetConfig, split: SplitName, tokens_by_name: Mapping[str, int]
+) -> Sequence[str]:
+    """Return the datasets because of which a trainer cannot build a split.
+
+    Args:
+        config: What is trained, and with which trainer.
+        split: The split: train, valid or test.
+        tokens_by_name: Name of each dataset → its tokens in the split.
+
+    Returns:
+        Their names. All datasets if none of them alone is the reason.
+    """
+    blend = config.blend(split)
+    has_weights = blend is not None and blend[1] is not None
+    need = _need_of(config.rules, n_datasets=len(tokens_by_name), has_weights=has_weights)
+    least_tokens = 1
+    if need == "a sample of each dataset":
+        least_tokens = config.sample_tokens
+    elif need == "index files of each dataset, and a sample":
+        least_tokens = MIN_NANOTRON_TOKENS
+    names = [name for name, tokens in tokens_by_name.items() if tokens < least_tokens]
+    return names or list(tokens_by_name)
 
 
 def no_training_sample(config: NanosetConfig, found: str) -> InputError:

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from helpers.building import make_attributes, make_columns, make_corpora, open_project
-from helpers.command import json_of, output_of
+from helpers.command import invoke_nanoset, json_of, output_of
 from helpers.inspecting import current_output, read_dataset
 from helpers.sample_project import jsonl, write_corpus
 from nanoset_assets.ui import columns as columns_page
@@ -42,7 +42,7 @@ def random_rows() -> list[dict[str, Any]]:
                 "text": "word " * generator.randrange(1, 30),
                 "score": generator.choice([None, generator.gauss(0, 9)]),
                 "stars": generator.randrange(6),
-                "lang": generator.choice(["en", "en", "de", "", None]),
+                "lang": generator.choice(["en", "en", "de", "", "null", None]),
                 "url": f"https://{number}",
                 "seen": generator.choice([True, False]),
                 "empty": None,
@@ -217,7 +217,23 @@ def test_the_rows_of_a_column_count_every_document_once(project, token_counts, c
     assert sum(row.tokens for row in rows) == sum(token_counts)
 
 
+def test_the_text_null_differs_from_documents_without_a_value(project):
+    corpus = corpus_columns(project, "web", ["lang"])
+    [lang] = corpus.columns
+
+    labels = [row.value for row in value_rows(corpus, lang)]
+
+    assert "'null'" in labels
+    assert labels.count("null") == 1
+
+
 # The command and the page
+
+
+def test_the_command_says_that_nulls_of_numbers_may_be_nan_or_infinite(project):
+    outcome = invoke_nanoset(["columns", "web", "-c", project.config.file])
+
+    assert "null in score: there is no value, or it is NaN or infinite" in outcome.output
 
 
 def test_the_command_prints_all_columns_and_their_values(project):

@@ -59,12 +59,17 @@ def command(
         print_json(_to_json(statistics), ensure_ascii=False)
         return
 
+    from nanoset_core.project.column_rows import null_text
+
     documents = format_count(statistics.documents, "document")
     tokens = format_count(statistics.tokens, "token")
     echo(f"{corpus}: {documents}, {tokens}")
     _print_columns(statistics)
     for column in statistics.columns:
         _print_values(statistics, column)
+    text_on_nulls = null_text(statistics.columns)
+    if text_on_nulls:
+        print_notices([text_on_nulls])
     empty_columns = _columns_without_values(statistics)
     if empty_columns:
         print_notices([f"no document has a value of {', '.join(empty_columns)}"])

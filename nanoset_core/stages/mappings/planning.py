@@ -731,8 +731,8 @@ class NanosetContext(NanosetLookup):
     def _why_no_sample(self, split: SplitName, built_config: NanosetConfig) -> str | None:
         """Return why a split has no sample, although nanoset.yaml gives it a share of the data.
 
-        For example: "it has no sample: tokens of test: web 12; a sample takes 17. Give it a larger
-        share, or none".
+        For example: "it has no sample: tokens of test: web 12; a sample takes 17. Give test a
+        larger share, or none, or leave out what is too small".
 
         Args:
             split: The split that has no sample.
@@ -760,7 +760,7 @@ class NanosetContext(NanosetLookup):
         message = f"it has no sample: {reason}"
         if not _has_share(built_config, split):
             message += f"; its share went to the split before it (split: {built_config.split})"
-        return f"{message}. Give it a larger share, or none"
+        return f"{message}. Give {split} a larger share, or none, or leave out what is too small"
 
 
 def _read_by_phase(phase: NanosetContext) -> Read:

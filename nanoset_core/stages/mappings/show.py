@@ -51,8 +51,9 @@ def mappings_summary(manifest: Manifest) -> Summary:
 def reason_without_samples(manifest: Manifest) -> str | None:
     """Return why a split of the training data has no sample, or None if it has some.
 
-    For example: "it has no sample: tokens of valid: web 12; a sample takes 17. Give it a larger
-    share, or none". A split without any data is empty on purpose, so it has no reason.
+    For example: "it has no sample: tokens of valid: web 12; a sample takes 17. Give valid a larger
+    share, or none, or leave out what is too small". A split without any data is empty on purpose,
+    so it has no reason.
 
     Args:
         manifest: The record of the split.
