@@ -101,6 +101,7 @@ def command(
     if tokenizer is None:
         raise click.UsageError("Missing option '--tokenizer' (or '--vocab-file', of a vocab.json).")
     options["special_tokens"] = _special_tokens(options["special_tokens"], hf_special)
+    unused_eod_notices = _unused_eod_notices(options["eod"], append_eod=append_eod)
     end = _end_of_document(tokenizer, options["eod"]) if append_eod else None
     options["eod"] = None if end is None else end.text
     settings = PreprocessOptions(tokenizer=tokenizer, **options)
@@ -120,7 +121,7 @@ def command(
 
     workers = _worker_count(input_files, settings)
     outputs = _tokenize_all(jobs, settings, workers, scratch=scratch, overwrite=overwrite)
-    notices = [*input_files.notices, *_tokenizer_notices(settings, end)]
+    notices = [*input_files.notices, *unused_eod_notices, *_tokenizer_notices(settings, end)]
     if outputs.files_without_pair:
         files = abbreviated(outputs.files_without_pair)
         notices.append(f"{input_files.folder}: no pair for files without documents: {files}")
@@ -138,6 +139,21 @@ def _end_of_document(tokenizer: TokenizerPath, eod: str | None) -> EndToken:
     from nanoset_core.tokenizers.end_token import end_token, named_end
 
     return named_end(tokenizer, end_token(tokenizer, eod))
+
+
+def _unused_eod_notices(eod: str | None, *, append_eod: bool) -> list[str]:
+    """Return a notice if the user names a token to end documents, and no document ends with it.
+
+    Args:
+        eod: The token after --eod, or None.
+        append_eod: Whether --append-eod is given, which ends documents with the token.
+    """
+    if eod is None or append_eod:
+        return []
+    return [
+        f"--eod {eod!r} has no effect without --append-eod: no token ends documents; "
+        "to end each with this token, add --append-eod"
+    ]
 
 
 def _worker_count(input_files: InputFiles, settings: PreprocessOptions) -> int:

@@ -352,10 +352,17 @@ class _PbinCall:
         n_rejected = facts["rejected"]
         rejects = self.rejects if n_rejected > 0 else None
 
-        # Which other files were found in folders of text, and were not read.
+        # Which other files were found in folders of text, and were not read. Documents of text
+        # always get the end-of-document token, and those of a pair only if the user says so.
         notices: tuple[str, ...] = ()
         if isinstance(self.source, InputFiles):
             notices = tuple(self.source.notices)
+        elif self.options.eod is not None and not self.options.append_eod:
+            notices = (
+                f"--eod {self.options.eod!r} has no effect without --append-eod: the documents of "
+                "the .bin/.idx pair stay as they are; to end each with this token, add "
+                "--append-eod",
+            )
 
         return PbinResult(
             counts=PbinCounts(**facts["packed"]),

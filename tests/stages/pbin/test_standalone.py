@@ -226,6 +226,14 @@ def test_end_tokens_are_added_to_documents_of_a_dataset_that_lack_them(target, p
     assert PackedDataset(target).token_bytes == 2  # by the vocabulary of the tokenizer
 
 
+def test_a_notice_says_that_an_end_token_is_not_added_to_a_dataset(target, pair):
+    result = write_pbin_of([pair], target, text_options(eod=EOD))
+
+    assert read_documents(target) == [[5, 6], [7, 0], [8]]
+    (notice,) = result.notices
+    assert f"--eod {EOD!r} has no effect without --append-eod" in notice
+
+
 @pytest.mark.parametrize("ending", ["", ".bin", ".idx"])
 def test_tokens_of_a_dataset_get_the_size_that_a_vocabulary_needs(target, pair, ending):
     write_pbin_of([f"{pair}{ending}"], target, PbinOptions(vocab_size=256))

@@ -54,6 +54,20 @@ def test_the_flags_of_megatron_are_accepted(raw, tmp_path, tokenizer_file):
     assert len(pair_of_ids.document_indices) == N_DOCUMENTS + 1
 
 
+def test_a_notice_says_that_an_end_token_has_no_effect_without_append_eod(
+    raw, tmp_path, tokenizer_file
+):
+    outcome = tokenize([raw], tmp_path / "out", tokenizer_file, "--eod", EOD)
+
+    assert f"notice: --eod {EOD!r} has no effect without --append-eod" in outcome.output
+
+
+def test_an_end_token_that_is_appended_needs_no_notice(raw, tmp_path, tokenizer_file):
+    outcome = tokenize([raw], tmp_path / "out", tokenizer_file, "--eod", EOD, "--append-eod")
+
+    assert "no effect" not in outcome.output
+
+
 def test_files_of_all_formats_give_the_pair_of_json_lines(tmp_path, tokenizer_file):
     rows = sentences("web", 20)
     lines = tmp_path / "lines"
