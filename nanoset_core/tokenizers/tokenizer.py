@@ -154,6 +154,24 @@ def token_id(file: TokenizerPath, token: str, key: str) -> int:
 
 
 def naming_special_tokens(file: TokenizerPath) -> str:
+def is_added_token(file: TokenizerPath, token: str) -> bool:
+    """Return whether a token is a special or another added one, which no merge makes from text.
+
+    Args:
+        file: The tokenizer's file.
+        token: The token's text.
+
+    Raises:
+        MissingError: The file does not exist.
+        FormatError: The file is no tokenizer.
+    """
+    # Most are special, which is known without loading the tokenizer.
+    if token in special_ids(file):
+        return True
+    added = shared_tokenizer(file).get_added_tokens_decoder().values()
+    return any(entry.content == token for entry in added)
+
+
     """Return a clause that is added to an error message about a special token, or an empty text.
 
     Tokenizers of the library tiktoken are files that contain no special tokens, so that the user

@@ -98,6 +98,7 @@ def command(
     from nanoset_core.stages.shards.standalone import is_rejects_of_call
     from nanoset_core.stages.shards.standalone_options import PreprocessOptions
 
+    from nanoset_core.tokenizers.tokenizer import token_id
     if tokenizer is None:
         raise click.UsageError("Missing option '--tokenizer' (or '--vocab-file', of a vocab.json).")
     options["special_tokens"] = _special_tokens(options["special_tokens"], hf_special)
@@ -117,6 +118,9 @@ def command(
     with progress_reported_to(_print_note):
         engine_choice(tokenizer, settings.engine)
     if end is not None:
+    if settings.bos is not None:
+        bos_id = token_id(tokenizer, settings.bos, "--bos")
+        echo(f"documents begin with {settings.bos} (id {bos_id}, by --bos)", err=True)
         echo(f"documents end with {end}", err=True)
 
     workers = _worker_count(input_files, settings)

@@ -26,7 +26,12 @@ import numpy as np
 from nanoset_core.tokenizers.engines import Encoded
 from nanoset_core.tokenizers.engines.arrays import Bools, Ids, Ints
 from nanoset_core.tokenizers.files import TokenizerPath
-from nanoset_core.tokenizers.tokenizer import added_tokens, token_id, tokenizer_facts
+from nanoset_core.tokenizers.tokenizer import (
+    added_tokens,
+    is_added_token,
+    token_id,
+    tokenizer_facts,
+)
 
 WriterPreset = Literal["megatron", "nanotron", "nemo", "tokshuf"]
 SpecialTokens = Literal["add", "none"]
@@ -166,6 +171,7 @@ def special_tokens_notices(
         any        "none"    no      none
         any        no        no      tools differ, so the user should choose (Megatron-LM's preset)
 
+    There is also a notice if bos or eod is an ordinary token, such as "1", which texts contain.
     Without the setting, the preset decides whether the template is added.
 
     Args:
@@ -178,6 +184,49 @@ def special_tokens_notices(
 
     Raises:
         ConfigError: The tokenizer's special tokens are added, and depend on the text.
+    """
+    ordinary_notices = [
+        *_ordinary_token_notices(tokenizer_file, bos, "documents begin", "--bos"),
+        *_ordinary_token_notices(tokenizer_file, eod, "documents end", "--eod"),
+    ]
+    return [*ordinary_notices, *_template_notices(preset, tokenizer_file, special_tokens, bos, eod)]
+
+
+def _ordinary_token_notices(
+    tokenizer_file: TokenizerPath, name: str | None, position: str, key: str
+) -> list[str]:
+    """Return a notice if the token that begins or ends documents is an ordinary one.
+
+    For example, a user means the token with the id 1, and names the token "1".
+
+    Args:
+        tokenizer_file: Path of the tokenizer.
+        name: Text of the token, or None.
+        position: Where the token is, such as "documents begin".
+        key: The option that names the token, for errors: "--bos".
+
+    Raises:
+        ConfigError: The tokenizer has no such token.
+    """
+    if name is None or is_added_token(tokenizer_file, name):
+        return []
+    ident = token_id(tokenizer_file, name, key)
+    return [
+        f"{position} with {name!r} (id {ident}), an ordinary token, which texts may contain, too: "
+        "models learn where documents begin and end from a special token"
+    ]
+
+
+def _template_notices(
+    preset: WriterPreset,
+    tokenizer_file: TokenizerPath,
+    special_tokens: SpecialTokens | None,
+    bos: str | None,
+    eod: str | None,
+) -> list[str]:
+    """Return notices about the tokens that the tokenizer's own `encode` adds to each text.
+
+    The arguments are those of `special_tokens_notices`.
     """
     template = tokenizer_facts(tokenizer_file).template  # empty if `encode` adds no tokens
     if special_tokens == "add" and not template:

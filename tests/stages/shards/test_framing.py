@@ -236,6 +236,24 @@ def test_a_notice_says_that_a_tokenizer_without_a_template_adds_nothing(preset, 
     assert "adds nothing" in notice
 
 
+@pytest.mark.parametrize(
+    ("tokens", "position"),
+    [({"bos": "a"}, "documents begin"), ({"eod": "a"}, "documents end")],
+    ids=["at the start", "at the end"],
+)
+def test_a_notice_says_that_an_ordinary_token_begins_or_ends_documents(
+    tokenizer_file, tokens, position
+):
+    (notice,) = special_tokens_notices("megatron", tokenizer_file, "none", **tokens)
+
+    assert notice.startswith(f"{position} with 'a' (id ")
+    assert "an ordinary token" in notice
+
+
+def test_special_tokens_that_begin_and_end_documents_need_no_notice(tokenizer_file):
+    assert special_tokens_notices("megatron", tokenizer_file, "none", bos=PAD, eod=END) == []
+
+
 presets_that_add_special_tokens = pytest.mark.parametrize(
     ("preset", "special_tokens"),
     [

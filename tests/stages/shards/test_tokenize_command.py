@@ -62,6 +62,12 @@ def test_a_notice_says_that_an_end_token_has_no_effect_without_append_eod(
     assert f"notice: --eod {EOD!r} has no effect without --append-eod" in outcome.output
 
 
+def test_the_token_that_begins_documents_is_printed_with_its_id(raw, tmp_path, tokenizer_file):
+    outcome = tokenize([raw], tmp_path / "out", tokenizer_file, "--bos", "<|pad|>")
+
+    assert "documents begin with <|pad|> (id 1, by --bos)" in outcome.output
+
+
 def test_an_end_token_that_is_appended_needs_no_notice(raw, tmp_path, tokenizer_file):
     outcome = tokenize([raw], tmp_path / "out", tokenizer_file, "--eod", EOD, "--append-eod")
 
