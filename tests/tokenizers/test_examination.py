@@ -20,12 +20,13 @@ from helpers.golden_tokenizers import (
     write_golden_json,
 )
 from helpers.locations import GOLDEN_FILES
+from helpers.sample_project import EOD
 from nanoset_core.errors import FormatError
 from nanoset_core.tokenizers import files
 from nanoset_core.tokenizers.engines import make_engine
 from nanoset_core.tokenizers.files import TokenizerFile, define
 from nanoset_core.tokenizers.files.tokenizer_json import byte_characters
-from nanoset_core.tokenizers.tokenizer import tokenizer_facts
+from nanoset_core.tokenizers.tokenizer import token_id, tokenizer_facts
 
 TEXT = "the weather in the north was as cold as the water <Speaker> of the other rivers"
 LOWERCASE = {"type": "Lowercase"}
@@ -387,6 +388,81 @@ def test_tokens_with_the_same_id_are_noticed(tmp_path):
     (notice,) = define(path).notices
 
     assert "several tokens of one id" in notice
+
+
+# Ids of added tokens
+
+
+@pytest.mark.parametrize(
+    ("number", "library_number"),
+    [(60_000, 396), (5, 396), (397, 396)],
+    ids=["with a gap", "of another token", "one too large"],
+)
+def test_an_added_token_with_another_id_than_its_file_gives_it_is_noticed(
+    tmp_path, number, library_number
+):
+    def change(tokenizer):
+        tokenizer["added_tokens"].append(added_token("<zz>", number, normalized=False))
+
+    path = write_golden_json(tmp_path, change)
+
+    (notice,) = define(path).notices
+
+    assert token_id(path, "<zz>", "--eod") == library_number
+    expected = f"'<zz>' the id {number:,}, but the tokenizers library gives it {library_number:,}"
+    assert expected in notice
+
+
+def test_an_added_token_that_the_vocabulary_has_under_another_id_is_noticed(tmp_path):
+    def change(tokenizer):
+        (first_token, *_) = tokenizer["added_tokens"]
+        first_token["id"] = 7
+
+    path = write_golden_json(tmp_path, change)
+
+    (notice,) = define(path).notices
+
+    assert f"{EOD!r} the id 7, but the tokenizers library gives it 0" in notice
+
+
+def test_added_tokens_without_gaps_after_the_vocabulary_are_not_noticed(tmp_path):
+    def change(tokenizer):
+        for number in (396, 397):
+            tokenizer["added_tokens"].append(added_token(f"<{number}>", number, normalized=False))
+
+    path = write_golden_json(tmp_path, change)
+
+    assert define(path).notices == ()
+
+
+@pytest.mark.parametrize("number", [397, 501])
+def test_a_token_added_to_a_vocabulary_with_gaps_is_noticed_if_the_library_differs(
+    tmp_path, number
+):
+    """Versions of the library differ: the token after 396 others, or after the greatest id."""
+
+    def change(tokenizer):
+        tokenizer["model"]["vocab"]["<high>"] = 500
+        tokenizer["added_tokens"] += [
+            added_token("<high>", 500, normalized=False),
+            added_token("<next>", number, normalized=False),
+        ]
+
+    path = write_golden_json(tmp_path, change)
+
+    notices = define(path).notices
+
+    is_kept = token_id(path, "<next>", "--eod") == number
+    assert len(notices) == (0 if is_kept else 1)
+
+
+def test_an_added_token_of_a_unigram_model_with_another_id_is_noticed(tmp_path):
+    model = {"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0.0], ["a", -1.0]]}
+    path = with_settings(tmp_path, model=model, added_tokens=[added_token("<zz>", 9)])
+
+    (notice,) = define(path).notices
+
+    assert "'<zz>' the id 9, but the tokenizers library gives it 2" in notice
 
 
 # Folders

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
@@ -21,6 +21,9 @@ from nanoset_core.tokenizers.files.tokenizer_json import (
     missing_bytes,
     parsed_added_tokens,
 )
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 MIN_UNMERGED_SHARE = 0.01
 """Share of a vocabulary that no merge makes, above which merges seem to be missing.
@@ -90,6 +93,7 @@ def examine(
         *_random_notices(model),
         *_empty_token_notices(empty_tokens),
         *_repeated_id_notices(model),
+        *_renumbered_token_notices(model, added_tokens),
     ]
     dropped_notices = []
     is_bpe = model.get("type") in ("BPE", None)  # None: the file does not say
@@ -304,6 +308,138 @@ def _repeated_id_notices(model: Mapping[str, Any]) -> list[str]:
                 f"(id {token_id}): tokens are certain, but text that is decoded from them is not"
             ]
     return []
+
+
+def _renumbered_token_notices(
+    model: Mapping[str, Any], added_tokens: Sequence[Mapping[str, Any]]
+) -> list[str]:
+    """Return a notice if added tokens do not get the ids that a tokenizer.json gives them.
+
+    Hugging Face's library ignores these ids, and so does transformers:
+
+        vocabulary of 800 tokens    "<zz>" in added_tokens    its id in the library
+        contains "<zz>" as 7        id 5                      7
+        does not contain it         id 60000                  800, or the next one that is free
+
+    Args:
+        model: The part of a parsed tokenizer.json with the vocabulary.
+        added_tokens: The added tokens, in the order of the file.
+
+    Returns:
+        A list with the notice, which names the first such token; or an empty list.
+    """
+    # Loading a large vocabulary takes seconds, so the library is not asked about the usual ids.
+    if _have_usual_ids(model["vocab"], added_tokens):
+        return []
+    library_ids = _library_ids(model, added_tokens)
+    changed_tokens = []
+    for token in added_tokens:
+        library_id = library_ids.get(token["content"])
+        if (
+            library_id is not None
+            and isinstance(token.get("id"), int)
+            and library_id != token["id"]
+        ):
+            changed_tokens.append(token)
+    if not changed_tokens:
+        return []
+
+    first = changed_tokens[0]
+    more = ""
+    if len(changed_tokens) > 1:
+        more = f" (and {len(changed_tokens) - 1:,} more)"
+    return [
+        f"gives the added token {first['content']!r} the id {first['id']:,}, but the tokenizers "
+        f"library gives it {library_ids[first['content']]:,}, which is used here, too{more}: the "
+        "library ignores the ids in added_tokens. If a model was trained with the id in the file, "
+        "give it to the token in model.vocab"
+    ]
+
+
+def _have_usual_ids(vocabulary: Any, added_tokens: Iterable[Mapping[str, Any]]) -> bool:
+    """Return whether every version of Hugging Face's library gives added tokens the file's ids.
+
+    These are the id that the vocabulary has for the token, or those after the vocabulary:
+
+        vocabulary       {"a": 0, "b": 1, "<s>": 2}
+        added tokens     "<s>" 2, "<x>" 3, "<y>" 4
+
+    If the vocabulary has gaps, so that "<s>" is 9, versions differ: "<x>" is 10 or 3.
+
+    Args:
+        vocabulary: Token → id, or the list of a unigram model.
+        added_tokens: The added tokens, in the order of the file.
+    """
+    id_by_name = _ids_of_vocabulary(vocabulary)
+    n_tokens = len(id_by_name)
+    next_id = n_tokens
+    for token in added_tokens:
+        name = token["content"]
+        usual_id = id_by_name.get(name)
+        if usual_id is None:
+            usual_id = next_id
+            next_id += 1
+            id_by_name[name] = usual_id
+        elif usual_id >= n_tokens:
+            return False  # a gap, or a token that is listed twice
+        if token.get("id") != usual_id:
+            return False
+    return True
+
+
+def _ids_of_vocabulary(vocabulary: Any) -> dict[str, int]:
+    """Return the id of each token of a vocabulary: a mapping, or the list of a unigram model.
+
+    Malformed entries of a list are skipped: the library reports them when it loads the file.
+    """
+    if isinstance(vocabulary, dict):
+        return dict(vocabulary)
+    id_by_name = {}
+    for token_id, entry in enumerate(vocabulary):  # such as ["<unk>", 0.0]
+        if isinstance(entry, list) and entry and isinstance(entry[0], str):
+            id_by_name[entry[0]] = token_id
+    return id_by_name
+
+
+def _library_ids(
+    model: Mapping[str, Any], added_tokens: Iterable[Mapping[str, Any]]
+) -> dict[str, int]:
+    """Return the ids that Hugging Face's library gives to added tokens.
+
+    Args:
+        model: The part of a parsed tokenizer.json with the vocabulary.
+        added_tokens: The added tokens, in the order of the file.
+
+    Returns:
+        Token → id; empty if the library cannot load them.
+    """
+    components = {"version": "1.0", "added_tokens": list(added_tokens), "model": model}
+    tokenizer = _load(components)
+    if tokenizer is None:
+        return {}
+    ids = {}
+    for token in added_tokens:
+        library_id = tokenizer.token_to_id(token["content"])
+        if library_id is not None:
+            ids[token["content"]] = library_id
+    return ids
+
+
+def _load(components: Mapping[str, Any]) -> Tokenizer | None:
+    """Load a tokenizer that consists of some components of a tokenizer.json.
+
+    Returns:
+        The tokenizer; None if the library cannot load it.
+    """
+    from tokenizers import Tokenizer
+
+    try:
+        return Tokenizer.from_buffer(orjson.dumps(components))
+    except BaseException as error:
+        # A panic of the library's Rust code is no Exception, but must not end the process either.
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        return None
 
 
 def _missing_merge_notices(
