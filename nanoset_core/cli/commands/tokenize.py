@@ -25,6 +25,7 @@ from nanoset_core.text.notices import abbreviated
 
 if TYPE_CHECKING:
     from nanoset_core.execution.progress import TaskReport
+    from nanoset_core.stages.shards.facts import ShardFacts
     from nanoset_core.stages.shards.framing import SpecialTokens
     from nanoset_core.stages.shards.inputs import InputFiles
     from nanoset_core.stages.shards.standalone_options import Preprocessed, PreprocessOptions
@@ -97,8 +98,8 @@ def command(
     from nanoset_core.stages.shards.one_shard import engine_choice
     from nanoset_core.stages.shards.standalone import is_rejects_of_call
     from nanoset_core.stages.shards.standalone_options import PreprocessOptions
-
     from nanoset_core.tokenizers.tokenizer import token_id
+
     if tokenizer is None:
         raise click.UsageError("Missing option '--tokenizer' (or '--vocab-file', of a vocab.json).")
     options["special_tokens"] = _special_tokens(options["special_tokens"], hf_special)
@@ -117,10 +118,10 @@ def command(
     # Choose the engine now, and print which one and why, before there are progress bars.
     with progress_reported_to(_print_note):
         engine_choice(tokenizer, settings.engine)
-    if end is not None:
     if settings.bos is not None:
         bos_id = token_id(tokenizer, settings.bos, "--bos")
         echo(f"documents begin with {settings.bos} (id {bos_id}, by --bos)", err=True)
+    if end is not None:
         echo(f"documents end with {end}", err=True)
 
     workers = _worker_count(input_files, settings)
@@ -336,6 +337,21 @@ def _print_results(results: Sequence[Preprocessed]) -> None:
         print_made(_pair_text(result), lost=result.lost, is_new=result.made)
 
 
+def _without_tokens(facts: ShardFacts) -> str:
+    """Say how many documents have no tokens, in parentheses; "" if all have some.
+
+    Tools differ in what they do with such documents: Megatron-LM's writes them without a sequence,
+    and NeMo's leaves them out.
+    """
+    n_without_sequence = facts.documents - facts.sequences
+    if n_without_sequence > 0:
+        return f" ({n_without_sequence:,} of them without tokens)"
+    if facts.skipped > 0:
+        verb = "is" if facts.skipped == 1 else "are"
+        return f" ({facts.skipped:,} more without tokens {verb} left out)"
+    return ""
+
+
 def _pair_text(result: Preprocessed) -> str:
     """Say what a dataset contains, such as "web: 1,200 documents, 61,000 tokens, 3 rejected".
 
@@ -345,7 +361,7 @@ def _pair_text(result: Preprocessed) -> str:
     """
     facts = result.facts
     text = (
-        f"{result.prefix}: {format_count(facts.documents, 'document')}, "
+        f"{result.prefix}: {format_count(facts.documents, 'document')}{_without_tokens(facts)}, "
         f"{format_count(facts.tokens, 'token')}, "
         f"{result.n_rejected:,} rejected"
     )

@@ -74,6 +74,22 @@ def test_an_end_token_that_is_appended_needs_no_notice(raw, tmp_path, tokenizer_
     assert "no effect" not in outcome.output
 
 
+@pytest.mark.parametrize(
+    ("preset", "count"),
+    [
+        ("megatron", "2 documents (1 of them without tokens), "),
+        ("nemo", "1 document (1 more without tokens is left out), "),
+    ],
+)
+def test_documents_without_tokens_are_counted(tmp_path, tokenizer_file, preset, count):
+    texts = tmp_path / "texts.jsonl"
+    texts.write_bytes(jsonl([{"text": "the river"}, {"text": ""}]))
+
+    outcome = tokenize([texts], tmp_path / "out", tokenizer_file, "--preset", preset)
+
+    assert f"out_text_document: {count}" in outcome.output
+
+
 def test_files_of_all_formats_give_the_pair_of_json_lines(tmp_path, tokenizer_file):
     rows = sentences("web", 20)
     lines = tmp_path / "lines"
