@@ -117,7 +117,8 @@ def _check_ids_fit(facts: TokenizerFacts) -> None:
             where=facts.file,
             found=f"{facts.vocab_size:,} tokens with ids up to {facts.max_id:,}",
             expected=f"ids up to {max_dtype_id:,} ({facts.dtype})",
-            remedy="give the tokens ids without gaps",
+            remedy="use a tokenizer whose ids have no gaps: "
+            "Megatron-LM itself cannot store these ids in a .bin either",
         )
 
 
@@ -153,7 +154,6 @@ def token_id(file: TokenizerPath, token: str, key: str) -> int:
     )
 
 
-def naming_special_tokens(file: TokenizerPath) -> str:
 def is_added_token(file: TokenizerPath, token: str) -> bool:
     """Return whether a token is a special or another added one, which no merge makes from text.
 
@@ -172,6 +172,7 @@ def is_added_token(file: TokenizerPath, token: str) -> bool:
     return any(entry.content == token for entry in added)
 
 
+def naming_special_tokens(file: TokenizerPath) -> str:
     """Return a clause that is added to an error message about a special token, or an empty text.
 
     Tokenizers of the library tiktoken are files that contain no special tokens, so that the user
