@@ -157,7 +157,8 @@ def _unsupported_engine(
         f"the {kind} engine does not support this tokenizer",
         where=tokenizer_json,
         found=error,
-        expected="a BPE of one of the kinds that docs/performance.md names",
+        expected="a BPE over bytes with a common split pattern, such as that of GPT-2, Llama-3 or "
+        "Qwen, or over characters with byte fallback, such as that of Llama-2",
         remedy="set engine: auto or engine: tokenizers",
     )
 
@@ -233,9 +234,9 @@ class _EngineFactory:
             return NumpyEngine(Rules.from_arrays(arrays), self.reference, words=saved_words)
 
         # Read the rules, and compare the tokenizer with the library, which is `self.reference`.
-        _report_comparison("numpy")
         content = orjson.loads(self.definition.json())
         rules = read_rules(content)
+        _report_comparison("numpy")
         canaries = all_canaries(content)  # test texts that are easy to get wrong
         del content  # some 20 MB
         _prove_numpy(NumpyEngine(rules, self.reference), canaries)

@@ -120,6 +120,17 @@ def test_a_requested_engine_that_does_not_support_the_tokenizer_is_an_error(
     assert "Lowercase" in caught.value.found
 
 
+def test_an_engine_that_does_not_support_the_tokenizer_is_not_compared(
+    unsupported_tokenizer, tmp_path
+):
+    reports = []
+
+    with progress_reported_to(reports.append), pytest.raises(ConfigError):
+        make_engine(unsupported_tokenizer, "numpy", cache=tmp_path)
+
+    assert reports == []
+
+
 @pytest.mark.usefixtures("without_compiled_engine")
 def test_an_engine_that_fails_the_canaries_is_replaced_with_a_warning(
     tokenizer_files, tmp_path, monkeypatch, caplog
