@@ -13,6 +13,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from nanoset_core.text.compressions import CODECS, COMPRESSION_NAMES, without_compression
+
 HEAD_BYTES = 4096
 """How many bytes at the start of a file are examined."""
 
@@ -42,7 +44,7 @@ def _unread(what: str, remedy: str, pattern: bytes) -> ContentKind:
     return _kind(f"{what}, which is not read: {remedy}", pattern)
 
 
-_RECOMPRESS = "compress it with gzip or zstd"
+_RECOMPRESS = f"compress it with {COMPRESSION_NAMES}"
 _UNPACK = "unpack it"
 _RECODE = "convert it to UTF-8"
 _EXPORT = "export its text"
@@ -51,9 +53,11 @@ _GIT_LFS_POINTER = _kind(
     "a pointer of Git LFS and not the data: fetch it with `git lfs pull`",
     rb"version https://git-lfs\.github\.com/",
 )
+_COMPRESSED_KINDS = [
+    _misnamed(f"{codec.name} data", codec.ending, re.escape(codec.magic)) for codec in CODECS
+]
 _KINDS = (
-    _misnamed("gzip data", ".gz", rb"\x1f\x8b\x08"),
-    _misnamed("zstd data", ".zst", rb"\x28\xb5\x2f\xfd"),
+    *_COMPRESSED_KINDS,
     _misnamed("a Parquet file", ".parquet", rb"PAR1"),
     _misnamed(
         "an Arrow file",
@@ -179,7 +183,7 @@ def describe_unreadable_content(head: bytes, path: str) -> str | None:
     description = _first_match(_KINDS, head)
     if description is not None:
         return description
-    if path.lower().endswith((".json", ".json.gz", ".json.zst")):
+    if without_compression(path).endswith(".json"):
         return _first_match(_ONE_JSON_VALUE, head)
     return None
 

@@ -20,6 +20,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from nanoset_core.text.columns import RowProblem
+from nanoset_core.text.compressions import without_compression
 from nanoset_core.text.content_kinds import describe_other_than_text
 from nanoset_core.text.endings import TSV
 from nanoset_core.text.lines import SPLIT_BYTES, text_chunks
@@ -161,7 +162,7 @@ def _delimiter(path: str, first_line: str) -> str:
         path: Path of the file.
         first_line: The first line of the file that is not blank: the header, or its beginning.
     """
-    if path.lower().removesuffix(".gz").removesuffix(".zst").endswith(TSV):
+    if without_compression(path).endswith(TSV):
         return "\t"
     if ";" in first_line and "," not in first_line:
         return ";"

@@ -7,28 +7,29 @@ from collections.abc import Iterable
 from itertools import product
 from typing import Literal
 
+from nanoset_core.text.compressions import COMPRESSED
+
 Format = Literal["lines", "parquet", "arrow", "txt", "csv"]
 CsvValues = Literal["text", "json"]
 """What the values of a CSV file are: texts, or the numbers, booleans and nulls that they are in
 JSON.
 """
 LINES = (".jsonl", ".json", ".ndjson")
-COMPRESSED = (".gz", ".zst")
 PARQUET = ".parquet"
 ARROW = ".arrow"
-TXT = ".txt"
+TXT = (".txt",)
 TSV = ".tsv"
 CSV = (".csv", TSV)
 
 
-def _with_compressions(endings: Iterable[str]) -> list[str]:
+def with_compressions(endings: Iterable[str]) -> list[str]:
     """Return endings, each alone and with each compression that is read."""
     return [plain + compression for plain, compression in product(endings, ("", *COMPRESSED))]
 
 
-_LINE_ENDINGS = _with_compressions(LINES)
-_TXT_ENDINGS = _with_compressions([TXT])
-_CSV_ENDINGS = _with_compressions(CSV)
+_LINE_ENDINGS = with_compressions(LINES)
+_TXT_ENDINGS = with_compressions(TXT)
+_CSV_ENDINGS = with_compressions(CSV)
 _ENDINGS_OF_ANY_FOLDER = (*_LINE_ENDINGS, PARQUET, ARROW)
 _ENDINGS_READ_ALONE = (*_TXT_ENDINGS, *_CSV_ENDINGS)
 FORMATS: dict[str, Format] = {
@@ -42,7 +43,7 @@ FORMATS: dict[str, Format] = {
 not read.
 """
 ACCEPTED = (
-    f"{', '.join([*LINES, TXT, *CSV])} (each also with {' or '.join(COMPRESSED)}), "
+    f"{', '.join([*LINES, *TXT, *CSV])} (each also with {' or '.join(COMPRESSED)}), "
     f"{PARQUET} or {ARROW}"
 )
 """The same endings, for messages."""
@@ -66,7 +67,9 @@ _COMPANION = re.compile(
 """Names of files that are often stored next to data and contain none."""
 _UNFINISHED = (".tmp", ".part", ".partial", ".crdownload")
 """Endings that programs append to the name of a file while they write it."""
-_LAST_ENDING = re.compile(r"(\.[^.]*)?\.(gz|zst|bz2|xz|zip|lz4|br)$|\.[^.]+$")
+_UNREAD_COMPRESSED = (".bz2", ".xz", ".zip", ".lz4", ".br")
+_COMPRESSION = "|".join(map(re.escape, (*COMPRESSED, *_UNREAD_COMPRESSED)))
+_LAST_ENDING = re.compile(rf"(\.[^.]*)?({_COMPRESSION})$|\.[^.]+$")
 """The ending of a name, with the ending before it if the file is compressed."""
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from nanoset_core.errors import NanosetError
 from nanoset_core.storage.location import RawFolder
+from nanoset_core.text.compressions import Codec, codec_of
 from nanoset_core.text.content_kinds import (
     HEAD_BYTES,
     describe_content,
@@ -32,60 +33,6 @@ would be largest if they were all empty.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Codec:
-    """One kind of compression."""
-
-    name: str
-    magic: bytes
-    """The first bytes of every compressed file."""
-    feed_bytes: int
-    """How many bytes are passed to the decoder at once. This limits what it returns to some 16 MiB,
-    and what is lost at a fault.
-    """
-    padding: bytes
-    """The byte that may follow a member, any number of times; empty if none may."""
-
-    def new_decoder(self) -> Any:
-        """Return a decoder for the next compressed text of a file.
-
-        A file may consist of several compressed texts, because somebody has concatenated compressed
-        files. Each of them, which gzip calls a member and zstd a frame, needs a decoder of its own.
-
-        Returns:
-            An object with the method `decompress(bytes) -> bytes`, and with two attributes: `eof`
-            says whether the compressed text has ended, and `unused_data` is what follows it.
-        """
-        if self.name == "gzip":
-            from isal import isal_zlib
-
-            return isal_zlib.decompressobj(wbits=31)  # 31 stands for the gzip format
-        from zstandard import ZstdDecompressor
-
-        # Archives made with `zstd --long=31` need a window of 2 GiB; others take what they need.
-        return ZstdDecompressor(max_window_size=1 << 31).decompressobj()
-
-
-_CODECS = {
-    # A compressed byte expands to at most 1,032 bytes.
-    "gz": Codec("gzip", b"\x1f\x8b", 16 << 10, b"\0"),
-    # Four compressed bytes may expand to 128 KiB.
-    "zst": Codec("zstd", b"\x28\xb5\x2f\xfd", 512, b""),
-}
-
-
-def codec_of(path: str) -> Codec | None:
-    """Return the compression that a file's name promises.
-
-    Args:
-        path: Path or name of the file, such as `a.jsonl.gz`.
-
-    Returns:
-        That of gzip or zstd; None for an uncompressed file.
-    """
-    return _CODECS.get(path.lower().rpartition(".")[2])
-
-
 def decompress(stored: StoredPiece, codec: Codec) -> Iterator[bytes]:
     """Yield the text of a compressed file, or of a part of it, in chunks.
 
@@ -99,17 +46,14 @@ def decompress(stored: StoredPiece, codec: Codec) -> Iterator[bytes]:
 
     Args:
         stored: The file, or the part of it, which is read block by block.
-        codec: How it is compressed: gzip or zstd.
+        codec: How it is compressed.
 
     Raises:
         FaultError: The file ends in the middle of a compressed text, or is damaged. Everything
             before the damage was yielded, except perhaps the last few kilobytes of it.
         MemoryError: There is not enough memory to decompress it.
     """
-    from isal import isal_zlib
-    from zstandard import ZstdError
-
-    decoder_errors: Any = (isal_zlib.error, ZstdError)
+    decoder_error = codec.error_type
     decoder = _MembersDecoder(stored, codec)
     # Faults are reported by two positions: in the text, which is what a reader loses, and in the
     # stored file, where the user can look at the damage.
@@ -121,7 +65,7 @@ def decompress(stored: StoredPiece, codec: Codec) -> Iterator[bytes]:
             for chunk in decoder.decode(compressed):
                 text_position += len(chunk)
                 yield chunk
-        except decoder_errors as error:
+        except decoder_error as error:
             if "not enough memory" in str(error):
                 raise MemoryError(str(error)) from error
             detail = f"{error}, in bytes {stored_position:,} to {stop:,} of the stored file"

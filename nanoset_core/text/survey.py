@@ -11,11 +11,19 @@ from nanoset_core.records.text import format_count
 from nanoset_core.storage.location import RawFolder
 from nanoset_core.storage.places import entries_in
 from nanoset_core.text.contents import Contents, contents_of
-from nanoset_core.text.endings import ACCEPTED, is_companion, is_text, is_txt_or_csv
+from nanoset_core.text.endings import (
+    ACCEPTED,
+    ARROW,
+    PARQUET,
+    is_companion,
+    is_text,
+    is_txt_or_csv,
+    with_compressions,
+)
 from nanoset_core.text.listing import walk
 from nanoset_core.text.notices import abbreviated
 
-_TEXT_ENDINGS = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".parquet", ".arrow")
+_TEXT_ENDINGS = (*with_compressions([".jsonl"]), PARQUET, ARROW)
 """A file outside of all corpora with one of these endings is an error, since it is nearly always
 text. Other endings, such as .json, may be anything.
 """

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from helpers.raw_files import random_parts
 from nanoset_core.errors import InputError
-from nanoset_core.text import lines
+from nanoset_core.text.compressions import Codec, codec_of
 from nanoset_core.text.documents import read_documents
-from nanoset_core.text.lines import codec_of, decompress
+from nanoset_core.text.lines import decompress
 from nanoset_core.text.pieces import SourceRange
 from nanoset_core.text.rejects import FaultError
 from nanoset_core.text.stored_piece import StoredPiece
@@ -369,7 +369,7 @@ def test_a_lack_of_memory_for_the_window_is_an_error_and_not_a_fault_of_the_file
 ):
     """If it were recorded as a fault, a larger machine would produce other bytes."""
     piece = write_piece("a.jsonl.zst", zst(b'{"text": "a"}\n'))
-    monkeypatch.setattr(lines.Codec, "new_decoder", lambda _: DecoderWithoutMemory())
+    monkeypatch.setattr(Codec, "new_decoder", lambda _: DecoderWithoutMemory())
 
     with pytest.raises(InputError, match="more memory than is available") as caught:
         list(read_documents(tmp_path, SourceRange((piece,))))

@@ -1,0 +1,136 @@
+"""The kinds of compression that files of text may have, in one table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Codec:
+    """One kind of compression."""
+
+    name: str
+    """Its name in messages, and in the reasons of rejects, such as corrupt_gzip."""
+    ending: str
+    """The ending of a compressed file's name."""
+    magic: bytes
+    """The first bytes of every compressed file."""
+    feed_bytes: int
+    """How many bytes are passed to the decoder at once. This limits what it returns to some 16 MiB,
+    and what is lost at a fault.
+    """
+    padding: bytes
+    """The byte that may follow a member, any number of times; empty if none may."""
+    make_decoder: Callable[[], Any]
+    """Imports the library, and returns a decoder; see `new_decoder`."""
+    load_error_type: Callable[[], type[Exception]]
+    """Imports the library, and returns the class of the errors of its decoders."""
+
+    def new_decoder(self) -> Any:
+        """Return a decoder for the next compressed text of a file.
+
+        A file may consist of several compressed texts, because somebody has concatenated compressed
+        files. Each of them, which gzip calls a member and zstd a frame, needs a decoder of its own.
+
+        Returns:
+            An object with the method `decompress(bytes) -> bytes`, and with two attributes: `eof`
+            says whether the compressed text has ended, and `unused_data` is what follows it.
+        """
+        return self.make_decoder()
+
+    @property
+    def error_type(self) -> type[Exception]:
+        """The class of the errors that a decoder raises if a file is damaged."""
+        return self.load_error_type()
+
+
+# The libraries are imported when a file is decompressed: most commands read none.
+
+
+def _gzip_decoder() -> Any:
+    from isal import isal_zlib
+
+    return isal_zlib.decompressobj(wbits=31)  # 31 stands for the gzip format
+
+
+def _gzip_error_type() -> type[Exception]:
+    from isal import isal_zlib
+
+    library: Any = isal_zlib  # whose type hints call the class an exception
+    error_type: type[Exception] = library.error
+    return error_type
+
+
+def _zstd_decoder() -> Any:
+    from zstandard import ZstdDecompressor
+
+    # Archives made with `zstd --long=31` need a window of 2 GiB; others take what they need.
+    return ZstdDecompressor(max_window_size=1 << 31).decompressobj()
+
+
+def _zstd_error_type() -> type[Exception]:
+    from zstandard import ZstdError
+
+    return ZstdError
+
+
+CODECS = (
+    Codec(
+        name="gzip",
+        ending=".gz",
+        magic=b"\x1f\x8b\x08",  # the last byte stands for deflate, the only method there is
+        feed_bytes=16 << 10,  # a compressed byte expands to at most 1,032 bytes
+        padding=b"\0",
+        make_decoder=_gzip_decoder,
+        load_error_type=_gzip_error_type,
+    ),
+    Codec(
+        name="zstd",
+        ending=".zst",
+        magic=b"\x28\xb5\x2f\xfd",
+        feed_bytes=512,  # four compressed bytes may expand to 128 KiB
+        padding=b"",
+        make_decoder=_zstd_decoder,
+        load_error_type=_zstd_error_type,
+    ),
+)
+"""All compressions that are read. Endings, descriptions of files and messages derive from them."""
+
+COMPRESSED = tuple(codec.ending for codec in CODECS)
+"""The endings of compressed files."""
+COMPRESSION_NAMES = " or ".join(codec.name for codec in CODECS)
+"""All of them, for messages: "gzip or zstd"."""
+
+
+def codec_of(path: str) -> Codec | None:
+    """Return the compression that a file's name promises.
+
+    Args:
+        path: Path or name of the file, such as `a.jsonl.gz`.
+
+    Returns:
+        That of gzip or zstd, for example; None for an uncompressed file.
+    """
+    name = path.lower()
+    for codec in CODECS:
+        if name.endswith(codec.ending):
+            return codec
+    return None
+
+
+def without_compression(path: str) -> str:
+    """Return the name that a file has when it is decompressed, in small letters.
+
+        web/A.TSV.GZ    web/a.tsv
+        web/a.tsv       web/a.tsv
+
+    Args:
+        path: Path or name of the file.
+    """
+    name = path.lower()
+    codec = codec_of(name)
+    if codec is None:
+        return name
+    return name.removesuffix(codec.ending)
