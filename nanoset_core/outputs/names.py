@@ -35,11 +35,14 @@ RESERVED = (
 """Names of jobs, groups and assets that every project has in Dagster."""
 
 
+_GIVE_ANOTHER = "give it another name"
+
+
 class CorpusNameError(ConfigError):
     """A corpus, or a folder of raw text, has a name that no corpus can have."""
 
 
-def check_corpus_name(name: str, where: object) -> str:
+def check_corpus_name(name: str, where: object, *, remedy: str = _GIVE_ANOTHER) -> str:
     """Return a name after checking that a corpus, which is a collection of texts, may have it.
 
     The name becomes part of file names, so it has up to 128 letters, digits, '.', '_' and '-', and
@@ -49,22 +52,23 @@ def check_corpus_name(name: str, where: object) -> str:
         .web, web/a, ""    an error
 
     Args:
-        name: The name, which is that of a folder of raw text.
+        name: The name, which is that of a folder of raw text, or a key or value of nanoset.yaml.
         where: Place of the name, for the error.
+        remedy: What the user can do about a wrong name.
 
     Raises:
         CorpusNameError: It is not such a name.
     """
     if not _CORPUS.fullmatch(name) or len(name) > _MAX_NAME_CHARACTERS:
         raise CorpusNameError(
-            "a folder's name cannot name a corpus",
+            "this cannot name a corpus, a view or packs",
             where=where,
             found=repr(name),
             expected=(
                 f"up to {_MAX_NAME_CHARACTERS} letters, digits, '.', '_' and '-', "
                 "starting with a letter or digit"
             ),
-            remedy="rename the folder",
+            remedy=remedy,
         )
     return name
 
@@ -175,7 +179,7 @@ TextKey = Annotated[str, Check(check_text_key)]
 """Type of a key that names the key of the text in raw documents."""
 
 
-def check_corpora(corpora: Collection[str], where: object) -> None:
+def check_corpora(corpora: Collection[str], where: object, *, have_weights: bool = True) -> None:
     """Check that a list of corpora, which are collections of texts, names at least one, and none
     twice.
 
@@ -184,6 +188,7 @@ def check_corpora(corpora: Collection[str], where: object) -> None:
     Args:
         corpora: The names.
         where: Place of the list, for errors.
+        have_weights: Whether the corpora may have weights, as in a blend.
 
     Raises:
         ConfigError: There are none, a name is not valid, or a name is repeated.
@@ -193,14 +198,14 @@ def check_corpora(corpora: Collection[str], where: object) -> None:
             "no corpora are named",
             where=where,
             expected="at least one",
-            remedy="name a folder of raw text",
+            remedy="name a folder of raw text, or a dataset that is made from one",
         )
     for corpus in corpora:
         check_corpus_name(corpus, where)
     if len(set(corpora)) != len(corpora):
+        remedy = "remove the repetition"
+        if have_weights:
+            remedy += "; to see a corpus more often, give it a greater weight"
         raise ConfigError(
-            "a corpus is named twice",
-            where=where,
-            found=", ".join(corpora),
-            remedy="remove the repetition; to see a corpus more often, give it a greater weight",
+            "a corpus is named twice", where=where, found=", ".join(corpora), remedy=remedy
         )

@@ -67,10 +67,10 @@ def _mentions(config: ProjectConfig) -> Iterator[_Mention]:
         config: The settings of nanoset.yaml.
 
     Yields:
-        The section, and the name of the corpus.
+        The path of the key, and the name of the corpus.
     """
     for corpus in config.corpora:
-        yield _Mention("corpora", corpus)
+        yield _Mention(f"corpora.{corpus}", corpus)
 
     # Many other keys request an output that is made from a corpus. Instead of looking at each of
     # these keys, ask every requested output what it is made from.
@@ -112,8 +112,10 @@ def _unknown_corpus(
         known: Names of the corpora that exist.
     """
     folder = config.corpus_folder(mention.corpus)
-    where = f"{config.file}: {mention.key}.{mention.corpus}"  # such as nanosets.pretrain.web
-    existing = f"{', '.join(known) or 'no corpora'} in {config.raw_folder}"
+    where = f"{config.file}: {mention.key}"  # such as nanosets.pretrain.blend
+    existing = f"{mention.corpus!r}; {config.raw_folder} has {', '.join(known) or 'no corpora'}"
+    if config.derived:
+        existing += f", and {config.file.name} has {', '.join(config.derived)}"
     remedy = f"put its files ({ACCEPTED}) into {folder}, or take it out of {config.file.name}"
     if folder.is_dir():
         return ConfigError(

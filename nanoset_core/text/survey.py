@@ -92,7 +92,7 @@ def list_corpora(raw: RawFolder, *, names_only: bool = False) -> RawText:
                 if not contents.texts:
                     unread_entries[name] = _why_unread(contents)
                     continue
-            check_corpus_name(name, entry)
+            check_corpus_name(name, entry, remedy="rename the folder")
             corpora[name] = contents
         except NanosetError as error:
             faults[name] = error

@@ -484,7 +484,7 @@ nanosets:
         (nanoset(blend="{web: 0, code: 1}"), "a weight is 0", "nanosets.pretrain.blend.web", "leave the corpus out"),
         (nanoset(blend="[]"), "no corpora", "nanosets.pretrain.blend", "name a folder"),
         (nanoset(blend="[web, web]"), "named twice", "nanosets.pretrain.blend", "remove the repetition"),
-        (nanoset(blend='["../web"]'), "cannot name a corpus", "nanosets.pretrain.blend", "rename"),
+        (nanoset(blend='["../web"]'), "cannot name a corpus", "nanosets.pretrain.blend", "another name"),
         (nanoset(split='"0,0,0"'), "not three shares", "nanosets.pretrain.split", "write three numbers"),
         (nanoset(split="100"), "wrong type", "nanosets.pretrain.split", 'put it in quotes: "100"'),
         (nanoset(blend="{null: 1}"), "wrong type", "nanosets.pretrain.blend.null", 'put it in quotes: "null"'),
@@ -529,6 +529,7 @@ nanosets:
         (webdataset(preset="tokshuf", tail="carry") + TOKSHUF, "rules of its own", "webdatasets.shuffled", "remove `tail`"),
         (webdataset(preset="tokshuf"), "every document", "tokenization.preset", "preset: tokshuf"),
         (MINIMAL + "corpora: {web/a: {}}", "cannot name a corpus", "corpora.web/a", ""),
+        (MINIMAL + "views: {a/b: {of: web}}", "cannot name a corpus, a view", "views.a/b", "give it another name"),
         (MINIMAL + "corpora: {web_t: {folder: ../web}}", "cannot name a corpus", "corpora.web_t.folder", ""),
         (MINIMAL + "corpora: {web: {files: []}}", "no files are named", "corpora.web.files", "remove the key"),
         (MINIMAL + "corpora: {web: {files: a*}}", "wrong type", "corpora.web.files", "brackets: [a*]"),
@@ -578,6 +579,12 @@ def test_every_error_names_the_key_and_the_remedy(tmp_path, text, what, where, r
     assert re.fullmatch(rf"{tmp_path / 'nanoset.yaml'}:\d+: {re.escape(where)}", error.where)
     assert error.remedy
     assert remedy in error.remedy
+
+
+def test_a_repetition_in_a_list_without_weights_has_no_advice_on_weights(tmp_path):
+    error = refused(tmp_path, f"{MINIMAL}pbin: [web, web]\n")
+
+    assert error.remedy == "remove the repetition"
 
 
 @pytest.mark.parametrize(

@@ -104,6 +104,7 @@ def test_the_fault_of_a_folder_whose_name_no_corpus_can_have_says_where_it_is(ra
     faults = list_corpora(raw_with_faults).faults
 
     assert faults["bad name"].found == "'bad name'"
+    assert faults["bad name"].remedy == "rename the folder"
     assert faults["bad name"].where == str(raw_with_faults / "bad name")
 
 

@@ -40,7 +40,7 @@ class AttributesStage(AlignedStage, Planned):
     tables_folder = TABLES_FOLDER
 
     def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
-        return [Key(corpus, requested_at=STAGE) for corpus in config.attributes]
+        return [Key(corpus, requested_at=f"{STAGE}.{corpus}") for corpus in config.attributes]
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
         from nanoset_core.stages.attributes.make import attributes_recipe

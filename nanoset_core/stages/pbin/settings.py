@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from nanoset_core.errors import ConfigError, FormerNameWarning, raised
@@ -42,7 +43,8 @@ def pbin_errors(
         if names_in_list:
             # Names must be valid and different. `raised` calls the check, and returns a list with
             # the error that it raises, or an empty one.
-            yield from raised(check_corpora, names_in_list, f"{file}: {key}")
+            check_names = partial(check_corpora, have_weights=False)
+            yield from raised(check_names, names_in_list, f"{file}: {key}")
 
 
 def warn_of_former_key(file: Path) -> None:

@@ -331,6 +331,17 @@ def test_a_missing_folder_is_an_error_that_names_the_setting(copy):
     assert str(project.config.raw_folder / "wbe") in caught.value.remedy
 
 
+def test_a_missing_corpus_is_an_error_that_names_the_key_and_all_datasets(copy):
+    project = copy(CORPORA + "pbin: [nope]\nviews: {short: {of: web}}\n")
+
+    with pytest.raises(ConfigError, match="this corpus is not in the raw folder") as caught:
+        check_requested_corpora(project.config, corpus_names(project))
+
+    assert str(caught.value.where).endswith("nanoset.yaml: pbin")
+    assert caught.value.found.startswith("'nope'; ")
+    assert caught.value.found.endswith(", and nanoset.yaml has short")
+
+
 def test_a_missing_folder_does_not_concern_other_corpora(copy):
     project = copy(CORPORA.replace("folder: web", "folder: wbe"))
 
