@@ -370,17 +370,24 @@ def _view_line(name: str, view: PlannedView) -> str:
 def _disk_line(plan: DryRun) -> str:
     """Return how much disk space a build needs, by kind of file, and how much is free.
 
-    For example: "takes about 3.00 MB in out (shards 2.00 MB, datasets 1.00 MB); 80.0 GB are free".
-    The free space of a bucket is not known, so the last part is left out there.
+    The space of outputs that are usually small is not estimated, and the line says of which. For
+    example: "takes about 3.00 MB in out (shards 2.00 MB, datasets 1.00 MB), not counting: view;
+    80.0 GB are free". The free space of a bucket is not known, so the last part is left out there.
 
     Args:
         plan: What the build would make, and where.
     """
-    total = format_bytes(sum(plan.disk_bytes.values()))
-    line = f"takes about {total} in {plan.place}"
+    other_kinds = ", ".join(plan.not_estimated)
     sizes = [f"{kind} {format_bytes(n_bytes)}" for kind, n_bytes in plan.disk_bytes.items()]
-    if sizes:
-        line += f" ({', '.join(sizes)})"
+    if other_kinds and not sizes:
+        line = f"the disk space in {plan.place} is not estimated for: {other_kinds}"
+    else:
+        total = format_bytes(sum(plan.disk_bytes.values()))
+        line = f"takes about {total} in {plan.place}"
+        if sizes:
+            line += f" ({', '.join(sizes)})"
+        if other_kinds:
+            line += f", not counting: {other_kinds}"
     if plan.free_bytes is not None:
         line += f"; {format_bytes(plan.free_bytes)} are free"
     return line

@@ -18,7 +18,7 @@ from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.project.status import ExaminedRow, examined_rows
 from nanoset_core.project.survey import ProjectSurvey
 from nanoset_core.stages.inventory.stage import INVENTORY
-from nanoset_core.stages.stage import Node, RowName, WarnsBeforeReplacing
+from nanoset_core.stages.stage import Estimated, Node, RowName, WarnsBeforeReplacing
 
 FORCED = "it is rebuilt, because of --force"
 """Why a build makes an output that is up to date."""
@@ -81,6 +81,8 @@ class DryRun:
     """Each corpus whose raw text would be read → stored size of its text in bytes."""
     disk_bytes: Mapping[str, int]
     """Kind of files that would be made, such as shards → their estimated size in bytes."""
+    not_estimated: tuple[str, ...]
+    """Kinds of outputs that would be made and are not in `disk_bytes`, such as view."""
     free_bytes: int | None
     """How many bytes of the outputs' disk are free; None if they are in a bucket."""
     place: str
@@ -116,6 +118,7 @@ class DryRun:
             "corpora": {"web": 3200000000}    the same for each corpus (collection of texts)
             "disk_bytes": 600000000           disk space that they would take, in all
             "disk": {"shards": 600000000}     the same for each kind of output
+            "not_estimated": ["view"]         kinds of outputs whose disk space is not included
             "free_bytes": 900000000000        free space of the disk
             "root": "/data/outputs"           where the outputs are, a folder or a URL
             "views": {"best": {…}}            how many documents new selections would have
@@ -129,6 +132,7 @@ class DryRun:
             "corpora": dict(self.text_bytes),
             "disk_bytes": sum(self.disk_bytes.values()),
             "disk": dict(self.disk_bytes),
+            "not_estimated": list(self.not_estimated),
             "free_bytes": self.free_bytes,
             "root": self.place,
             "views": {name: view.to_json() for name, view in self.views.items()},
@@ -189,6 +193,7 @@ def plan(
         rows=tuple(_planned_rows(rows, due, blocked, label_of)),
         text_bytes=text_bytes(project, written),
         disk_bytes=_disk_bytes(project, written),
+        not_estimated=_kinds_without_estimate(written),
         free_bytes=free_bytes(project),
         place=_place(project),  # the folder of the outputs, or the address in a bucket
         views=views,
@@ -303,6 +308,27 @@ def _disk_bytes(project: Project, nodes: Collection[Node]) -> dict[str, int]:
     if not nodes:
         return {}
     return {kind: size for kind, size in disk_need(project, nodes).items() if size}
+
+
+def _kinds_without_estimate(nodes: Iterable[Node]) -> tuple[str, ...]:
+    """Return the kinds of some outputs whose disk space `_disk_bytes` does not estimate.
+
+    Most of them are small, such as views and index files. For example, of the dataset of `web`, a
+    view of it, and the index files of the nanoset `pretrain`: ("nanoset", "view").
+
+    Args:
+        nodes: The outputs.
+
+    Returns:
+        The kinds, as `nanoset status` calls them, sorted. A kind is left out if only its small
+        files are not estimated: the list of files of a corpus, next to its tokens.
+    """
+    estimated_kinds: set[str] = set()
+    other_kinds: set[str] = set()
+    for node in nodes:
+        kinds = estimated_kinds if isinstance(node.stage, Estimated) else other_kinds
+        kinds.add(node.row.kind)
+    return tuple(sorted(other_kinds - estimated_kinds))
 
 
 def _planned_rows(

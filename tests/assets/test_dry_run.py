@@ -182,6 +182,23 @@ def test_text_is_not_counted_if_outputs_are_made_from_the_tokens_that_exist(buil
     assert plan.text_bytes == {}
 
 
+def test_outputs_whose_space_is_not_estimated_are_named(built_platform):
+    shutil.rmtree(built_platform.config_file.parent / "data/nanosets")
+
+    output = invoke_dry_run(built_platform.config_file).output
+
+    assert "is not estimated for: nanoset; " in output
+    assert "takes about 0 B" not in output
+
+
+def test_the_estimate_of_a_first_build_says_what_it_does_not_count(unbuilt_config_file):
+    plan = dry_run(Project.open(unbuilt_config_file))
+    output = invoke_dry_run(unbuilt_config_file).output
+
+    assert plan.not_estimated == ("nanoset",)
+    assert ", not counting: nanoset; " in output
+
+
 def test_text_is_counted_that_is_read_for_its_columns_only(built_platform):
     project = Project.open(built_platform.config_file)
     project = change_setting(project, "documents: {", "documents: {columns: [note], ")
