@@ -201,7 +201,7 @@ def _check_path(home: Path) -> None:
     # Each of them once, in the order in which they were found.
     characters = ", ".join(f"`{text}`" for text in dict.fromkeys(misread))
     raise ConfigError(
-        "Dagster cannot store its history in a folder whose path has such characters",
+        "Dagster misreads the path of this folder, so its history cannot be stored there",
         where=home,
         found=characters,
         expected="a path without `*`, `?` and `[`, and without % before two hexadecimal digits",
