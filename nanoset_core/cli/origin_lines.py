@@ -287,7 +287,7 @@ def reading_lines(documents: Sequence[DocumentSteps], show: int) -> Iterator[str
     """List in lines which steps of a training run have read given documents.
 
         web/a.jsonl:3 (byte 812), id 'x7': document 2 of corpus web, 64 tokens
-          2 times in a step of pretrain
+          in 2 samples that steps of pretrain read
           step 7: sample 1,024, rank 1, micro-batch 0
           step 508: sample 8,113, rank 0, micro-batch 3
 
@@ -297,7 +297,9 @@ def reading_lines(documents: Sequence[DocumentSteps], show: int) -> Iterator[str
     """
     for document in documents:
         yield document_line(document.origin)
-        summary = f"{format_count(len(document.steps), 'time')} in a step of {document.handoff}"
+        # A document that is read once may be in several samples, so samples are counted, not times.
+        samples = format_count(len(document.steps), "sample")
+        summary = f"in {samples} that steps of {document.handoff} read"
         if document.reason is not None:
             summary += f"; {document.reason}"
         yield f"  {summary}"

@@ -455,6 +455,9 @@ def test_the_steps_of_a_document_are_printed(project, run_file):
 
     assert 4 in [reading["step"] for reading in document_steps["steps"]]
     assert "step 4: sample" in text
+    n_samples = len(document_steps["steps"])
+    assert f"in {n_samples} sample" in text
+    assert f"that steps of {document_steps['handoff']} read" in text
 
 
 @pytest.mark.parametrize(

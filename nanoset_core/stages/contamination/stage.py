@@ -198,13 +198,15 @@ def contaminated_documents(project: Project, section: str, corpus: str) -> NDArr
     """
     from nanoset_core.stages.contamination.matches import documents_in_matches
 
-    manifest = require(project, CONTAMINATION, Key(section, corpus))
+    # Without this search, a build of everything would make all other outputs, too.
+    build_search = f"run `nanoset build --select {section}/{corpus}` first"
+    manifest = require(project, CONTAMINATION, Key(section, corpus), remedy=build_search)
     dataset = require(project, DATASET, Key(corpus))
     if manifest.recipe["parents"]["dataset"] != dataset.digest:
         raise StaleError(
             "another dataset than the current one was searched for evaluation texts",
             where=manifest.url(),
             expected=dataset.url(),
-            remedy="run `nanoset build`",
+            remedy=f"run `nanoset build --select {section}/{corpus}`",
         )
     return documents_in_matches(manifest)

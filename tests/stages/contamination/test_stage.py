@@ -197,6 +197,15 @@ def test_all_shards_are_searched_for_other_evaluation_files(project, searched_sh
     assert len(places_of_matches(project)) > len(PLACES)
 
 
+def test_the_error_for_a_missing_search_says_how_to_make_only_this_search(project):
+    shutil.rmtree(project.config.root_folder / "contamination")
+
+    with pytest.raises(MissingError, match="contamination/evals/web has not been built") as caught:
+        contaminated_documents(project, "evals", "web")
+
+    assert caught.value.remedy == "run `nanoset build --select evals/web` first"
+
+
 def test_missing_evaluation_files_are_an_error(project):
     shutil.rmtree(project.config.file.parent / "evals")
 
