@@ -23,6 +23,7 @@ from nanoset_assets.instance import HistoryError, history_faults
 from nanoset_assets.project_defs import ProjectDefs
 from nanoset_core.errors import NanosetError, StorageError
 from nanoset_core.execution.progress import Progress, step_count
+from nanoset_core.outputs.failed_checks import FailedChecks
 from nanoset_core.project.graph import Step, reasons_to_build
 from nanoset_core.project.project import Project, names_of
 from nanoset_core.stages.stage import Node, current_version
@@ -203,7 +204,8 @@ class BuildRuns:
             return False  # not known, as some raw text was not read
         try:
             current = current_version(project, node.stage, node.key)
-            return not reasons_to_build(project, node, recipe, current)
+            failed_checks = FailedChecks.read(project.outputs)
+            return not reasons_to_build(project, node, recipe, current, failed_checks)
         except (NanosetError, OSError):
             return False  # it cannot be read; the step that makes it reports the error
 

@@ -23,9 +23,19 @@ from nanoset_assets.stage_assets import (
 from nanoset_assets.tags import CHECK
 from nanoset_assets.ui.metadata import table, visible_metadata
 from nanoset_core.errors import NanosetError
+from nanoset_core.outputs import failed_checks
+from nanoset_core.project.project import Project
 from nanoset_core.stages.registry import stages
 from nanoset_core.stages.report import Report
-from nanoset_core.stages.stage import Key, Node, Stage, require, settings_warnings
+from nanoset_core.stages.stage import (
+    InParts,
+    Key,
+    Node,
+    Stage,
+    current_version,
+    require,
+    settings_warnings,
+)
 from nanoset_core.untrusted import Multiline, visible
 
 NOTHING_WRONG = "nothing is wrong"
@@ -155,6 +165,7 @@ def _verify(
     """
     project = project_defs.load_in_step(context)
     report = stage.verify(project, key)
+    _record_outcome(project, stage, key, has_passed=report.passed)
     if not report.passed:
         # `nanoset build` reports this error, since Dagster's own says only that the run failed.
         project_defs.failures.append((Node(stage, key), _verification_error(report)))
@@ -169,6 +180,32 @@ def _verify(
         description=visible(description or NOTHING_WRONG),
         metadata=metadata,
     )
+
+
+def _record_outcome(project: Project, stage: Stage, key: Key, *, has_passed: bool) -> None:
+    """Record below the root whether an output is right, for `nanoset status` and later builds.
+
+    Dagster's history has the result, too, but another machine may have another history, and the
+    core of nanoset does not read it.
+
+    Args:
+        project: The project.
+        stage: The stage (step of the pipeline) that makes the output.
+        key: Which of its outputs was verified.
+        has_passed: Whether no error was found.
+    """
+    outputs = project.outputs
+    folder = stage.layout.folder
+    name = stage.layout.name_of(key)
+    if has_passed:
+        failed_checks.record_success(outputs, folder, name)
+        return
+    manifest = current_version(project, stage, key).manifest
+    if manifest is not None:
+        failed_checks.record_failure(outputs, folder, name, manifest.digest)
+    elif isinstance(stage, InParts):
+        failed_checks.record_failure(outputs, folder, name, None)
+    # Otherwise there is no version, which every command notices.
 
 
 def _log_findings(log: dg.DagsterLogManager, report: Report) -> None:

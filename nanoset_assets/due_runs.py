@@ -21,7 +21,7 @@ from nanoset_assets.loaded import RELOAD, LoadedAssets
 from nanoset_assets.names import Names
 from nanoset_assets.runs import divide_into_runs, run_key
 from nanoset_assets.tags import AUTOMATION_TAG, WANTED_TAG
-from nanoset_core.project.graph import Step
+from nanoset_core.project.graph import Step, check_failed_reason
 from nanoset_core.stages.inventory.stage import INVENTORY
 
 
@@ -88,7 +88,9 @@ def _lists_changed_files(step: Step) -> bool:
     Args:
         step: The work of making any output.
     """
-    return step.node.stage is INVENTORY and not step.is_up_to_date
+    if step.node.stage is not INVENTORY or step.is_up_to_date:
+        return False
+    return step.reasons != (check_failed_reason(step.node),)
 
 
 def _reason_to_wait(

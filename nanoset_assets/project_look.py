@@ -29,6 +29,7 @@ from nanoset_assets.names import Names
 from nanoset_assets.project_defs import Automation, ProjectDefs
 from nanoset_assets.tags import CHECK
 from nanoset_assets.ui.metadata import markdown, table
+from nanoset_core.outputs.failed_checks import FailedChecks
 from nanoset_core.project.graph import requested_nodes
 from nanoset_core.project.interrupted_purges import interrupted_purges
 from nanoset_core.project.project import Project
@@ -124,7 +125,7 @@ def overview_content(
     outputs = list(requested_nodes(project.config, corpora))
 
     # Find what is out of date, damaged or unfinished.
-    faulty = _outputs_found_faulty(project_defs.names, instance, outputs)
+    faulty = _outputs_found_faulty(project_defs.names, instance, project, outputs)
     stale = [_stale_line(row) for row in rows if _is_stale(row)]
     stale += [f"{label}: {_CHECK_FAILED}" for label in faulty]
     config_warnings = reload_notes(project_defs.config, project.config)
@@ -159,9 +160,12 @@ def _is_stale(row: StatusRow) -> bool:
 
 
 def _outputs_found_faulty(
-    names: Names, instance: dg.DagsterInstance, nodes: Iterable[Node]
+    names: Names, instance: dg.DagsterInstance, project: Project, nodes: Iterable[Node]
 ) -> list[str]:
-    """Return the labels of the outputs whose last check has found errors.
+    """Return the labels of the outputs whose last check has found errors, as only Dagster knows.
+
+    Since a check records its errors below the root, `nanoset status` lists such outputs, too. These
+    are left out here. Checks of nanoset 0.2.0 and before are only in Dagster's history.
 
     Such an output may look up to date, but its files are damaged, so that it has to be rebuilt. Or
     nothing may be made of it, for example since train contains held-out documents.
@@ -169,13 +173,17 @@ def _outputs_found_faulty(
     Args:
         names: Knows the names of the project in Dagster.
         instance: Dagster's instance, which has the results of checks.
+        project: The project, whose root has the records.
         nodes: The outputs to look up.
 
     Returns:
         Such as ["indexed_dataset [web]"], sorted.
     """
+    recorded_outputs = FailedChecks.read(project.outputs).version_by_output
     labels: list[str] = []
     for node in outputs_with_failed_check(nodes, instance, names):
+        if (node.stage.layout.folder, node.name) in recorded_outputs:
+            continue
         # This may also be an output whose check has not ended: a run is making it now.
         check = dg.AssetCheckKey(names.asset(asset_path(node)), CHECK)
         if has_failed_last_check(instance, check, partition_of(node)):

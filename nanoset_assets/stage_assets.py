@@ -15,6 +15,7 @@ description, is listed in `asset_table.py`.
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -30,9 +31,11 @@ from nanoset_assets.partition_sets import partition_set_of
 from nanoset_assets.project_defs import ProjectDefs, failure_without_retry
 from nanoset_assets.tags import CHECK
 from nanoset_core.errors import InputError
+from nanoset_core.outputs.failed_checks import FailedChecks
+from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.inventory.stage import INVENTORY
-from nanoset_core.stages.stage import Key, Node, Stage, is_of_corpora
+from nanoset_core.stages.stage import Key, Node, Stage, current_version, is_of_corpora
 from nanoset_core.text.notices import abbreviated
 from nanoset_core.untrusted import visible
 
@@ -230,11 +233,10 @@ def _open_run(
         An object that makes the output when its method `results` is called.
     """
     output = Node(stage, key_of(context, stage, subject))
-    if _is_repaired_by_run(context.instance, project_defs.names, output):
-        context.log.info("The last check of this output has failed, so it is rebuilt.")
-        rebuild = True
-
     project = project_defs.open_in_run(context, rebuild=rebuild)  # reads its present settings
+    if _is_repaired_by_run(context.instance, project_defs.names, project, output):
+        context.log.info("The last check of this output has failed, so it is rebuilt.")
+        project = replace(project, rebuild=True)
     return AssetRun(
         context=context,
         project_defs=project_defs,
@@ -246,7 +248,9 @@ def _open_run(
     )
 
 
-def _is_repaired_by_run(instance: dg.DagsterInstance, names: Names, output: Node) -> bool:
+def _is_repaired_by_run(
+    instance: dg.DagsterInstance, names: Names, project: Project, output: Node
+) -> bool:
     """Return whether a run has to make an output again, since the last check of it has failed.
 
     After each run, a check reads the files of the output. Damaged files may have the right sizes
@@ -256,6 +260,7 @@ def _is_repaired_by_run(instance: dg.DagsterInstance, names: Names, output: Node
     Args:
         instance: Dagster's instance, which has the results of checks.
         names: The names of the project in Dagster.
+        project: The project, below whose root builds on other machines record failed checks.
         output: The output.
 
     Returns:
@@ -265,7 +270,13 @@ def _is_repaired_by_run(instance: dg.DagsterInstance, names: Names, output: Node
     if not shape_of(output.stage).is_repaired_by_rebuild:
         return False
     check = dg.AssetCheckKey(names.asset(asset_path(output)), CHECK)
-    return has_failed_last_check(instance, check, partition_of(output))
+    if has_failed_last_check(instance, check, partition_of(output)):
+        return True
+    manifest = current_version(project, output.stage, output.key).manifest
+    if manifest is None:
+        return False
+    failed_checks = FailedChecks.read(project.outputs)
+    return failed_checks.includes(manifest.stage, manifest.name, manifest.digest)
 
 
 def _appearance(stage: Stage, project_defs: ProjectDefs, subject: str) -> dict[str, Any]:

@@ -6,9 +6,10 @@ its notes are about different subjects, such as corpora, it has a section for ea
     <root>/distrusted_engines/1f0c….json          a notebook without sections
     <root>/purged/web/77ab….json                  a notebook with a section for the corpus `web`
 
-Notes are only added: none is ever changed, and nanoset removes none. The name of a file is a digest
-of what the note says, and a file appears whole or not at all. So processes on several machines can
-add notes at the same time, and adding a note that exists already changes nothing.
+The name of a file is a digest of what the note says, and a file appears whole or not at all. So
+processes on several machines can add notes at the same time, and adding a note that exists already
+changes nothing. Most notes are never removed. A note about a state that has ended is, such as the
+one on a failed check once a check has passed.
 
 What the notes of a notebook contain is declared by a class derived from `Note`.
 """
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -26,6 +28,7 @@ from nanoset_core.outputs.manifest import digest_of
 from nanoset_core.outputs.root import SEEN_SECONDS, OutputRoot
 from nanoset_core.records.json_records import Record, dump, load, to_plain
 from nanoset_core.storage.access import FileAccess
+from nanoset_core.storage.removals import remove_file
 from nanoset_core.storage.uploads import write_small_file
 from nanoset_core.untrusted import safe_logger
 
@@ -100,6 +103,22 @@ class Notebook(Generic[NoteType]):
         path = outputs.folder / self._folder / section / file_name
         write_small_file(outputs.access, path, dump(note))
         # Forget what was read of this notebook, so that the next `read` finds the note.
+        self._seen.pop(outputs.folder, None)
+
+    def remove(self, outputs: OutputRoot, note: NoteType) -> None:
+        """Remove a note from a notebook without sections, if it exists.
+
+        In a bucket, this takes no request if the notebook was read a moment ago and lacks the note.
+
+        Args:
+            outputs: The folder or bucket of all outputs, in which the notebook is.
+            note: A note with the same identity.
+        """
+        file_name = f"{digest_of(note.identity())}.json"
+        if file_name not in self._look_at(outputs).names:
+            return
+        with suppress(FileNotFoundError):  # another process has removed it
+            remove_file(outputs.access, outputs.folder / self._folder / file_name)
         self._seen.pop(outputs.folder, None)
 
     def read(

@@ -165,8 +165,8 @@ def plan(
         force: Whether to rebuild the selected outputs even if they are up to date.
 
     Returns:
-        The plan. A build may do more: it also makes outputs again of which the last check in
-        Dagster, the program that runs builds, has failed.
+        The plan. A build may do more: it repeats checks that were interrupted, which only the
+        history of Dagster, the program that runs builds, knows.
 
     Raises:
         StorageError: The disk of the outputs cannot be queried.

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 
 from nanoset_core.errors import StorageError, one_line
 from nanoset_core.outputs.current import CurrentVersion, Reason, differences
+from nanoset_core.outputs.failed_checks import FailedChecks
 from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig
@@ -108,6 +109,8 @@ class Graph:
         # The same for outputs that depend on raw files which were not listed. It is only true until
         # more becomes known, and is cleared then.
         self._reasons_so_far: dict[Node, Sequence[Reason]] = {}
+        # The outputs whose last check has found an error; None until they are read.
+        self._failed_checks: FailedChecks | None = None
         # Folder, such as datasets → the project with a list of the files in it; see `project_of`.
         self._project_by_folder: dict[str, Project] = {}
 
@@ -409,7 +412,11 @@ class Graph:
             # Raw files that the output depends on were not listed yet, or cannot be.
             reasons = self._reasons_of_unknown_inputs(node)
         else:
-            reasons = reasons_to_build(self.project_of(node), node, recipe, self.current(node))
+            if self._failed_checks is None:
+                self._failed_checks = FailedChecks.read(self.project.outputs)
+            reasons = reasons_to_build(
+                self.project_of(node), node, recipe, self.current(node), self._failed_checks
+            )
 
         failing_row = self._failing_row_of_inputs(node, reasons)
         if recipe is None and failing_row is None:
@@ -571,6 +578,7 @@ class Graph:
         if not changed_nodes:
             return
         self._reasons_so_far.clear()
+        self._failed_checks = None
         self._project_by_folder.clear()  # these have listings of folders from before the build
 
         # `nodes` returns inputs before what is made from them. So when a node comes, it is known
@@ -692,7 +700,11 @@ def digest_of_node(node: Node, recipe: Recipe) -> str:
 
 
 def reasons_to_build(
-    project: Project, node: Node, recipe: Recipe, current: CurrentVersion
+    project: Project,
+    node: Node,
+    recipe: Recipe,
+    current: CurrentVersion,
+    failed_checks: FailedChecks,
 ) -> Sequence[Reason]:
     """Return why an output has to be built, such as "not built yet" or "seed: 7 → 8".
 
@@ -704,9 +716,39 @@ def reasons_to_build(
         node: The output.
         recipe: What it should be made from now: settings, and digests (hashes) of its inputs.
         current: Its current version, which names what it was made from.
+        failed_checks: The outputs whose last check has found an error.
 
     Returns:
         The reasons; none if the current version was made from the same, and no file is damaged.
+    """
+    reasons = _visible_reasons(project, node, recipe, current)
+    # Damaged files with the right sizes are only noticed by a check.
+    digest = digest_of_node(node, recipe)
+    if not reasons and failed_checks.includes(node.stage.layout.folder, node.name, digest):
+        return [Reason(check_failed_reason(node))]
+    return reasons
+
+
+def check_failed_reason(node: Node) -> str:
+    """Return why an output is made or checked again although its recipe and its sizes are right.
+
+    Args:
+        node: The output.
+    """
+    output = node.stage.report_name(node.key)  # such as datasets/web: a row has several outputs
+    return f"the last check of {output} found an error, which `nanoset verify` shows"
+
+
+def _visible_reasons(
+    project: Project, node: Node, recipe: Recipe, current: CurrentVersion
+) -> Sequence[Reason]:
+    """Return why an output has to be built, as far as recipes, sizes and links show.
+
+    Args:
+        project: The project, whose root folder has the outputs.
+        node: The output.
+        recipe: What it should be made from now.
+        current: Its current version.
     """
     stage = node.stage  # the code that makes the output
     if isinstance(stage, InParts):

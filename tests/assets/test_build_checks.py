@@ -14,14 +14,16 @@ from helpers.inspecting import current_output
 from helpers.sample_platform import Platform
 from helpers.sample_project import FEWER, write_project
 from nanoset_assets.asset_names import asset_path, partition_of
-from nanoset_assets.build import build
+from nanoset_assets.build import build, dry_run
 from nanoset_assets.build_report import BuildReport
 from nanoset_assets.checks import VerificationError
 from nanoset_assets.dagster_compat import assets_with_failed_check
 from nanoset_assets.definitions import build_definitions
 from nanoset_assets.tags import CHECK
+from nanoset_core.outputs.failed_checks import record_failure
 from nanoset_core.project.graph import graph_over
 from nanoset_core.project.project import Project
+from nanoset_core.project.status import StatusRow, project_status
 
 
 def evaluations_of(
@@ -290,6 +292,55 @@ def test_the_sensor_repairs_a_file_whose_damage_a_check_has_found(built_platform
 
     assert tokens_file.read_bytes() == content
     assert built_platform.automation() == {}
+
+
+CHECK_FAILED = "the last check of datasets/web found an error, which `nanoset verify` shows"
+
+
+def row_of_web(config_file: Path) -> StatusRow:
+    """Return the row of the corpus `web` in `nanoset status`."""
+    rows = {row.label: row for row in project_status(Project.open(config_file))}
+    return rows["corpus web"]
+
+
+def test_status_knows_that_a_check_has_found_damage_until_a_build_repairs_it(built_platform):
+    damage_and_check(built_platform)
+
+    row = row_of_web(built_platform.config_file)
+    assert row.state == "stale"
+    assert row.why == (CHECK_FAILED,)
+
+    build(Project.open(built_platform.config_file), built_platform.instance)
+    assert row_of_web(built_platform.config_file).state == "up to date"
+
+
+def test_a_dry_run_lists_what_a_build_repairs(built_platform):
+    damage_and_check(built_platform)
+
+    plan = dry_run(Project.open(built_platform.config_file))
+
+    (row,) = plan.rows
+    assert row.why == (CHECK_FAILED,)
+    assert row.steps == ("indexed_dataset [web]",)
+
+
+def test_a_build_with_another_history_repairs_what_a_check_has_found(built_platform, tmp_path):
+    tokens_file, content = damage_and_check(built_platform)
+
+    (tmp_path / "other").mkdir()
+    with dg.DagsterInstance.ephemeral(tempdir=str(tmp_path / "other")) as other_history:
+        report = build(Project.open(built_platform.config_file), other_history)
+
+    assert set(report.made) == {"indexed_dataset [web]"}
+    assert tokens_file.read_bytes() == content
+
+
+def test_the_sensor_checks_a_list_of_files_again_whose_check_has_failed(built_platform):
+    project = Project.open(built_platform.config_file)
+    digest = current_output(project, "inventory/web").digest
+    record_failure(project.outputs, "inventory", "web", digest)
+
+    assert built_platform.automation()["raw_jsonl"] == {"web"}
 
 
 def test_an_output_whose_check_was_interrupted_is_checked_and_not_rebuilt(built_platform):

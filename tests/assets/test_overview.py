@@ -116,11 +116,11 @@ def test_a_damaged_output_is_listed_once_a_check_has_found_it(built_platform, ti
 
     page, check = tick(cursor).asset_events
 
-    line = "indexed_dataset [web]: its last check has failed"
-    assert line in check.description
+    reason = "the last check of datasets/web found an error, which `nanoset verify` shows"
+    assert f"corpus web: {reason}" in check.description
     (row,) = rows_of(page, "not_up_to_date")
-    assert row["output"] == "indexed_dataset [web]"
-    assert row["state"] == "check failed"
+    assert row["output"] == "corpus web"
+    assert row["why"] == reason
 
 
 def test_a_tick_names_the_corpora_that_are_being_built(built_platform, tick):
