@@ -1,8 +1,8 @@
 """A table of how each stage appears in Dagster: its asset's name, description, checks, icons, …
 
 `stage_assets.py` makes the assets from this table, and `checks.py` makes their checks. A stage
-without an entry becomes an asset that is named after the folder of its outputs, without description
-and checks.
+without an entry becomes an asset that is named after the folder of its outputs, and described by
+the docstring of its class.
 
 The *page* of a stage is a function in `ui/<stage>.py`. It makes an output and returns the metadata
 that Dagster's UI shows with it.
@@ -10,6 +10,7 @@ that Dagster's UI shows with it.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -43,7 +44,7 @@ from nanoset_core.stages.mappings.stage import BLENDED, INDEX_MAPPINGS
 from nanoset_core.stages.packs.stage import PACKS
 from nanoset_core.stages.pbin.stage import PBIN, PBIN_DERIVED
 from nanoset_core.stages.shards.stage import TOKENIZED
-from nanoset_core.stages.stage import Stage
+from nanoset_core.stages.stage import CorpusStage, PerCorpus, Stage
 from nanoset_core.stages.views.stage import VIEW
 from nanoset_core.stages.webdataset.stage import SHUFFLE_PLAN, SHUFFLED_TARS, WEBDATASET
 
@@ -110,10 +111,6 @@ class AssetShape:
     """
     uses_workers: bool = False
     """Whether a run starts worker processes. If so, the asset is in the pool `WORKERS_POOL`."""
-    is_output_required: bool = True
-    """Whether every run must make an output. If not, a run of a partition that nanoset.yaml does
-    not request does nothing.
-    """
     is_read_by_partition: bool = False
     """Whether other assets read single partitions of this one. If so, their dependencies name these
     partitions.
@@ -193,7 +190,6 @@ SHAPES: dict[Stage, AssetShape] = {
         tag="columns",
         make_page=columns_page,
         uses_workers=True,
-        is_output_required=False,
     ),
     ATTRIBUTES: AssetShape(
         asset="document_attributes",
@@ -212,7 +208,6 @@ SHAPES: dict[Stage, AssetShape] = {
             "blocks nothing.",
         ),
         uses_workers=True,
-        is_output_required=False,
     ),
     CONTAMINATION: AssetShape(
         asset="contamination",
@@ -363,7 +358,6 @@ SHAPES: dict[Stage, AssetShape] = {
         kinds=frozenset({"numpy", "file"}),
         tag="packed",
         make_page=pbin_page,
-        is_output_required=False,
     ),
     PBIN_DERIVED: AssetShape(
         asset="packed",
@@ -386,7 +380,24 @@ def shape_of(stage: Stage) -> AssetShape:
     `tokenized_shards`.
 
     Args:
-        stage: The stage. If it has no entry in SHAPES, only the name is known: that of the folder
-            in which its outputs are stored.
+        stage: The stage. If it has no entry in SHAPES, its assets are named after the folder in
+            which its outputs are stored, and described by the docstring of its class.
     """
-    return SHAPES.get(stage) or AssetShape(stage.layout.folder)
+    shape = SHAPES.get(stage)
+    if shape is not None:
+        return shape
+    docstring = type(stage).__doc__
+    description = None if docstring is None else inspect.cleandoc(docstring)
+    return AssetShape(stage.layout.folder, description)
+
+
+def is_output_required(stage: Stage) -> bool:
+    """Return whether every run of a stage's asset must make an output.
+
+    If only some corpora have an output, a run of a corpus that nanoset.yaml does not name makes
+    nothing, and still succeeds.
+
+    Args:
+        stage: The stage.
+    """
+    return isinstance(stage, CorpusStage) or not isinstance(stage, PerCorpus)

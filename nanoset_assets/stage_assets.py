@@ -24,7 +24,7 @@ from pydantic import Field
 
 from nanoset_assets.asset_names import asset_path, input_label, is_asset, label_of, partition_of
 from nanoset_assets.asset_run import AssetRun
-from nanoset_assets.asset_table import WORKERS_POOL, AssetShape, shape_of
+from nanoset_assets.asset_table import WORKERS_POOL, AssetShape, is_output_required, shape_of
 from nanoset_assets.dagster_compat import has_failed_last_check, partitioned_assets_of_run
 from nanoset_assets.names import Names
 from nanoset_assets.partition_sets import partition_set_of
@@ -334,7 +334,7 @@ def _run_settings(stage: Stage, project_defs: ProjectDefs) -> dict[str, Any]:
     return {
         "op_tags": dict(project_defs.op_tags),
         "retry_policy": dg.RetryPolicy(retries) if retries else None,
-        "output_required": shape.is_output_required,
+        "output_required": is_output_required(stage),
         "pool": _pool_of(shape, project_defs),
     }
 
@@ -395,7 +395,7 @@ def _can_be_skipped(stage: Stage, config: ProjectConfig, key: Key) -> bool:
     """
     # Runs of some assets fail in Dagster if they make nothing. So do not skip them: the step will
     # raise an error that says why.
-    if shape_of(stage).is_output_required:
+    if is_output_required(stage):
         return False
     requested_keys = stage.keys(config, (key.subject,))
     return key not in requested_keys

@@ -103,6 +103,24 @@ def test_commands_know_a_stage_that_is_only_in_the_list_of_stages(packages, proj
     assert "counts" in status
 
 
+def test_a_stage_that_is_only_in_the_list_of_stages_has_an_asset(packages, project):
+    program = (
+        "import dagster as dg\n"
+        "from nanoset_assets.definitions import defs\n"
+        "graph = defs().resolve_asset_graph()\n"
+        "key = dg.AssetKey('document_counts')\n"
+        "print(graph.get(key).description)\n"
+        "print([check.name for check in graph.asset_check_keys if check.asset_key == key])\n"
+    )
+
+    lines = run_in_copy(packages, "-c", program, cwd=project).splitlines()
+
+    assert lines == [
+        "Writes how many documents and tokens each corpus has to `counts.json`.",
+        "['verified']",
+    ]
+
+
 def test_the_entry_in_the_list_of_assets_describes_the_asset(packages, project, page):
     asset_table = packages / "nanoset_assets" / "asset_table.py"
     first_lines = "SHAPES: dict[Stage, AssetShape] = {\n"
