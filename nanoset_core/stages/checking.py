@@ -53,7 +53,7 @@ def current_manifest(project: Project, stage: Stage, key: Key) -> Manifest:
         raise MissingError(
             "this output has not been built",
             where=project.outputs.access.url(folder),
-            remedy=BUILD,
+            remedy=f"{BUILD}; `nanoset status` says if that would fail, and why",
         )
     return manifest
 

@@ -60,9 +60,9 @@ _WORDS = {
 @CONFIG_OPTION
 @option(
     "--select -s",
-    "Check only these outputs: corpus, corpus/packed, view, packed dataset, export, nanoset, "
-    "nanoset/split, "
-    "nanoset/handoff or webdataset, by name or pattern.",
+    "Check only these outputs: corpus, view, packed dataset, export, nanoset, nanoset/split, "
+    "nanoset/handoff or webdataset, or one kind of output of these, such as web/packed, by name or "
+    "pattern.",
     multiple=True,
 )
 @flag("--deep", "Read every token, and compare every checksum.")
