@@ -70,7 +70,7 @@ def expand_value_groups(
         if mistakes:
             errors += mistakes
             continue
-        value_views = _value_views(group.name, group.part)
+        value_views = _value_views(group.name, group.part, group.key)
         clashes = list(_clashing_names(value_views, group.where))
         if clashes:
             errors += clashes
@@ -93,6 +93,12 @@ class _ValueGroup(NamedTuple):
     part: MixPart
     where: str
     """Key of the part, for errors."""
+
+    @property
+    def key(self) -> str:
+        """The key of the part without the file, such as "nanosets.pretrain.mix.topics"."""
+        _, _, key = self.where.rpartition(": ")
+        return key
 
 
 def _value_groups_of(nanosets: Mapping[str, NanosetSpec], where: object) -> Iterator[_ValueGroup]:
@@ -285,7 +291,7 @@ class _ValueView(NamedTuple):
     """Its share of the group; None if the group is divided by tokens."""
 
 
-def _value_views(group_name: str, group: MixPart) -> list[_ValueView]:
+def _value_views(group_name: str, group: MixPart, key: str = "") -> list[_ValueView]:
     """Return a view for each value by which a corpus is divided: the documents with this value.
 
     For `topics: {of: web, by: topic, values: {news: 0.7, science: 0.3}}`:
@@ -301,6 +307,7 @@ def _value_views(group_name: str, group: MixPart) -> list[_ValueView]:
     Args:
         group_name: Name of the group, such as "topics".
         group: The keys of the group. If one of them is missing, there are no views.
+        key: Key of the group in nanoset.yaml, for errors.
     """
     if group.of is None or group.by is None or not group.values:
         return []
@@ -309,13 +316,13 @@ def _value_views(group_name: str, group: MixPart) -> list[_ValueView]:
     shares = _share_by_value(group.values)  # a value that is listed twice counts once
     names = _view_names(group_name, tuple(shares), has_others=bool(group.others))
     for value, share in shares.items():
-        view = ViewSpec(of=group.of, where=f"{column} = {_literal(value)}")
+        view = ViewSpec(of=group.of, where=f"{column} = {_literal(value)}", written_at=key)
         value_views.append(_ValueView(names[value], repr(value), view, share))
 
     if group.others:
         literals = ", ".join(_literal(value) for value in shares)
         condition = f"{column} not in ({literals}) or {column} is null"
-        view = ViewSpec(of=group.of, where=condition)
+        view = ViewSpec(of=group.of, where=condition, written_at=key)
         others_share = None if group.others is True else group.others
         name = _view_name(group_name, OTHERS)
         value_views.append(_ValueView(name, f"`{OTHERS}`", view, others_share))

@@ -372,7 +372,8 @@ def checked_schema(project: Project, dataset: Manifest, name: str) -> Any:
         spec = project.config.views[view]
         key = f"{project.config.file}: views.{view}"
         if spec.where is not None:
-            parse_condition(spec.where, f"{key}.where").for_columns(schema)
+            where = f"{project.config.file}: {spec.key(view, 'where')}"
+            parse_condition(spec.where, where).for_columns(schema)
         if spec.top is not None:
             _check_numbers(schema, spec.top.by, f"{key}.top.by")
     return schema
@@ -438,7 +439,7 @@ def _no_such_column(
     remedy = "correct the view's rules, or add the column by documents.columns or attributes"
     return ConfigError(
         "no such column",
-        where=f"{config.file}: views.{name}",
+        where=f"{config.file}: {config.views[name].key(name)}",
         found=", ".join(missing),
         expected=f"one of {', '.join(columns)}",
         remedy=remedy_for_name(missing[0], columns, remedy),
@@ -591,7 +592,8 @@ def _steps_of(project: Project, view: str, *, inputs_exist: bool) -> _ViewSteps:
             steps.append(Without(view, documents, f"clean of {evaluation}"))
 
     if spec.where is not None:  # quality >= 3
-        condition = parse_condition(spec.where, f"{project.config.file}: views.{view}.where")
+        where = f"{project.config.file}: {spec.key(view, 'where')}"
+        condition = parse_condition(spec.where, where)
         steps.append(Where(view, condition))
 
     if spec.split is not None:  # keep: [0, 0.01], the documents with the lowest 1 % of hashes

@@ -17,7 +17,7 @@ from typing import Annotated, Literal, Protocol
 from nanoset_core.errors import ConfigError
 from nanoset_core.outputs.names import CorpusName
 from nanoset_core.records.rules import Check, Section
-from nanoset_core.records.settings import Range
+from nanoset_core.records.settings import NOT_A_KEY, Range
 
 STAGE = "views"
 ID_LIST_KEYS: tuple[Literal["include", "exclude"], ...] = ("include", "exclude")
@@ -170,6 +170,22 @@ class ViewSpec(Section):
     """
     order: ViewOrderSpec | Literal["stored"] = "stored"
     """The order of the documents of the view."""
+    written_at: str = field(default="", kw_only=True, compare=False, metadata=NOT_A_KEY)
+    """For a view that a mixture by a column stands for: the key of this mixture, for messages."""
+
+    def key(self, name: str, key: str = "") -> str:
+        """Return where in nanoset.yaml a setting of the view is, for messages.
+
+            a view under `views`                 views.best.where
+            a view of a mixture by a column      nanosets.pretrain.mix.topics
+
+        Args:
+            name: Name of the view.
+            key: The setting, such as "where"; empty for the whole view.
+        """
+        if self.written_at:
+            return self.written_at
+        return f"views.{name}.{key}" if key else f"views.{name}"
 
     def files(self, key: Literal["include", "exclude"]) -> tuple[str, ...] | None:
         """Return the files of ids that the setting `include` or `exclude` of a view names.

@@ -194,3 +194,16 @@ def test_the_other_documents_may_have_a_share(load):
 
     parts = parts_of(config)["topics"]["mix"]
     assert parts == {"topics-news": {"share": 0.7}, "topics-others": {"share": 0.3}}
+
+
+def test_errors_of_a_view_of_a_value_name_the_mixture(load):
+    config = load("topics: {of: web, by: topic, values: [news], others: true}")
+
+    for name in ("topics-news", "topics-others"):
+        assert config.views[name].key(name, "where") == "nanosets.pretrain.mix.topics"
+
+
+def test_errors_of_a_view_that_is_written_name_the_view(load):
+    config = load("web: 1, best: 1", "{best: {of: web, tokens: 5}}")
+
+    assert config.views["best"].key("best", "where") == "views.best.where"
