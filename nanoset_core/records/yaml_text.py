@@ -468,13 +468,13 @@ class _Place(NamedTuple):
 
     line: int
     """Its line, counted from 1."""
-    path: str
-    """Its path with each key as it is written, such as `blend.null` for what YAML reads as
-    `blend.None`.
-    """
-    written: str | None
-    """What is written in the file: the key, if YAML does not read it as text, or else its value.
-    None if the value is a list or a mapping.
+    path_as_read: str
+    """Its path with each key as YAML reads it, such as `blend.None`. Errors name this path."""
+    path_as_written: str
+    """Its path with each key as it is written in the file, such as `blend.null`."""
+    text_to_quote: str | None
+    """What the user may have to put in quotes: the key, if YAML does not read it as text, or else
+    its value, as written in the file. None if the value is a list or a mapping.
     """
 
 
@@ -483,7 +483,15 @@ def _with_place(
 ) -> _LocatedError:
     """Add the line to an error about a key of a YAML file, so that the user finds it.
 
-        nanoset.yaml: views.en     →     nanoset.yaml:12: views.en
+    YAML may read a key as something else than text. Then the error also gets the key as it is
+    written in the file. For example, with `null: 7` in line 3 of the mapping `blend`:
+
+        place of the error          in the file           result
+        nanoset.yaml: views.en      line 12               nanoset.yaml:12: views.en
+        nanoset.yaml: blend.None    line 3                nanoset.yaml:3: blend.null
+        nanoset.yaml: views.de.of   views.de in line 14   nanoset.yaml:14: views.de.of
+
+    In the last row, the key `of` is missing in the file. The section that lacks it has the line.
 
     Args:
         error: The error. Its place is the file and the path of the key: "nanoset.yaml: views.en".
@@ -500,14 +508,16 @@ def _with_place(
     if not is_about_key:
         return _LocatedError(0, error)
 
-    key = where.removeprefix(prefix)  # "views.en"
-    # If the key is missing in the file, this is the section that lacks it.
-    existing_key = _nearest(key, place_by_key)
+    key = where.removeprefix(prefix)  # "views.de.of"
+    existing_key = _nearest(key, place_by_key)  # the key itself, or a section: "views.de"
+    missing_part = key.removeprefix(existing_key)  # ".of"
     place = place_by_key[existing_key]
-    path = place.path + key.removeprefix(existing_key)
+    path = place.path_as_written + missing_part
+
     remedy = None  # keep that of the error
-    if existing_key == key and place.written:
-        remedy = _remedy_as_written(error, place.written)
+    if not missing_part and place.text_to_quote:
+        # The error may suggest quotes. Then quote what is written in the file.
+        remedy = _remedy_as_written(error, place.text_to_quote)
     return _LocatedError(place.line, error.at(f"{file}:{place.line}: {path}", remedy))
 
 
@@ -553,9 +563,14 @@ def _place_by_key(text: str) -> dict[str, _Place]:
     # The values that were parsed from the text have no lines, so parse it again into nodes.
     root = yaml.compose(text)
     if root is None:  # an empty text
-        return {"": _Place(1, "", None)}
-    whole_text = _Place(root.start_mark.line + 1, "", _written_value(root))
-    return dict(_places(root, "", whole_text, set()))
+        return {"": _Place(line=1, path_as_read="", path_as_written="", text_to_quote=None)}
+    whole_text = _Place(
+        line=root.start_mark.line + 1,
+        path_as_read="",
+        path_as_written="",
+        text_to_quote=_written_value(root),
+    )
+    return {place.path_as_read: place for place in _places(root, whole_text, set())}
 
 
 def _nearest(key: str, known: Collection[str]) -> str:
@@ -582,69 +597,82 @@ def _nearest(key: str, known: Collection[str]) -> str:
     return ""
 
 
-def _places(node: Any, path: str, place: _Place, seen: set[int]) -> Iterator[tuple[str, _Place]]:
-    """Yield the path and the place of a value of a YAML text, and of all values within it.
+def _places(node: Any, place: _Place, expanded_ids: set[int]) -> Iterator[_Place]:
+    """Yield the place of a value of a YAML text, and of all values within it.
 
-    For example, of `views: {en: [7]}` in line 1: "" (the whole text), "views", "views.en" and
-    "views.en[0]", each with a place in line 1.
+    For example, of `views: {en: [7]}` in line 1: the places of the whole text (its path is ""), of
+    "views", "views.en" and "views.en[0]".
 
     Args:
         node: The value, a node of PyYAML. Its `value` is a text, a list of nodes, or for a mapping
             a list of pairs (key, value) of nodes.
-        path: Its path, with the keys as YAML reads them, such as `views.en`. Errors name this path.
-        place: Where it is, with the path as it is written in the file.
-        seen: Ids of the nodes that were visited, to which this is added.
-
-    Yields:
-        (path, place)
+        place: The place of the value.
+        expanded_ids: `id()` of each list and mapping whose inner places were yielded. That of the
+            value is added.
     """
-    yield path, place
-    # An alias of YAML repeats a value: it is the same node again, perhaps within itself.
-    if isinstance(node.value, str) or id(node) in seen:
+    yield place
+    if isinstance(node.value, str):
+        return  # nothing is within it
+
+    # An alias of YAML (`*name`) repeats a value. PyYAML then has the same node again, perhaps
+    # within itself: do not go into it once more.
+    if id(node) in expanded_ids:
         return
-    seen.add(id(node))
+    expanded_ids.add(id(node))
+
     for index, item in enumerate(node.value):
-        if isinstance(item, tuple):  # an entry of a mapping
+        if isinstance(item, tuple):
             key_node, value_node = item
-            inner_path = f"{path}.{_key_as_read(key_node)}".lstrip(".")
-            inner_place = _place_of_entry(key_node, value_node, place.path)
-        else:  # an item of a list
+            inner_place = _place_of_entry(place, key_node, value_node)
+        else:
             value_node = item
-            inner_path = f"{path}[{index}]"
-            inner_place = _Place(
-                line=value_node.start_mark.line + 1,
-                path=f"{place.path}[{index}]",
-                written=_written_value(value_node),
-            )
-        yield from _places(value_node, inner_path, inner_place, seen)
+            inner_place = _place_of_item(place, index, value_node)
+        yield from _places(value_node, inner_place, expanded_ids)
 
 
-def _place_of_entry(key_node: Any, value_node: Any, path_of_mapping: str) -> _Place:
-    """Return where an entry of a YAML mapping is, and how it is written, for messages about it.
-
-    A message should name the key as it is written. It should also quote what YAML may have read
-    otherwise than it was meant (`written`): the key, if YAML does not read it as text, or else the
-    value. For entries of the mapping `blend`:
-
-        entry        path          written
-        web: 0x10    blend.web     "0x10"
-        null: 7      blend.null    "null"     (YAML reads the key as None)
-        web: [7]     blend.web     None       (the value is a list or a mapping)
+def _place_of_item(list_place: _Place, index: int, value_node: Any) -> _Place:
+    """Return where an item of a YAML list is, such as `views.en[0]`.
 
     Args:
-        key_node: The key, as PyYAML has parsed it.
+        list_place: The place of the list.
+        index: The number of the item, counted from 0.
+        value_node: The item, as PyYAML has parsed it.
+    """
+    return _Place(
+        line=value_node.start_mark.line + 1,
+        path_as_read=f"{list_place.path_as_read}[{index}]",
+        path_as_written=f"{list_place.path_as_written}[{index}]",
+        text_to_quote=_written_value(value_node),
+    )
+
+
+def _place_of_entry(mapping_place: _Place, key_node: Any, value_node: Any) -> _Place:
+    """Return where an entry of a YAML mapping is, for messages about it.
+
+    YAML may read a key or a value as a number, for example, though the user meant a name. Then the
+    message asks for quotes around `text_to_quote`. For entries of the mapping `blend`:
+
+        entry        path_as_read    path_as_written    text_to_quote
+        web: 0x10    blend.web       blend.web          "0x10"
+        null: 7      blend.None      blend.null         "null"    (the key is no text)
+        web: [7]     blend.web       blend.web          None      (quotes would make no sense)
+
+    Args:
+        mapping_place: The place of the mapping.
+        key_node: The key, as PyYAML has parsed it. Its tag is the type that YAML reads.
         value_node: The value.
-        path_of_mapping: Path of the mapping, with its keys as they are written: "blend".
     """
     is_key_text = key_node.tag not in _TAGS_OF_OTHER_TYPES
     if is_key_text:
-        written = _written_value(value_node)
+        text_to_quote = _written_value(value_node)
     else:
-        written = key_node.value
+        text_to_quote = key_node.value
+    # The path of the whole text is "", so the path of its entries would begin with a dot.
     return _Place(
         line=key_node.start_mark.line + 1,
-        path=f"{path_of_mapping}.{key_node.value}".lstrip("."),
-        written=written,
+        path_as_read=f"{mapping_place.path_as_read}.{_key_as_read(key_node)}".lstrip("."),
+        path_as_written=f"{mapping_place.path_as_written}.{key_node.value}".lstrip("."),
+        text_to_quote=text_to_quote,
     )
 
 
