@@ -162,9 +162,17 @@ def _parts(line: str) -> _WarningParts:
 
 
 def _equal_warnings(warnings: Sequence[str]) -> list[list[str]]:
-    """Group warnings that differ only in the output that they are about.
+    """Divide warnings into groups, each of which will be printed as one line.
 
-    If no more than three outputs have a warning, each of its lines is a group of its own.
+    A group has warnings that say the same of more than three outputs (_MAX_EQUAL). Every other
+    warning is a group by itself. For example:
+
+        warnings                                     groups
+        "warning: corpus a: it is empty"             this, and the same for b, c and d
+        "warning: corpus a: 3 files are damaged"     this line
+        "warning: corpus b: it is empty"
+        "warning: corpus c: it is empty"
+        "warning: corpus d: it is empty"
 
     Args:
         warnings: The warnings, one line each, no line twice.
@@ -172,19 +180,24 @@ def _equal_warnings(warnings: Sequence[str]) -> list[list[str]]:
     Returns:
         The groups, in the order of their first warnings.
     """
-    lines_by_text: dict[tuple[str, str], list[str]] = {}  # by the parts that are equal
+    lines_by_text: dict[tuple[str, str], list[str]] = {}  # what they say → the warnings
     for line in warnings:
         parts = _parts(line)
         lines_by_text.setdefault((parts.kind, parts.text), []).append(line)
 
     groups: list[list[str]] = []
+    grouped_lines: set[str] = set()  # those that an earlier line has brought into a group
     for line in warnings:
+        if line in grouped_lines:
+            continue
         parts = _parts(line)
         equal_lines = lines_by_text[parts.kind, parts.text]
-        if len(equal_lines) <= _MAX_EQUAL or not parts.text:
-            groups.append([line])
-        elif line == equal_lines[0]:
+        names_an_output = bool(parts.text)  # otherwise, lines have only their kind in common
+        if names_an_output and len(equal_lines) > _MAX_EQUAL:
             groups.append(equal_lines)
+            grouped_lines.update(equal_lines)
+        else:
+            groups.append([line])
     return groups
 
 

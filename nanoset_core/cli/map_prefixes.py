@@ -125,7 +125,15 @@ def _shown_split(
     config: NanosetConfig,
     limits: Mapping[str, float],
 ) -> ShownSplit:
-    """Return how many samples a split takes of each dataset, as plain values to print.
+    """Return how much a split reads of each dataset, as plain values for a table or for JSON.
+
+    For example, for the split train of a blend of two datasets, `web` and `books`:
+
+        members    the samples of `web`, and those of `books`
+        corpora    their tokens, and how many times these are read
+
+    A project would also have a name, and may describe its weights by a tree, the mixture. Here the
+    user only gives the paths of datasets, so the name is "data", and there is no tree.
 
     Args:
         split: The split, such as "train".
@@ -138,13 +146,12 @@ def _shown_split(
     members: list[dict[str, Any]] = []
     corpora: list[dict[str, Any]] = []
     if plan is not None:
-        datasets = coverage(plan, config, limits)
+        datasets = coverage(plan, config, limits)  # the samples of each dataset
         for dataset in datasets:
             name = Path(dataset.prefix).name  # "web" for the files /data/web.bin and .idx
-            members.append({"corpus": name, **dataset.to_json()})  # its samples, epochs, …
+            members.append({"corpus": name, **dataset.to_json()})
         sample_counts = [dataset.samples_given for dataset in datasets]
         corpora = _token_counts(plan, config, sample_counts)
-    # A project may also describe the weights by a tree, `mixture`. Here there is no project.
     return ShownSplit(nanoset="data", split=split, members=members, corpora=corpora, mixture=[])
 
 
@@ -200,6 +207,9 @@ def _token_counts(
 
         {"corpus": "web", "tokens_available": 1000, "tokens": 2000, "epochs": 2.0, …}
 
+    A project counts this for each corpus (collection of documents), of which several datasets may
+    have copies. Here only datasets are known, so each one counts as a corpus.
+
     Args:
         plan: How the samples of the split are drawn.
         config: The settings of all splits.
@@ -207,9 +217,10 @@ def _token_counts(
     """
     from nanoset_core.sampling.corpora import MemberReads, corpus_coverage, separate_corpora
 
-    texts = separate_corpora(plan)  # suppose that no two datasets have a text in common
-    reads_by_path = MemberReads.by_prefix(plan, config, sample_counts)
-    return [coverage.to_json() for coverage in corpus_coverage(texts, reads_by_path, config)]
+    corpora = separate_corpora(plan)  # one for each dataset
+    reads_by_path = MemberReads.by_prefix(plan, config, sample_counts)  # what training reads of it
+    rows = corpus_coverage(corpora, reads_by_path, config)
+    return [row.to_json() for row in rows]
 
 
 def _build(config: NanosetConfig, *, overwrite: bool) -> None:

@@ -175,14 +175,19 @@ def _planned_splits(
 ) -> list[_SplitOfNanoset]:
     """Plan how many samples some splits take of each dataset.
 
+    For example, the split train of the data mixture `pretrain` takes 800 samples of the dataset
+    `web` and 200 of `books`.
+
     Args:
         project: The project with its built datasets.
         names: The nanosets: data mixtures for training.
         splits: The splits (train, valid or test) of each of them.
         reader: Reads how many tokens each document has.
-        packs: Datasets that are planned but not built yet: name → description.
-        exact: Whether to count exactly what earlier phases of a training run have read. Otherwise
-            the plans are made faster, and may be wrong by a sample or two of each dataset.
+        packs: Name → manifest of packed datasets. These are made from other datasets, by filling
+            each sample with several documents. They may only be planned and not built yet.
+        exact: A training run may be continued with other weights. Then its plan depends on what the
+            run has read before. True: count this exactly. False: estimate it, which is faster, and
+            wrong by a sample or two of each dataset.
 
     Returns:
         The plans: all splits of the first nanoset, then those of the second one, ….
@@ -193,8 +198,10 @@ def _planned_splits(
     unique_splits = dict.fromkeys(splits)
     plans: list[_SplitOfNanoset] = []
     for name in unique_names:
-        # It looks up the datasets of the nanoset, and adds them to its copy of `packs`.
-        context = NanosetContext(project, name, reader, dict(packs), exact=exact)
+        # The context looks up the other datasets of the mixture, and adds them to the mapping that
+        # it gets. So give it a copy.
+        known_datasets = dict(packs)
+        context = NanosetContext(project, name, reader, known_datasets, exact=exact)
         for split in unique_splits:
             plans.append(_SplitOfNanoset(context, context.plan(split)))
     return plans

@@ -195,6 +195,9 @@ def text_options(
 ) -> Callable[[Decorated], Decorated]:
     """Return a decorator that adds the options of all commands that turn text into tokens.
 
+    These are --tokenizer and its relatives, --eod, --on-reject, --max-rejected-fraction,
+    --max-unreadable-fraction, --scratch and --overwrite.
+
     Args:
         use: What the command needs the tokenizer for; printed at the end of the help.
         scratch_flags: Further names of the option --scratch, such as "--tmp-dir".
@@ -202,7 +205,8 @@ def text_options(
     """
     from nanoset_core.stages.shards.settings import DocumentsSpec
 
-    # All names of the option, such as "--scratch --tmp-dir", and then that of the parameter.
+    # `option` expects the names of an option, and at the end that of the command's parameter, in
+    # one text: "--scratch --tmp-dir scratch".
     scratch_names = " ".join(["--scratch", *scratch_flags, "scratch"])
     return combined(
         tokenizer_options(use, has_vocab_size_option=has_vocab_size_option),
@@ -211,8 +215,8 @@ def text_options(
             "The token that ends documents; default: the one that the tokenizer's files name, such "
             "as the tokenizer_config.json next to a tokenizer.json.",
         ),
-        # What happens with lines that cannot be read, as in the section `documents` of
-        # nanoset.yaml.
+        # What happens with lines that cannot be read. The section `documents` of nanoset.yaml has
+        # the same settings, so these options get their types and help from its fields.
         options_for(DocumentsSpec, "on_reject", "max_rejected_fraction", "max_unreadable_fraction"),
         option(
             scratch_names,

@@ -164,19 +164,26 @@ def _end_of_document(
 ) -> str | None:
     """Return the token that a shuffle puts after each document of text, such as "<|endoftext|>".
 
+    If the user names no token by --eod, it depends on the inputs and on --preset:
+
+        text, preset "default"      the end token that the tokenizer's files name
+        text, preset "tokshuf"      None: this preset gives the same tars as the program
+                                    tokshuf-rust, which has an end token of its own
+        .bin/.idx files, tars       None: nothing is tokenized
+
     Args:
         tokenizer: The tokenizer, if one was given.
         eod: The token that the user names, or None.
         input_kind: What the inputs are: "text", or something that is tokenized already.
-        preset: The value of --preset: which program will read the result.
+        preset: The value of --preset.
     """
     if tokenizer is None or input_kind != "text":
         return eod  # nothing is tokenized
     if preset != "default":
-        return eod  # if it is None, the code for this preset finds the token when it needs it
+        return eod
     from nanoset_core.tokenizers.end_token import end_token
 
-    return end_token(tokenizer, eod)  # if `eod` is None, the one that the tokenizer's files name
+    return end_token(tokenizer, eod)
 
 
 def _deprecations(settings: ShuffleOptions) -> list[str]:

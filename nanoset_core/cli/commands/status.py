@@ -244,24 +244,32 @@ def _print_reasons(rows: Sequence[StatusRow]) -> None:
 def _labels_by_reason(rows: Iterable[StatusRow]) -> dict[_Reason, list[str]]:
     """Return each reason why outputs are not up to date, with the outputs to which it applies.
 
-    Reasons that only follow from outputs in other rows count as one reason.
+    If a mixture is out of date because its corpora are, this only follows from the rows of the
+    corpora. All such reasons are replaced by the same text:
+
+        row                  reasons of the row             reasons in the result
+        corpus web           text_key: text → body          the same
+        corpus books         text_key: text → body          the same
+        nanoset pretrain     web changed, books changed     what they are made from is not up to
+                                                            date
 
     Args:
-        rows: The outputs.
+        rows: The outputs. `why` has the reasons of a row, and `consequences` those that only follow
+            from other rows.
 
     Returns:
-        Reason → labels, such as ["corpus c000", "corpus c001"].
+        Reason → labels of the rows, such as ["corpus web", "corpus books"].
     """
     labels_by_reason: dict[_Reason, list[str]] = {}
     for row in rows:
+        reasons: list[_Reason] = []
         for text in row.why:
             is_consequence = text in row.consequences
             shown_text = _CONSEQUENCE if is_consequence else text
-            reason = _Reason(row.state, shown_text, is_consequence)
-            labels = labels_by_reason.setdefault(reason, [])
-            # A row may have several reasons that are shown as one.
-            if row.label not in labels[-1:]:
-                labels.append(row.label)
+            reasons.append(_Reason(row.state, shown_text, is_consequence))
+        # Several reasons of a row may have been replaced by the same text: count it once.
+        for reason in dict.fromkeys(reasons):
+            labels_by_reason.setdefault(reason, []).append(row.label)
     return labels_by_reason
 
 
