@@ -110,13 +110,17 @@ def _cluster_run(
         work: Called for each task, on a worker.
     """
     client = connection.open(executor.progress)
-    # Raises an error if the cluster has no workers for too long.
+    # Workers may join the cluster late. While it has none, the run asks this from time to time
+    # whether to wait any longer.
     worker_watch = _WorkerWatch(connection, client, executor.progress)
-    # Before each task, a worker checks that it has the same software, and sees the same outputs.
+
+    # During the block, a file with a random text is in the folder or bucket of the outputs. Before
+    # each task, a worker must find it: otherwise it would write its results to another place. The
+    # worker must also have the same software as this process.
     with compatibility_check(executor.shared, executor.files) as check:
         run = _ClusterRun(work, client, check, worker_watch)
-        # Let the connection put the messages of this run into its queue. Other runs may use the
-        # same connection. So each message comes with the folder of its run.
+        # Several runs may share the connection. It passes on each message of a worker by the
+        # folder of the run, which has this file and identifies the run.
         connection.receivers[check.run_folder] = run.events.put
         try:
             yield run

@@ -326,12 +326,15 @@ def children_shielded() -> Iterator[None]:
     Here, only the command reacts: it decides what to finish, and ends its children by SIGTERM. A
     closed terminal (SIGHUP) is treated in the same way.
     """
-    # Block the two signals in this thread. Children and new threads inherit that.
+    # Block the two signals in this thread: they have no effect while they are blocked. Children and
+    # new threads inherit that. Other threads of this process still receive the signals.
     previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT, signal.SIGHUP])
-    with handlers_restored():  # after the block
-        # Children must not ignore SIGTERM. They would inherit that from this process if it does.
-        # But they inherit no Python function. So let a function that does nothing handle SIGTERM.
-        if _is_main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_IGN:
+    with handlers_restored():  # at the end, SIGTERM has the same effect again as now
+        # If this process ignores SIGTERM, children inherit that, and could not be ended. They do
+        # not inherit a Python function that handles the signal. So let one that does nothing handle
+        # it: in this process, SIGTERM still has no effect.
+        ignores_sigterm = signal.getsignal(signal.SIGTERM) == signal.SIG_IGN
+        if ignores_sigterm and _is_main_thread():
             signal.signal(signal.SIGTERM, _drop)
         try:
             yield

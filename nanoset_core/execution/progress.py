@@ -504,15 +504,21 @@ class Wait(RunningWork):
     def _end(self, outcome: str) -> None:
         """Show that waiting has ended, if the user has seen that it began. Prepare to wait again.
 
+        For example, a worker has joined after 12 of at most 60 seconds. The user then sees the line
+        "waiting for workers: found after 12 s".
+
         Args:
             outcome: Why it has ended: "found" or "given up".
         """
         if self._is_shown:
-            # Displays take work as finished if all its units are done. So report all seconds of
-            # the limit, such as 60 of 60, although the thing may have been found after 12.
+            # The last line of a wait has this text; see `description`.
             self._ending = f"{outcome} after {format_age(self.waited_seconds)}"
-            self._show(self.total)
+            # A wait is shown like other work, with seconds as its units: "12 of 60 are done". Work
+            # is finished when all units are done. So to finish it after 12 seconds, report 60.
+            all_seconds = self.total
+            self._show(all_seconds)
 
+        # The next wait starts with new times, and is not shown yet.
         self._is_shown = False
         self._wait_started_at = None
         self._first_report_at = None

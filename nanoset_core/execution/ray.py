@@ -175,6 +175,12 @@ class RayClient(ClusterClient):
         Args:
             handle: The task.
             keep_waiting: Not used; other kinds of clusters need it.
+
+        Raises:
+            Exception: The error that the task itself has raised.
+            UnloadableTaskError: Nanoset is not installed on the machine that had the task.
+            KilledWorkersError: The process of the task was killed.
+            LostClusterError: The connection to the cluster was lost.
         """
         from ray.exceptions import RayTaskError
 
@@ -182,14 +188,16 @@ class RayClient(ClusterClient):
         if error is None:
             return handle.outcome.result()
 
-        # An error in the task arrives within an error of Ray, as its cause. An exception is an
-        # error that says that nanoset is not installed on the machine: the task itself is not to
-        # blame.
-        if isinstance(error, RayTaskError):
-            lacks_nanoset = _import_failure(error.cause) is not None
-            if not lacks_nanoset:
-                raise error.cause from error
-        raise _as_cluster_error(error) from error
+        if not isinstance(error, RayTaskError):
+            raise _as_cluster_error(error) from error  # Ray itself has failed
+
+        # Ray wraps the error of a task. If a machine cannot import nanoset, the error looks as if
+        # the task had raised it, but the machine is to blame.
+        task_error = error.cause
+        lacks_nanoset = _import_failure(task_error) is not None
+        if lacks_nanoset:
+            raise _as_cluster_error(error) from error
+        raise task_error from error
 
     def cancel(self, handles: Collection[RayTask]) -> None:
         """Interrupt tasks that are in progress, as if by Ctrl-C, and drop those that have not
