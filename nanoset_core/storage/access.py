@@ -195,8 +195,9 @@ class FileAccess:
         """
         if self.origin is None:
             return self
-        # How many bytes copies may take. Without a limit, copies would be kept after they were
-        # uploaded. So set one that is never reached.
+        # `capacity` limits how many bytes copies may take. If there is a limit, each copy is
+        # removed after its upload; if not (None), copies are kept. So without a limit, set one that
+        # is never reached: it only has the effect that copies are removed.
         capacity = self.capacity
         if capacity is None:
             capacity = sys.maxsize
@@ -492,19 +493,25 @@ class FileAccess:
         Raises:
             FileNotFoundError: The manifest does not exist.
         """
-        is_on_disk = self.origin is None
-        is_in_memory = self.snapshot is not None and self.snapshot.contents is not None
-        if is_on_disk or is_in_memory:
+        has_bucket = self.origin is not None
+        if not has_bucket:
             return self.read_current(path), None
 
-        # List the folder, by one request. The listing also has a checksum of the manifest: if it is
-        # that of the local copy, `read_current` need not request the manifest.
-        listing = self.listed(path.parent)
-        access_with_listing = replace(self, snapshot=listing)
-        data = access_with_listing.read_current(path, is_marker=True)
+        # The snapshot is an earlier listing of the bucket. It may have the bytes of small files.
+        has_small_files = self.snapshot is not None and self.snapshot.contents is not None
+        if has_small_files:
+            return self.read_current(path), None
 
+        # List the folder by one request, which gives the size and a checksum of each file.
+        listing = self.listed(path.parent)
         files_and_entries = listing.below(self.name(path.parent))
         size_by_file = {name: entry.size for name, entry in files_and_entries}
+
+        # If the local copy of the manifest has the checksum of the listing, this takes no second
+        # request. If it has another one, the manifest has changed: then the copies of the other
+        # files are removed, too.
+        access_with_listing = replace(self, snapshot=listing)
+        data = access_with_listing.read_current(path, is_marker=True)
         return data, size_by_file
 
     def snapshot_with(self, name: str) -> Snapshot | None:

@@ -136,7 +136,8 @@ def folder_and_access(folder: Location) -> Iterator[tuple[Path, FileAccess]]:
         s3://bucket/a/web    /tmp/x/web   files below s3://bucket/a, by copies below /tmp/x
 
     Args:
-        folder: The folder. One in a bucket must not be the whole bucket, which has no name.
+        folder: The folder. It must not be a whole bucket, such as s3://bucket: callers need the
+            folder's name, `web` in the example.
 
     Yields:
         (path, object)
@@ -144,10 +145,11 @@ def folder_and_access(folder: Location) -> Iterator[tuple[Path, FileAccess]]:
     if isinstance(folder, Path):
         yield folder, FileAccess(folder)
         return
-    # The object has names only for what is below its own folder. For the folder to have one, the
-    # object is that of the folder above it.
+    # The object knows a file by its path relative to a folder of the bucket. If that were `web`
+    # itself, its path would be empty. So take the folder that contains it: s3://bucket/a.
+    parent_folder = folder.parent.place
     with temporary_folder(folder.name) as copies:
-        yield copies / folder.name, FileAccess(copies, folder.parent.place)
+        yield copies / folder.name, FileAccess(copies, parent_folder)
 
 
 @contextmanager

@@ -332,8 +332,16 @@ class GoogleStore(ObjectStore):
     def open_range(self, name: str, begin: int, end: int) -> tuple[bytes, Stored] | None:
         """Return a range of an object together with its description, if possible by one request.
 
-        Two requests are needed if the answer lacks something: for the description, and for the
-        bytes.
+        The description has the size and the version of the object. For an object of 80 bytes:
+
+            range         requests
+            [0, 50)       one, whose answer has both
+            [50, 100)     the same: the answer says that it has the last 30 bytes
+            [100, 200)    two: the server answers that there are no such bytes, and no more
+            [50, 50)      one, for the description only
+
+        Some servers never say which version an answer is from. Then two requests are needed, for
+        the description and for the bytes.
 
         Args:
             name: Name of the object.
@@ -343,9 +351,30 @@ class GoogleStore(ObjectStore):
         Returns:
             (the bytes, the description of the object), or None if the object does not exist.
         """
-        path = self.object_path(name)
         if begin >= end:
-            return Store.open_range(self, name, begin, end)  # asks for the description only
+            return Store.open_range(self, name, begin, end)  # requests the description only
+        answer = self._range_answer(name, begin, end)
+        if answer is None:
+            return None
+        range_and_description = _checked_range(name, answer, begin, end)
+        if range_and_description is None:
+            # The answer lacks something. This requests the description, and then the bytes, if any.
+            return Store.open_range(self, name, begin, end)
+        return range_and_description
+
+    def _range_answer(self, name: str, begin: int, end: int) -> Answer | None:
+        """Return the server's answer to a request for a range of an object.
+
+        Args:
+            name: Name of the object.
+            begin: Position of the first byte.
+            end: Position after the last byte.
+
+        Returns:
+            The answer. It has no bytes and no headers if the object ends before the range; None if
+            the object does not exist.
+        """
+        path = self.object_path(name)
 
         def send_once() -> Answer:
             """Request the range. `_ask` calls this, and again if the server fails for a moment."""
@@ -358,13 +387,7 @@ class GoogleStore(ObjectStore):
                 # The object ends before this range. The answer says nothing about its description.
                 return Answer(_BEYOND_END, headers={}, body=b"")
 
-        answer = self._ask(name, send_once)
-        if answer is None:  # the object does not exist
-            return None
-        range_and_description = _checked_range(name, answer, begin, end)
-        if range_and_description is not None:
-            return range_and_description
-        return Store.open_range(self, name, begin, end)  # by two requests
+        return self._ask(name, send_once)
 
     def read_range(self, name: str, begin: int, end: int, mark: str | None = None) -> bytes:
         """Return the bytes from `begin` to `end`, exclusive, of one version of an object.

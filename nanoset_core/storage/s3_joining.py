@@ -104,15 +104,18 @@ def _divide_up(number: int, divisor: int) -> int:
 def runs_of(
     sizes: Sequence[int], *, least: int = LEAST_BYTES, most: int = MOST_BYTES
 ) -> list[slice]:
-    """Divide objects that are joined into groups, if they are too many for a single upload.
+    """Divide objects that are joined into runs of consecutive objects, each small enough to upload.
 
-    An object becomes one or more parts of an upload, and S3 allows 10,000 parts. For example,
-    25,000 small objects are joined in three groups, and then the three results are joined.
+    To join objects, S3 copies them as parts of an upload, and an upload has at most 10,000 parts
+    (MAX_PARTS). For example, 25,000 objects of 5 MiB are that many parts. So they are joined in
+    three runs, and then the three results are joined:
+
+        [slice(0, 10000), slice(10000, 20000), slice(20000, 25000)]
 
     Args:
         sizes: Bytes of each object.
-        least: Smallest size of a part of an upload.
-        most: Largest size of a part.
+        least: Smallest size of a part of an upload. Smaller objects share a part.
+        most: Largest size of a part. Larger objects become several parts.
 
     Returns:
         Slices of `sizes`; only one if a single upload can join all objects.
@@ -121,16 +124,16 @@ def runs_of(
     if n_parts <= MAX_PARTS:
         return [slice(0, len(sizes))]
 
-    # Begin another group before one has too many parts. Very small objects share a part, but here
-    # each counts as one: that is simpler, and no group has more parts than are counted.
+    # Start another run before one could have too many parts. Small objects would share a part, but
+    # each is counted as a part here, which is simpler: a run may have fewer parts than its count.
     starts = [0]
-    n_group_parts = 0
+    n_run_parts = 0
     for number, size in enumerate(sizes):
         n_object_parts = max(1, _divide_up(size, most))
-        if n_group_parts and n_group_parts + n_object_parts > MAX_PARTS:
+        if n_run_parts and n_run_parts + n_object_parts > MAX_PARTS:
             starts.append(number)
-            n_group_parts = 0
-        n_group_parts += n_object_parts
+            n_run_parts = 0
+        n_run_parts += n_object_parts
     bounds = pairwise([*starts, len(sizes)])
     return [slice(start, stop) for start, stop in bounds]
 
@@ -396,7 +399,8 @@ class Joining:
     def write_without_copies(self, name: str) -> None:
         """Write the object again, by reading and sending the bytes of all objects that are joined.
 
-        This is done if the bucket could not copy them itself.
+        Usually the bucket copies them itself, in parts of up to 1 GiB. This is called if it has
+        failed to do so.
 
         Args:
             name: Name of the new object.
@@ -405,9 +409,11 @@ class Joining:
             SourceChangedError: A source was replaced after it was listed.
             StorageError: A source has other bytes than expected, or the object cannot be written.
         """
-        self.report(-self.n_reported)  # nothing is done yet
-        # Each part is in memory while it is sent. So these have 16 MiB (SENT_BYTES), or more only
-        # if there were too many of them, while those that a bucket copies have up to 1 GiB.
+        # Let the progress bar start again: take back what was reported for the failed attempt.
+        self.report(-self.n_reported)
+
+        # Here a part is in memory while it is sent. So a part has 16 MiB (SENT_BYTES). It has more
+        # only if the upload would have more parts than S3 allows.
         sizes = [source.size for source in self._sources]
         part_bytes = most_bytes(sizes, usual=SENT_BYTES)
         self.write(name, plan_parts(sizes, most=part_bytes), copies=False)

@@ -29,30 +29,35 @@ def upload_files(
 ) -> list[int]:
     """Upload files of an output from this machine to a bucket, several at the same time.
 
-    A file may be missing here, if an earlier run has uploaded it, and it was then removed to make
-    room. It is skipped if a listing shows that the bucket has it.
+    Some files may be in the bucket already, as a listing shows:
+
+        on this machine    in the bucket    what is done
+        yes                no               it is uploaded
+        yes                yes              it is uploaded, unless it is large and the same
+        no                 yes              nothing: an earlier run has uploaded it, and it was
+                                            then removed here to make room
+        no                 no               MissingError
 
     Args:
         access: Access to the bucket. If the outputs are on a disk, nothing is done.
         paths: Paths of the files in the local folder.
-        sha256: Checksums that the files must have, as hex. Files that are missing here, or have
-            None, are not checked.
-        stored_sizes: A listing of the folders of the files: name in the store → bytes. By default
-            these folders are listed, unless there are only a few files, or `access` has a listing.
+        sha256: Path → sha256 that the file must have, as hex. Files with None are not checked.
+        stored_sizes: A listing of the bucket: name of a file → bytes. By default, more than eight
+            files are looked up in a listing, and fewer one by one; these must be on this machine.
 
     Returns:
-        The bytes of each file; an empty list if there is no store.
+        The bytes of each file; an empty list if the outputs are on a disk.
 
     Raises:
-        MissingError: A file is neither in the folder nor in a listing of the store.
+        MissingError: A file is neither on this machine nor in a listing of the bucket.
         StorageError: A file has another checksum.
     """
-    store = access.origin
+    store = access.origin  # the bucket
     if store is None:
         return []
     files = list(paths)
     if stored_sizes is None and len(files) > _MAX_SINGLE_REQUESTS:
-        # One listing takes fewer requests than to ask for each of many files.
+        # To list the folders of the files takes fewer requests than to look up each file.
         stored_sizes = _sizes_next_to(access, files)
     uploader = _Uploader(access, store, sha256 or {}, stored_sizes)
     return in_parallel(uploader.upload, files)
