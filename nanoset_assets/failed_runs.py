@@ -146,9 +146,10 @@ def _was_made_by_another_run(
             is not divided into partitions.
         failed: The run that has failed.
     """
-    # Dagster returns the latest records first. The failed run has made each partition at most once.
-    # So if there are more records than partitions, one of them is of another run. Of an asset
-    # without partitions, the latest record is enough: it says which run has made the asset.
+    # There may be thousands of records, one for each time that a partition was made. Few of them
+    # are enough, since the failed run has made each partition at most once. For example, for the
+    # partitions web and books, at most two records are of the failed run. So a third one, if there
+    # is any, is of another run. Of an asset without partitions, the latest record is enough.
     max_records = len(partitions) + 1
     records_filter = dg.AssetRecordsFilter(
         asset,

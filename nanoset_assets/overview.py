@@ -264,8 +264,14 @@ def _result_for_invalid_config(
 
     page = OverviewContent(metadata={}, stale=[], warnings=[warning])
     check = dg.AssetCheckEvaluation(key, CHECK, **page.verdict)  # passed=False, …
-    # After the file is corrected, the digest will be another one, so that the page is made.
-    cursor = _Cursor(quick_digest=_UNLOADABLE, compared_at=0, reported_digest=error_digest)
+    cursor = _Cursor(
+        # The next calls compare this with a hash of the settings. It differs from every hash, so
+        # the page is made as soon as the file is corrected.
+        quick_digest=_UNLOADABLE,
+        compared_at=0,
+        # If the next call finds the same error, it does not report it again.
+        reported_digest=error_digest,
+    )
     return tick_result(context, notes=[warning], cursor=str(cursor), asset_events=[check])
 
 
@@ -280,12 +286,17 @@ def _quick_digest(
     """Return a short text that changes if something has happened which the overview would show.
 
     To make the page, all outputs are examined, which takes long. So this looks only at what is
-    quick to find out: the settings, the names, sizes and times of the files of text, the latest
-    runs of the assets, with their states, failed checks, and purges that were interrupted. If it is
-    the same as in the last call of the sensor, the page is not made.
+    quick to find out. If the text is the same as in the last call of the sensor, the page is not
+    made. For example, it differs after
 
-    It may miss a change, such as a file that somebody has deleted. So the page is also made once an
-    hour.
+        an edit of the settings, or a new file of text
+        the start or the end of a run that makes an asset of the project
+        the start or the end of a run of another team's asset that is made from one (a dependent)
+        a check that has found damaged files
+        a purge (which erases documents) that was interrupted
+
+    It may miss a change, such as an output that somebody has deleted. So the page is also made once
+    an hour.
 
     Args:
         project_defs: The names and settings of the project in Dagster.
@@ -295,17 +306,20 @@ def _quick_digest(
         instance: Dagster's instance, with the history of runs.
         repository: All assets in Dagster, also those of other teams; None if they are not known.
     """
-    # The signature of a corpus is a hash of the list of its files.
+    # The raw text. A signature is a hash of the names, sizes and times of a corpus's files.
     signatures = {name: contents.signature for name, contents in text.corpora.items()}
     faults = {name: str(fault) for name, fault in text.faults.items()}
 
+    # The latest run of each asset, with its state. Runs that only check an asset are not among
+    # them, so look for failed checks, too.
     assets = _assets_and_dependents(project_defs.names, project, list(text.corpora), repository)
     runs = latest_runs(instance, assets)
-    note = automation_note(project_defs, automation, instance, repository)
-    purges = interrupted_purges(project.outputs)
-    # A run that only checks an asset is none of the runs above.
     checks = [dg.AssetCheckKey(asset, CHECK_OF_FILES) for asset in assets]
     failed_checks = sorted(map(str, assets_with_failed_check(instance, checks)))
+
+    # A sentence of the page: which sensor builds the outputs, and whether it is switched on.
+    note = automation_note(project_defs, automation, instance, repository)
+    purges = interrupted_purges(project.outputs)
 
     # When this process was started is included, since its code may be newer than before.
     events = (signatures, faults, runs, failed_checks, note, purges)

@@ -191,20 +191,18 @@ class _Tick:
         Raises:
             NanosetError: Something is wrong with the raw text, and there is nothing else to return.
         """
-        changes = self._partition_changes()
+        changes = self._partition_changes()  # which partitions to add and to remove
         self.notes += changes.notes  # such as why a partition cannot be removed yet
         errors = self._errors_of_corpora(changes.registered)
         run_requests = self._run_requests()
-
-        self.next_cursor.missing.extend(changes.missing)
-        self.next_cursor.members.update(changes.members)
-        for name, contents in self.text.corpora.items():
-            self.next_cursor.signatures[name] = contents.signature  # a hash of its list of files
+        self._store_in_cursor(changes)
 
         # If an error is raised, Dagster discards everything else. So only log the errors if there
-        # is something else: a mistake in one folder must not keep the others from being built.
+        # is something else, a request or a new cursor: a mistake in one folder must not keep the
+        # others from being built. A later call that finds nothing new raises the errors.
         has_requests = bool(run_requests or changes.requests)
-        if errors and not has_requests and self.next_cursor == self.last_cursor:
+        has_new_cursor = self.next_cursor != self.last_cursor
+        if errors and not has_requests and not has_new_cursor:
             raise _joined(errors)
         self.notes += map(str, errors)
         return dg.SensorResult(
@@ -214,19 +212,39 @@ class _Tick:
             dynamic_partitions_requests=changes.requests,
         )
 
+    def _store_in_cursor(self, changes: PartitionChanges) -> None:
+        """Store what this call has seen of folders and partitions, for the next call.
+
+        Args:
+            changes: The partitions that are added and removed.
+        """
+        # Partitions whose folder is missing. If it still is at the next call, they are removed.
+        self.next_cursor.missing.extend(changes.missing)
+        # Some assets exist only for some corpora: name of their set of partitions → its corpora.
+        self.next_cursor.members.update(changes.members)
+        for name, contents in self.text.corpora.items():
+            self.next_cursor.signatures[name] = contents.signature  # a hash of its list of files
+
     def _partition_changes(self) -> PartitionChanges:
         """Return which partitions to add and to remove, since folders of raw text came or went.
 
-        Each folder, such as `raw/web`, is a partition of the assets that are made from it:
+        Each folder, such as `raw/web`, is a partition of the assets that are made from it. The
+        sensor is called every few seconds, for example:
 
-            raw/ in the last call of the sensor    web, books
-            raw/ now                               web, news
-            changes                                add `news`; remove `books`, if nothing needs it
+            call      folders in raw/    changes
+            first     web, books         add `web` and `books`
+            second    web, news          add `news`; `books` may be being replaced, so wait
+            third     web, news          remove `books`
+
+        A partition is not removed while the settings name the folder, or a run makes the partition.
         """
+        # What the last call has seen, as it has left it in the cursor.
         known_before = KnownCorpora(
-            seen=set(self.last_cursor.signatures),  # folders with text in the last call
-            missing=set(self.last_cursor.missing),  # partitions without text in the last call
-            members=self.last_cursor.members,  # partitions of assets that only some corpora have
+            seen=set(self.last_cursor.signatures),  # folders that had text
+            missing=set(self.last_cursor.missing),  # partitions whose folder was missing
+            # Some assets exist only for some folders, and have a separate set of partitions: name
+            # of the set → the partitions that this sensor has added to it.
+            members=self.last_cursor.members,
         )
         return partition_changes(
             self.project.config, self.project_defs.names, self.active_runs, self.text, known_before
@@ -236,7 +254,10 @@ class _Tick:
         """Return what is wrong with the corpora, which are folders of raw text such as raw/web.
 
         There are two kinds of errors: a folder cannot be read, or the settings name a folder that
-        does not exist.
+        does not exist. It is no error if a user's Dagster asset, such as `crawl`, has yet to write
+        the folder. Then a note is added to the log:
+
+            web: there is no text yet; crawl lands it
 
         Args:
             registered: Corpora that are partitions in Dagster. They had text before.
@@ -244,13 +265,16 @@ class _Tick:
         # Several corpora may have the same error: report it once.
         errors = list(dict.fromkeys(self.text.faults.values()))
 
-        # If a user's Dagster asset writes a corpus, but has not done so yet, it is not missing.
         existing = [*self.text.corpora, *self.text.faults]  # readable or not
-        not_written_yet = sorted(self.project_defs.upstream.keys() - {*existing, *registered})
-        for corpus in not_written_yet:
-            writers = self.project_defs.upstream[corpus]  # such as [AssetKey("crawl")]
-            labels = ", ".join(writer.to_user_string() for writer in writers)
-            self.notes.append(f"{corpus}: there is no text yet; {labels} lands it")
+        written_by_assets = self.project_defs.upstream  # corpus → such as (AssetKey("crawl"),)
+        not_written_yet: list[str] = []
+        for corpus in sorted(written_by_assets):
+            had_text = corpus in registered
+            if corpus not in existing and not had_text:
+                not_written_yet.append(corpus)
+                labels = ", ".join(asset.to_user_string() for asset in written_by_assets[corpus])
+                self.notes.append(f"{corpus}: there is no text yet; {labels} lands it")
+
         try:
             check_requested_corpora(self.project.config, [*existing, *not_written_yet])
         except ConfigError as error:
@@ -260,24 +284,38 @@ class _Tick:
     def _run_requests(self) -> list[dg.RunRequest]:
         """Return requests for runs that build the corpora whose raw text has changed.
 
-        At most 200 are requested (MAX_REQUESTS). The next call of this sensor, some seconds later,
-        finds that the other corpora are still not built, and requests them.
+        A corpus is a folder of raw text, such as `raw/web`. A build stores an inventory of it: the
+        list of the files that it has read. If the present files differ, the corpus has changed.
         """
-        # A build stores an inventory of each corpus: the list of the files that it has read.
-        inventories = current_inventories(self.project, self.text.corpora)
+        inventories = current_inventories(self.project, self.text.corpora)  # corpus → its recipe
         up_to_date = self._up_to_date(inventories)
-        self._record_in_history(up_to_date)  # if another machine has built them
-        for name, recipe in up_to_date.items():  # saves the next call the comparison
+
+        # Another machine may have built these corpora. Then add them to Dagster's history.
+        self._record_in_history(up_to_date)
+
+        # Store the result of the comparison. If the files of a corpus still look the same at the
+        # next call of the sensor, it need not compare them again.
+        for name, recipe in up_to_date.items():
             self.next_cursor.up_to_date[name] = recipe.digest
 
+        return self._requests_for(self._changed_corpora(inventories, up_to_date))
+
+    def _requests_for(self, changed: Sequence[_ChangedCorpus]) -> list[dg.RunRequest]:
+        """Return requests for runs that build changed corpora, at most 200 (MAX_REQUESTS).
+
+        The next call of this sensor, some seconds later, finds that the other corpora are still not
+        built, and requests them.
+
+        Args:
+            changed: The corpora (folders of raw text) that have changed, and can be built now.
+        """
         requests: list[dg.RunRequest] = []
-        changed = self._changed_corpora(inventories, up_to_date)
         n_examined = 0
         for corpus in changed:
             if len(requests) == MAX_REQUESTS:
                 break
             n_examined += 1
-            request = self._run_request(corpus)
+            request = self._run_request(corpus)  # None if earlier runs for its files are enough
             if request is not None:
                 requests.append(request)
         n_later = len(changed) - n_examined
@@ -352,19 +390,28 @@ class _Tick:
         return up_to_date
 
     def _record_in_history(self, inventories: Mapping[str, Recipe]) -> None:
-        """Let Dagster know of outputs that another machine has built, so that it shows them.
+        """Add outputs to Dagster's history that another machine has built, so that it shows them.
+
+        Two machines may share the outputs, each with a Dagster of its own. The sensor is called
+        every few seconds, and usually the history lacks nothing. This is found out by one query: it
+        looks only for the inventories, which are lists of files. A build of a corpus makes this
+        list first, and records it in the history like any other output. If the history has it, it
+        is assumed to have the other outputs of the corpus, too.
 
         Args:
-            inventories: Corpus (a folder of raw text) that is up to date → the list of the files
-                that its last build has read, with a digest.
+            inventories: Corpus (a folder of raw text) that is up to date → the recipe of its
+                inventory. The recipe says what the list is made from, and its digest identifies it.
         """
-        # This list is the first output of a build. If Dagster's history has it for each corpus,
-        # assume that it has the others, too.
-        recorded = latest_data_versions(self.instance, self.inventory_asset, set(inventories))
-        if all(recorded.get(name) == recipe.digest for name, recipe in inventories.items()):
+        # The digest of the latest inventory of each corpus that Dagster knows.
+        recorded_digests = latest_data_versions(
+            self.instance, self.inventory_asset, set(inventories)
+        )
+        if all(recorded_digests.get(name) == recipe.digest for name, recipe in inventories.items()):
             return
 
-        graph = graph_over(self.project, inventories)  # all outputs of these corpora
+        # An inventory is missing. Look up everything that is made from these corpora, and add what
+        # the history lacks.
+        graph = graph_over(self.project, inventories)
         step_by_node = {step.node: step for step in graph.steps()}
         record_existing_outputs(
             graph, step_by_node, self.instance, self.project_defs.names, self.active_runs

@@ -17,7 +17,7 @@ from nanoset_assets.active_runs import ActiveRuns
 from nanoset_assets.asset_names import is_asset, label_of
 from nanoset_assets.asset_table import shape_of
 from nanoset_assets.due_runs import due_runs, run_request
-from nanoset_assets.graph_state import load_graph_state
+from nanoset_assets.graph_state import GraphState, load_graph_state
 from nanoset_assets.loaded import LoadedAssets, reload_notes
 from nanoset_assets.names import Names
 from nanoset_assets.partition_sets import register
@@ -93,6 +93,14 @@ def _tick_result(
 ) -> list[dg.RunRequest] | dg.SkipReason:
     """Request runs that make what is missing or out of date; if nothing is, return why.
 
+    For example, in one night:
+
+        what has changed                                     request
+        new files in the text collection (corpus) `web`      a run of all outputs of `web`
+        the weights of the data mixture `pretrain`           a run of the outputs of `pretrain`
+        a run for the corpus `books` failed yesterday        the same run again
+        a program is writing files of the corpus `code`      none: the next night
+
     Args:
         context: Dagster's context of this call of the schedule.
         project_defs: The names and settings of the project in Dagster.
@@ -106,27 +114,53 @@ def _tick_result(
     # Look up the active runs before the files. If a run ends in between, it still counts as active,
     # so that what it has just built is not requested again.
     active_runs = ActiveRuns(context.instance, names)
-    text = scan_corpora(project)  # the files of each text collection (corpus)
+    text = scan_corpora(project)  # the files of each corpus
     _log_warnings(context, text, reload_notes(project_defs.config, project.config))
     sweep(project)  # removes temporary files of killed processes
-    register(context.instance, names, text.corpora, project.config)  # as partitions
+    # Each corpus is a partition of Dagster's assets. Add those that are new.
+    register(context.instance, names, text.corpora, project.config)
 
-    # Request all outputs of the corpora with new files.
+    # Request all outputs of the corpora with new files. What they should be made from is not known
+    # before a run has read these files, so they cannot be compared.
     survey = _survey(project, text)
     corpora = [corpus for corpus in survey.with_new_files if corpus not in active_runs.corpora]
     requests = _corpus_requests(names, tick_time, text, corpora)
 
-    # Request other outputs that have to be made, and whose inputs are up to date.
+    # Compare the other outputs with their inputs. Request those that have to be made, and whose
+    # inputs are up to date.
     graph = graph_over(project, survey.recipes)
     state = load_graph_state(graph, context.instance, names, active_runs)
-    loaded_assets = LoadedAssets.of(project_defs.config)
-    due = due_runs(
-        state, active_runs, loaded_assets, retries_failed=True, includes_inventories=True
-    )
-    requests += _output_requests(names, tick_time, due.runs)
+    runs = _runs_to_request(state, active_runs, project_defs)
+    requests += _output_requests(names, tick_time, runs)
     if requests:
         return requests[:MAX_NIGHTLY_REQUESTS]  # the sensors and the next tick request the rest
     return _skip_reason(len(state.steps), len(text.corpora), survey.being_written)
+
+
+def _runs_to_request(
+    state: GraphState, active_runs: ActiveRuns, project_defs: ProjectDefs
+) -> list[list[Step]]:
+    """Return the runs that make outputs which are missing or out of date, if they can start now.
+
+    An output has to wait if one of its inputs has to be made first, or if an active run makes it.
+
+    Args:
+        state: Which outputs are missing or out of date.
+        active_runs: The runs that are active.
+        project_defs: The settings as Dagster has loaded them. It refuses requests for assets that
+            were added to the settings since.
+
+    Returns:
+        The steps of each run. A step makes one output.
+    """
+    due = due_runs(
+        state,
+        active_runs,
+        LoadedAssets.of(project_defs.config),
+        retries_failed=True,  # unlike the sensors
+        includes_inventories=True,  # also corpora from which files were removed, for example
+    )
+    return due.runs
 
 
 def _log_warnings(
@@ -267,7 +301,14 @@ class _FileSurvey:
 def _survey(project: Project, text: RawText) -> _FileSurvey:
     """List the files that a build of each corpus would read now, without reading any of them.
 
-    A corpus is a folder of raw text, such as raw/web.
+    A corpus is a folder of raw text, such as raw/web. A file that was written seconds ago may be
+    incomplete, so a build uses only the others:
+
+        files of the corpus                              entry in the result
+        all were read by earlier builds                  `recipes`: they are compared by digests
+        one is new, and was written an hour ago          `with_new_files`: its digest is not known
+        one is new, and was written seconds ago          `recipes` (without it), `being_written`
+        one of the last build was replaced seconds ago   `being_written`: nothing is built
 
     Args:
         project: Remembers the digests of all files that earlier builds have read.
@@ -275,19 +316,21 @@ def _survey(project: Project, text: RawText) -> _FileSurvey:
     """
     survey = _FileSurvey()
     for corpus, contents in text.corpora.items():
-        # If a program is overwriting a file, a build would lose its text: do not build now.
+        # While a program replaces the text of the last build, neither text can be read.
         if overwritten_file(project, corpus, contents.texts) is not None:
             survey.being_written.append(corpus)
             continue
-        # List the files with their digests. Some may have been written seconds ago, and may be
-        # incomplete: a new one is left out, and of others the content of the last build is taken.
+
+        # List the files with the digests that the project remembers. Incomplete files are left out,
+        # or listed as they were in the last build.
         quiet_period = quiet_period_of(project, corpus)
         file_list = remembered_inventory(project, contents, quiet_period)
-        if file_list is None:  # a file is new, so its digest is unknown
+        if file_list is None:  # the digest of a file is not known
             survey.with_new_files.append(corpus)
             continue
-        if file_list.pieces:  # a build can read these now
+        if file_list.pieces:  # there is text that can be built
             survey.recipes[corpus] = inventory_recipe(file_list)
-        if file_list.awaited:  # and must be repeated when the incomplete files are complete
+        incomplete_files = file_list.awaited
+        if incomplete_files:  # another build is needed once they are complete
             survey.being_written.append(corpus)
     return survey

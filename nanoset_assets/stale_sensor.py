@@ -68,6 +68,15 @@ def stale_sensor(project_defs: ProjectDefs, jobs: Iterable[Any]) -> dg.SensorDef
 def _evaluate(context: dg.SensorEvaluationContext, project_defs: ProjectDefs) -> dg.SensorResult:
     """Request runs for the outputs that are missing or out of date. Dagster calls this regularly.
 
+    For example, after an edit of the settings:
+
+        output                                    decision
+        tokens of the text collection `web`       a run: they are made with another tokenizer now
+        dataset of `web`                          the same run makes it after the tokens
+        a data mixture with `web`                 a later call: the dataset has to be made first
+        tokens of `books`                         none: a run is making them already
+        anything of `code`, whose files are new   none: another sensor watches the files
+
     Args:
         context: Dagster's context of this call.
         project_defs: The names and settings of the project in Dagster.
@@ -90,7 +99,11 @@ def _evaluate(context: dg.SensorEvaluationContext, project_defs: ProjectDefs) ->
     state = load_graph_state(graph, instance, names, active_runs)
     loaded_assets = LoadedAssets.of(project_defs.config)  # the assets that Dagster knows
     pending = due_runs(
-        state, active_runs, loaded_assets, retries_failed=False, includes_inventories=False
+        state,
+        active_runs,
+        loaded_assets,
+        retries_failed=False,  # not before one of their inputs has changed
+        includes_inventories=False,  # the sensor `raw_text` requests corpora with changed files
     )
 
     requests = _run_requests(names, pending)
