@@ -171,18 +171,19 @@ class _Builder:
         """
         plan = self._plan(survey, rebuild=rebuild)
         self._check_disk(plan, rebuild=rebuild)
-        # Text is tokenized by one of several programs (engines). While an output is made, a check
-        # may find that one of them gives wrong tokens.
+        # Several programs (engines) can tokenize text. While an output is made, its tokens are
+        # compared with those of the tokenizer's own library. An engine that gives others is put on
+        # a list, which is stored with the outputs, and is not used any more.
         distrusted_before = load_records(self.project.outputs)
         report = self._execute(plan, rebuild=rebuild)
         if not plan.nodes:
             return report
-        distrusted_now = load_records(self.project.outputs, refresh=True)
+        distrusted_now = load_records(self.project.outputs, refresh=True)  # reads the list again
         if distrusted_now == distrusted_before:
             return report
 
-        # Then all that this engine has made in earlier builds is out of date, too. Build once more,
-        # with another engine.
+        # This build has found such an engine. So what the engine has made in earlier builds is out
+        # of date, although the survey has found it up to date. Build that as well.
         second_survey = survey_outputs(self.project, self.corpora)
         second_report = self.build(second_survey, rebuild=False)
         second_report.made = report.made | second_report.made
@@ -191,22 +192,24 @@ class _Builder:
     def read_text_again(self, survey: OutputSurvey) -> OutputSurvey:
         """Read the files of the selected corpora, even those that look unchanged.
 
-        A file that was overwritten may have its former size and modification time. A build that is
+        A survey reads a file only if its size or modification time differs from those that were
+        stored with its digest. A file that was overwritten may have both as before. A build that is
         forced must notice this, too.
 
         Args:
             survey: The outputs of the project, as they were before any file was read.
 
         Returns:
-            The outputs as they are by the content of these files; the same survey if the list of
-            files (the inventory) of no corpus is selected.
+            The outputs as they are by the content of these files; the same survey if the user has
+            selected no list of files (inventory).
         """
+        # The outputs that the user has selected, such as "web" with its list of files.
         project_defs = self._project_defs(StepCounter(self.project.progress))
         nodes = selected(survey.graph.nodes(), self.select, self.corpora, project_defs)
         corpora = [node.key.subject for node in nodes if node.stage is INVENTORY]
         if not corpora:
             return survey
-        forget_digests(self.project, corpora)
+        forget_digests(self.project, corpora)  # so that the next survey has to read the files
         return survey_outputs(self.project, self.corpora)
 
     def _project_defs(self, counter: StepCounter) -> ProjectDefs:
@@ -249,7 +252,7 @@ class _Builder:
             survey: The outputs of the project, as they are now.
             names: The names of the project in Dagster.
         """
-        read_at_ns = time.time_ns()
+        started_reading_ns = time.time_ns()
         close_abandoned_runs(self.instance, names)  # runs of killed processes have failed
         # Every text collection becomes a partition. The pages show them all, so do this even for
         # those that this build was not asked to look at.
@@ -259,14 +262,28 @@ class _Builder:
         active_runs = ActiveRuns(self.instance, names)
         state = load_graph_state(survey.graph, self.instance, names, active_runs)
 
-        # If nothing is left to do, remember this, so that the next build need not read the history.
-        # A run that is still active may be killed, so it counts as something to do.
+        # An active run may still be killed, and so leave something to do.
         is_complete = survey.is_up_to_date and not state.failed_check and not active_runs.runs
-        database = asset_database(self.instance)  # the file of the history; None on a server
-        if is_complete and not self.corpora and database is not None:
-            digest = digest_of_outputs(self.project.config, survey.steps)
-            remember_outputs(Path(self.instance.root_directory), database, digest, read_at_ns)
+        has_all_outputs = not self.corpora  # otherwise, the survey has only those of some corpora
+        if is_complete and has_all_outputs:
+            self._remember_complete_history(survey, started_reading_ns)
         return state
+
+    def _remember_complete_history(self, survey: OutputSurvey, read_at_ns: int) -> None:
+        """Note next to Dagster's history that it has all outputs, and that nothing is left to do.
+
+        If nothing changes until the next build, that one need not read the history.
+
+        Args:
+            survey: The outputs of the project, all of which are up to date.
+            read_at_ns: When reading the history began, in nanoseconds since 1970. The note is only
+                valid if the history does not change from then on.
+        """
+        database = asset_database(self.instance)
+        if database is None:  # the history is on a server, and not in a file
+            return
+        digest = digest_of_outputs(self.project.config, survey.steps)
+        remember_outputs(Path(self.instance.root_directory), database, digest, read_at_ns)
 
     def _check_disk(self, plan: _BuildPlan, *, rebuild: bool) -> None:
         """Print how much is to be made, and refuse a build that would fill the disk.
@@ -332,8 +349,10 @@ def _execute_runs(build_runs: BuildRuns, runs: Sequence[list[Step]]) -> None:
         runs: The runs, each a list of steps. Those of one subject, such as the text collection
             `web`, follow one another.
     """
-    # Dagster's web pages list runs by code location: a module with definitions that its server has
-    # loaded. Dagster stores the location of each sensor, so look up that of one of the sensors.
+    # Dagster's web pages list runs by code location: the module from which a server of Dagster has
+    # loaded the project. The runs of this process have none, and would be missing there. So give
+    # them that of the server. Dagster has stored it with each sensor of the project, such as the
+    # one named `overview`.
     instance = build_runs.instance
     sensor_name = build_runs.project_defs.names.definition(OVERVIEW)
     location = code_location_of(instance, sensor_name, DEFINITIONS_MODULE)
@@ -342,7 +361,7 @@ def _execute_runs(build_runs: BuildRuns, runs: Sequence[list[Step]]) -> None:
         connections_kept(),  # all runs share one connection to a Dask cluster
         runs_in_code_location(instance, location),
     ):
-        # While the runs of a subject are executed, no other build may work on it.
+        # Execute all runs of a subject together: no other build may work on it meanwhile.
         for subject, subject_runs in groupby(runs, _subject_of):
             build_runs.execute(subject, list(subject_runs))
 
@@ -475,26 +494,29 @@ def _failures_of(report: BuildReport, steps: Iterable[Step]) -> dict[Node, Excep
 def _blocked_labels(graph: Graph) -> list[str]:
     """Return which outputs cannot be made because the text of a corpus cannot be read.
 
-    A corpus is a text collection, such as `web`. The result may be, for example:
+    A corpus is a text collection. If `web` cannot be read, its outputs are named like this:
 
-        `packed_dataset [web]`    an export of the corpus for a certain trainer
-        `web/views [clean]`       a selection of its documents
-        `pretrain`                a data mixture with this corpus: one entry for all of its outputs
-
-    Its tokens and its dataset are left out, since the corpus itself is reported as failed.
+        output                                      label
+        list of files, tokens and dataset of web    none: the corpus itself is reported as failed
+        file of web for a certain trainer           "packed_dataset [web]"
+        view "clean" (some documents of web)        "web/views [clean]"
+        all outputs of a data mixture with web      "pretrain", the name of the mixture, once
 
     Args:
         graph: The outputs of the project, with the corpora that cannot be read.
     """
     labels: list[str] = []
-    for node in graph.blocked():
+    for node in graph.blocked():  # the outputs that cannot be made
         stage = node.stage
+        # The kind is "corpus" for files, tokens and datasets, and "nanoset" for mixtures.
         if stage.kind == INVENTORY.kind:
-            continue  # the list of files, tokens or dataset
-        if is_of_corpora(stage) or stage.layout.is_named_by_part:
+            continue
+        # The user configures each view, but a mixture as a whole.
+        is_view_or_packs = stage.layout.is_named_by_part
+        if is_of_corpora(stage) or is_view_or_packs:
             labels.append(label_of(node))
         else:
-            labels.append(node.key.subject)  # the mixture
+            labels.append(node.key.subject)
     return list(dict.fromkeys(labels))  # each once
 
 

@@ -179,12 +179,15 @@ class BuildRuns:
             steps: The steps that this build is about to execute, or has tried to execute, in order.
                 Each makes one output.
         """
-        # `seen` is what this process remembers of the outputs. Without it, they are read again.
+        # `seen` caches what this process has read of the outputs. Read their present state instead.
         project = replace(self.project, seen=None)
         made_nodes: set[Node] = set()
         for step in steps:
-            if step.is_up_to_date:
-                continue  # the user wants it to be made again, or its check has failed
+            was_up_to_date = step.is_up_to_date  # when this build looked at its output
+            if was_up_to_date:
+                # It is made all the same, because the user wants a rebuild, or its check has
+                # failed. That it is up to date now does not show that somebody has made it.
+                continue
             if not self._is_made(project, step.node):
                 # Every build makes the outputs of `web` in this order. If this output was not made,
                 # later ones were not made either.

@@ -157,25 +157,29 @@ class _Inventories:
 def _inventories(project: Project, corpora: Iterable[str]) -> _Inventories:
     """Look which files each text collection (corpus) has now, to see what has changed.
 
+    The first output of a corpus is its inventory, a list of its files. The recipe of an output says
+    what it would be made from now. That of an inventory has a digest of all files, so it differs
+    from the recipe of the last build if a file has changed.
+
     A corpus whose folder cannot be read does not stop the others. For `web` and `books`, of which
     only `web` can be read:
 
-        recipes    {"web": what identifies its files}
-        errors     {the output "list of files of books": PermissionError(…)}
+        recipes    {"web": the recipe of its inventory}
+        errors     {the inventory of books: PermissionError(…)}
 
     Args:
         project: Its folder of raw text contains the corpora.
         corpora: Names of the corpora.
     """
     inventories = _Inventories()
-    listed_project = _ListedProject(project)
+    listed_project = _ListedProject(project)  # renews a listing of the bucket when it gets old
     for corpus in corpora:
-        file_list = inventory_node(corpus)  # an output of the pipeline, which is made from no other
-        no_parents: dict[str, str] = {}
+        inventory = inventory_node(corpus)
         try:
-            recipe = file_list.stage.recipe(listed_project.get(), file_list.key, no_parents)
+            # It is made from raw files. So it has no digests of other outputs in its recipe.
+            recipe = inventory.stage.recipe(listed_project.get(), inventory.key, parents={})
         except (NanosetError, OSError) as error:
-            inventories.errors[file_list] = error
+            inventories.errors[inventory] = error
         else:
             inventories.recipes[corpus] = recipe
     return inventories

@@ -75,34 +75,40 @@ def digest_of_outputs(config: ProjectConfig, steps: Iterable[Step]) -> str:
 
 
 def known_outputs(home: Path) -> tuple[str, ...]:
-    """Return digests of all outputs of projects that Dagster's history is known to have.
+    """Return digests of projects whose outputs are all in Dagster's history, by an earlier note.
 
-    An earlier build found that the history lacked nothing, and noted a digest (a hash of all
-    outputs) together with size and times of the history's files. If these files have changed since,
-    nothing is known any more.
+    Reading the history takes more than a second. So a build that has found all outputs of its
+    project in it writes a note, `.complete.json`, for example:
+
+        database    "/runs/history/index.db"    (the SQLite file of the history)
+        files       sizes and times of this file and of dagster.yaml
+        outputs     ["3f9c…"]                   (a hash of all outputs of the project)
+
+    The note is valid as long as these files have not changed. A build that computes the same hash
+    then knows that the history has all of its outputs, and need not read it.
 
     Args:
         home: The folder of the history.
 
     Returns:
-        One digest for each project that shares the history; none if nothing is known.
+        One digest for each project that shares the history; none without a valid note.
     """
     path = home / FILE
     try:
-        known = load(CompleteHistory, path.read_bytes(), path)
-        files = _stats(home, Path(known.database))
+        note = load(CompleteHistory, path.read_bytes(), path)
+        files_now = _stats(home, Path(note.database))
     except (OSError, FormatError):
-        return ()  # nothing was noted, or the file with it is damaged
-    if not _are_unchanged(known.files, files):
+        return ()  # there is no note, or it is damaged
+    if not _are_unchanged(note.files, files_now):
         return ()
-    return known.outputs
+    return note.outputs
 
 
 def remember_outputs(home: Path, database: Path, digest: str, read_at_ns: int) -> None:
-    """Note that Dagster's history lacks none of a project's outputs, in a small file next to it.
+    """Write a note that Dagster's history has all outputs of a project, next to the history.
 
-    The next build then need not read the history, which saves more than a second. The note counts
-    as long as the files of the history keep their sizes and times.
+    The next build reads the note instead of the history, which saves more than a second. The note
+    is valid as long as the files of the history keep their sizes and times.
 
     Args:
         home: The folder of the history.
@@ -111,20 +117,23 @@ def remember_outputs(home: Path, database: Path, digest: str, read_at_ns: int) -
         read_at_ns: When the first query of the history began, in nanoseconds since 1970.
     """
     with suppress(OSError):  # without the note, the next build only takes longer
-        # If an environment variable says where the history is, as in `{env: FOLDER}`, the next
-        # build may have another history: note nothing.
+        # dagster.yaml may take the place of the history from an environment variable, as in
+        # `{env: FOLDER}`. The next build may then read another history: write no note.
         settings = (home / _SETTINGS).read_text(encoding="utf-8", errors="replace")
         if _ENVIRONMENT.search(settings):
             return
-        # Clocks of file systems are coarse. A change may have the same time as one that came a
-        # moment before it. So note nothing if a file was changed in the last two seconds.
+
+        # A file may have changed after it was queried. That does not show in its modification time
+        # if it had also changed just before: clocks of file systems are coarse. So write no note if
+        # a file has changed since two seconds before the first query.
         files = _stats(home, database)
         if any(file.mtime_ns > read_at_ns - _RACY_NS for file in files):
             return
-        # Several projects may share the history. Keep what is noted for the others.
+
+        # Several projects may share the history. Keep the digests of the others in the note.
         digests = {*known_outputs(home), digest}
-        known = CompleteHistory(str(database), files, tuple(sorted(digests)))
-        write_atomic(home / FILE, dump(known))
+        note = CompleteHistory(str(database), files, tuple(sorted(digests)))
+        write_atomic(home / FILE, dump(note))
 
 
 def _stats(home: Path, database: Path) -> tuple[FileStat, ...]:

@@ -141,18 +141,26 @@ def _names_of(node: Node) -> list[str]:
         pretrain/train             everything of this split
         pretrain/index_mappings    the Dagster asset
 
-    The names of `nanoset verify --select` are among them, such as `clean` and `clean/view` for a
-    view `clean`.
+    A view is a selection of the documents of a text collection (corpus). For a view `clean` of the
+    collection `web`:
+
+        web              everything of the collection
+        web/clean        this view
+        web/views        the Dagster asset
+        clean/view       the name of the view for `nanoset verify --select`
+        clean            the same in short
 
     Args:
-        node: The output. Its `key` says what it is made of (`subject`) and which split it is
-            (`part`).
+        node: The output. Its key has the mixture or the collection (`subject`), and the split or
+            the view (`part`).
     """
     subject = node.key.subject
-    name = target_name(node)
-    names = [subject, f"{subject}/{node.key.part}", "/".join(asset_path(node)), name]
-    if node.stage.layout.is_named_by_part:
-        names.append(name.partition("/")[0])  # the view
+    part = node.key.part
+    asset_name = "/".join(asset_path(node))
+    names = [subject, f"{subject}/{part}", asset_name, target_name(node)]
+    has_name_of_its_own = node.stage.layout.is_named_by_part  # such as a view
+    if has_name_of_its_own:
+        names.append(str(part))
     return names
 
 
