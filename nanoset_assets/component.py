@@ -214,28 +214,31 @@ class NanosetComponent(dg.Component, dg.Resolvable, dg.Model):
     def _defs_from(
         self, config: ProjectConfig, reread: Callable[[], ProjectConfig] | None = None
     ) -> ProjectDefs:
-        """Put together what the definitions of the project in Dagster are made from.
+        """Return a project's settings, combined with the attributes of this component.
 
-        The settings say what is made, such as data mixtures. The attributes of this component say
-        how it appears in Dagster: prefix, owners, tags and so on.
+        Dagster's assets, jobs and sensors are made from the result. The settings say what is made,
+        such as data mixtures. The component says how it appears in Dagster and how it is executed.
 
         Args:
             config: The settings of the project.
-            reread: Called in each run, and each tick of a sensor or schedule; returns the current
-                settings. None: read the file of `config` again.
+            reread: A function that returns the current settings. Each run calls it, and each call
+                of a sensor or schedule. None: read the file of `config` again.
         """
         return ProjectDefs.of(
             config,
             self.key_prefix,
             self.group_prefix,
             reread=reread,
+            # Assets of other teams that write raw text: corpus → their keys.
             upstream=self._upstream_assets(),
-            # Methods of this component, which a subclass may override.
+            # Methods of this component, which a subclass may override. The first one changes how an
+            # asset looks in Dagster, and the second one does something before or after a run.
             translation=self.get_asset_spec,
             execute=self.execute,
+            # Attributes that Dagster attaches to each asset, or uses to start its runs.
             owners=self.owners,
             tags=self.tags,
-            pool=self.pool,
+            pool=self.pool,  # limits how many runs of it are executed at once
             run_tags=self.run_tags,
             op_tags=self.op_tags,
             retries=self.retries,

@@ -583,8 +583,10 @@ def code_location_of(
 ) -> RemoteRepositoryOrigin:
     """Return where Dagster's server has loaded a project from, by what it stored with a sensor.
 
-    Dagster's web pages list the runs of each such place, a *code location*. A run that a command in
-    a terminal executes has none by itself, and would be missing in some pages.
+    Dagster calls this place a *code location*: a Python module, and the Python program that loads
+    it. Its web pages list runs by code location. Runs that a server starts have one, but those that
+    a command in a terminal executes do not, and would be missing in some pages. So the command
+    looks it up here, and adds it to its runs.
 
     Args:
         instance: The instance of Dagster.
@@ -595,14 +597,15 @@ def code_location_of(
     Returns:
         Dagster's record of the code location.
     """
-    # If the project was moved, there are several states of the sensor. Take the latest.
+    # Each time that it calls a sensor, the server records the code location. If the project was
+    # moved, there is an old record, too. Take the latest. (An instigator is a sensor or schedule.)
     states = [state for state in _sensor_states(instance) if state.origin.instigator_name == sensor]
     if states:
         latest_state = max(states, key=_last_tick)
         return cast(RemoteRepositoryOrigin, latest_state.origin.repository_origin)
 
-    # Make the record that `dagster dev -m <module>` would make. In Dagster, all definitions of a
-    # module have the same name, SINGLETON_REPOSITORY_NAME.
+    # There is none yet. Make the record that `dagster dev -m <module>` would make: the module, the
+    # server's way to load it, and the name that Dagster gives to all definitions of a module.
     target = LoadableTargetOrigin(executable_path=sys.executable, module_name=module)
     location = ManagedGrpcPythonEnvCodeLocationOrigin(target)
     return RemoteRepositoryOrigin(location, SINGLETON_REPOSITORY_NAME)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 from nanoset_assets.asset_table import shape_of
@@ -42,7 +43,8 @@ class LoadedAssets:
     def of(config: ProjectConfig) -> LoadedAssets:
         """Return what Dagster can make after it has loaded some settings.
 
-        For example, the settings have a data mixture `pretrain` of two text collections (corpora):
+        A sensor may only request these outputs from Dagster. For example, the settings have a data
+        mixture `pretrain` of two text collections (corpora):
 
             outputs              the splits train and valid of `pretrain`, …
             stages_of_corpora    the steps done for each corpus, such as tokenizing. Dagster can do
@@ -55,11 +57,13 @@ class LoadedAssets:
         stages_of_corpora: set[Stage] = set()
         for stage in stages():  # the steps of the pipeline
             assets = asset_outputs(stage, config)  # such as {"pretrain": [the keys of its splits]}
-            if assets and is_of_corpora(stage):
+            if not assets:
+                continue  # the settings request no output of this step
+            if is_of_corpora(stage):
                 stages_of_corpora.add(stage)
-            else:
-                for keys in assets.values():
-                    outputs.update(Node(stage, key) for key in keys)
+                continue
+            for keys in assets.values():
+                outputs.update(Node(stage, key) for key in keys)
         return LoadedAssets(frozenset(outputs), frozenset(stages_of_corpora))
 
     def __contains__(self, node: Node) -> bool:
@@ -141,20 +145,21 @@ def _changed_keys(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[s
 
 
 def _parts_read_at_load(config: ProjectConfig) -> dict[str, Any]:
-    """Return the parts of the settings that Dagster reads only when it loads them.
+    """Return the settings whose changes have no effect before Dagster loads the settings again.
 
-    If one of them changes, Dagster has to load the settings again. For example:
+    Most settings are read by each run, so a change has an effect at once. But Dagster makes its
+    assets, jobs and sensors only once, when it loads the settings. For example:
 
         {
-            "dagster": the options of Dagster's assets and jobs,
-            "automation": the options of its sensors,
+            "automation": the options of the sensors,
+            "dagster": the options of the assets and jobs,
             "raw or root": ("raw", "outputs"),     (the folders of the texts and of the outputs)
-            "nanoset 'pretrain'": {the split train, the split valid},
+            "nanoset 'pretrain'": {the split train, the split valid},     (a data mixture)
             …
         }
 
-    Each data mixture, such as `pretrain`, has the outputs that are requested for it, since Dagster
-    has an asset or a partition for each. What these outputs are made from is not included.
+    Each split of the mixture is a partition of an asset, so another split needs another asset. What
+    the splits are made from is left out: runs read that from the current settings.
 
     Args:
         config: All settings.
@@ -163,13 +168,15 @@ def _parts_read_at_load(config: ProjectConfig) -> dict[str, Any]:
         Name of the part in messages → a value that differs if the part has changed.
     """
     parts: dict[str, Any] = {
-        # The sensor reads `settle_seconds` each time. So give it the same value in any case.
+        # The sensor reads `settle_seconds` at each call. Give it the same value in all settings, so
+        # that they do not differ by it.
         "automation": replace(config.automation, settle_seconds=0),
         "dagster": config.dagster,
         "raw or root": (config.raw, config.root),
     }
     for name, inputs_by_output in _outputs_by_name(config).items():
-        parts[name] = set(inputs_by_output)
+        outputs = set(inputs_by_output)  # without their inputs
+        parts[name] = outputs
     return parts
 
 
@@ -198,17 +205,30 @@ def _outputs_by_name(config: ProjectConfig) -> dict[str, dict[Node, frozenset[No
     """
     outputs_by_name: dict[str, dict[Node, frozenset[Node]]] = defaultdict(dict)
     for stage in stages():  # the steps of the pipeline, such as writing the splits
-        # `subject` is what outputs are made for, such as "pretrain"; `keys` say which, such as its
-        # split "train".
-        for subject, keys in asset_outputs(stage, config).items():
-            if is_of_corpora(stage):
+        keys_by_subject = asset_outputs(stage, config)  # such as {"pretrain": [its splits]}
+        if is_of_corpora(stage):
+            if keys_by_subject:  # the settings request this asset
                 asset_name = shape_of(stage).asset  # such as "indexed_dataset"
                 outputs_by_name[f"asset {asset_name}"] = {}
-                continue
-            for key in keys:
-                output = Node(stage, key)
-                # A corpus has many views, which have names of their own.
-                name = key.part if stage.layout.is_named_by_part else subject
-                inputs = frozenset(output.inputs(config).values())
-                outputs_by_name[f"{stage.kind} {name!r}"][output] = inputs
+            continue
+        for key in chain.from_iterable(keys_by_subject.values()):
+            output = Node(stage, key)
+            inputs = frozenset(output.inputs(config).values())
+            outputs_by_name[_name_in_notes(output)][output] = inputs
     return dict(outputs_by_name)
+
+
+def _name_in_notes(output: Node) -> str:
+    """Return what notes call the entry of nanoset.yaml that requests an output.
+
+        split `train` of the data mixture `pretrain`       "nanoset 'pretrain'"
+        selection `clean` of the documents of `web`        "view 'clean'"
+
+    Args:
+        output: The output. Its key has a subject, such as `pretrain` or `web`, and a part, such as
+            `train` or `clean`.
+    """
+    kind = output.stage.kind  # such as "nanoset"
+    if output.stage.layout.is_named_by_part:  # a text collection may have several views
+        return f"{kind} {output.key.part!r}"
+    return f"{kind} {output.key.subject!r}"

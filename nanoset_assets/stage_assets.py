@@ -73,16 +73,20 @@ def asset_outputs(stage: Stage, config: ProjectConfig) -> dict[str, list[Key]]:
         Empty if the settings request no output of the step, or if Dagster does not show the step.
     """
     if not is_asset(stage):
-        return {}
-    requested_keys = list(stage.keys(config, [ALL_CORPORA]))  # one key for each output
+        return {}  # its outputs are only used by other steps
+    # Which corpora exist is not known here, so let ALL_CORPORA stand for them. Some steps are done
+    # for every corpus, and others only if the settings request it.
+    requested_keys = list(stage.keys(config, [ALL_CORPORA]))
     if not requested_keys:
         return {}
     if is_of_corpora(stage):
+        # The step may be requested for some corpora only. It still has one asset.
         return {ALL_CORPORA: [Key(ALL_CORPORA)]}
 
+    # The subject of a key is what the output belongs to, such as the mixture "pretrain".
     keys_by_subject: dict[str, list[Key]] = defaultdict(list)
     for key in requested_keys:
-        keys_by_subject[key.subject].append(key)  # the subject is a mixture, such as "pretrain"
+        keys_by_subject[key.subject].append(key)
     return dict(keys_by_subject)
 
 
@@ -234,16 +238,21 @@ def _open_run(
     """
     output = Node(stage, key_of(context, stage, subject))
     project = project_defs.open_in_run(context, rebuild=rebuild)  # reads its present settings
+    # Has the last check found damaged files? They may look up to date, so force a rebuild.
     if _is_repaired_by_run(context.instance, project_defs.names, project, output):
         context.log.info("The last check of this output has failed, so it is rebuilt.")
         project = replace(project, rebuild=True)
+
+    # A table has, for each step, a function that makes an output, and returns the contents of the
+    # page on which Dagster shows it.
+    make_page = shape_of(stage).make_page
     return AssetRun(
         context=context,
         project_defs=project_defs,
         project=project,
         stage=stage,
         key=output.key,
-        make_page=shape_of(stage).make_page,  # the function that makes the output
+        make_page=make_page,
         input_label=input_label,  # a function that describes inputs in messages
     )
 
@@ -456,26 +465,28 @@ def _dependencies(
 def _partition_mapping(
     stage: Stage, sources: Sequence[Node]
 ) -> dg.SpecificPartitionsPartitionMapping | None:
-    """Return which partitions of an asset another one reads, if Dagster has to be told.
+    """Return which partitions of an asset another asset reads; None if Dagster's default is right.
 
-    By default, Dagster assumes: if two assets have the same partitions, each partition reads the
-    one of its own name. Otherwise, all partitions are read. Two assets, for example:
+    By default, if two assets have the same partitions, each partition reads the one of its own
+    name. Otherwise, each reads all partitions. Corpora are text collections, such as `web`:
 
-        asset            is made from                  result
-        all datasets     the tokens of all corpora     None: the default is right (corpora are text
-                                                       collections, such as `web`)
-        a data mixture   the datasets of its corpora   `web` and `books`, say, and not all
+        reading asset                  reads                                  result
+        datasets of all corpora        tokens of all corpora                  None
+        a data mixture                 datasets of the corpora web and books  web, books
+        a mixture of selected texts    the selection `clean` of web           clean
+
+    By default, a new corpus `news` would make every mixture out of date.
 
     Args:
         stage: The step of the pipeline that the reading asset belongs to.
         sources: The outputs that it reads: partitions of one other asset.
     """
     source_stage = sources[0].stage
-    # True for assets such as that of all selections of documents.
-    is_read_in_part = shape_of(source_stage).is_read_by_partition
-    if is_of_corpora(source_stage) and not is_of_corpora(stage):
-        is_read_in_part = True
-    if not is_read_in_part:
+    # A data mixture, for example, reads some corpora.
+    reads_some_corpora = is_of_corpora(source_stage) and not is_of_corpora(stage)
+    # Selections of documents, for example, are read one by one. The table of assets says so.
+    reads_some_partitions = shape_of(source_stage).is_read_by_partition
+    if not reads_some_corpora and not reads_some_partitions:
         return None
 
     # Several outputs, such as the splits train and valid, may read the same partition.

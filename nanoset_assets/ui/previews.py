@@ -149,21 +149,25 @@ def first_step(
 
     Args:
         project: Gives access to the samples, and has the tokenizer that decodes the tokens.
-        handoff: The record of the files with which the trainer is started.
+        handoff: The manifest of a *handoff*: the folder with the settings and the list of data with
+            which a trainer is started.
 
     Returns:
         The table; or a text that says why it cannot be shown.
     """
     try:
-        # A training run that starts from the beginning, on a single GPU.
+        # Imagine a training run on a single GPU. A run may use one handoff after the other, if its
+        # data is changed. This one has only the given one.
         run = Run.example(project.outputs, handoff, default_batch_size=STEP_SAMPLES)
-        # Some trainers shuffle all samples by a seed. To know which ones come first, they have to
-        # be shuffled here as well, which takes too long if there are very many.
-        sample_order = run.handoffs[0].dealer
-        is_shuffled = sample_order.seed is not None
-        if is_shuffled and sample_order.total > MAX_SHUFFLED:
+
+        # The dealer knows the order in which the trainer reads the samples. Some trainers shuffle
+        # all samples by a seed. To know which ones come first, all have to be shuffled here, too,
+        # which takes too long if there are more than a million (MAX_SHUFFLED).
+        dealer = run.handoffs[0].dealer
+        is_shuffled = dealer.seed is not None
+        if is_shuffled and dealer.total > MAX_SHUFFLED:
             return markdown(
-                f"The trainer's sampler shuffles all {sample_order.total:,} samples. "
+                f"The trainer's sampler shuffles all {dealer.total:,} samples. "
                 "The job `explain_step` shows what a step reads."
             )
         step = explain_step(project, run, step=1, most=STEP_SAMPLES)

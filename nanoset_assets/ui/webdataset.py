@@ -143,25 +143,27 @@ def tars_page(run: AssetRun) -> dg.MaterializeResult[Any]:
     If an earlier run was interrupted, the tars that it has completed are in this folder, and are
     not written again.
 
+    Each kind of output has such a function, its *page*, which makes an output and returns what is
+    shown of it. Usually Dagster's result is made from that and from the manifest of the output,
+    which lists its files and has a digest. A group of tars has no manifest. It gets the digest of
+    the plan, which determines every byte of the tars.
+
     Args:
         run: Executes the Dagster asset `tars` for one group, whose number is `run.key.part`.
 
     Returns:
-        The complete result of the asset, and not only what is shown. Other outputs have a manifest
-        (a record of their files) from which Dagster's result is made, but a group has none.
+        The complete result of the asset, and not only what is shown.
 
     Raises:
         NanosetError: The tars could not be written.
     """
     project = run.project
-    webdataset = run.key.subject
+    webdataset = run.key.subject  # its name
+    group_number = int(run.key.part or 0)
     plan_manifest, _ = current_plan(project, webdataset)
 
-    written = write_group(project, webdataset, int(run.key.part or 0))
-
-    # A group has no manifest and no digest. Use those of the plan, which determines every byte of
-    # the tars.
-    run.finish(plan_manifest)
+    written = write_group(project, webdataset, group_number)
+    run.finish(plan_manifest)  # measures how long the run took
     return dg.MaterializeResult(
         metadata=tars_metadata(written.tars, written.new_tars, run.seconds),
         data_version=dg.DataVersion(plan_manifest.digest),
