@@ -22,7 +22,7 @@ from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project
 from nanoset_core.sampling.token_hashes import hash_sequences
 from nanoset_core.stages.dataset.tokens import open_dataset
-from nanoset_core.stages.held_out.settings import HASHES_FOLDER, VERSION
+from nanoset_core.stages.held_out.names import HASHES_FOLDER, VERSION
 from nanoset_core.stages.sharded import DocumentsTask, Sharded
 
 _HASHES_FILE = "hashes.npy"

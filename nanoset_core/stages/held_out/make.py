@@ -27,6 +27,15 @@ from nanoset_core.stages.held_out.hashes import (
     each_shards_hashes,
     hashes_recipe,
 )
+from nanoset_core.stages.held_out.names import (
+    ASSET,
+    FURTHER_COPIES,
+    HASHES,
+    MAX_LISTED,
+    SHARED,
+    TRAIN_COPIES,
+    VERSION,
+)
 from nanoset_core.stages.held_out.search import (
     FurtherCopies,
     HeldOutPairs,
@@ -37,15 +46,6 @@ from nanoset_core.stages.held_out.search import (
     find_further_copies,
     find_shared,
     read_corpora,
-)
-from nanoset_core.stages.held_out.settings import (
-    ASSET,
-    FURTHER_COPIES,
-    HASHES,
-    MAX_LISTED,
-    SHARED,
-    TRAIN_COPIES,
-    VERSION,
 )
 from nanoset_core.stages.mappings.planning import NanosetContext
 from nanoset_core.stages.sharded import PLACE, make_of_documents, write_rows

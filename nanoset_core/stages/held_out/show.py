@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from nanoset_core.outputs.manifest import Manifest
-from nanoset_core.stages.held_out.settings import (
+from nanoset_core.stages.held_out.names import (
     FURTHER_COPIES,
     MAX_LISTED,
     SHARED,

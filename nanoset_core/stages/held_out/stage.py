@@ -18,13 +18,8 @@ from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.datasets import dataset_node
-from nanoset_core.stages.held_out.settings import (
-    ASSET,
-    HASHES,
-    HASHES_FOLDER,
-    VERSION,
-    may_share_documents,
-)
+from nanoset_core.stages.held_out.may_share import may_share_documents
+from nanoset_core.stages.held_out.names import ASSET, HASHES, HASHES_FOLDER, VERSION
 from nanoset_core.stages.held_out.show import held_out_summary
 from nanoset_core.stages.report import CheckRunner, Report, run_here
 from nanoset_core.stages.stage import (

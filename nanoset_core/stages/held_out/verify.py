@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from nanoset_core.project.project import Project
 from nanoset_core.stages.checking import check_files, check_freshness, current_manifest
-from nanoset_core.stages.held_out.settings import SHARED
+from nanoset_core.stages.held_out.names import SHARED
 from nanoset_core.stages.held_out.show import HeldOutFinding, held_out_finding, removal_text
 from nanoset_core.stages.held_out.stage import HELD_OUT
 from nanoset_core.stages.report import BUILD, Report, Severity

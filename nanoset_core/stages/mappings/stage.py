@@ -21,7 +21,7 @@ from nanoset_core.sampling.splits import SPLITS, SplitName
 from nanoset_core.stages.contamination.stage import searches_before_training
 from nanoset_core.stages.datasets import current_dataset, dataset_node
 from nanoset_core.stages.held_out import stage as held_out
-from nanoset_core.stages.held_out.settings import ASSET as HELD_OUT_ASSET
+from nanoset_core.stages.held_out.names import ASSET as HELD_OUT_ASSET
 from nanoset_core.stages.inventory.shared_files import check_split_files
 from nanoset_core.stages.mappings.facts import cache_files, files_in_use
 from nanoset_core.stages.mappings.lookup import cache_folder

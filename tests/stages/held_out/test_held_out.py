@@ -23,8 +23,8 @@ from nanoset_core.project.verify import verify_project
 from nanoset_core.stages.held_out import hashes, make, show
 from nanoset_core.stages.held_out.hashes import MIN_TOKENS, ShardHashes, document_hashes
 from nanoset_core.stages.held_out.make import compare_held_out
+from nanoset_core.stages.held_out.names import SHARED
 from nanoset_core.stages.held_out.search import count_train_copies, read_corpora
-from nanoset_core.stages.held_out.settings import SHARED
 from nanoset_core.stages.held_out.show import removal_text
 from nanoset_core.stages.held_out.stage import HELD_OUT
 from nanoset_core.stages.mappings.planning import NanosetContext

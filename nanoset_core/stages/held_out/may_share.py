@@ -1,4 +1,4 @@
-"""Names of the stage `held_out`, and which nanosets it is for.
+"""Which nanosets the stage `held_out` is for.
 
 The stage finds documents of valid and test that train reads, too. A nanoset whose splits cannot
 have a document in common needs no such search: for example, if train reads `web`, and valid `news`.
@@ -13,28 +13,6 @@ from nanoset_core.sampling.splits import SPLITS, parse_split
 from nanoset_core.stages.mappings.resolved import ResolvedNanoset
 from nanoset_core.stages.mappings.settings import corpora_of
 from nanoset_core.stages.views.settings import base_of, chain_of
-
-VERSION = 1
-ASSET = "held_out"
-SHARED = "shared.parquet"
-"""File that lists the leaked documents: those of valid or test that train reads, too."""
-MAX_LISTED = 10_000
-"""Rows that this file has at most."""
-FURTHER_COPIES = "further_copies"
-"""Fact: number of further copies, also of those that MAX_LISTED leaves out of the file.
-
-Each leaked document has a row in the file, with one document of train. Each further copy, another
-document of train with the same tokens, has a row of its own. Comparisons of older versions have
-neither these rows nor the fact. It is also missing if no document is leaked.
-"""
-HASHES_FOLDER = "token_hashes"
-"""Folder of the hashes of documents, below the root; one version for each shard."""
-HASHES = "hashes"
-"""Fact: digests of the hashes that were compared."""
-TRAIN_COPIES = "train_copies"
-"""Fact: documents of train that are copies of another document of train, by corpus. Comparisons of
-older versions, and those without hashes, do not have it.
-"""
 
 
 def may_share_documents(config: ProjectConfig, spec: ResolvedNanoset) -> bool:
