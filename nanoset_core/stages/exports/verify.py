@@ -27,9 +27,9 @@ from nanoset_core.stages.exports.make import sample_files, traits_of
 from nanoset_core.stages.exports.sample_files import FileTask, SampleFiles
 from nanoset_core.stages.exports.samples import INDEX, SampledFormat
 from nanoset_core.stages.exports.writing import LinkedExport
-from nanoset_core.stages.pbin.verify import TokenComparison, made_from
 from nanoset_core.stages.report import BUILD, Report
 from nanoset_core.stages.shards.options import framing
+from nanoset_core.stages.source_comparison import TokenComparison, made_from
 from nanoset_core.stages.stage import Key, Stage
 from nanoset_core.storage.atomic import sha256_file
 

@@ -6,17 +6,10 @@ cheap to the expensive: size of the file, counts in the index, places of all doc
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
-from nanoset_core.errors import FormatError, NanosetError
+from nanoset_core.errors import FormatError
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.formats.indexed.stream import Stream, document_spans, stream_of
 from nanoset_core.formats.pbin.layout import IndexFacts, PbinFile, open_pbin, scan_index
@@ -26,23 +19,19 @@ from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.stages.checking import check_files, check_freshness, current_manifest
 from nanoset_core.stages.dataset.differences import include_differences
-from nanoset_core.stages.dataset.token_check import AT_ONCE, StoredArray, stored_tokens
+from nanoset_core.stages.dataset.token_check import StoredArray, stored_tokens
 from nanoset_core.stages.dataset.token_ranges import QUICK_TOKENS, spread_chunks
-from nanoset_core.stages.dataset.tokens import open_dataset
-from nanoset_core.stages.datasets import dataset_node
 from nanoset_core.stages.report import (
     BUILD,
     PART_BYTES,
     CheckRunner,
-    DividedCheck,
     Report,
     run_here,
 )
+from nanoset_core.stages.source_comparison import TokenComparison, made_from
 from nanoset_core.stages.stage import Key, Stage
 from nanoset_core.storage.mapped_files import MappedFile
 
-_READ_TOKENS = 1 << 20
-"""Number of tokens that are compared at once."""
 _INDEX_ENTRY_BYTES = 20
 """Approximate size of a document's entry in the .idx of a dataset."""
 
@@ -84,68 +73,6 @@ def verify_pbin(
             error.remedy = _remedy(manifest)
             report.add_exception(error)
     return report
-
-
-class Source(NamedTuple):
-    """The dataset that an output was made from."""
-
-    manifest: Manifest
-    """Manifest of the dataset."""
-    dataset: MMapIndexedDataset
-    """The dataset, opened."""
-
-
-def made_from(
-    report: Report, project: Project, manifest: Manifest, *, is_sampled: bool = False
-) -> Source | None:
-    """Open the dataset that an output was made from, to compare the output with it.
-
-    For example, the file web.pbin was made from the dataset of the corpus web, in the version
-    3f9c…. That version may have been deleted since. Then only a warning is reported: the output may
-    be fine.
-
-    Args:
-        report: Gets a warning if the dataset is missing or damaged.
-        project: The project.
-        manifest: Manifest of the output, which names the version of the dataset.
-        is_sampled: Whether only few tokens will be read.
-
-    Returns:
-        The dataset, or None if it is missing or damaged.
-    """
-    folder = _folder_of_source(project, manifest)
-    # A damaged dataset is only a warning here: the check of the dataset reports what is wrong.
-    with contextlib.suppress(NanosetError):
-        dataset = project.outputs.manifest_at(folder)
-        if dataset is not None:
-            return Source(dataset, open_dataset(dataset, is_sampled=is_sampled))
-    report.warn(
-        "the dataset is missing or damaged: tokens were not compared with it",
-        where=folder,
-        remedy=BUILD,
-    )
-    return None
-
-
-def _folder_of_source(project: Project, manifest: Manifest) -> Path:
-    """Return the folder of the dataset that an output was made from, to compare both.
-
-    It is the folder of this version of the dataset, such as …/datasets/web/0a1b. The output has
-    recorded the name, web, and the digest of the version, 0a1b.
-
-    Args:
-        project: The project.
-        manifest: Manifest of the output, with what it was made from.
-    """
-    digest: str = manifest.recipe["parents"]["dataset"]
-
-    # An export records the name of its dataset as "of". A .pbin has the name of its dataset.
-    dataset_name = manifest.facts.get("of", manifest.name)
-
-    # Datasets and selections of their documents (views) are in different folders.
-    folder_of_datasets = dataset_node(project.config, dataset_name).stage.layout.folder
-    folder: Path = project.outputs.folder / folder_of_datasets / dataset_name / digest
-    return folder
 
 
 def _remedy(manifest: Manifest) -> str:
@@ -384,150 +311,3 @@ def _expected_index(
     # where the one before it stops, so the sizes are enough for the entries.
     sizes = (counts * token_bytes for _, counts in document_spans(dataset, stream))
     yield from encode_index(entries_in_sequence(sizes))
-
-
-class WrongToken(NamedTuple):
-    """A token that differs from that of the dataset."""
-
-    number: int
-    """Number of the token in the order of the dataset."""
-    token: int
-    """Id in the file."""
-    expected: int
-    """Id in the dataset."""
-
-
-class Compared(NamedTuple):
-    """The result of comparing a range of tokens."""
-
-    n_tokens: int
-    """Number of tokens in the range."""
-    wrong: WrongToken | None
-    """The first token that differs, or None."""
-
-
-@dataclass(frozen=True, slots=True)
-class TokenComparison:
-    """Compares the tokens of a file with those of the dataset that it was made from; it pickles."""
-
-    copy: StoredArray
-    """The tokens of the file."""
-    dataset: StoredArray
-    """The .bin of the dataset."""
-    remedy: str
-    """What to do about a wrong token, for messages."""
-    stream: Stream | None = None
-    """Where the tokens are in the .bin; None if it has exactly these tokens, in order."""
-
-    def of_ranges(
-        self, ranges: Sequence[tuple[int, int]], dataset: Manifest, *, deep: bool
-    ) -> DividedCheck:
-        """Return a check that compares ranges of the .pbin with the same ranges of the dataset.
-
-        The ranges are parts of the check, which may be compared in several processes. At the end,
-        `_conclude_check` puts the results together. If a token differs, it also looks whether the
-        dataset is damaged, and not the .pbin.
-
-        Args:
-            ranges: Ranges (start, stop) of tokens.
-            dataset: Manifest of the dataset.
-            deep: Whether all of a large dataset may be read to find out whether it is damaged.
-        """
-        return DividedCheck(
-            parts=ranges,
-            check_part=self.compare,
-            add_outcomes=partial(self._conclude_check, dataset=dataset, deep=deep),
-            at_once=AT_ONCE,
-        )
-
-    def _conclude_check(
-        self, report: Report, outcomes: Sequence[Compared], *, dataset: Manifest, deep: bool
-    ) -> None:
-        """Report on all ranges, as `conclude` does, or that the dataset is damaged."""
-        differences = Report(report.output)
-        self.conclude(differences, outcomes)
-        include_differences(report, differences, [dataset], deep=deep)
-
-    def compare(self, part: tuple[int, int]) -> Compared:
-        """Compare a range of the file's tokens with those of its dataset, until one differs.
-
-        A check may divide a file among several processes, which call this for one range each.
-
-        Args:
-            part: The range: number of its first token, and of the token after its last one.
-
-        Returns:
-            How many tokens were compared, and the first one that differs, if there is one.
-        """
-        first_token, stop_token = part
-        for start in range(first_token, stop_token, _READ_TOKENS):
-            stop = min(start + _READ_TOKENS, stop_token)
-            wrong = self._first_wrong_token(start, stop)
-            if wrong is not None:
-                return Compared(n_tokens=stop - first_token, wrong=wrong)
-        return Compared(n_tokens=stop_token - first_token, wrong=None)
-
-    def _first_wrong_token(self, start: int, stop: int) -> WrongToken | None:
-        """Return the first token of a range that differs from that of the dataset, or None.
-
-            token                       100    101    102
-            id in the file                5      9      7
-            id in the dataset             5      8      7      the result: token 101 is 9, and not 8
-
-        Args:
-            start: Number of the first token to compare.
-            stop: Number of the token after the last one; so few that they can be read together.
-        """
-        tokens = self.copy.read(start, stop)
-        expected = self._expected(start, stop)
-        wrong_indices = np.flatnonzero(tokens != expected)
-        if len(wrong_indices) == 0:
-            return None
-        index = int(wrong_indices[0])
-        return WrongToken(start + index, int(tokens[index]), int(expected[index]))
-
-    def conclude(self, report: Report, outcomes: Sequence[Compared]) -> None:
-        """Report how many tokens were compared in all ranges, and the first one that differs.
-
-            a token is not that of the dataset
-            where: web.pbin, byte 210
-            found: id 9
-            expected: id 8
-
-        Args:
-            report: Report on the file.
-            outcomes: Result of each range, in order.
-        """
-        report.figures["tokens_read"] = sum(outcome.n_tokens for outcome in outcomes)
-        wrong_tokens = [outcome.wrong for outcome in outcomes if outcome.wrong is not None]
-        if wrong_tokens:
-            first_wrong = wrong_tokens[0]
-            report.error(
-                "a token is not that of the dataset",
-                where=f"{self.copy.url}, byte {self.copy.byte(first_wrong.number)}",
-                found=f"id {first_wrong.token}",
-                expected=f"id {first_wrong.expected}",
-                remedy=self.remedy,
-            )
-
-    def _expected(self, start: int, stop: int) -> NDArray[np.integer[Any]]:
-        """Return the tokens that the file should have at some positions: those of the dataset.
-
-        Usually they are at the same positions of the dataset's .bin. But a dataset may also be a
-        selection of the documents in a .bin. For example, its tokens 0 to 10 are
-
-            the tokens 500 to 504 of the .bin, and then 7,000 to 7,006
-
-        Args:
-            start: Number of the first token in the order of the dataset.
-            stop: Number of the token after the last one.
-        """
-        if self.stream is None:
-            return self.dataset.read(start, stop)
-
-        # Find these ranges of the .bin, and read them one by one.
-        starts, lengths = self.stream.ranges(np.array([start]), np.array([stop - start]))
-        tokens = []
-        for range_start, length in zip(starts.tolist(), lengths.tolist(), strict=True):
-            tokens.append(self.dataset.read(range_start, range_start + length))
-        return np.concatenate(tokens)
