@@ -57,7 +57,7 @@ WRONG_USES = [
     ("status -c raw-is-a-file.yaml", ["nanoset.yaml", "a file is where", "name a folder"]),
     ("status -c root-is-a-file.yaml", ["root-is-a-file.yaml:2: root", "a file is where", "name a folder"]),
     ("status -c raw-is-missing.yaml", ["nowhere", "remedy"]),
-    ("build -c unknown-corpus.yaml", ["nanosets.plain.blend.bokos", "books, code, web", "take it out"]),
+    ("build -c unknown-corpus.yaml", ["nanosets.plain.blend:", "'bokos'", "books, code, web", "take it out"]),
     # the tokenizer: each command gives the message that a build would give
     ("build -c no-tokenizer.yaml", WRONG_TOKENIZERS["no-tokenizer"]),
     *(

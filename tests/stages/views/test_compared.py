@@ -171,9 +171,9 @@ def test_the_command_compares_versions_that_are_named_by_their_digests(
 
 def test_two_views_of_a_corpus_are_compared_by_their_names(first_project):
     file = first_project.config.file
-    ids_by_view = {
-        name: {origin.id for origin in origins(first_project, name)} for name in ("kept", "held")
-    }
+    ids_by_view = {}
+    for name in ("kept", "held"):
+        ids_by_view[name] = {origin.id for origin in origins(first_project, name)}
 
     values = json_of("diff", "kept", "held", "--json", "--show", 1000, "--config", file)
 
