@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nanoset_core.cli.echo import echo
-from nanoset_core.cli.split_tables import ShownSplit, print_splits, warn
+from nanoset_core.cli.split_tables import ShownSplit, print_splits, warn, with_reads
 from nanoset_core.cli.terminal import print_made
 from nanoset_core.sampling.splits import SPLITS, SplitName, parse_split, split_numbers
 from nanoset_core.stages.handoff.settings import EXAMPLE, UNNAMED
@@ -215,12 +215,17 @@ def _token_counts(
         config: The settings of all splits.
         sample_counts: How many samples the split takes of each dataset, in the order of the plan.
     """
-    from nanoset_core.sampling.corpora import MemberReads, corpus_coverage, separate_corpora
+    from nanoset_core.sampling.corpora import (
+        MemberReads,
+        corpus_coverage,
+        separate_corpora,
+        tokens_by_reads,
+    )
 
     corpora = separate_corpora(plan)  # one for each dataset
     reads_by_path = MemberReads.by_prefix(plan, config, sample_counts)  # what training reads of it
     rows = corpus_coverage(corpora, reads_by_path, config)
-    return [row.to_json() for row in rows]
+    return with_reads(rows, tokens_by_reads(corpora, reads_by_path, config))
 
 
 def _build(config: NanosetConfig, *, overwrite: bool) -> None:

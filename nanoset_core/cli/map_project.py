@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from nanoset_core.cli.echo import echo
 from nanoset_core.cli.known_warnings import print_warnings
 from nanoset_core.cli.progress import shown_progress
-from nanoset_core.cli.split_tables import ShownSplit, print_splits, warn
+from nanoset_core.cli.split_tables import ShownSplit, print_splits, warn, with_reads
 from nanoset_core.cli.terminal import print_rows
 from nanoset_core.sampling.splits import SPLITS, SplitName
 from nanoset_core.untrusted import Multiline
@@ -216,12 +216,12 @@ def _shown_split(planned: _SplitOfNanoset, packs: Mapping[str, Manifest]) -> Sho
     """
     context = planned.context
     plan = planned.plan
-    corpora = context.corpora(plan)  # how often the text of each text collection is read
+    corpora = context.corpora_with_reads(plan)  # how often the text of each collection is read
     return ShownSplit(
         nanoset=context.name,  # such as "pretrain"
         split=plan.split,  # such as "train"
         members=_member_values(plan, packs),  # how many samples are taken of each dataset
-        corpora=[corpus.to_json() for corpus in corpora],
+        corpora=with_reads(corpora.coverage, corpora.tokens_by_reads),
         mixture=[asdict(row) for row in plan.mixture],  # the share of each part of the mixture
     )
 

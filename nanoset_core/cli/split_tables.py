@@ -24,10 +24,15 @@ from nanoset_core.stages.mappings.rows import (
 )
 
 if TYPE_CHECKING:
+    from nanoset_core.sampling.corpora import CorpusCoverage
     from nanoset_core.sampling.epoch_limits import ExceededLimit
 
 MANY_EPOCHS = 8
 """There is a warning if a text is read more often than this."""
+
+
+_READS_HEADINGS = ("not read", "once", "twice", "3 times", "4 times", "more often")
+"""Columns of the table that says how often tokens are read: 0, 1, 2, 3, 4, or more times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +45,7 @@ class ShownSplit:
     members: list[dict[str, Any]]
     """What the split takes of each dataset: `corpus`, and the JSON values of `MemberCoverage`."""
     corpora: list[dict[str, Any]]
-    """What the split reads of each corpus: the JSON values of `CorpusCoverage`."""
+    """What the split reads of each corpus, as `with_reads` returns it."""
     mixture: list[dict[str, Any]]
     """The fields of each `MixRow`; empty without a mixture."""
 
@@ -70,6 +75,26 @@ class ShownSplit:
         if self.mixture:
             values["mixture"] = self.mixture
         return values
+
+
+def with_reads(
+    corpora: Iterable[CorpusCoverage], tokens_by_reads: Mapping[str, Sequence[int]]
+) -> list[dict[str, Any]]:
+    """Return what a split reads of each corpus as plain values: how much, and how often.
+
+    For example: {"corpus": "web", "tokens": 2300, …, "tokens_by_reads": [0, 600, 400, 0, 0, 0]}.
+
+    Args:
+        corpora: How much is read of each corpus.
+        tokens_by_reads: Name of the corpus → tokens that are read 0, 1, 2, … times. A corpus is
+            missing if this is not known.
+    """
+    values_of_corpora: list[dict[str, Any]] = []
+    for corpus in corpora:
+        values = corpus.to_json()
+        values["tokens_by_reads"] = tokens_by_reads.get(corpus.corpus)
+        values_of_corpora.append(values)
+    return values_of_corpora
 
 
 def print_splits(
@@ -142,6 +167,36 @@ def _print_tables(split: ShownSplit) -> None:
         text=("read through",),
         total=total_of_corpora,
     )
+    # How often tokens are read, if any is read twice.
+    title = f"{split.title}, tokens by how often they are read"
+    print_rows(_reads_rows(split.corpora), title=title)
+
+
+def _reads_rows(corpora: Sequence[Mapping[str, Any]]) -> list[Row]:
+    """Return a table with the tokens of each corpus that are read 0, 1, 2, … times.
+
+        corpus    not read    once    twice    3 times    4 times    more often
+        web              0     600      400          0          0             0
+
+    Args:
+        corpora: What is read of each corpus, with `tokens_by_reads`.
+
+    Returns:
+        A row for each corpus; none if no token is read more than once, so that the table of corpora
+        says everything.
+    """
+    rows: list[Row] = []
+    is_repeated = False
+    for corpus in corpora:
+        counts = corpus["tokens_by_reads"]
+        if counts is None:
+            continue
+        is_repeated |= any(counts[2:])
+        row: Row = {"corpus": corpus["corpus"]}
+        for heading, count in zip(_READS_HEADINGS, counts, strict=True):
+            row[heading] = f"{count:,}"
+        rows.append(row)
+    return rows if is_repeated else []
 
 
 def _total_of_members(split: ShownSplit) -> Row | None:

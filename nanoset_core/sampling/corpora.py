@@ -34,6 +34,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from nanoset_core.sampling.config import NanosetConfig
 from nanoset_core.sampling.planned import SplitPlan
 from nanoset_core.sampling.splits import Rows, plain_sum
@@ -42,6 +45,8 @@ _ROUNDING = 1e-9
 """Numbers of epochs that differ by less are equal."""
 _MAX_ROUNDING = 2
 """Numbers of samples are rounded up, by fewer samples than this."""
+MANY_READS = 5
+"""Tokens that are read this many times or more are counted together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -408,6 +413,140 @@ class MemberReads:
             return 1.0
         probability_copy_is_unread = 1.0 - samples / n_shuffled
         return 1.0 - probability_copy_is_unread**n_epochs
+
+    def reads_of_copy(self, config: NanosetConfig) -> NDArray[np.float64] | None:
+        """Return how likely it is that a token of the dataset is read 0, 1, 2, … times.
+
+        For example, the dataset has 1,000 tokens, which are 100 samples of 10 tokens. Of these,
+        training reads:
+
+            250 samples of epochs, each          half of the tokens are read 2 times, and half of
+            shuffled alone                       them 3 times: [0, 0, 0.5, 0.5, 0, 0]
+            100 samples of two epochs that       each of the 2 copies of a token is read with the
+            are shuffled together                probability 0.5: [0.25, 0.5, 0.25, 0, 0, 0]
+
+        The first entry agrees with `share_read`.
+
+        Args:
+            config: What is trained.
+
+        Returns:
+            Shape (MANY_READS + 1,): the last entry is for MANY_READS times or more. None if it is
+            not known, because the trainer repeats a mixture of all datasets.
+        """
+        samples = self.samples_of_run
+        if samples <= 0 or not self.tokens:
+            return _folded(np.array([1.0]))
+        if self.distinct_samples is not None:
+            return None
+
+        # Several epochs that are shuffled together, of which not all samples are read.
+        n_epochs = self._epochs_shuffled_together
+        n_shuffled = config.samples_in(n_epochs * self.tokens)
+        if n_epochs > 1 and samples < n_shuffled:
+            return _folded(_binomial(n_epochs, samples / n_shuffled))
+
+        # Otherwise, all tokens are read equally often, except for those of the last epoch.
+        share_in_samples = 1.0
+        epochs = self.share_of_tokens(samples, config)  # 2.5
+        if self.epochs <= 1:
+            # The samples of one epoch may be repeated. They lack the last tokens.
+            n_samples = max(config.samples_in(self.tokens), 1)
+            share_in_samples = min(self.share_of_tokens(n_samples, config), 1.0)
+            epochs = samples / n_samples
+        whole_epochs = math.floor(epochs)  # 2
+        share_of_last_epoch = epochs - whole_epochs  # 0.5
+
+        probabilities = np.zeros(whole_epochs + 2)
+        probabilities[whole_epochs] = share_in_samples * (1.0 - share_of_last_epoch)
+        probabilities[whole_epochs + 1] = share_in_samples * share_of_last_epoch
+        probabilities[0] += 1.0 - share_in_samples
+        return _folded(probabilities)
+
+
+def _binomial(n_trials: int, probability: float) -> NDArray[np.float64]:
+    """Return the probabilities of 0, 1, …, n successes in n independent trials, shape (n + 1,)."""
+    probabilities = np.zeros(n_trials + 1)
+    probabilities[0] = 1.0  # after no trial
+    for _ in range(n_trials):
+        # One trial more: it fails, or there is one success more.
+        successes = probabilities * probability
+        probabilities -= successes
+        probabilities[1:] += successes[:-1]
+    return probabilities
+
+
+def _folded(probabilities: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return probabilities of 0, 1, 2, … reads, with MANY_READS or more added up in the last entry.
+
+    Args:
+        probabilities: Shape (n,), for 0 to n - 1 reads.
+
+    Returns:
+        Shape (MANY_READS + 1,).
+    """
+    folded = np.zeros(MANY_READS + 1)
+    n_kept = min(len(probabilities), MANY_READS)
+    folded[:n_kept] = probabilities[:n_kept]
+    folded[MANY_READS] = probabilities[MANY_READS:].sum()
+    return folded
+
+
+def tokens_by_reads(
+    corpora: Sequence[CorpusParts],
+    reads_by_prefix: Mapping[str, MemberReads],
+    config: NanosetConfig,
+) -> dict[str, list[int]]:
+    """Count the tokens of each corpus that training reads 0, 1, 2, … times.
+
+    For example, of 1,000 tokens of `web`, 600 are read once and 400 twice: [0, 600, 400, 0, 0, 0].
+    The numbers are those of the whole run, with its earlier phases. If epochs are shuffled
+    together, or documents are in several datasets, they are expected values.
+
+    Args:
+        corpora: The corpora. The documents of a corpus may be in several datasets.
+        reads_by_prefix: Path of each dataset → what is read of it.
+        config: What is trained.
+
+    Returns:
+        Name of the corpus → tokens that are read 0, 1, …, MANY_READS - 1 times, and MANY_READS
+        times or more. A corpus is left out if it is not known.
+    """
+    counts_by_corpus: dict[str, list[int]] = {}
+    for corpus in corpora:
+        reads_by_member = []
+        for prefix in corpus.prefixes:
+            reads = reads_by_prefix[prefix].reads_of_copy(config)
+            if reads is not None:
+                reads_by_member.append(reads)
+        if len(reads_by_member) < len(corpus.prefixes):
+            continue  # it is not known for a dataset
+
+        n_tokens = np.zeros(MANY_READS + 1)
+        for part in corpus.parts:  # tokens that are in the same datasets
+            n_tokens += part.tokens * _reads_of_part(part, reads_by_member)
+        counts_by_corpus[corpus.corpus] = np.rint(n_tokens).astype(np.int64).tolist()
+    return counts_by_corpus
+
+
+def _reads_of_part(
+    part: CorpusPart, reads_by_member: Sequence[NDArray[np.float64]]
+) -> NDArray[np.float64]:
+    """Return how likely it is that a token is read 0, 1, 2, … times through all of its copies.
+
+    For example, a token is in two datasets. Training reads all of the first one once, and half of
+    the second one: [0, 1, 0, …] and [0.5, 0.5, 0, …]. Then it reads the token once with the
+    probability 0.5, and twice with 0.5: [0, 0.5, 0.5, …].
+
+    Args:
+        part: Tokens with the same number of copies in each dataset: (1, 1).
+        reads_by_member: For each dataset, probabilities for a copy, shape (MANY_READS + 1,).
+    """
+    reads = _folded(np.array([1.0]))  # no copy yet: read 0 times
+    for copies, reads_of_copy in zip(part.copies, reads_by_member, strict=True):
+        for _ in range(copies):
+            reads = _folded(np.convolve(reads, reads_of_copy))
+    return reads
 
 
 def _distinct_samples(plan: SplitPlan, config: NanosetConfig) -> Sequence[int | None]:

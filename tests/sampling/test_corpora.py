@@ -17,7 +17,14 @@ from helpers.slow_corpora import SlowCorpora, SlowMember, slow_coverage, write_v
 from nanoset_core.errors import InputError
 from nanoset_core.loading.builder import NanosetBuilder
 from nanoset_core.sampling.config import NanosetConfig
-from nanoset_core.sampling.corpora import CorpusCoverage, MemberReads, corpus_coverage
+from nanoset_core.sampling.corpora import (
+    MANY_READS,
+    CorpusCoverage,
+    MemberReads,
+    corpus_coverage,
+    separate_corpora,
+    tokens_by_reads,
+)
 from nanoset_core.sampling.coverage import MemberCoverage, coverage
 from nanoset_core.sampling.epoch_policies import apply_epoch_limits
 from nanoset_core.sampling.plan import plan_split
@@ -232,6 +239,71 @@ def test_no_token_is_read_more_often_than_the_bound(full, preset, samples):
 
     assert highest_count <= reads.most_reads(config)
     assert reads.most_reads(config) <= highest_count + 1
+
+
+# How many tokens are read 0, 1, 2, … times
+
+
+def expected_reads(config, corpora):
+    """Return how many tokens of the only corpus are expected to be read 0, 1, 2, … times."""
+    train = cover_train(config, corpora)
+    sample_counts = [member.samples_given for member in train.members]
+    reads = MemberReads.by_prefix(train.plan, config, sample_counts)
+    rows = {member.prefix: member.rows for member in train.plan.members}
+    (counts,) = tokens_by_reads(corpora.parts(rows), reads, config).values()
+    return counts
+
+
+def mean_reads(config_of_seed, n_seeds=12):
+    """Return how many tokens trainers read 0, 1, 2, … times, on average over some seeds."""
+    counts = []
+    for seed in range(n_seeds):
+        config = config_of_seed(seed)
+        n_samples = plan_split(config, "train").samples
+        times_read = np.minimum(reads_of_each_token(config, n_samples), MANY_READS)
+        counts.append(np.bincount(times_read, minlength=MANY_READS + 1))
+    return np.mean(counts, axis=0)
+
+
+@pytest.mark.parametrize("samples", [100, 300, 500, 700, 800, 1100, 1700, 3300])
+@pytest.mark.parametrize("preset", ["megatron", "nemo", "nanotron"])
+def test_tokens_are_counted_by_how_often_trainers_read_them(full, preset, samples):
+    corpora = SlowCorpora(GROWING, {full: ALL_DOCUMENTS})
+
+    expected = expected_reads(config_of({full: 1.0}, samples, preset=preset), corpora)
+    mean = mean_reads(lambda seed: config_of({full: 1.0}, samples, preset=preset, random_seed=seed))
+
+    assert expected == pytest.approx(mean, abs=0.03 * sum(GROWING))
+
+
+@pytest.mark.parametrize("samples", [150, 330, 700, 1100])
+def test_tokens_in_two_members_are_counted_by_the_reads_of_both(
+    overlapping, overlapping_blend, samples
+):
+    expected = expected_reads(overlapping_blend(samples), overlapping)
+    mean = mean_reads(lambda seed: overlapping_blend(samples, random_seed=seed))
+
+    assert expected == pytest.approx(mean, abs=0.03 * sum(GROWING))
+
+
+def test_tokens_by_reads_add_up_to_the_corpus_and_agree_with_the_unique_tokens(
+    overlapping, overlapping_blend
+):
+    config = overlapping_blend(500)
+
+    n_tokens = expected_reads(config, overlapping)
+
+    corpus = cover_train(config, overlapping).corpus
+    assert sum(n_tokens) == pytest.approx(corpus.tokens_available, abs=3)
+    assert corpus.tokens_available - n_tokens[0] == pytest.approx(corpus.unique_tokens, abs=3)
+
+
+def test_tokens_are_not_counted_if_the_trainer_repeats_a_blend(full, other):
+    config = config_of({full: 0.5, other: 0.5}, 900, preset="nanotron-main")
+    plan = plan_split(config, "train")
+    reads = MemberReads.by_prefix(plan, config, [450, 450])
+
+    assert tokens_by_reads(separate_corpora(plan), reads, config) == {}
 
 
 # Limits of epochs

@@ -25,6 +25,7 @@ from nanoset_core.sampling.corpora import (
     CorpusParts,
     MemberReads,
     corpus_coverage,
+    tokens_by_reads,
 )
 from nanoset_core.sampling.coverage import MemberCoverage, coverage
 from nanoset_core.sampling.epoch_limits import (
@@ -76,6 +77,18 @@ class PlannedSplit:
     def samples(self) -> int:
         """Length of the split."""
         return 0 if self.plan is None else self.plan.samples
+
+
+@dataclass(frozen=True, slots=True)
+class CorporaWithReads:
+    """How often a split reads the documents of each corpus."""
+
+    coverage: Sequence[CorpusCoverage]
+    """How much is read of each corpus."""
+    tokens_by_reads: Mapping[str, Sequence[int]]
+    """Name of the corpus → tokens that are read 0, 1, 2, … times, as `tokens_by_reads` in
+    `sampling/corpora.py` counts them.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,6 +271,27 @@ class NanosetContext(NanosetLookup):
         sample_counts = [member.samples_given for member in members or planned.members]
         documents = self._documents_read(planned, planned.plan, sample_counts)
         return corpus_coverage(documents.corpora, documents.reads_by_prefix, planned.config)
+
+    def corpora_with_reads(self, planned: PlannedSplit) -> CorporaWithReads:
+        """Return what `corpora` returns, and how many tokens are read 0, 1, 2, … times.
+
+        To find out which documents several datasets have takes time, so it is done once for both.
+
+        Args:
+            planned: The split.
+
+        Raises:
+            MissingError: A dataset that one of these was made from was deleted.
+        """
+        if planned.plan is None:
+            return CorporaWithReads([], {})
+        sample_counts = [member.samples_given for member in planned.members]
+        documents = self._documents_read(planned, planned.plan, sample_counts)
+        reads = documents.reads_by_prefix
+        return CorporaWithReads(
+            coverage=corpus_coverage(documents.corpora, reads, planned.config),
+            tokens_by_reads=tokens_by_reads(documents.corpora, reads, planned.config),
+        )
 
     def limit_warnings(self, planned: PlannedSplit) -> list[str]:
         """Return warnings about documents that may be read more often than `max_epochs` says.
