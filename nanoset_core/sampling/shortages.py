@@ -6,7 +6,7 @@ split as a dataset without samples, others never return or fail.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -125,42 +125,46 @@ def too_few_tokens(
     data = SplitData(config, split, reader)
     if not names:
         names = [Path(prefix).name for prefix in data.prefixes]
-    tokens_by_name: dict[str, int] = {}
-    for name, prefix in zip(names, data.prefixes, strict=True):
-        tokens_by_name[name] = data.part_of(prefix).tokens
+    token_counts = [data.part_of(prefix).tokens for prefix in data.prefixes]
+    are_too_small = _are_too_small(config, split, token_counts)
 
-    small_names = _too_small(config, split, tokens_by_name)
-    texts = [f"{name} {tokens_by_name[name]:,}" for name in small_names]
-    n_others = len(tokens_by_name) - len(texts)
+    # Datasets in different folders may have equal names, so these identify none.
+    texts = []
+    for name, tokens, is_too_small in zip(names, token_counts, are_too_small, strict=True):
+        if is_too_small:
+            texts.append(f"{name} {tokens:,}")
+    n_others = len(token_counts) - len(texts)
     found = f"tokens of {split}: {', '.join(texts)}"
     if n_others > 0:
         found += f", and enough in {format_count(n_others, 'other')}"
     return f"{found}; a sample takes {config.sample_tokens:,}"
 
 
-def _too_small(
-    config: NanosetConfig, split: SplitName, tokens_by_name: Mapping[str, int]
-) -> Sequence[str]:
-    """Return the datasets because of which a trainer cannot build a split.
+def _are_too_small(
+    config: NanosetConfig, split: SplitName, token_counts: Sequence[int]
+) -> Sequence[bool]:
+    """Return which datasets are the reason why a trainer cannot build a split.
 
     Args:
         config: What is trained, and with which trainer.
         split: The split: train, valid or test.
-        tokens_by_name: Name of each dataset → its tokens in the split.
+        token_counts: How many tokens of each dataset belong to the split.
 
     Returns:
-        Their names. All datasets if none of them alone is the reason.
+        True or False for each dataset. True for all if none of them alone is the reason.
     """
     blend = config.blend(split)
     has_weights = blend is not None and blend[1] is not None
-    need = _need_of(config.rules, n_datasets=len(tokens_by_name), has_weights=has_weights)
+    need = _need_of(config.rules, n_datasets=len(token_counts), has_weights=has_weights)
     least_tokens = 1
     if need == "a sample of each dataset":
         least_tokens = config.sample_tokens
     elif need == "index files of each dataset, and a sample":
         least_tokens = MIN_NANOTRON_TOKENS
-    names = [name for name, tokens in tokens_by_name.items() if tokens < least_tokens]
-    return names or list(tokens_by_name)
+    are_too_small = [tokens < least_tokens for tokens in token_counts]
+    if not any(are_too_small):
+        return [True] * len(token_counts)
+    return are_too_small
 
 
 def no_training_sample(config: NanosetConfig, found: str) -> InputError:

@@ -37,3 +37,9 @@ def test_all_datasets_are_named_if_none_of_them_alone_is_the_reason(preset):
     text = text_on_valid({"web": [3] * 10, "code": [4] * 10}, preset)
 
     assert text == "tokens of valid: web 6, code 8; a sample takes 17"
+
+
+def test_a_dataset_is_named_even_if_a_larger_one_has_a_file_of_the_same_name():
+    text = text_on_valid({"old/web": [20], "new/web": [20] * 100})
+
+    assert text == "tokens of valid: web 0, and enough in 1 other; a sample takes 17"
