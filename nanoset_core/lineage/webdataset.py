@@ -630,8 +630,8 @@ def _context_origin(tars: Tars, position: int, pieces: Sequence[PieceOrigin]) ->
     """
     context = tars.context_at(position)
     n_document_tokens = n_tokens(pieces)
-    # Padding fills a sample up if its documents are too short. It has room for this many tokens,
-    # without a BOS token at its start.
+    # Padding fills a sample up if its documents are too short. `row_tokens` is the length of a
+    # sample, without a BOS token at its start.
     n_pad_tokens = tars.plan.settings.row_tokens - n_document_tokens
     return ContextOrigin(
         name=tars.name,
@@ -653,7 +653,7 @@ def _pieces_of_context(
     """Return the documents that the tokens of one training sample come from, in order.
 
     A sample has a range of tokens of a dataset (a span), or one of each of several datasets. The
-    dataset consists of sequences, usually with one document each. For example, a sample of 100
+    dataset consists of sequences, usually with one document each. For example, a sample of 101
     tokens:
 
         BOS token                         position 0 in the sample

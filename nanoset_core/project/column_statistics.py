@@ -547,10 +547,8 @@ class _NumberReader:
     def _distribution(self, n_values: int, tokens: NDArray[np.int32]) -> NumberStatistics:
         """Return minimum, maximum, quantiles and histogram of the numbers in a column.
 
-        For example, of the column `score`, with 101 documents that have a score. The histogram
-        counts the documents in each range of scores, and also their tokens.
-
-        The numbers are in a file, since they may not fit into memory. So they cannot be sorted.
+        The histogram counts the documents in each range of numbers, and also their tokens. The
+        numbers are in a file, since they may not fit into memory. So they cannot be sorted.
 
         Args:
             n_values: How many documents have a number, at least one.

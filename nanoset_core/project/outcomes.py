@@ -244,8 +244,8 @@ def _source_digests(
             if input_node is None:
                 continue  # by the present settings, this output has no such input
 
-            # Go on from an index to the datasets, and from a view, which is a dataset, to the one
-            # that it was made from; but not from that one to its text.
+            # Continue from an index to the datasets, and from a view, which is a dataset, to the
+            # dataset that it was made from; but not from that one to its text.
             leads_to_dataset = input_node in row_nodes or _is_made_from_dataset(input_node)
             if not leads_to_dataset:
                 continue

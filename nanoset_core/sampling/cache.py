@@ -390,7 +390,7 @@ class FileSet:
             return (description_name,)
 
         # Next to the files is a receipt, which says what they were made from. A process that writes
-        # the files stores it first, and adds the list of files at last.
+        # the files stores it first, and adds the list of files last.
         stored_receipt = read_receipt(folder / self.receipt_name)
         if _may_be_being_written(stored_receipt, receipt):
             return ()

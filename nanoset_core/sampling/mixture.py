@@ -528,9 +528,9 @@ class _Mixer:
             InputError: No fractions fulfil all settings, or nothing is left for a part.
         """
         allotments = []
-        for allotment in self._divide_among_children(  # web, books
-            part, fraction, fraction_by_shares
-        ):
+        # Those of web and books.
+        direct_allotments = self._divide_among_children(part, fraction, fraction_by_shares)
+        for allotment in direct_allotments:
             child = allotment.part
             if allotment.fraction <= _TOLERANCE:  # 0, except for rounding
                 raise _nothing_left_error(child, group=part, group_fraction=fraction)

@@ -543,8 +543,8 @@ class _Growth:
             dataset      final share    share now    limit
             web          0.4            0.2          at most 0.1: too large
             code         0.2            0.1          at most 1
-            books        0.4            0.2          read too often together with old-books
-            old-books    -              0.3          (has stopped growing before)
+            books        0.2            0.1          read too often together with old-books
+            old-books    -              0.2          (has stopped growing before)
 
         The result is web and books.
 

@@ -67,7 +67,7 @@ def histogram(chunks: Chunks) -> list[Bin]:
 
     For example, the numbers are lengths of documents. Two amounts belong to each length: 1, to
     count documents, and the length again, to count tokens. For documents of 50, 70 and 120 tokens,
-    and bins that are 100 wide:
+    if bins were 100 wide (for these few numbers, they would be narrower):
 
         bin            documents    tokens
         0 to 99        1 + 1        50 + 70

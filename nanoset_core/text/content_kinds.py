@@ -135,7 +135,7 @@ def describe_mismatch(head: bytes, magic: bytes, *, may_be_lines: bool = True) -
     r"""Describe what a file contains, if it is not in the format that its name promises.
 
     For example, a server may have sent a web page in place of `a.jsonl.gz`. Then the user needs to
-    know more than that gzip cannot read the file. With the `magic` of gzip, which is b"\x1f\x8b":
+    know more than that gzip cannot read the file. With the `magic` of gzip, b"\x1f\x8b\x08":
 
         head                   result
         b"\x1f\x8b\x08…"       None: it is gzip

@@ -290,8 +290,8 @@ class CharacterMerger(Merger):
         Args:
             letters: uint8, shape (width, n_words): the bytes of each word in a column, then zeros.
         """
-        # All words as one text, each padded to the same length. Four zeros more allow it to read
-        # four bytes, the most that a character has, from any byte of a word on.
+        # All words as one text, each padded to the same length. Four bytes are read from each
+        # position on, the most that a character has. So four zeros follow the last word.
         words = letters.T  # (n_words, width)
         padding = np.zeros(4, np.uint8)
         data = np.append(words.ravel(), padding)

@@ -40,7 +40,7 @@ _SLASH = 0x2F
 
 
 def resolve_case(data: Bytes, byte_classes: Bytes, pattern: SplitPattern) -> Ints:
-    r"""Return where words are cut before capital letters, and then make all letters one class.
+    """Return where words are cut before capital letters, and then make all letters one class.
 
     Some tokenizers, such as GPT-4o's, cut "iPhone's" into "i" and "Phone's". The classes of
     characters show where. Afterwards, it does not matter any more whether a letter is a capital, so

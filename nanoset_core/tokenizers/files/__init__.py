@@ -313,7 +313,7 @@ def _examined(
         converted: The tokenizer.json that the file was converted to; None if the file is itself a
             tokenizer.json.
         min_unmerged_share: A tokenizer makes tokens by merging smaller ones. If no merge makes more
-            than this share of its vocabulary, the user is told that merges seem to be missing.
+            than this share of its vocabulary, a notice says that merges seem to be missing.
     """
     # The key in the cache is everything that decides the result: the tokenizer, and the files next
     # to it, as in "5d1e… tokenizer_config.json 9c0a…". It need not have `min_unmerged_share`, which
