@@ -154,12 +154,17 @@ def token_id(file: TokenizerPath, token: str, key: str) -> int:
     )
 
 
-def is_added_token(file: TokenizerPath, token: str) -> bool:
-    """Return whether a token is a special or another added one, which no merge makes from text.
+def is_ordinary_token(file: TokenizerPath, token: str) -> bool:
+    """Return whether a token is an ordinary one, to which parts of texts are encoded.
+
+        token of the vocabulary                            result
+        "<s>", special or another added token              False
+        "1"                                                True
+        "<|endoftext|>", not added, and without a merge    False: text is never encoded to it
 
     Args:
         file: The tokenizer's file.
-        token: The token's text.
+        token: The token's text. If the tokenizer has no such token, the result is False.
 
     Raises:
         MissingError: The file does not exist.
@@ -167,9 +172,15 @@ def is_added_token(file: TokenizerPath, token: str) -> bool:
     """
     # Most are special, which is known without loading the tokenizer.
     if token in special_ids(file):
-        return True
-    added = shared_tokenizer(file).get_added_tokens_decoder().values()
-    return any(entry.content == token for entry in added)
+        return False
+    tokenizer = shared_tokenizer(file)
+    ident = tokenizer.token_to_id(token)
+    if ident is None or ident in tokenizer.get_added_tokens_decoder():
+        return False
+
+    # The text of a token may differ from its name: that of "Ġthe" is " the".
+    text = tokenizer.decode([ident])
+    return ident in tokenizer.encode(text, add_special_tokens=False).ids
 
 
 def naming_special_tokens(file: TokenizerPath) -> str:

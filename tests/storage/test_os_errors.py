@@ -68,17 +68,18 @@ def test_the_finished_file_is_named_and_not_its_temporary_name(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("n_inodes", "n_available", "message"),
+    ("n_inodes", "n_available", "n_blocks", "message"),
     [
-        pytest.param(100, 0, "the disk can have no more files", id="no inode left"),
-        pytest.param(100, 9, "the disk is full", id="some inodes left"),
-        pytest.param(0, 0, "the disk is full", id="inodes without a limit"),
+        pytest.param(100, 0, 5, "the disk can have no more files", id="no inode left"),
+        pytest.param(100, 9, 5, "the disk is full", id="some inodes left"),
+        pytest.param(0, 0, 5, "the disk is full", id="inodes without a limit"),
+        pytest.param(100, 0, 0, "the disk is full", id="neither inodes nor room, as ZFS reports"),
     ],
 )
 def test_a_disk_without_inodes_is_not_called_full(
-    tmp_path, monkeypatch, n_inodes, n_available, message
+    tmp_path, monkeypatch, n_inodes, n_available, n_blocks, message
 ):
-    status = SimpleNamespace(f_files=n_inodes, f_favail=n_available)
+    status = SimpleNamespace(f_files=n_inodes, f_favail=n_available, f_bavail=n_blocks)
     monkeypatch.setattr(os, "statvfs", lambda folder: status)
 
     with pytest.raises(StorageError, match=message), explained(tmp_path):

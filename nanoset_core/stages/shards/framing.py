@@ -28,7 +28,7 @@ from nanoset_core.tokenizers.engines.arrays import Bools, Ids, Ints
 from nanoset_core.tokenizers.files import TokenizerPath
 from nanoset_core.tokenizers.tokenizer import (
     added_tokens,
-    is_added_token,
+    is_ordinary_token,
     token_id,
     tokenizer_facts,
 )
@@ -204,11 +204,8 @@ def _ordinary_token_notices(
         name: Text of the token, or None.
         position: Where the token is, such as "documents begin".
         key: The option that names the token, for errors: "--bos".
-
-    Raises:
-        ConfigError: The tokenizer has no such token.
     """
-    if name is None or is_added_token(tokenizer_file, name):
+    if name is None or not is_ordinary_token(tokenizer_file, name):
         return []
     ident = token_id(tokenizer_file, name, key)
     return [

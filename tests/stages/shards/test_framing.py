@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Sequence
 from itertools import chain
@@ -248,6 +249,16 @@ def test_a_notice_says_that_an_ordinary_token_begins_or_ends_documents(
 
     assert notice.startswith(f"{position} with 'a' (id ")
     assert "an ordinary token" in notice
+
+
+def test_a_token_to_which_no_text_is_encoded_needs_no_notice(tmp_path, tokenizer_file):
+    tokenizer = json.loads(tokenizer_file.read_bytes())
+    tokenizer["added_tokens"] = []  # END is in the vocabulary, and no merge makes it
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps(tokenizer))
+    assert load_tokenizer(path).token_to_id(END) == END_ID
+
+    assert special_tokens_notices("megatron", path, "none", eod=END) == []
 
 
 def test_special_tokens_that_begin_and_end_documents_need_no_notice(tokenizer_file):
