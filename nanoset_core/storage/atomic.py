@@ -17,6 +17,7 @@ import fcntl
 import glob
 import hashlib
 import os
+import re
 import shutil
 import stat
 import time
@@ -30,6 +31,10 @@ from nanoset_core.storage.regular_files import open_regular
 
 UNFINISHED = ".tmp-"
 """Prefix of the names of unfinished files and folders; the dot hides them."""
+_UNFINISHED_NAME = re.compile(
+    re.escape(UNFINISHED) + r"(?P<target>.+)-[0-9a-f]+-[0-9]+\.[0-9]*-[0-9a-f]+"
+)
+"""Such a name: `.tmp-tokens.bin-1f0c2a9e77d4-4711.89034412-a1b2c3`, with a mark of the process."""
 FILE_SECONDS = 3600
 """Age at which an unfinished file is removed if nobody knows whether its process is running."""
 FOLDER_SECONDS = 7 * 24 * 3600
@@ -347,17 +352,15 @@ def final_path(path: str) -> str:
         data/.tmp-tokens.bin-<mark>        data/tokens.bin
         data/.tmp-web-<mark>/tokens.bin    data/web/tokens.bin
         data/tokens.bin                    data/tokens.bin
+        .tmp-anna/tokens.bin               .tmp-anna/tokens.bin    (a folder of the user)
 
     Args:
         path: Path of a file or folder, which may be unfinished.
     """
     names = []
     for name in path.split("/"):
-        if name.startswith(UNFINISHED):
-            target = name.removeprefix(UNFINISHED).removesuffix(f"-{_mark_in(name)}")
-            names.append(target or name)
-        else:
-            names.append(name)
+        unfinished = _UNFINISHED_NAME.fullmatch(name)
+        names.append(name if unfinished is None else unfinished["target"])
     return "/".join(names)
 
 

@@ -258,8 +258,8 @@ def _lacks_inodes(path: object) -> bool:
             status = os.statvfs(folder)
         except OSError:
             continue  # it does not exist
-        # File systems such as Btrfs have no fixed number, and report 0. XFS and ZFS have none either,
-        # but report how many files there is room for: 0 also if the disk is full.
+        # File systems such as Btrfs have no fixed number, and report 0. XFS and ZFS have none
+        # either, but report how many files there is room for: 0 also if the disk is full.
         return status.f_files > 0 and status.f_favail == 0 and status.f_bavail > 0
     return False
 

@@ -67,6 +67,15 @@ def test_the_finished_file_is_named_and_not_its_temporary_name(tmp_path):
     assert caught.value.where == str(tmp_path / "my-text/tokens.bin")
 
 
+def test_a_hidden_folder_of_the_user_keeps_its_name_in_errors(tmp_path):
+    file = tmp_path / ".tmp-anna" / "tokens.bin"
+
+    with pytest.raises(StorageError) as caught, explained(tmp_path):
+        raise os_error(errno.ENOSPC, str(file))
+
+    assert caught.value.where == str(file)
+
+
 @pytest.mark.parametrize(
     ("n_inodes", "n_available", "n_blocks", "message"),
     [

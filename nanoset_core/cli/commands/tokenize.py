@@ -156,8 +156,8 @@ def _unused_eod_notices(eod: str | None, *, append_eod: bool) -> list[str]:
     if eod is None or append_eod:
         return []
     return [
-        f"--eod {eod!r} has no effect without --append-eod: no token ends documents; "
-        "to end each with this token, add --append-eod"
+        f"--eod {eod!r} has no effect without --append-eod: "
+        "add it to end each document with this token"
     ]
 
 
