@@ -45,6 +45,8 @@ _ROUNDING = 1e-9
 """Numbers of epochs that differ by less are equal."""
 _MAX_ROUNDING = 2
 """Numbers of samples are rounded up, by fewer samples than this."""
+_FLOAT_ERROR = 1e-14
+"""Part of a float by which a few rounding errors may change it, at most."""
 MANY_READS = 5
 """Tokens that are read this many times or more are counted together."""
 
@@ -582,9 +584,14 @@ def samples_of_blend_epoch(dataset_sizes: Sequence[int], weights: Sequence[float
         weights: Weight of each dataset.
     """
     epoch_size = sum(dataset_sizes)  # 400
-    weight_sum = plain_sum(weights)
-    # Rounded up: the number may be one too high, but not too low.
-    return [math.ceil(epoch_size * weight / weight_sum) for weight in weights]
+    weight_sum = math.fsum(weights)
+    counts = []
+    for weight in weights:
+        # Rounded up: the number may be one too high, but not too low. Floats may be slightly too
+        # large, such as 30.000000000000004, which must not count as 31.
+        exact_count = epoch_size * weight / weight_sum
+        counts.append(math.ceil(exact_count * (1 - _FLOAT_ERROR)))
+    return counts
 
 
 def corpus_coverage(

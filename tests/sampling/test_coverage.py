@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nanoset_core.sampling.corpora import samples_of_blend_epoch
 from nanoset_core.sampling.coverage import _samples_by_weight
 
 
@@ -33,3 +34,12 @@ def test_samples_are_divided_by_weight_and_none_is_lost(weights, size):
 
     assert counts == slow_samples(weights, size)
     assert sum(counts) == size
+
+
+def test_a_mixture_in_proportion_to_the_sizes_has_each_sample_once():
+    # As floats, ten times 0.1 is less than 1 if it is added up one by one.
+    assert samples_of_blend_epoch([30] * 10, [0.1] * 10) == [30] * 10
+
+
+def test_parts_of_samples_count_as_whole_samples_of_a_mixture():
+    assert samples_of_blend_epoch([300, 101], [0.5, 0.5]) == [201, 201]
