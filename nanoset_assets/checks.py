@@ -165,11 +165,16 @@ def _verify(
     """
     project = project_defs.load_in_step(context)
     report = stage.verify(project, key)
-    _record_outcome(project, stage, key, has_passed=report.passed)
     if not report.passed:
         # `nanoset build` reports this error, since Dagster's own says only that the run failed.
         project_defs.failures.append((Node(stage, key), _verification_error(report)))
     _log_findings(context.log, report)
+    try:
+        _record_outcome(project, stage, key, has_passed=report.passed)
+    except (NanosetError, OSError) as error:
+        # The disk may be full, or read-only for this user. That must not hide what was found.
+        text = f"this result is not recorded, so `nanoset status` may be wrong: {error}"
+        context.log.warning(visible(text))
 
     metadata = visible_metadata(report.figures)
     if report.findings:
@@ -193,6 +198,10 @@ def _record_outcome(project: Project, stage: Stage, key: Key, *, has_passed: boo
         stage: The stage (step of the pipeline) that makes the output.
         key: Which of its outputs was verified.
         has_passed: Whether no error was found.
+
+    Raises:
+        NanosetError: The record cannot be written or removed.
+        OSError: The same, if the outputs are on a disk.
     """
     outputs = project.outputs
     folder = stage.layout.folder

@@ -35,7 +35,7 @@ from nanoset_core.outputs.failed_checks import FailedChecks
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.inventory.stage import INVENTORY
-from nanoset_core.stages.stage import Key, Node, Stage, current_version, is_of_corpora
+from nanoset_core.stages.stage import InParts, Key, Node, Stage, current_version, is_of_corpora
 from nanoset_core.text.notices import abbreviated
 from nanoset_core.untrusted import visible
 
@@ -281,11 +281,17 @@ def _is_repaired_by_run(
     check = dg.AssetCheckKey(names.asset(asset_path(output)), CHECK)
     if has_failed_last_check(instance, check, partition_of(output)):
         return True
-    manifest = current_version(project, output.stage, output.key).manifest
-    if manifest is None:
-        return False
+
+    # Look at the records first. Usually there are none, and then the output, which may be in a
+    # bucket, need not be read.
     failed_checks = FailedChecks.read(project.outputs)
-    return failed_checks.includes(manifest.stage, manifest.name, manifest.digest)
+    folder = output.stage.layout.folder
+    if not failed_checks.includes_output(folder, output.name):
+        return False
+    if isinstance(output.stage, InParts):
+        return True  # it has no version of its own
+    manifest = current_version(project, output.stage, output.key).manifest
+    return manifest is not None and failed_checks.includes(folder, output.name, manifest.digest)
 
 
 def _appearance(stage: Stage, project_defs: ProjectDefs, subject: str) -> dict[str, Any]:

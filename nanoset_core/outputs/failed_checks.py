@@ -63,6 +63,15 @@ class FailedChecks:
         records = NOTEBOOK.read(outputs)
         return FailedChecks({(record.stage, record.name): record.version for record in records})
 
+    def includes_output(self, stage: str, name: str) -> bool:
+        """Return whether the last check of an output has found an error in any version.
+
+        Args:
+            stage: First folder of the output's path.
+            name: The rest of its path.
+        """
+        return (stage, name) in self.version_by_output
+
     def includes(self, stage: str, name: str, digest: str) -> bool:
         """Return whether the last check of a version has found an error.
 
@@ -71,10 +80,9 @@ class FailedChecks:
             name: The rest of its path.
             digest: Digest of the version.
         """
-        output = (stage, name)
-        if output not in self.version_by_output:
+        if not self.includes_output(stage, name):
             return False
-        return self.version_by_output[output] in (None, digest)
+        return self.version_by_output[stage, name] in (None, digest)
 
 
 def record_failure(outputs: OutputRoot, stage: str, name: str, digest: str | None) -> None:

@@ -382,6 +382,13 @@ class Graph:
         versions = project.outputs.current_versions(stage.layout.folder, names)
         return dict(zip(unknown_nodes, versions, strict=True))
 
+    @property
+    def failed_checks(self) -> FailedChecks:
+        """The outputs whose last check has found an error. They are read once, and remembered."""
+        if self._failed_checks is None:
+            self._failed_checks = FailedChecks.read(self.project.outputs)
+        return self._failed_checks
+
     def stale_reasons(self, node: Node) -> Sequence[Reason]:
         """Return why an output has to be rebuilt, if it has to be.
 
@@ -412,10 +419,8 @@ class Graph:
             # Raw files that the output depends on were not listed yet, or cannot be.
             reasons = self._reasons_of_unknown_inputs(node)
         else:
-            if self._failed_checks is None:
-                self._failed_checks = FailedChecks.read(self.project.outputs)
             reasons = reasons_to_build(
-                self.project_of(node), node, recipe, self.current(node), self._failed_checks
+                self.project_of(node), node, recipe, self.current(node), self.failed_checks
             )
 
         failing_row = self._failing_row_of_inputs(node, reasons)

@@ -655,7 +655,8 @@ def _stale_outputs(graph: Graph, nodes: Sequence[Node]) -> dict[Node, Sequence[R
 
     The outputs may include the parts of a large output, such as 1,000 groups of tar files. To look
     at all of them takes long. But the last output of a row is made from all others: the webdataset
-    as a whole is up to date only if all groups are. Then the groups are skipped.
+    as a whole is up to date only if all groups are. Then the groups are skipped, except those whose
+    last check has failed: that may have been after the webdataset was completed.
 
     Args:
         graph: The project's outputs, with what each should be made from.
@@ -668,7 +669,8 @@ def _stale_outputs(graph: Graph, nodes: Sequence[Node]) -> dict[Node, Sequence[R
     reasons_by_node: dict[Node, Sequence[Reason]] = {}
     for node in nodes:
         is_part = isinstance(node.stage, InParts)
-        if is_part and last_is_up_to_date:
+        has_failed_check = graph.failed_checks.includes_output(node.stage.layout.folder, node.name)
+        if is_part and last_is_up_to_date and not has_failed_check:
             continue
         reasons = graph.stale_reasons(node)
         if reasons:

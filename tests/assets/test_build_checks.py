@@ -20,7 +20,7 @@ from nanoset_assets.checks import VerificationError
 from nanoset_assets.dagster_compat import assets_with_failed_check
 from nanoset_assets.definitions import build_definitions
 from nanoset_assets.tags import CHECK
-from nanoset_core.outputs.failed_checks import record_failure
+from nanoset_core.outputs.failed_checks import FOLDER, record_failure
 from nanoset_core.project.graph import graph_over
 from nanoset_core.project.project import Project
 from nanoset_core.project.status import StatusRow, project_status
@@ -333,6 +333,57 @@ def test_a_build_with_another_history_repairs_what_a_check_has_found(built_platf
 
     assert set(report.made) == {"indexed_dataset [web]"}
     assert tokens_file.read_bytes() == content
+
+
+def damage_tars_and_check(platform: Platform) -> tuple[Path, bytes]:
+    """Change the first tar of the webdataset, and let the check of its group find this.
+
+    Returns:
+        The damaged file, and what it contained before.
+    """
+    (tar,) = [
+        path
+        for path in platform.config.root_folder.glob("webdatasets/shuffled/*/shard-00000000.tar")
+        if "current" not in path.parts
+    ]
+    content = tar.read_bytes()
+    tar.write_bytes(content.replace(b".npy", b".nqy", 1))
+    platform.carry_out({"shuffled/tars": {"0"}}, raises=False)
+    return tar, content
+
+
+def test_status_knows_that_the_check_of_a_group_of_tars_has_failed(built_platform):
+    damage_tars_and_check(built_platform)
+
+    rows = {row.label: row for row in project_status(Project.open(built_platform.config_file))}
+
+    reason = (
+        "the last check of webdatasets/shuffled/tars/0 found an error, which `nanoset verify` shows"
+    )
+    assert reason in rows["webdataset shuffled"].why
+
+
+def test_a_build_with_another_history_repairs_a_group_of_tars(built_platform, tmp_path):
+    tar, content = damage_tars_and_check(built_platform)
+
+    (tmp_path / "other").mkdir()
+    with dg.DagsterInstance.ephemeral(tempdir=str(tmp_path / "other")) as other_history:
+        report = build(Project.open(built_platform.config_file), other_history)
+
+    assert not report.failed
+    assert tar.read_bytes() == content
+
+
+def test_a_check_reports_what_it_found_even_if_it_cannot_record_that(built_platform):
+    tokens_file = built_platform.config.root_folder / "datasets/web/current/web_text_document.bin"
+    overwrite(tokens_file, 1000, b"\xff" * 200)
+    # A file in the place of the folder of records has the effect of a full or a read-only disk.
+    (built_platform.config.root_folder / FOLDER).touch()
+
+    evaluation = built_platform.check_dataset("web")
+
+    assert not evaluation.passed
+    assert "a token is not in the vocabulary" in evaluation.description
 
 
 def test_the_sensor_checks_a_list_of_files_again_whose_check_has_failed(built_platform):
