@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from nanoset_core.errors import NanosetError
 from nanoset_core.storage.location import RawFolder
 from nanoset_core.text.arrow_batches import stored_bytes_of_rows
+from nanoset_core.text.compressions import codec_of
 from nanoset_core.text.contents import Contents
 from nanoset_core.text.document_batch import DocumentBatch
 from nanoset_core.text.documents import read_documents
 from nanoset_core.text.endings import format_of, is_compressed
-from nanoset_core.text.lines import codec_of, decompress
+from nanoset_core.text.lines import decompress
 from nanoset_core.text.listing import FileStat
 from nanoset_core.text.pieces import Piece, SourceRange, whole_file
 from nanoset_core.text.raw_files import open_raw
