@@ -199,7 +199,9 @@ def explained_error(
         return None
 
     explanation = _EXPLANATIONS.get(number, _OTHER)
-    path = error.filename  # may be bytes, or the number of an open file
+    path = None  # stays so if the system does not name the file, or only its number when open
+    if isinstance(error.filename, str | bytes | os.PathLike):
+        path = os.fsdecode(error.filename)
     if number == errno.ENOSPC and _lacks_inodes(path or where):
         explanation = _NO_INODES
     # The system does not say whether permission to read or to write was denied: look at the file.
@@ -213,7 +215,7 @@ def explained_error(
     return StorageError(
         explanation.what,
         # The user does not know the temporary names of files that are being written.
-        where=final_path(path) if isinstance(path, str) else path or where,
+        where=final_path(path) if path else where,
         found=f"{error.strerror} (errno {number})" if number else str(error),
         expected=expected,
         remedy=explanation.remedy,

@@ -16,7 +16,7 @@ from nanoset_core.storage import access as access_module
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import unfinished_name
 from nanoset_core.storage.leases import leased
-from nanoset_core.storage.os_errors import explained
+from nanoset_core.storage.os_errors import explained, explained_error
 
 
 def os_error(number: int, file: str | None) -> OSError:
@@ -74,6 +74,22 @@ def test_a_hidden_folder_of_the_user_keeps_its_name_in_errors(tmp_path):
         raise os_error(errno.ENOSPC, str(file))
 
     assert caught.value.where == str(file)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        pytest.param(b"/data/tokens.bin", "/data/tokens.bin", id="bytes"),
+        pytest.param(5, "/data", id="the number of an open file"),
+    ],
+)
+def test_a_file_that_the_system_names_in_another_way_is_explained(name, expected):
+    error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), name)
+
+    explanation = explained_error(error, "/data")
+
+    assert isinstance(explanation, StorageError)
+    assert explanation.where == expected
 
 
 @pytest.mark.parametrize(
