@@ -82,9 +82,9 @@ def add_stage(stage: Stage) -> None:
 def check_layouts(all_stages: Sequence[Stage]) -> None:
     """Check that no two stages store outputs in the same folders.
 
-    Otherwise, each would take the outputs of the other for its own, and replace them. Stages may
-    only share folders if the class of one derives from that of the other, such as the two that
-    write `.pbin` files: their keys differ.
+    Otherwise, each would take the outputs of the other for its own, and replace them. Two stages
+    may only share folders if the class of one is a subclass of the other's class, such as the two
+    that write `.pbin` files: their keys differ.
 
     Args:
         all_stages: The stages.
@@ -94,7 +94,9 @@ def check_layouts(all_stages: Sequence[Stage]) -> None:
     """
     for stage, other in combinations(all_stages, 2):
         are_related = isinstance(stage, type(other)) or isinstance(other, type(stage))
-        if are_related or not stage.layout.overlaps(other.layout):
+        has_same_class = type(stage) is type(other)
+        may_share = are_related and not has_same_class
+        if may_share or not stage.layout.overlaps(other.layout):
             continue
         raise ConfigError(
             "two stages store their outputs in the same folders, and would replace each other's",

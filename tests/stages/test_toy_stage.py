@@ -138,6 +138,18 @@ def test_a_stage_with_the_folders_of_an_unrelated_stage_is_refused(monkeypatch):
     assert stages._added == []
 
 
+def test_a_second_object_of_the_same_class_is_refused(monkeypatch):
+    # For example, a module that is run by `python -m` and imported makes two objects.
+    monkeypatch.setattr(stages, "_added", [])
+    first_stage = Counts()
+    stages.add_stage(first_stage)
+
+    with pytest.raises(ConfigError, match="store their outputs in the same folders"):
+        stages.add_stage(Counts())
+
+    assert stages._added == [first_stage]
+
+
 def test_the_stages_of_this_package_store_their_outputs_in_different_folders():
     stages.check_layouts(stages.stages())
 
