@@ -446,7 +446,7 @@ class MemberReads:
         n_epochs = self._epochs_shuffled_together
         n_shuffled = config.samples_in(n_epochs * self.tokens)
         if n_epochs > 1 and samples < n_shuffled:
-            return _folded(_binomial(n_epochs, samples / n_shuffled))
+            return _binomial(n_epochs, samples / n_shuffled)
 
         # Otherwise, all tokens are read equally often, except for those of the last epoch.
         share_in_samples = 1.0
@@ -467,14 +467,24 @@ class MemberReads:
 
 
 def _binomial(n_trials: int, probability: float) -> NDArray[np.float64]:
-    """Return the probabilities of 0, 1, …, n successes in n independent trials, shape (n + 1,)."""
-    probabilities = np.zeros(n_trials + 1)
-    probabilities[0] = 1.0  # after no trial
-    for _ in range(n_trials):
-        # One trial more: it fails, or there is one success more.
-        successes = probabilities * probability
-        probabilities -= successes
-        probabilities[1:] += successes[:-1]
+    """Return the probabilities of 0, 1, 2, … successes in some independent trials.
+
+    The time does not depend on the number of trials: a tiny dataset may be read a million times.
+
+    Args:
+        n_trials: The number of trials.
+        probability: The probability that a trial is a success.
+
+    Returns:
+        Shape (MANY_READS + 1,): the last entry is for MANY_READS successes or more.
+    """
+    probabilities = np.zeros(MANY_READS + 1)
+    for successes in range(min(n_trials + 1, MANY_READS)):
+        failures = n_trials - successes
+        orders = math.comb(n_trials, successes)  # of so many successes and failures
+        probabilities[successes] = orders * probability**successes * (1.0 - probability) ** failures
+    # Rounding errors can make the sum slightly larger than 1.
+    probabilities[MANY_READS] = max(1.0 - probabilities.sum(), 0.0)
     return probabilities
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 from itertools import repeat
 from pathlib import Path
@@ -296,6 +297,27 @@ def test_tokens_by_reads_add_up_to_the_corpus_and_agree_with_the_unique_tokens(
     corpus = cover_train(config, overlapping).corpus
     assert sum(n_tokens) == pytest.approx(corpus.tokens_available, abs=3)
     assert corpus.tokens_available - n_tokens[0] == pytest.approx(corpus.unique_tokens, abs=3)
+
+
+def test_reads_of_a_tiny_dataset_that_is_read_a_million_times_are_counted_at_once():
+    n_epochs = 1_000_000
+    config = NanosetConfig("tiny", sequence_length=16, split="1,0,0")
+    n_shuffled = config.samples_in(n_epochs * 1600)
+    reads = MemberReads(
+        tokens=1600,
+        samples_before=0,
+        samples_taken=round(n_shuffled * 2 / n_epochs),
+        epochs=n_epochs,
+        separate_last_epoch=False,
+        distinct_samples=None,
+    )
+
+    probabilities = reads.reads_of_copy(config)
+
+    # Poisson's distribution with the mean 2.
+    poisson = [math.exp(-2) * 2**k / math.factorial(k) for k in range(MANY_READS)]
+    assert probabilities[:MANY_READS] == pytest.approx(poisson, abs=1e-5)
+    assert probabilities.sum() == pytest.approx(1)
 
 
 def test_tokens_are_not_counted_if_the_trainer_repeats_a_blend(full, other):
