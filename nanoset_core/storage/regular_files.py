@@ -62,15 +62,46 @@ def check_no_pipe(path: Path) -> None:
     Raises:
         InputError: It is a pipe or a device.
     """
-    if path.exists() and not path.is_file() and not path.is_dir():
-        kind = _KINDS.get(stat.S_IFMT(path.stat().st_mode), "another kind of file")
+    if _is_pipe_or_device(path):
         raise InputError(
             "this is no file on a disk",
             where=path,
-            found=kind,
+            found=_kind_of(path),
             expected="a file, since inputs may be read several times",
             remedy="write the output of the other program to a file, and name this file",
         )
+
+
+def check_replaceable(path: Path) -> None:
+    """Check that a user has not named a pipe or a device as an output: `--ids /dev/stdout`.
+
+    Outputs are written under another name and renamed, which would put a file in its place. For
+    root, that would also replace files such as /dev/stdout, which all programs use.
+
+    Args:
+        path: The path, which may be missing.
+
+    Raises:
+        InputError: It is a pipe or a device.
+    """
+    if _is_pipe_or_device(path):
+        raise InputError(
+            "this is no file on a disk",
+            where=path,
+            found=_kind_of(path),
+            expected="a file, which is replaced once the new one is complete",
+            remedy="write to a file, and let the other program read it",
+        )
+
+
+def _is_pipe_or_device(path: Path) -> bool:
+    """Return whether a path, or what it links to, exists and is neither a file nor a folder."""
+    return path.exists() and not path.is_file() and not path.is_dir()
+
+
+def _kind_of(path: Path) -> str:
+    """Return what a path is, or what it links to, such as "a named pipe"."""
+    return _KINDS.get(stat.S_IFMT(path.stat().st_mode), "another kind of file")
 
 
 def read_regular(path: str | os.PathLike[str]) -> bytes:

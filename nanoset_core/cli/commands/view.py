@@ -44,6 +44,10 @@ def command(name: str, ids_file: Path | None, config: Path, as_json: bool) -> No
     from nanoset_core.stages.order_warnings import view_order_warnings
     from nanoset_core.stages.views.choosing import planned_view
     from nanoset_core.stages.views.listing import write_ids
+    from nanoset_core.storage.regular_files import check_replaceable
+
+    if ids_file is not None:
+        check_replaceable(ids_file)
 
     # Apply the rules, which reads the tables of all documents.
     listed_documents = None

@@ -62,7 +62,8 @@ def write_ids(project: Project, view: ChosenView, file: Path) -> ListedDocuments
     Args:
         project: The project, whose output folder has the tables of the documents.
         view: What the view has chosen. Its scratch files must still exist.
-        file: The file. If it exists, it is replaced once all ids are written.
+        file: The file. If it exists, it is replaced once all ids are written. If it is a link, the
+            file is replaced to which it leads.
 
     Returns:
         How many documents the list has and lacks.
@@ -78,7 +79,7 @@ def write_ids(project: Project, view: ChosenView, file: Path) -> ListedDocuments
     chosen_documents = _AscendingNumbers(_documents_once(view.selection))
     work = project.progress.work(STAGE, dataset.name, int(dataset.facts["documents"]))
 
-    with atomic_file(file) as output:
+    with atomic_file(file.resolve()) as output:
         for documents in document_values(project, dataset.name, dataset, [ID_COLUMN]):
             # Find the chosen documents among those that were just read.
             numbers = documents.numbers  # (n_documents,) ascending

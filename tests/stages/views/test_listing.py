@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,7 +15,7 @@ from helpers.changing import change_setting
 from helpers.command import json_of, run_nanoset
 from helpers.sample_project import jsonl
 from helpers.views import origins
-from nanoset_core.errors import ConfigError
+from nanoset_core.errors import ConfigError, InputError
 from nanoset_core.project.project import Project
 from nanoset_core.stages.views.choosing import plan_view
 from nanoset_core.stages.views.ids import can_be_listed, listed_ids
@@ -107,6 +108,33 @@ def test_an_earlier_list_stays_if_the_view_cannot_be_chosen(project):
         run_nanoset("view", "nope", "--ids", file, "--config", project.config.file)
 
     assert file.read_text() == "kept\n"
+
+
+def test_a_link_still_leads_to_the_file_that_is_replaced(project):
+    folder = project.config.file.parent
+    link = folder / "ids.txt"
+    link.symlink_to("target.txt")
+
+    ids = list_ids(project, "held")
+
+    assert link.is_symlink()
+    assert (folder / "target.txt").read_text().splitlines() == ids
+
+
+@pytest.mark.parametrize("is_linked", [False, True])
+def test_a_pipe_is_not_replaced_by_a_list(project, is_linked):
+    folder = project.config.file.parent
+    pipe = folder / "pipe"
+    os.mkfifo(pipe)
+    file = pipe
+    if is_linked:
+        file = folder / "link"
+        file.symlink_to("pipe")
+
+    with pytest.raises(InputError, match="a named pipe"):
+        run_nanoset("view", "held", "--ids", file, "--config", project.config.file)
+
+    assert pipe.is_fifo()
 
 
 @given(st.lists(st.text(alphabet=["a", "#", " ", "\n", "\r", "\ufeff", "é"], max_size=4)))
