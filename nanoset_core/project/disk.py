@@ -6,9 +6,9 @@ give 20 GB of shards and 20 GB of datasets: a build with 30 GB of free space is 
 
 from __future__ import annotations
 
-import functools
 import shutil
-from collections.abc import Callable, Collection, Mapping
+import statistics
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -24,10 +24,14 @@ from nanoset_core.stages.registry import stages
 from nanoset_core.stages.shards.stage import TOKENIZED
 from nanoset_core.stages.stage import Estimated, Key, Node, current_version, require
 from nanoset_core.stages.text_estimate import TextEstimate
+from nanoset_core.text.endings import is_compressed
+from nanoset_core.text.listing import FileStat
 from nanoset_core.text.measure import expansion
 
 LEAST_BYTES = 256 << 20
 """Builds that take less space than this are never refused, and reported only if it may not fit."""
+_MAX_SAMPLED_CORPORA = 16
+"""How many corpora are sampled at most, to see how well their files compress."""
 _REQUIRED_SHARE = 0.9
 """This share of the estimate has to be free, because an estimate may be slightly too high."""
 
@@ -43,13 +47,7 @@ def disk_need(project: Project, nodes: Collection[Node]) -> dict[str, int]:
         Kind of output → bytes, such as {"shards": 600000000, "datasets": 600000000, "tars": 0}; 0
         for a kind that is not made.
     """
-
-    # The estimate of a text collection (corpus) is used for several outputs: remember it.
-    @functools.cache
-    def text_of(corpus: str) -> TextEstimate:
-        """Return an estimate of the text of a corpus, such as of its tokens."""
-        return _estimate_text(project, corpus)
-
+    text_estimates = _TextEstimates(project)
     bytes_by_kind: dict[str, int] = {}
     for stage in stages():  # a stage makes outputs of one kind
         if isinstance(stage, Estimated):
@@ -57,40 +55,81 @@ def disk_need(project: Project, nodes: Collection[Node]) -> dict[str, int]:
     for node in nodes:
         stage = node.stage
         if isinstance(stage, Estimated):
-            bytes_by_kind[stage.estimated_as] += stage.disk_bytes(project, node.key, text_of)
+            bytes_by_kind[stage.estimated_as] += stage.disk_bytes(
+                project, node.key, text_estimates.of
+            )
     return bytes_by_kind
 
 
-def _estimate_text(project: Project, corpus: str) -> TextEstimate:
-    """Return what is known of the size of a text collection (corpus) before it is tokenized.
+class _TextEstimates:
+    """Estimates how much text the text collections (corpora) of a project have.
 
-    It is used to estimate the number of tokens. Suppose that an earlier build made 250 million
-    tokens of 1 GB of text, and that there are 2 GB now: then there will be about 500 million
-    tokens.
+    From the size of the text follows the number of tokens. Suppose that an earlier build made 250
+    million tokens of 1 GB of text, and that there are 2 GB now: then there will be about 500
+    million tokens.
 
     Args:
         project: The project, whose raw text and outputs are looked at.
-        corpus: Name of the corpus.
-
-    Returns:
-        The size of the files, and the earlier build if there is one, or else how well the files
-        compress. Nothing is known if the folder of the corpus cannot be listed, which the build
-        will report.
     """
-    try:
-        contents = list_contents(project, corpus)
-    except NanosetError:
-        return TextEstimate()
-    try:
-        earlier_build = current_version(project, TOKENIZED, Key(corpus)).manifest
-    except NanosetError:
-        earlier_build = None
-    if earlier_build is not None:
-        return TextEstimate(contents.size, earlier_build)
-    # Nothing is known of the tokens of this text. Compressed files have more of them than their
-    # size suggests.
-    folder = project.config.corpus_folder(corpus)
-    return TextEstimate(contents.size, expansion=expansion(folder, contents.texts))
+
+    def __init__(self, project: Project) -> None:
+        self._project = project
+        # Several outputs are made from a corpus, so each estimate is used several times.
+        self._estimate_by_corpus: dict[str, TextEstimate] = {}
+        # For each corpus whose compressed files were sampled: bytes of text for a stored byte.
+        self._expansions: list[float] = []
+
+    def of(self, corpus: str) -> TextEstimate:
+        """Return what is known of the size of a corpus's text.
+
+        Args:
+            corpus: Name of the corpus.
+
+        Returns:
+            The size of the files, and the earlier build if there is one, or else how well the files
+            compress. Nothing is known if the folder of the corpus cannot be listed, which the build
+            will report.
+        """
+        if corpus not in self._estimate_by_corpus:
+            self._estimate_by_corpus[corpus] = self._estimate(corpus)
+        return self._estimate_by_corpus[corpus]
+
+    def _estimate(self, corpus: str) -> TextEstimate:
+        """Return the estimate of a corpus of which there is none yet."""
+        try:
+            contents = list_contents(self._project, corpus)
+        except NanosetError:
+            return TextEstimate()
+        try:
+            earlier_build = current_version(self._project, TOKENIZED, Key(corpus)).manifest
+        except NanosetError:
+            earlier_build = None
+        if earlier_build is not None:
+            return TextEstimate(contents.size, earlier_build)
+
+        # Nothing is known of the tokens of this text.
+        return TextEstimate(contents.size, expansion=self._expansion(corpus, contents.texts))
+
+    def _expansion(self, corpus: str, files: Sequence[FileStat]) -> float:
+        """Return how many bytes of text a stored byte of a corpus has; more than 1 if compressed.
+
+        To find this out, the beginnings of some files are read. In a bucket, each takes a request.
+        A project may have thousands of corpora, so only the first ones are sampled. The others are
+        taken to compress as well as these on average.
+
+        Args:
+            corpus: Name of the corpus.
+            files: Its files.
+        """
+        has_compressed_files = any(is_compressed(file.path) for file in files)
+        if not has_compressed_files:
+            return 1.0
+        if len(self._expansions) >= _MAX_SAMPLED_CORPORA:
+            return statistics.fmean(self._expansions)
+
+        value = expansion(self._project.config.corpus_folder(corpus), files)
+        self._expansions.append(value)
+        return value
 
 
 def check_disk(project: Project, nodes: Collection[Node], say: Callable[[str], None]) -> None:

@@ -81,6 +81,31 @@ def test_tokens_are_estimated_by_the_size_of_the_text(make_project):
     assert need["packed"] == 0
 
 
+def test_of_many_corpora_with_compressed_files_only_the_first_ones_are_sampled(
+    make_project, monkeypatch
+):
+    project = Project.open(make_project())
+    raw_folder = project.config.file.parent / "raw"
+    line = b'{"text": "the same words again and again and again and again"}\n'
+    for name in ("first", "second", "third"):
+        (raw_folder / name).mkdir()
+        (raw_folder / name / "a.jsonl.gz").write_bytes(gzip.compress(line * 1000))
+    sampled_folders = []
+
+    def sampled_expansion(folder, files):
+        sampled_folders.append(folder)
+        return 2.0
+
+    monkeypatch.setattr(disk, "expansion", sampled_expansion)
+    monkeypatch.setattr(disk, "_MAX_SAMPLED_CORPORA", 2)
+    estimates = disk._TextEstimates(project)
+
+    expansions = [estimates.of(name).expansion for name in ("first", "second", "third")]
+
+    assert len(sampled_folders) == 2
+    assert expansions == [2.0, 2.0, 2.0]
+
+
 def test_a_build_of_nothing_needs_no_space(make_project):
     project = Project.open(make_project())
 
