@@ -77,7 +77,8 @@ def _views_from_existing_inputs(graph: Graph, due: set[Node]) -> dict[str, list[
     the corpus's dataset anew, it is not known yet which documents there will be:
 
         view of web          the dataset of web is up to date    returned
-        view of that view    the other one is returned           returned, too
+        view of that view    the dataset of web is up to date    returned: it is chosen by the rules
+                                                                 of both, from the dataset
         view of code         the dataset of code is rebuilt      left out
 
     Args:
@@ -88,14 +89,12 @@ def _views_from_existing_inputs(graph: Graph, due: set[Node]) -> dict[str, list[
         Name of the corpus → names of its views.
     """
     names_by_corpus: dict[str, list[str]] = {}
-    unknown_nodes = set(due)  # outputs whose documents are not known before the build
-    for node in graph.nodes():  # a node is one output; its inputs come before it
+    for node in graph.nodes():  # a node is one output
         is_due_view = node in due and node.stage is VIEW
         if not is_due_view:
             continue
         inputs = graph.inputs(node).values()
-        if unknown_nodes.isdisjoint(inputs):
-            unknown_nodes.remove(node)
+        if due.isdisjoint(inputs):
             name = VIEW.layout.name_of(node.key)
             names_by_corpus.setdefault(node.key.subject, []).append(name)
     return names_by_corpus
