@@ -476,29 +476,32 @@ def _partition_mapping(
     By default, if two assets have the same partitions, each partition reads the one of its own
     name. Otherwise, each reads all partitions. Corpora are text collections, such as `web`:
 
-        reading asset                  reads                                  result
-        datasets of all corpora        tokens of all corpora                  None
-        a data mixture                 datasets of the corpora web and books  web, books
-        a mixture of selected texts    the selection `clean` of web           clean
+        reading asset                    reads                                  result
+        1. datasets of all corpora       tokens of all corpora                  None
+        2. a data mixture                datasets of the corpora web and books  web, books
+        3. a mixture of selected texts   the selection `clean` of web           clean
 
-    By default, a new corpus `news` would make every mixture out of date.
+    With the default, the mixture would read all corpora. So a new corpus `news`, which is not in
+    the mixture, would make it out of date.
 
     Args:
         stage: The step of the pipeline that the reading asset belongs to.
         sources: The outputs that it reads: partitions of one other asset.
     """
     source_stage = sources[0].stage
-    # A data mixture, for example, reads some corpora.
+    # Case 2: the asset that is read has a partition for each corpus, and the reading one has not.
     reads_some_corpora = is_of_corpora(source_stage) and not is_of_corpora(stage)
-    # Selections of documents, for example, are read one by one. The table of assets says so.
+    # Case 3: the table of assets says of which assets only single partitions are read.
     reads_some_partitions = shape_of(source_stage).is_read_by_partition
     if not reads_some_corpora and not reads_some_partitions:
-        return None
+        return None  # case 1
 
     # Several outputs, such as the splits train and valid, may read the same partition.
     unique_partitions = dict.fromkeys(map(partition_of, sources))
     names = [name for name in unique_partitions if name is not None]
-    return dg.SpecificPartitionsPartitionMapping(names) if names else None
+    if not names:
+        return None  # the asset that is read has no partitions
+    return dg.SpecificPartitionsPartitionMapping(names)
 
 
 def _landing_dependencies(project_defs: ProjectDefs) -> list[dg.AssetDep]:

@@ -269,16 +269,14 @@ def _index_in_row(runs: Runs) -> Ints:
 def _cuts_before_capitals(byte_classes: Bytes) -> Ints:
     """Return where a tokenizer cuts words before capital letters: "iPhone" becomes "i", "Phone".
 
-    Some letters have no case, such as 中. They may be among the capitals at the beginning of a
-    word, and among the small letters at its end. So 中 and then a capital is not always cut:
+    Such tokenizers look for words that match `[UPPER 中]*[LOWER 中]+`: first capitals, and then
+    small letters. Letters without case, such as 中, count as both. Capitals that no small letter
+    follows are a word of their own. So there are these cases:
 
-        aB      a | B       a capital after a small letter
-        a中B    a中 | B     the word has small letters already, so a capital begins a new one
-        中B     中 | B      no small letter follows the capitals: these are a word of their own
-        中Bc    no cut      a word of "capitals", 中B, and of a small letter
-
-    (Such tokenizers look for words by the expression `[UPPER 中]*[LOWER 中]+`, with 中 for all
-    letters without case, and then for capitals alone.)
+        aB      a | B       no capital may follow the small letter a
+        a中B    a中 | B     nor may one follow 中, which counts as a small letter here
+        中B     中 | B      no small letter follows B, so the word ends before it
+        中Bc    no cut      中B count as capitals, and c is the small letter
 
     Args:
         byte_classes: uint8, shape (n_bytes,): the class of each byte's character, where LETTER is a
