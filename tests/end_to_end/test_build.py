@@ -616,7 +616,7 @@ def test_a_corpus_without_text_fails(make_project, instance):
 def test_a_blend_of_an_unknown_corpus_is_an_error(make_project, instance):
     config = make_project(replacements={"blend: books": "blend: bokos"})
 
-    with pytest.raises(ConfigError, match=r"nanosets\.plain\.blend\.bokos"):
+    with pytest.raises(ConfigError, match=r"nanosets\.plain\.blend: this corpus is not"):
         build(Project.open(config), instance)
 
 

@@ -11,12 +11,14 @@ from nanoset_core.records.parsing import parse_or_errors
 from nanoset_core.records.settings import Setting, alternatives, bare, range_of, settings
 
 
-def range_of_setting(setting: Setting) -> Any:
-    """Return the range of a setting's values, or None if any value is accepted."""
+def hint_with_range(setting: Setting) -> Any:
+    """Return the type of a setting's values that have a range, or None if any value is accepted.
+
+    A setting may accept other values, too, such as `true` or a number from 0 to 1.
+    """
     for hint in alternatives(setting.hint):
-        values = range_of(hint)
-        if values is not None:
-            return values
+        if range_of(hint) is not None:
+            return hint
     return None
 
 
@@ -30,7 +32,7 @@ CHOICE_SETTINGS = [setting for setting in SETTINGS if has_choices(setting)]
 RANGE_SETTINGS = [
     setting
     for setting in SETTINGS
-    if range_of_setting(setting) is not None and not has_choices(setting)
+    if hint_with_range(setting) is not None and not has_choices(setting)
 ]
 
 
@@ -75,8 +77,9 @@ def test_a_setting_with_choices_accepts_them_and_nothing_else(setting):
 
 @pytest.mark.parametrize("setting", RANGE_SETTINGS, ids=key_of)
 def test_a_setting_with_a_range_accepts_its_ends_and_nothing_beyond(setting):
-    to_value = bare(alternatives(setting.hint)[0])
-    values = range_of_setting(setting)
+    hint = hint_with_range(setting)
+    to_value = bare(hint)
+    values = range_of(hint)
 
     low = to_value(values.low)
     assert not errors_of(setting, low)
