@@ -172,6 +172,8 @@ class EmptySplit:
     further_settings: str = ""
     split: str = "valid"
     """The split without a sample."""
+    too_small: str = "web "
+    """Name of the first dataset that the warning blames."""
     arguments_file: str = "arguments.txt"
 
     @property
@@ -188,7 +190,7 @@ WITHOUT_VALID = {"--split 100,0,0", NO_EVALUATION}
 """Megatron-LM's arguments if there is nothing to evaluate."""
 EMPTY_SPLITS = {
     "no documents": EmptySplit(WITHOUT_VALID),
-    "documents of one corpus": EmptySplit(WITHOUT_VALID, shares="99.7,0.3"),
+    "documents of one corpus": EmptySplit(WITHOUT_VALID, shares="99.7,0.3", too_small="code 0,"),
     "with a schedule": EmptySplit(
         {NO_EVALUATION},
         further_settings="schedule: {iterations: 10, global_batch_size: 4, eval_interval: 5}",
@@ -231,7 +233,9 @@ def empty_split(request, tmp_path_factory, tokenizer_file) -> EmptySplitProject:
 
 
 def test_the_index_files_of_an_empty_split_have_a_warning(empty_split):
-    assert f"tokens of {empty_split.case.split}: web " in empty_split.warning
+    case = empty_split.case
+
+    assert f"tokens of {case.split}: {case.too_small}" in empty_split.warning
 
 
 def test_an_empty_split_passes_its_verification_with_the_warning(empty_split):
