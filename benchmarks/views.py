@@ -288,7 +288,7 @@ def read_scores(folder: Path, scratch: Path) -> Lookup:
     """Read the tables of scores, and sort their rows by id."""
     files = [stat_file(folder, path.name) for path in sorted(folder.glob("*.parquet"))]
     schema = AttributeSchema("id", None, (), "attributes.web")
-    return AttributeTables(folder, files, schema).read(scratch, lambda _: None)
+    return AttributeTables(folder, files, schema).read(scratch, lambda _: None).lookup
 
 
 def join_documents(folder: Path, lookup: Lookup, n_documents: int, scratch: Path) -> None:

@@ -389,6 +389,31 @@ class OutputRoot:
             self._make_missing(recipe, write)
             return self._upload(folder)
 
+    def commit_record(self, recipe: Recipe, facts: Mapping[str, Any]) -> Manifest:
+        """Store an output that has no files besides its manifest, and make it the current version.
+
+        An example is the list of a corpus's shards, which are outputs of their own:
+
+            {"documents": 1000, "shards": ["3f9c…", "a07e…"]}
+
+        Args:
+            recipe: What the output is made from.
+            facts: What its manifest records.
+
+        Returns:
+            The manifest. If it was stored before, it only becomes the current version again.
+
+        Raises:
+            StorageError: There is no room for the manifest, or it cannot be uploaded.
+        """
+
+        def write_no_files(_folder: Path) -> Written:
+            """Return what the manifest records. There are no other files to write."""
+            return Written(facts)
+
+        manifest = self.commit(recipe, write_no_files)
+        return self.make_current(manifest)
+
     def existing_version(self, recipe: Recipe) -> ExistingVersion:
         """Look for the version of an output that a recipe makes, and check that it can be used.
 

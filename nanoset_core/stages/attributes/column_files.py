@@ -65,7 +65,7 @@ class ColumnWriter:
             array: An Arrow array, of the same type as the other arrays with a value.
         """
         has_values = array.null_count < len(array)
-        if has_values and not self.kind:
+        if has_values and not self.kind:  # the first value of the column
             self._choose_kind(str(array.type))
 
         is_valid = array.is_valid().to_numpy(zero_copy_only=False)
@@ -86,22 +86,26 @@ class ColumnWriter:
     def _choose_kind(self, arrow_type: str) -> None:
         """Note that a column has numbers or texts, and add the entries of the rows so far.
 
-        These rows have no value: in a column of numbers, each is stored as 0. In a column of texts,
-        each is an empty text, which ends at the byte 0 of the file of texts.
+        These rows have no value. For example, 2 rows before the first value:
+
+            type        kind        entries that are added
+            double      double      .values 0 0       a missing number is stored as 0
+            string      string      .ends 0 0 0       where the first text starts, and where the
+                                                      two empty texts end
 
         Args:
             arrow_type: Name of the type of the first array with a value, such as "double".
         """
-        if arrow_type in _DTYPES:
+        is_numeric = arrow_type in _DTYPES
+        if is_numeric:
             self.kind = arrow_type
             bytes_per_number = np.dtype(_DTYPES[arrow_type]).itemsize
             _extend_with_zeros(self._values_file, self.n_rows * bytes_per_number)
         else:
             self.kind = "string"
             self._ends_file = self._ends_path.open("wb")
-            # The file begins with the start of the first text, which is 0, too.
-            n_entries = 1 + self.n_rows
-            _extend_with_zeros(self._ends_file, n_entries * _END_BYTES)
+            n_ends = 1 + self.n_rows
+            _extend_with_zeros(self._ends_file, n_ends * _END_BYTES)
 
     def _append_numbers(self, array: Any) -> None:
         """Append an Arrow array of numbers to the file of values, with 0 in place of null."""

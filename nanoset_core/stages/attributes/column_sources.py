@@ -35,21 +35,24 @@ def column_nodes(config: ProjectConfig, corpus: str, used: Collection[str]) -> d
 
     Args:
         config: The settings of nanoset.yaml. They name the columns of the raw text. Others are
-            attributes, if the settings name tables of attributes for the corpus.
+            attributes, if the settings name tables of attributes for the corpus. Otherwise, they
+            are in no output.
         corpus: Name of the corpus.
         used: Names of the columns.
 
     Returns:
-        Name of the output → the stage that makes it, and its key.
+        Name of the output → the stage that makes it, and its key, the corpus.
     """
     columns_of_text = set(config.documents_of(corpus).columns)
-    attribute_columns = set(used) - columns_of_text
-    key = Key(corpus)
+    other_columns = set(used) - columns_of_text
+    needs_text = not columns_of_text.isdisjoint(used)
+    needs_attributes = bool(other_columns) and corpus in config.attributes
+
     nodes = {}
-    if not columns_of_text.isdisjoint(used):
-        nodes[COLUMNS.layout.folder] = Node(COLUMNS, key)
-    if attribute_columns and corpus in config.attributes:
-        nodes[ATTRIBUTES.layout.folder] = Node(ATTRIBUTES, key)
+    if needs_text:
+        nodes[COLUMNS.layout.folder] = Node(COLUMNS, Key(corpus))  # "columns"
+    if needs_attributes:
+        nodes[ATTRIBUTES.layout.folder] = Node(ATTRIBUTES, Key(corpus))  # "attributes"
     return nodes
 
 

@@ -218,18 +218,21 @@ def _divide_into_parts(
         id_hashes: Hash of the id of each row, shape (n_rows,).
         part_bits: How many first bits of a hash are the number of its part.
     """
-    ends = starts.copy()  # where each part ends, with the rows that were added so far
+    next_positions = starts.copy()  # (n_parts,) where the next row of each part goes: [0, 1]
     for chunk_rows in _chunks_of_rows_with_id(is_valid):  # some rows at a time, to bound memory
         chunk_hashes = id_hashes[chunk_rows]
         parts = _part_of(chunk_hashes, part_bits)  # (n_chunk_rows,) [1, 0, 1, 1]
 
-        # Sort the rows of the chunk by their part, and append those of each part to it.
-        by_part = np.argsort(parts, kind="stable")  # [1, 0, 2, 3]
+        # Sort the rows of the chunk by their part.
+        by_part = np.argsort(parts, kind="stable")  # (n_chunk_rows,) [1, 0, 2, 3]
         rows_per_part = np.bincount(parts, minlength=len(starts))  # (n_parts,) [1, 3]
-        positions = positions_in(ends, rows_per_part)  # [0] for part 0, [1, 2, 3] for part 1
+
+        # Append those of each part to the rows that it has from earlier chunks: 1 row from position
+        # 0 on, and 3 rows from position 1 on, which are the positions [0] and [1, 2, 3].
+        positions = positions_in(next_positions, rows_per_part)  # (n_chunk_rows,)
         rows[positions] = chunk_rows[by_part]
         hashes[positions] = chunk_hashes[by_part]
-        ends += rows_per_part
+        next_positions += rows_per_part
 
 
 def _chunks_of_rows_with_id(is_valid: NDArray[np.uint8]) -> Iterator[NDArray[np.int64]]:

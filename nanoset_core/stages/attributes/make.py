@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -39,14 +39,14 @@ from nanoset_core.stages.attributes.names import (
 )
 from nanoset_core.stages.attributes.policies import check_policies
 from nanoset_core.stages.attributes.schema import AttributeSchema
-from nanoset_core.stages.attributes.tables import AttributeTables
+from nanoset_core.stages.attributes.tables import AttributeTables, ReadAttributes
 from nanoset_core.stages.columns.column_table import ColumnTable
 from nanoset_core.stages.columns.tables import (
     ESCAPED,
     Fill,
     TablesOfShards,
     make_tables,
-    publish,
+    record_tables,
 )
 from nanoset_core.stages.given_files import given_files
 from nanoset_core.stages.shards.document_rows import DocumentRows
@@ -93,17 +93,6 @@ def attributes_recipe(project: Project, corpus: str, tokenized_digest: str) -> R
     return Recipe(STAGE, corpus, VERSION, {"tokenized": tokenized_digest}, options)
 
 
-class ReadAttributes(NamedTuple):
-    """The rows of attribute tables, and what was read."""
-
-    lookup: Lookup
-    """The rows, which can be looked up by id."""
-    names: list[str]
-    """Names of the columns."""
-    n_escaped: int
-    """Values whose bytes are not UTF-8."""
-
-
 def read_attributes(project: Project, corpus: str, folder: Path) -> ReadAttributes:
     """Read the attribute tables of a corpus into files in which rows can be looked up by id.
 
@@ -128,17 +117,18 @@ def read_attributes(project: Project, corpus: str, folder: Path) -> ReadAttribut
         MissingError: No file matches the settings of the corpus's attributes.
         StorageError: A bucket cannot be reached.
     """
+    # Find the files that the settings name, such as scores/*.parquet.
     spec = attributes_spec(project.config, corpus)
     named_files = given_files(project, spec.files, files_setting(corpus))
     # Spark writes other files next to its tables, such as _SUCCESS.
     table_files = [file for file in named_files.stats if not _is_hidden(file.path)]
 
+    # Read them, and show the progress.
     schema = _new_schema(project.config, corpus)
     tables = AttributeTables(named_files.folder, table_files, schema)
     n_bytes = sum(file.size for file in table_files)
     work = project.progress.work(STAGE, corpus, n_bytes)
-    lookup = tables.read(folder, work.advance)  # also adds the columns of the files to `schema`
-    return ReadAttributes(lookup, names=schema.names, n_escaped=tables.n_escaped)
+    return tables.read(folder, on_read=work.advance)
 
 
 def _new_schema(config: ProjectConfig, corpus: str) -> AttributeSchema:
@@ -207,7 +197,7 @@ def join_attributes(project: Project, corpus: str) -> Manifest:
     recipe = attributes_recipe(project, corpus, tokenized.digest)
     existing = None if project.rebuild else outputs.find(recipe)
     if existing is None:
-        attributes = _join(project, corpus, tokenized, recipe)
+        attributes = _join(project, tokenized, recipe)
     else:
         attributes = outputs.make_current(existing)
 
@@ -216,17 +206,16 @@ def join_attributes(project: Project, corpus: str) -> Manifest:
     return attributes
 
 
-def _join(project: Project, corpus: str, tokenized: Manifest, recipe: Recipe) -> Manifest:
+def _join(project: Project, tokenized: Manifest, recipe: Recipe) -> Manifest:
     """Read the attribute tables of a corpus, and give each document the values for its id.
-
-    If a table changes while it is read, for example because the program that writes it has not
-    finished, the result would mix old and new values. So that is an error.
 
     Args:
         project: The project.
-        corpus: Name of the corpus.
-        tokenized: The record of its documents.
-        recipe: What the result depends on, with a digest of the tables as they were before.
+        tokenized: The record of the corpus's documents.
+        recipe: What the result depends on, with a digest of the tables as they are now.
+
+    Returns:
+        Manifest of the result, a record that lists its files.
 
     Raises:
         SourceChangedError: A table was changed while it was read.
@@ -236,16 +225,33 @@ def _join(project: Project, corpus: str, tokenized: Manifest, recipe: Recipe) ->
     folder = project.outputs.folder / STAGE
     folder.mkdir(parents=True, exist_ok=True)
     sweep_abandoned(folder)  # remove temporary files that killed processes have left behind
-    with claim_scratch(folder / "joining") as scratch:
-        attributes = read_attributes(project, corpus, scratch)
-        recipe_after_reading = attributes_recipe(project, corpus, tokenized.digest)
-        if recipe_after_reading.digest != recipe.digest:
-            raise SourceChangedError(
-                "a table of attributes changed while it was read",
-                where=attributes_spec(project.config, corpus).files,
-                remedy="run again when it is finished",
-            )
+    with claim_scratch(folder / "joining") as scratch:  # a folder that is deleted at the end
+        attributes = read_attributes(project, tokenized.name, scratch)
+        _check_unchanged(project, recipe)
         return _join_to_shards(project, shards, attributes, recipe, scratch)
+
+
+def _check_unchanged(project: Project, recipe: Recipe) -> None:
+    """Refuse attribute tables that were changed while they were read.
+
+    Perhaps the program that writes them has not finished. The values that were read would be a mix
+    of old and new ones.
+
+    Args:
+        project: The project, whose settings name the tables.
+        recipe: What the attributes depend on, with a digest of the tables before they were read.
+
+    Raises:
+        SourceChangedError: The tables have another digest now.
+    """
+    corpus = recipe.name
+    recipe_now = attributes_recipe(project, corpus, recipe.parents["tokenized"])
+    if recipe_now.digest != recipe.digest:
+        raise SourceChangedError(
+            "a table of attributes changed while it was read",
+            where=attributes_spec(project.config, corpus).files,
+            remedy="run again when it is finished",
+        )
 
 
 def _join_to_shards(
@@ -269,31 +275,49 @@ def _join_to_shards(
     Returns:
         Manifest of the result, a record that lists the tables.
     """
-    # For each shard, an empty file that is created when the ids of its documents were looked up.
-    markers = [scratch / f"matched-{number}" for number in range(len(shards))]
-
-    def fill_of(shard: int) -> Fill:
-        """Return a function that fills the table of a shard, by its number."""
-        return partial(fill_and_mark, lookup=attributes.lookup, marker=markers[shard])
-
-    tables = TablesOfShards(
+    tables = _JoinedTables(
         root=project.outputs,
         output_recipe=recipe,
         folder=TABLES_FOLDER,
         corpus_shards=shards,
         names=attributes.names,
-        fill_of=fill_of,
+        lookup=attributes.lookup,
+        scratch=scratch,
     )
     # The files of `attributes` are on this machine, so the tables are made here, too.
     shard_tables = make_tables(project, tables, PROGRESS_NAME, executor=None)
 
     # Tables that existed are not made again. Look up the ids of their documents only now: then it
     # is known which ids belong to no document.
-    markers_by_shard = zip(shards, markers, strict=True)
-    other_shards = [shard for shard, marker in markers_by_shard if not marker.exists()]
-    _look_up_ids(project, other_shards, attributes.lookup)
+    _look_up_ids(project, tables.shards_not_looked_up(), attributes.lookup)
     further_facts = _facts_of(attributes, shard_tables.results)
-    return publish(project, tables, shard_tables.results, further_facts)
+    return record_tables(project, tables, shard_tables.results, further_facts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _JoinedTables(TablesOfShards):
+    """Tables with the attributes of documents: values that other tables have for their ids."""
+
+    lookup: Lookup
+    """The other tables, in which rows are found by ids."""
+    scratch: Path
+    """Folder for an empty file of each shard, which says that its ids were looked up."""
+
+    def fill_of(self, shard: int) -> Fill:
+        """Return a function that fills the table of a shard, and then creates its empty file."""
+        return partial(fill_and_mark, lookup=self.lookup, marker=self._marker(shard))
+
+    def shards_not_looked_up(self) -> list[Manifest]:
+        """Return the shards whose tables existed already, so that no ids were looked up."""
+        return [
+            manifest
+            for shard, manifest in enumerate(self.corpus_shards)
+            if not self._marker(shard).exists()
+        ]
+
+    def _marker(self, shard: int) -> Path:
+        """Return the path of the empty file of a shard."""
+        return self.scratch / f"matched-{shard}"
 
 
 def _facts_of(

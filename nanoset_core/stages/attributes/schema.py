@@ -71,17 +71,18 @@ class AttributeSchema:
         occurrences = Counter(schema.names)  # how many columns have each name
         kind_by_name = {column.name: _kind_of(column.type) for column in schema}
         names_to_read = list(kind_by_name) if self.columns is None else self.columns
-        names_before = list(self._types)  # the columns of the first file, or none for that file
+        names_of_first_file = list(self._types)  # empty if this is the first file
 
-        for name in dict.fromkeys([self.id, *names_to_read, *names_before]):
+        # Names that the file must have, each once: `id` and `score` for b.parquet.
+        for name in dict.fromkeys([self.id, *names_to_read, *names_of_first_file]):
             self._check_occurs_once(path, name, occurrences)
             kind = kind_by_name[name]  # such as "double"
             if name == self.id:
                 self._check_type_of_ids(path, kind)
             else:
                 self._check_name(path, name)
-            if names_before and name not in names_before:
-                raise self._new_column(path, name)
+            if names_of_first_file and name not in names_of_first_file:
+                raise self._new_column(path, name)  # such as `language` in c.parquet
             self._compare_or_add_type(path, name, kind)
 
     def _check_occurs_once(self, path: Location, name: str, occurrences: Counter[str]) -> None:

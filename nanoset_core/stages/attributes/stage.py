@@ -95,15 +95,17 @@ class AttributesStage(AlignedStage, Planned):
         """
         try:
             spec = attributes_spec(project.config, key.subject)
+            # Raises an error if no file matches the settings.
             tables = given_files(project, spec.files, files_setting(key.subject))
             if recipe is None:
                 return None
             tables.check_readable()
+            # The attributes, if they were made from these tables and documents before.
             existing = project.outputs.find(recipe)
         except NanosetError as error:
             return one_line(error)
         if existing is None:
-            return None  # the tables were never read
+            return None  # the tables were never read, so nothing is known of their values
         return _first_violation(project.config, existing)
 
     def show(self, project: Project, manifest: Manifest) -> Summary:

@@ -76,6 +76,17 @@ class _RowBuffer:
         return rows
 
 
+class ReadAttributes(NamedTuple):
+    """The rows of attribute tables, and what was read."""
+
+    lookup: Lookup
+    """The rows, which can be looked up by id."""
+    names: list[str]
+    """Names of the columns."""
+    n_escaped: int
+    """Values whose bytes are not UTF-8."""
+
+
 @dataclass(slots=True)
 class AttributeTables:
     """Files of the same columns, which are read in their order."""
@@ -89,7 +100,7 @@ class AttributeTables:
     n_escaped: int = 0
     """Values read so far whose bytes are not UTF-8; such bytes are kept as \\xNN."""
 
-    def read(self, folder: Path, on_read: Callable[[int], None]) -> Lookup:
+    def read(self, folder: Path, on_read: Callable[[int], None]) -> ReadAttributes:
         """Copy the rows of all files to other files, in which a row can be found by its id.
 
             a.parquet    doc-17, 0.91
@@ -100,7 +111,7 @@ class AttributeTables:
             on_read: Called with the bytes of each file that was read.
 
         Returns:
-            The files, in which rows can be looked up.
+            The rows in these files, the names of the columns, and how many values are not UTF-8.
 
         Raises:
             ConfigError: A file lacks a column; or a column has the name of a value that documents
@@ -113,7 +124,7 @@ class AttributeTables:
                 names = self.schema.names  # known from the first file on, so not before the loop
                 values_by_name = dict(zip(names, rows.columns, strict=True))  # {"score": [0.91, …]}
                 writer.append(rows.ids, values_by_name)
-            return writer.finish()
+            return ReadAttributes(writer.finish(), self.schema.names, self.n_escaped)
 
     def _chunks(self, on_read: Callable[[int], None]) -> Iterator[_Rows]:
         """Yield the rows of all files in chunks that are large enough to be written together.

@@ -7,16 +7,18 @@ equal the stored tables.
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from nanoset_core.document_tables.row_groups import RowGroups
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.graph import stale_reasons
 from nanoset_core.project.project import Project
-from nanoset_core.stages.attributes.make import ReadAttributes, fill_by_id, read_attributes
+from nanoset_core.stages.attributes.make import fill_by_id, read_attributes
 from nanoset_core.stages.attributes.names import COUNTS, ROWS, STAGE, TABLES_FOLDER
 from nanoset_core.stages.attributes.policies import violations
 from nanoset_core.stages.attributes.stage import ATTRIBUTES
+from nanoset_core.stages.attributes.tables import ReadAttributes
 from nanoset_core.stages.checking import current_manifest
 from nanoset_core.stages.columns.column_table import TABLE, ColumnTable
 from nanoset_core.stages.columns.verify import verify_columns
@@ -51,7 +53,10 @@ def verify_attributes(project: Project, corpus: str, *, deep: bool = False) -> R
         return report
     with report.catching(remedy=BUILD):
         manifest = current_manifest(project, ATTRIBUTES, Key(corpus))
-        _check_policies(report, project, manifest)
+        report.copy_facts(manifest, [*COUNTS, ROWS])  # such as documents without attributes
+        _report_violations(report, project, manifest)
+        if report.passed:  # otherwise, the warnings would repeat the errors
+            _warn_of_missing_attributes(report, project, manifest)
 
         # If the documents or the tables have changed since, the values differ, of course.
         is_outdated = bool(stale_reasons(project, ATTRIBUTES, Key(corpus)))
@@ -61,60 +66,80 @@ def verify_attributes(project: Project, corpus: str, *, deep: bool = False) -> R
     return report
 
 
-def _check_policies(report: Report, project: Project, manifest: Manifest) -> None:
-    """Report documents without attributes: an error or a warning, as nanoset.yaml demands.
+def _report_violations(report: Report, project: Project, manifest: Manifest) -> None:
+    """Report an error if the settings demand more complete attributes than those that are stored.
 
-    Attributes are values that other tables have for documents, such as scores:
-
-        on_missing: fail    an error if 3 documents have none
-        on_missing: keep    a warning
+    Attributes are values that other tables have for documents, such as scores. If nanoset.yaml has
+    `on_missing: fail`, the error may be "3 of 200 documents have no row in scores.parquet".
 
     Args:
-        report: Gets the error or the warning.
-        project: The project.
+        report: Gets the error.
+        project: The project, with the settings.
         manifest: The record of the attributes, with counts such as `{"missing": 3, "rows": 2000}`.
     """
-    report.copy_facts(manifest, [*COUNTS, ROWS])
     for violation in violations(project.config, manifest):
         report.error(
             violation.what,
             where=f"{project.config.file}: {STAGE}.{manifest.name}",
             remedy=violation.remedy,
         )
-    if report.passed:  # otherwise, the warnings would repeat the errors
-        for warning in ATTRIBUTES.show(project, manifest).warnings:
-            report.warn(warning, where=manifest.url())
+
+
+def _warn_of_missing_attributes(report: Report, project: Project, manifest: Manifest) -> None:
+    """Report the warnings that `nanoset status` shows of attributes, too.
+
+    An example is "3 of 200 documents have no row in scores.parquet", if the settings allow that.
+
+    Args:
+        report: Gets the warnings.
+        project: The project, with the settings.
+        manifest: The record of the attributes, with the counts.
+    """
+    summary = ATTRIBUTES.show(project, manifest)  # what `nanoset status` shows
+    for warning in summary.warnings:
+        report.warn(warning, where=manifest.url())
 
 
 def _join_again(report: Report, project: Project, manifest: Manifest) -> None:
     """Look up the attributes of all documents again, and compare them with the stored ones.
 
-    They are values that other tables have for the documents' ids, such as scores. The stored ones
-    are in several files, one for each part of the documents:
+    They are values that other tables have for the documents' ids, such as scores. The documents are
+    in several parts (shards), and there is a stored table for each:
 
-        part 0    stored 0.2, 0.7     looked up again 0.2, 0.7
-        part 1    stored 0.5          looked up again null: an error
+        shard 0    stored 0.2, 0.7     looked up again 0.2, 0.7
+        shard 1    stored 0.5          looked up again null: an error
 
     Args:
-        report: Gets an error for each file that differs.
+        report: Gets an error for each table that differs.
         project: The project.
-        manifest: The record of the attributes, with the digests of these files.
+        manifest: The record of the attributes, which lists the stored tables by their digests.
     """
     corpus = manifest.name
-    outputs = project.outputs
-    parts = current_shards(project, require(project, TOKENIZED, Key(corpus)))
-    stored_digests = manifest.facts[SHARDS]
+    shards = current_shards(project, require(project, TOKENIZED, Key(corpus)))
+    stored_tables = _stored_tables(project, manifest)
     with tempfile.TemporaryDirectory(prefix="nanoset-attributes-") as scratch:
-        rows_folder = Path(scratch) / "rows"
-        rows_folder.mkdir()
-        attributes = read_attributes(project, corpus, rows_folder)
+        lookup_folder = Path(scratch) / "lookup"
+        lookup_folder.mkdir()
+        attributes = read_attributes(project, corpus, lookup_folder)
 
-        for part, digest in zip(parts, stored_digests, strict=True):
-            expected_path = Path(scratch) / TABLE  # the same each time, to save disk space
-            _write_table(expected_path, part, attributes)
-            stored = outputs.manifest_at(outputs.folder / TABLES_FOLDER / corpus / digest)
-            if stored is not None:  # it may have been deleted a moment ago
+        expected_path = Path(scratch) / TABLE  # each table replaces that before, to save space
+        for shard, stored in zip(shards, stored_tables, strict=True):
+            _write_table(expected_path, shard, attributes)
+            if stored is not None:
                 _compare_table(report, stored, expected_path)
+
+
+def _stored_tables(project: Project, manifest: Manifest) -> Iterator[Manifest | None]:
+    """Yield the record of each stored table of attributes; None if it was deleted a moment ago.
+
+    Args:
+        project: The project.
+        manifest: The record of the attributes, which lists the tables by their digests.
+    """
+    outputs = project.outputs
+    folder = outputs.folder / TABLES_FOLDER / manifest.name
+    for digest in manifest.facts[SHARDS]:
+        yield outputs.manifest_at(folder / digest)
 
 
 def _write_table(path: Path, shard: Manifest, attributes: ReadAttributes) -> None:

@@ -94,7 +94,7 @@ class _DocumentRange(NamedTuple):
         """Return the documents after one of them.
 
         Args:
-            row: Index of this document in the range; -1 returns all documents.
+            row: Index of this document in the range.
         """
         columns = [column.slice(row + 1) for column in self.columns]
         return _DocumentRange(self.places.slice(row + 1), columns)
@@ -132,13 +132,13 @@ def values_by_row_group(
         group = _RowGroupValues(places_of_rows)
         while not group.is_complete:
             if next_documents is None:
-                raise _missing_document_error(documents, group.n_taken)
-            last_taken = group.take_values_of(next_documents)
+                raise _missing_document_error(documents, group.n_filled_rows)
+            following_documents = group.take_values_of(next_documents)
             if group.is_complete:
                 # The documents after the last one of this group may be those of the next group.
-                next_documents = next_documents.after(last_taken)
+                next_documents = following_documents
             else:
-                # None of the documents that were read is left: read the next part of the text.
+                # The group has rows for later documents only: read the next part of the text.
                 next_documents = next(text_parts, None)
         yield group.values
 
@@ -175,46 +175,45 @@ class _RowGroupValues:
         Args:
             places: Where the documents of the group come from.
         """
-        self._places = places
-        self.n_taken = 0
-        """Rows of the group whose documents were read."""
+        self._places_of_rows = places
+        self.n_filled_rows = 0
+        """How many rows have their values; they are the first rows of the group."""
         self.values: list[Sequence[Any]] = []
-        """Values of these documents, in consecutive parts."""
+        """Values of these rows, in consecutive parts."""
 
     @property
     def is_complete(self) -> bool:
-        """Whether the documents of all rows were read."""
-        return self.n_taken == self._places.n_documents
+        """Whether all rows have their values."""
+        return self.n_filled_rows == self._places_of_rows.n_documents
 
-    def take_values_of(self, documents: _DocumentRange) -> int:
-        """Find the rows of the next documents of a text, and keep the values of these documents.
+    def take_values_of(self, documents: _DocumentRange) -> _DocumentRange:
+        """Give the next rows of a table the values of their documents, such as languages.
 
-        A table lists the documents of a text. The text is read again, to add a value to each row,
-        such as the language of the document. Both have the documents in the same order. But some
-        documents, such as empty ones, have no row. Their values are not kept:
+        The documents of a text are in the same order as the rows. But some documents, such as empty
+        ones, have no row, and their values are not needed:
 
-            next documents of the text    a:0    a:95    a:200            (file and byte offset)
-            their languages               en     de      fr
-            next rows of the table        a:0            a:200    b:0
+            next documents of the text    a:0    a:95    a:200    b:7     (file and byte offset)
+            their languages               en     de      fr       en
+            next rows of the table        a:0            a:200
 
-        Here the languages en and fr are kept, for two rows.
+        Here the two rows get the languages en and fr.
 
         Args:
             documents: The next documents of the text, with their values.
 
         Returns:
-            Index of the last document that has a row, here 2; -1 if none has.
+            The documents after the last one that has a row: here b:7. All if none has.
         """
-        # Take the rows that have no values yet. Three documents have at most three rows.
-        max_rows = documents.places.n_documents
-        next_rows = self._places.slice(self.n_taken, self.n_taken + max_rows)
+        # The rows without values so far. There are at most as many to fill as there are documents.
+        start = self.n_filled_rows
+        next_rows = self._places_of_rows.slice(start, start + documents.places.n_documents)
 
         indices = _indices_of_common_places(documents.places, next_rows)  # [0, 2]
         if len(indices) == 0:
-            return -1
-        self.values.append(documents.take(indices))
-        self.n_taken += len(indices)
-        return int(indices[-1])
+            return documents
+        self.values.append(documents.take(indices))  # en and fr
+        self.n_filled_rows += len(indices)
+        return documents.after(int(indices[-1]))
 
 
 def _indices_of_common_places(places: _Places, others: _Places) -> NDArray[np.int64]:

@@ -68,37 +68,41 @@ class ColumnTable:
             parts: The rows, in consecutive parts. Each part is a list with an Arrow array for each
                 column, in the order of the columns.
         """
-        columns = []
-        new_kinds = {}  # name of each column → "int", "double" or another kind of values
-        for number, (name, kind_so_far) in enumerate(self._kinds.items()):
+        # The arrays of each column, in which very long values are null.
+        arrays_by_name: dict[str, list[Any]] = {}
+        for number, name in enumerate(self._kinds):
             arrays_of_column = [part[number] for part in parts]
-            arrays = self._without_too_long(name, arrays_of_column)
+            arrays_by_name[name] = self._without_long_values(name, arrays_of_column)
 
-            # The kind that has room for all values, old and new: "double" for "int" and "double".
-            new_kind = joined([kind_so_far, *map(kind_of, arrays)])
-            column = _converted(arrays, new_kind)
+        # Each column gets a type that holds the old values and the new ones.
+        self._widen_types(arrays_by_name)
+        columns = []
+        for name, arrays in arrays_by_name.items():
+            column = _converted(arrays, self._kinds[name])
             self._nulls[name] += column.null_count
-            new_kinds[name] = new_kind
             columns.append(column)
-
-        self._use_kinds(new_kinds)
         self.rows += self._write_row_group(columns)
 
-    def _use_kinds(self, kinds: Mapping[str, str]) -> None:
-        """Change the types of columns if the next rows do not fit: integers, then a fraction.
+    def _widen_types(self, arrays_by_name: Mapping[str, Sequence[Any]]) -> None:
+        """Change the types of columns if they do not hold the next values.
 
-        A column of a file has one type. So the rows so far are written again if a type changes.
+        For example, a column of integers gets the value 0.5. A column of a file has one type. So
+        the rows so far are written again, as floating-point numbers.
 
         Args:
-            kinds: Name of each column → what it contains now, such as "int" or "double".
+            arrays_by_name: Name of each column → Arrow arrays of its next values.
         """
         types_so_far = self._writer.schema.types
-        new_types = [type_of(kind) for kind in kinds.values()]
-        self._kinds = dict(kinds)
+        for name, arrays in arrays_by_name.items():
+            kinds_of_arrays = [kind_of(array) for array in arrays]
+            # "int" so far, and "double" now, give "double".
+            self._kinds[name] = joined([self._kinds[name], *kinds_of_arrays])
+
+        new_types = [type_of(kind) for kind in self._kinds.values()]
         if new_types != types_so_far:  # two kinds may have the same type
             self._write_again()
 
-    def _without_too_long(self, name: str, arrays: Sequence[Any]) -> list[Any]:
+    def _without_long_values(self, name: str, arrays: Sequence[Any]) -> list[Any]:
         """Replace the values of a column that are too long by null, and count them.
 
         Values should describe a document, such as its language. A value of many kilobytes is

@@ -27,7 +27,7 @@ from nanoset_core.stages.columns.tables import (
     Fill,
     TablesOfShards,
     make_tables,
-    publish,
+    record_tables,
 )
 from nanoset_core.stages.inventory.corpora import corpus_folder
 from nanoset_core.stages.inventory.make import inventory_of, with_object_marks
@@ -83,76 +83,70 @@ def keep_columns(project: Project, corpus: str) -> Manifest:
         SourceChangedError: A file has changed since it was tokenized.
     """
     tokenized = require(project, TOKENIZED, Key(corpus))
-    recipe = columns_recipe(project, corpus, tokenized.digest)
+    tables = _tables_from_text(project, tokenized)
 
-    # The corpus was tokenized in parts, called shards. Each gets a table with a row for each of its
-    # documents. `shard_texts.fill_of(3)` returns the function that reads the raw text of shard 3,
-    # and fills the table from it.
-    shard_texts = _ShardTexts.of(project, recipe, tokenized)
-    tables = TablesOfShards(
+    # Make the tables that do not exist yet. Then record all of them, with their counts.
+    made_tables = make_tables(project, tables, PROGRESS_NAME, project.executor)
+    return record_tables(project, tables, table_facts=made_tables.results)
+
+
+def _tables_from_text(project: Project, tokenized: Manifest) -> _TablesFromText:
+    """Return what the tables of a corpus's columns are made from, without making them.
+
+    The corpus was tokenized in parts, called shards. Each was made from a range of the files, and
+    gets a table with the values of its documents:
+
+        shard 0    a.jsonl, and the first 40 MB of b.jsonl
+        shard 1    the rest of b.jsonl, and c.jsonl
+
+    The ranges follow from a list of the files that was stored then.
+
+    Args:
+        project: The project, whose settings name the values, such as the language of documents.
+        tokenized: The record of the shards, with a digest of the list.
+
+    Raises:
+        MissingError: The list of files was deleted.
+        FormatError: The shards were not made from these files.
+    """
+    corpus = tokenized.name
+    recipe = columns_recipe(project, corpus, tokenized.digest)
+    keys = _text_keys(recipe, tokenized)
+    return _TablesFromText(
         root=project.outputs,
         output_recipe=recipe,
         folder=TABLES_FOLDER,
         corpus_shards=current_shards(project, tokenized),
-        names=shard_texts.keys.columns,  # ["language"]
-        fill_of=shard_texts.fill_of,
+        names=keys.columns,  # ("language",)
+        project=project,
+        text_folder=corpus_folder(project, corpus),
+        ranges=ranges_of_shards(_inventory_of(project, tokenized), tokenized),
+        keys=keys,
     )
 
-    # Make the tables that do not exist yet. Then write the manifest, with the counts of all tables.
-    made_tables = make_tables(project, tables, PROGRESS_NAME, project.executor)
-    return publish(project, tables, table_facts=made_tables.results)
 
-
-@dataclass(frozen=True, slots=True)
-class _ShardTexts:
-    """The raw text of each shard of a corpus, as it was when the shards were made.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _TablesFromText(TablesOfShards):
+    """Tables with values of the raw text, as it was when the shards were made from it.
 
     If it has changed since, reading it is an error: other documents would be found.
     """
 
     project: Project
     """The project."""
-    folder: RawFolder
+    text_folder: RawFolder
     """Folder of the corpus."""
     ranges: Sequence[SourceRange]
     """The range of the text that each shard was made from, by the number of the shard."""
     keys: TextKeys
     """Which values of each line are read."""
 
-    @staticmethod
-    def of(project: Project, recipe: Recipe, tokenized: Manifest) -> _ShardTexts:
-        """Find the raw text from which each part of a corpus was tokenized.
-
-        The parts, called shards, were made from ranges of the files:
-
-            shard 0    a.jsonl, and the first 40 MB of b.jsonl
-            shard 1    the rest of b.jsonl, and c.jsonl
-
-        The ranges follow from a list of the files that was stored then.
-
-        Args:
-            project: The project.
-            recipe: Names the values that are to be read, such as the language of documents.
-            tokenized: The record of the shards, with a digest of the list.
-
-        Raises:
-            MissingError: The list of files was deleted.
-            FormatError: The shards were not made from these files.
-        """
-        folder = corpus_folder(project, tokenized.name)
-        ranges = ranges_of_shards(_inventory_of(project, tokenized), tokenized)
-        return _ShardTexts(project, folder, ranges, _text_keys(recipe, tokenized))
-
     def fill_of(self, shard: int) -> Fill:
-        """Return a function that fills the table of a shard from its range of the text.
-
-        Args:
-            shard: Number of the shard.
-        """
+        """Return a function that fills the table of a shard from its range of the text."""
         # A mark is a value that changes with each version of an object in a bucket. It is compared
         # when a Parquet file is read, so that a changed file is an error.
-        [source] = with_object_marks(self.project, self.folder, [self.ranges[shard]])
-        return partial(_fill_from_text, folder=self.folder, source=source, keys=self.keys)
+        [source] = with_object_marks(self.project, self.text_folder, [self.ranges[shard]])
+        return partial(_fill_from_text, folder=self.text_folder, source=source, keys=self.keys)
 
 
 def _inventory_of(project: Project, tokenized: Manifest) -> Inventory:

@@ -6,6 +6,7 @@ After an append, only the tables of new shards are made.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -75,7 +76,10 @@ class TableTask(PerShardTask):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TablesOfShards(PerShard[int, Mapping[str, Any]]):
-    """The tables of an output, one for each shard of a corpus; of each, its facts are needed."""
+    """The tables of an output, one for each shard of a corpus; of each, its facts are needed.
+
+    A stage says in a class of its own how these tables are filled.
+    """
 
     root: OutputRoot
     """The outputs of the project."""
@@ -87,8 +91,14 @@ class TablesOfShards(PerShard[int, Mapping[str, Any]]):
     """Shards of the corpus."""
     names: Sequence[str]
     """Names of the columns."""
-    fill_of: Callable[[int], Fill]
-    """Returns how the table of a shard is filled, by the number of the shard."""
+
+    @abstractmethod
+    def fill_of(self, shard: int) -> Fill:
+        """Return the function that fills the table of a shard.
+
+        Args:
+            shard: Number of the shard.
+        """
 
     def shards(self) -> Iterable[int]:
         """Return the numbers of the shards."""
@@ -142,7 +152,7 @@ def make_tables(
     )
 
 
-def publish(
+def record_tables(
     project: Project,
     tables: TablesOfShards,
     table_facts: Sequence[Mapping[str, Any]],
@@ -168,13 +178,7 @@ def publish(
     if further_facts is not None:
         facts |= further_facts
     facts[SHARDS] = [tables.recipe(shard).digest for shard in tables.shards()]
-
-    def write_no_files(_folder: Path) -> Written:
-        """Write nothing: the manifest is the only file of this output."""
-        return Written(facts)
-
-    manifest = project.outputs.commit(tables.output_recipe, write_no_files)
-    return project.outputs.make_current(manifest)  # from now on, it is the one that is used
+    return project.outputs.commit_record(tables.output_recipe, facts)
 
 
 def _total_facts(

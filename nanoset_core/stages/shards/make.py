@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from nanoset_core.errors import StorageError
-from nanoset_core.outputs.manifest import Manifest, Written
+from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project, holding
 from nanoset_core.records.json_records import to_plain
 from nanoset_core.records.text import format_bytes
@@ -47,7 +46,8 @@ def tokenize_corpus(project: Project, corpus: str) -> Manifest:
     """Tokenize the text of a corpus, by several processes and in several files.
 
     The text is divided into ranges. The tokens of each become a shard, a folder of its own. Shards
-    that exist already are kept, so after new text was added, only that is tokenized:
+    that exist already are kept, so after new text was added, only that is tokenized. Meanwhile,
+    `nanoset gc` deletes none of them (`holding`).
 
         range of text                 its shard
         a.jsonl, 0 to 256 MiB         3f9c…    exists
@@ -72,17 +72,13 @@ def tokenize_corpus(project: Project, corpus: str) -> Manifest:
     # Some text may have been lost: lines that are no documents, or damaged files.
     losses = sum_losses(result.shards, inventory.pieces)
     _check_text(project, corpus, losses)
-    facts = _facts_of_set(result.shards, losses, inventory)
 
-    def write(_folder: Path) -> Written:
-        """Return what the manifest of the list has. There are no other files to write."""
-        return Written(facts)
-
-    # Store the list under a digest of what it was made from, and use it from now on.
+    # Store the list of the shards, under a digest of what they were made from: the files, and the
+    # options of the tokenizer.
     made_from = {"inventory": inventory_manifest.digest}
     recipe = set_recipe(project, corpus, made_from, result.options)
-    manifest = project.outputs.commit(recipe, write)
-    return project.outputs.make_current(manifest)
+    facts = _facts_of_set(result.shards, losses, inventory)
+    return project.outputs.commit_record(recipe, facts)
 
 
 def _show_notices(project: Project) -> None:
@@ -243,24 +239,38 @@ def _disk_limits(project: Project, corpus: str, ranges: Sequence[SourceRange]) -
     """
     workers = project.config.workers
     room_bytes = project.outputs.access.room
-    if room_bytes is None or not ranges:  # no limit
-        return _DiskLimits(workers, room_bytes=0)
+    if room_bytes is None or not ranges:
+        return _DiskLimits(workers, room_bytes=0)  # 0 stands for no limit
 
     _check_room(project, corpus, ranges, room_bytes)
-    largest_text_bytes = max(_text_bytes(source) for source in ranges)
-    largest_shard_bytes = largest_text_bytes * 3 // 2  # an estimate
-
-    # On a cluster, each worker has this room for itself.
+    largest_shard_bytes = _largest_shard_bytes(ranges)
     if project.executor is not None:
-        return _DiskLimits(workers, room_bytes=min(room_bytes, largest_shard_bytes))
+        # On a cluster, each worker has this room for itself, and makes one shard at a time.
+        needed_bytes = largest_shard_bytes
+    else:
+        # On this machine, all workers share the room. One of them can work in any case.
+        fitting_workers = max(1, min(workers, room_bytes // largest_shard_bytes))
+        if fitting_workers < workers:
+            project.progress.note(
+                f"{fitting_workers} of {workers} workers: storage.scratch_mib has no room for "
+                "more shards"
+            )
+        workers = fitting_workers
+        needed_bytes = largest_shard_bytes * fitting_workers
+    return _DiskLimits(workers, room_bytes=min(room_bytes, needed_bytes))
 
-    # On this machine, all workers share the room. One of them can work in any case.
-    n_workers = max(1, min(workers, room_bytes // largest_shard_bytes))
-    if n_workers < workers:
-        project.progress.note(
-            f"{n_workers} of {workers} workers: storage.scratch_mib has no room for more shards"
-        )
-    return _DiskLimits(n_workers, room_bytes=min(room_bytes, largest_shard_bytes * n_workers))
+
+def _largest_shard_bytes(ranges: Sequence[SourceRange]) -> int:
+    """Estimate how many bytes the files of the largest shard of a corpus will have.
+
+    A shard has the tokens of a range of text. Its files are taken to be 1.5 times as large as this
+    text.
+
+    Args:
+        ranges: The ranges, at least one.
+    """
+    largest_text_bytes = max(_text_bytes(source) for source in ranges)
+    return largest_text_bytes * 3 // 2
 
 
 def _check_room(
@@ -276,7 +286,8 @@ def _check_room(
         project: The size of its token ids is read; its settings are for the error.
         corpus: Name of the corpus.
         ranges: The ranges of its text.
-        room_bytes: Bytes that a file may take.
+        room_bytes: Bytes that files on the disk may take: three quarters of the setting
+            `storage.scratch_mib`.
 
     Raises:
         StorageError: A file is certainly larger than the room.

@@ -61,8 +61,8 @@ def read_tables(folder: Path, tables: Sequence[pa.Table], **settings: Any) -> Re
 
     scratch = folder / "scratch"
     scratch.mkdir()
-    read_lookup = AttributeTables(folder, files, schema).read(scratch, lambda n_bytes: None)
-    return ReadTables(read_lookup, schema.names)
+    attributes = AttributeTables(folder, files, schema).read(scratch, lambda n_bytes: None)
+    return ReadTables(attributes.lookup, attributes.names)
 
 
 # Rows are found by their ids
