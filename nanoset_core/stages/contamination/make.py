@@ -158,25 +158,37 @@ def _search_shards(
     Returns:
         For each shard, the digest that identifies its stored matches.
     """
-    # A recipe names all that decides a result. A stored result with the same recipe is used again.
-    # So name the shard here, and not the whole dataset, which changes whenever text is added.
-    threshold = recipe.options["threshold"]  # share of a text that has to match, such as 0.5
-    shard_recipes = []
-    for shard in sharded.shards:
-        parents = {"evaluation": evaluation.digest, "shard": shard}
-        shard_recipe = Recipe(
-            SHARD_LAYOUT.folder, recipe.name, VERSION, parents, {"threshold": threshold}
-        )
-        shard_recipes.append(shard_recipe)
-
-    # Search the other shards. Worker processes do this, each with the same evaluation texts.
+    # Shards with a stored result of the same recipe are not searched again. The others are searched
+    # by worker processes, each of which runs `SearchTask.write` for one shard at a time.
+    shard_recipes = [
+        _recipe_of_shard(recipe, evaluation, shard_digest) for shard_digest in sharded.shards
+    ]
     return make_of_documents(
         project,
         sharded,
         shard_recipes,
-        partial(SearchTask, evaluation=evaluation),
+        new_task=partial(SearchTask, evaluation=evaluation),
         activity=STAGE,
         subject=recipe.name.replace("/", " "),  # shown with the progress: "evals web"
+    )
+
+
+def _recipe_of_shard(recipe: Recipe, evaluation: Manifest, shard_digest: str) -> Recipe:
+    """Return what the matches in one shard of a corpus depend on.
+
+    That is the shard, and not the whole corpus, which changes whenever text is added.
+
+    Args:
+        recipe: What the matches in the whole corpus depend on.
+        evaluation: The index of evaluation texts.
+        shard_digest: Digest that identifies the content of the shard.
+    """
+    return Recipe(
+        stage=SHARD_LAYOUT.folder,
+        name=recipe.name,  # such as "evals/web"
+        version=VERSION,
+        parents={"evaluation": evaluation.digest, "shard": shard_digest},
+        options={"threshold": recipe.options["threshold"]},  # share of a text that has to match
     )
 
 
@@ -220,19 +232,20 @@ class SearchTask(DocumentsTask):
             folder: Folder of the result. No file is written to it.
 
         Returns:
-            The record: `{"matches": [[document, text, share, words], …]}`.
+            The record: `{"matches": [[document, text, share, words], …]}`. Documents are counted
+            from the first one that is searched.
         """
         # Open both inputs. The folder of all outputs may have another path on this machine than
         # on the one that made the task; `rebase` replaces the path.
-        evaluation_texts = self.root.rebase(self.evaluation)
-        evaluation = _load_evaluation(_local_folder(evaluation_texts))
+        evaluation_folder = _local_folder(self.root.rebase(self.evaluation))
+        evaluation = _load_evaluation(evaluation_folder)
         dataset = open_dataset(self.root.rebase(self.dataset))
 
         threshold = self.recipe.options["threshold"]
         rows = []
         for match in evaluation.search(dataset, self.first, self.count, threshold):
-            # Count documents from the first one of this task, which is a shard of the dataset: its
-            # place in the dataset may change.
+            # The documents are a shard, which may get another place in a later dataset. So their
+            # numbers in this dataset are not recorded.
             document = match.document - self.first
             rows.append([document, match.text, match.share, match.words])
         return Written({"matches": rows})

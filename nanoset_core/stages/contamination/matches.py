@@ -162,6 +162,11 @@ class MatchSummary(NamedTuple):
     most_common_documents: int
     """Number of documents with the most common text; 0 if it is not boilerplate."""
 
+    @property
+    def example(self) -> Mapping[str, Any] | None:
+        """A match to quote: of boilerplate only if there is nothing else; None without any match."""
+        return self.most_common if self.first is None else self.first
+
 
 def summarize(rows: Sequence[Mapping[str, Any]]) -> MatchSummary:
     """Count the documents that contain evaluation texts, and those with boilerplate separately.

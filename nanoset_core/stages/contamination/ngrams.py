@@ -614,24 +614,51 @@ class NgramIndex:
         # How many letters does a match need? Of a text of 60 letters, 30 would be a share of 0.5.
         # But so few may be in common by chance: MIN_LETTERS (32) are always needed.
         texts = pairs.texts[groups.first_pairs]  # (n_groups,) all n-grams of a group have one text
-        text_letters = self.letters_per_text[texts]
-        needed_letters = np.maximum(threshold * text_letters, MIN_LETTERS)
+        text_letters = self.letters_per_text[texts]  # (n_groups,) 60
+        needed_letters = np.maximum(threshold * text_letters, MIN_LETTERS)  # 32
 
-        # Most passages have far fewer letters. Find the others by a quick count that is too high.
-        n_groups = len(texts)
-        max_letters = self._letters_with_repetitions(pairs.text_words, groups, n_groups)
-        may_match = max_letters >= needed_letters  # (n_groups,)
+        common_letters = self._common_letters(
+            pairs.text_words, groups.group_of_pair, needed_letters
+        )  # 48
+        shares: NDArray[np.float64] = common_letters / np.maximum(text_letters, 1)  # not by 0
+        return shares
 
-        # Take the n-grams of these passages, and count their letters exactly.
-        is_needed = may_match[groups.group_of_pair]  # (n_pairs,)
-        covered_letters = self._covered_letters(
-            pairs.text_words[is_needed], groups.group_of_pair[is_needed], n_groups
+    def _common_letters(
+        self,
+        text_words: NDArray[np.int64],
+        groups: NDArray[np.int64],
+        needed_letters: NDArray[np.float64],
+    ) -> NDArray[np.float64]:
+        """Count the letters that groups of n-grams have, if these are as many as are needed.
+
+        n-grams are runs of some words. Most groups have far too few letters, and an exact count
+        takes long. So a quick count that may be too high shows which ones have to be counted:
+
+            group                  0     1     2
+            letters, at most       11    70    45
+            letters, exactly             48    20
+            needed                 32    32    32
+            result                 0     48    0
+
+        Args:
+            text_words: First word of each n-gram in the evaluation texts; shape (n_ngrams,).
+            groups: Group of each n-gram; shape (n_ngrams,).
+            needed_letters: How many letters each group needs; shape (n_groups,).
+
+        Returns:
+            float64, shape (n_groups,); 0 for groups with fewer letters.
+        """
+        n_groups = len(needed_letters)
+        most_letters = self._letters_with_repetitions(text_words, groups, n_groups)
+        has_to_be_counted = (most_letters >= needed_letters)[groups]  # (n_ngrams,)
+
+        letters = self._covered_letters(
+            text_words[has_to_be_counted], groups[has_to_be_counted], n_groups
         )
-        shares = covered_letters / np.maximum(text_letters, 1)  # avoids a division by 0
-        return np.where(covered_letters >= needed_letters, shares, 0.0)
+        return np.where(letters >= needed_letters, letters, 0.0)
 
     def _letters_with_repetitions(
-        self, text_words: NDArray[np.int64], groups: _Groups, n_groups: int
+        self, text_words: NDArray[np.int64], groups: NDArray[np.int64], n_groups: int
     ) -> NDArray[Any]:
         """Add up the letters of the n-grams of each group, without regard to overlaps.
 
@@ -641,7 +668,7 @@ class NgramIndex:
 
         Args:
             text_words: First word of each n-gram in the evaluation texts; shape (n_ngrams,).
-            groups: The group of each n-gram.
+            groups: Group of each n-gram; shape (n_ngrams,).
             n_groups: Number of groups.
 
         Returns:
@@ -649,7 +676,7 @@ class NgramIndex:
         """
         stops = text_words + self.words_per_ngram
         letters = self._letters_between(text_words, stops)  # (n_ngrams,)
-        return np.bincount(groups.group_of_pair, weights=letters, minlength=n_groups)
+        return np.bincount(groups, weights=letters, minlength=n_groups)
 
     def _covered_letters(
         self, text_words: NDArray[np.int64], groups: NDArray[np.int64], n_groups: int
@@ -679,10 +706,10 @@ class NgramIndex:
         starts = text_words[order]  # (n_ngrams,) [5, 6] in the example
         stops = starts + self.words_per_ngram  # [8, 9]
 
-        # Count an n-gram up to its end, or up to the start of the next one of its group.
-        is_same_group = groups[1:] == groups[:-1]  # for each n-gram but the last
-        limits = np.where(is_same_group, starts[1:], stops[:-1])  # [6]
-        stops[:-1] = np.minimum(stops[:-1], limits)  # [8, 9] becomes [6, 9]
+        # If an n-gram overlaps the next one of its group, count it only up to where that starts.
+        is_same_group = groups[1:] == groups[:-1]  # (n_ngrams - 1,) [True]
+        overlaps_next = is_same_group & (starts[1:] < stops[:-1])
+        stops[:-1] = np.where(overlaps_next, starts[1:], stops[:-1])  # [8, 9] becomes [6, 9]
 
         letters = self._letters_between(starts, stops)  # (n_ngrams,) of how, and of the others
         return np.bincount(groups, letters, minlength=n_groups)

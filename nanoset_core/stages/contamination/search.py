@@ -129,14 +129,13 @@ class Evaluation:
         first_sequences = dataset.document_indices[first : first + count + 1]
         document_bounds = token_starts(dataset, first_sequences)  # (count + 1,)
 
-        # Take one chunk at a time: `spans` yields the slices 0:1, 1:2, … of the list. If the
-        # dataset is in a bucket, `spans` may delete what was downloaded before the next one.
-        chunks = list(_chunks(document_bounds, first))
         best_matches = _BestMatches()
-        for span in dataset.spans(count=len(chunks), at_once=1):
-            for chunk in chunks[span]:
-                for match in self._search_chunk(dataset, chunk, threshold):
-                    best_matches.add(match)
+        for chunk in _divide_into_chunks(document_bounds, first):
+            for match in self._search_chunk(dataset, chunk, threshold):
+                best_matches.add(match)
+            # If the dataset is in a bucket, the tokens of the chunk were downloaded. Their disk
+            # space may be needed for the next chunk.
+            dataset.trim_downloads()
         yield from best_matches.best_of_each_document()
 
     def _search_chunk(
@@ -194,7 +193,9 @@ class _BestMatches:
             yield from ordered[:MAX_MATCHES_PER_DOCUMENT]
 
 
-def _chunks(document_bounds: NDArray[np.int64], first_document: int) -> Iterator[_Chunk]:
+def _divide_into_chunks(
+    document_bounds: NDArray[np.int64], first_document: int
+) -> Iterator[_Chunk]:
     """Divide documents into chunks of some 260,000 tokens, which are searched for texts one by one.
 
     Short documents are put together. A long document is divided into parts, which overlap, so that

@@ -185,7 +185,7 @@ def contaminated_documents(project: Project, section: str, corpus: str) -> NDArr
 
     Args:
         project: The project.
-        section: A section of `contamination` in nanoset.yaml, which names evaluation files.
+        section: Which evaluation texts: a key of `contamination` in nanoset.yaml, such as "evals".
         corpus: Name of the corpus.
 
     Returns:
@@ -198,15 +198,18 @@ def contaminated_documents(project: Project, section: str, corpus: str) -> NDArr
     """
     from nanoset_core.stages.contamination.matches import documents_in_matches
 
-    # Without this search, a build of everything would make all other outputs, too.
-    build_search = f"run `nanoset build --select {section}/{corpus}` first"
-    manifest = require(project, CONTAMINATION, Key(section, corpus), remedy=build_search)
+    # This command makes the search, and no other outputs.
+    build_search = f"run `nanoset build --select {section}/{corpus}`"
+    search = require(project, CONTAMINATION, Key(section, corpus), remedy=f"{build_search} first")
+
+    # The numbers that were found are those of the documents in the version that was searched.
     dataset = require(project, DATASET, Key(corpus))
-    if manifest.recipe["parents"]["dataset"] != dataset.digest:
+    searched_digest = search.recipe["parents"]["dataset"]
+    if searched_digest != dataset.digest:
         raise StaleError(
             "another dataset than the current one was searched for evaluation texts",
-            where=manifest.url(),
+            where=search.url(),
             expected=dataset.url(),
-            remedy=f"run `nanoset build --select {section}/{corpus}`",
+            remedy=build_search,
         )
-    return documents_in_matches(manifest)
+    return documents_in_matches(search)

@@ -55,10 +55,6 @@ def _report_matches(report: Report, project: Project, key: Key, manifest: Manife
 
     It is an error if a training run would read them, and the settings forbid that.
 
-    A text that very many documents contain, such as a licence, is boilerplate, and probably not a
-    question that leaked. Documents that contain only boilerplate are not counted as contaminated.
-    But they are an error, too, if there are no others.
-
     Args:
         report: Gets the error or the warnings.
         project: The project.
@@ -69,11 +65,7 @@ def _report_matches(report: Report, project: Project, key: Key, manifest: Manife
     report.figures["contaminated"] = matches.contaminated
     table_url = manifest.url(MATCHES)
 
-    # The error quotes one document as an example: if possible, one that is not boilerplate.
-    example = matches.first
-    if example is None:
-        example = matches.most_common  # boilerplate; None if no document contains any text
-
+    example = matches.example  # the document that an error quotes; None if there is none
     if example is not None and _blocks_training(project.config, key):
         _report_blocking_match(report, project, key, matches, example, table_url)
     else:
@@ -110,16 +102,19 @@ def _report_blocking_match(
     """
     section = key.subject  # evals
     corpus = key.part or ""  # web
-    passage = describe_match(example)
-    threshold = project.config.contamination[section].threshold
-    contaminated_datasets = contaminated_inputs_of_training(project.config, section, corpus)
+    corpus_folder = project.config.corpus_folder(corpus)
+    passage = describe_match(example)  # "a.jsonl:12", and "87% of quiz.jsonl:3: …"
+    threshold = project.config.contamination[section].threshold  # 0.55
+
+    # What training reads now: the corpus, or other datasets with documents of it.
+    inputs = contaminated_inputs_of_training(project.config, section, corpus)
+    datasets = ", ".join(inputs)
     report.error(
         _blocking_text(section, matches),
-        where=f"{project.config.corpus_folder(corpus)}/{passage.document}",
+        where=f"{corpus_folder}/{passage.document}",
         found=passage.text,
         expected=f"less than {threshold:.0%} of any text",
-        remedy=f"read a view with clean_of: [{section}] instead of "
-        f"{', '.join(contaminated_datasets)}; "
+        remedy=f"read a view with clean_of: [{section}] instead of {datasets}; "
         f"all places are listed in {table_url}",
     )
 

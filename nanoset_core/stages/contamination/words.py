@@ -102,25 +102,29 @@ def split_into_pieces(token: bytes) -> list[WordPiece]:
     # A token may have only some bytes of a letter. `surrogateescape` decodes each to a character.
     characters = token.decode("utf-8", "surrogateescape")
 
-    # Collect runs of letters. The first one may continue a word of the token before this one.
-    runs = [""]
+    pieces: list[WordPiece] = []
+    begins_word = False  # letters at the start may continue a word of the token before this one
+    letters = ""  # of the current piece
     for character in characters:
-        if not _is_letter(character):
-            runs.append("")  # this ends the word
-            continue
-        if _is_word_by_itself(character):
-            runs.append("")
-        runs[-1] += character.casefold()
+        is_letter = _is_letter(character)
+        # A comma ends the current piece, and so does a letter that is a word by itself, such as a
+        # Chinese one. What follows begins a word.
+        if not is_letter or _is_word_by_itself(character):
+            if letters:
+                pieces.append(_word_piece(begins_word, letters))
+            begins_word = True
+            letters = ""
+        if is_letter:
+            letters += character.casefold()
 
-    # "Ab, cd" has the runs "ab", "" (after the comma) and "cd" (after the space). Leave out empty
-    # runs, except for the last one: it says that the token ends a word.
-    pieces = []
-    for index, run in enumerate(runs):
-        is_last = index == len(runs) - 1
-        if run or is_last:
-            letters = run.encode("utf-8", "surrogateescape")
-            pieces.append(WordPiece(begins_word=index > 0, letters=letters))
+    # The last piece is empty if the token ends with a comma, for example.
+    pieces.append(_word_piece(begins_word, letters))
     return pieces
+
+
+def _word_piece(begins_word: bool, letters: str) -> WordPiece:
+    """Return a piece of a word, whose letters may be single bytes that were decoded."""
+    return WordPiece(begins_word, letters.encode("utf-8", "surrogateescape"))
 
 
 def _is_letter(character: str) -> bool:
@@ -263,15 +267,15 @@ class WordVocabulary:
         """
         pieces_by_token = [split_into_pieces(token) for token in tokens]  # at least one each
 
-        # List the pieces in the order of their numbers: the, ab, ing, cd.
+        # List the pieces in the order of their numbers: the, ab, ing, and then cd.
         pieces = [token_pieces[0] for token_pieces in pieces_by_token]
-        first_further_piece = []
-        n_further_pieces = []
         for token_pieces in pieces_by_token:
-            further_pieces = token_pieces[1:]
-            first_further_piece.append(len(pieces))  # the number that the next piece gets
-            n_further_pieces.append(len(further_pieces))
-            pieces += further_pieces
+            pieces += token_pieces[1:]
+
+        # The further pieces of a token are numbered after those of the tokens before it.
+        n_pieces = [len(token_pieces) for token_pieces in pieces_by_token]
+        n_further_pieces = np.array(n_pieces, np.int64) - 1  # (n_tokens,) [0, 1, 0]
+        n_before = np.cumsum(n_further_pieces) - n_further_pieces  # [0, 0, 1]
 
         letters = [piece.letters for piece in pieces]
         lengths = np.array([len(piece_letters) for piece_letters in letters], np.int64)
@@ -281,31 +285,31 @@ class WordVocabulary:
             lengths=lengths.astype(np.uint8),
             stops=np.cumsum(lengths),
             data=np.frombuffer(b"".join(letters), np.uint8),
-            first_further_piece=np.array(first_further_piece, np.int64),
-            n_further_pieces=np.array(n_further_pieces, np.int64),
-            has_further_pieces=np.array(n_further_pieces, np.int64) > 0,
+            first_further_piece=len(tokens) + n_before,  # [3, 3, 4]
+            n_further_pieces=n_further_pieces,
+            has_further_pieces=n_further_pieces > 0,
         )
 
     def save(self, folder: Path) -> None:
         """Write the vocabulary to files, since it takes long to compute. `load` reads them.
 
-        There is one file for each array, such as hashes.npy.
+        The vocabulary says into which pieces of words each token is divided, such as the token "ab,
+        cd" into `ab` and `cd`. There is one file for each array, such as hashes.npy.
 
         Args:
             folder: An existing folder.
         """
-        # These two share a file: they are its columns.
-        further_pieces = np.stack([self.first_further_piece, self.n_further_pieces], axis=1)
-
-        # Earlier versions had other names for some fields. The files keep these names, so that both
-        # versions can read them.
+        # The keys are the names of the files. Some differ from the names of the fields: earlier
+        # versions have to read the files, too.
         arrays = {
+            # Of each piece, such as `ab`:
             "begins": self.begins_word,
             "hashes": self.hashes,
             "lengths": self.lengths,
-            "ends": self.stops,
+            "ends": self.stops,  # where its letters end in `data`
             "data": self.data,
-            "others": further_pieces,  # (n_tokens, 2)
+            # Of each token, such as "ab, cd": its pieces after the first one, here `cd`.
+            "others": np.stack([self.first_further_piece, self.n_further_pieces], axis=1),
             "is_split": self.has_further_pieces,
         }
         save_arrays(folder, arrays)
