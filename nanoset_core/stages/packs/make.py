@@ -53,10 +53,11 @@ def make_packs(project: Project, name: str) -> Manifest:
     Raises:
         MissingError: The documents have not been tokenized yet.
     """
-    # A task says which documents are packed, and how. `_pack` carries it out, in this process or on
-    # a worker of a cluster. Meanwhile, `holding` keeps `nanoset gc` from deleting the inputs.
+    # A task says which documents are packed, and how. `_pack_if_missing` carries it out, in this
+    # process or on a worker of a cluster. Meanwhile, `holding` keeps `nanoset gc` from deleting the
+    # documents.
     task = _PackTask.of(project, name)
-    return make_in_one_task(project, partial(_pack, task=task))
+    return make_in_one_task(project, partial(_pack_if_missing, task=task))
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +85,12 @@ class _PackTask:
         Raises:
             MissingError: The documents have not been tokenized yet.
         """
-        # Find the current version of the tokenized documents.
+        # Find the current version of the tokenized documents: those of a corpus, or of a view,
+        # which is a selection of a corpus's documents.
         config = project.config
         source = unpacked_node(config, config.packs[name].of)
         dataset = require(project, source.stage, source.key)
-
-        # The packs may be of a selection of a corpus's documents. Find the corpus.
-        corpus = base_of(config.derived, name)
+        corpus = base_of(config.derived, name)  # also if the packs are of a view of it
 
         # The recipe names all that decides the bytes of the packs: documents and settings.
         recipe = PACKS.recipe(project, Key(corpus, name), {"dataset": dataset.digest})
@@ -128,7 +128,7 @@ class _PackTask:
         }
 
 
-def _pack(root: OutputRoot, task: _PackTask, progress: Progress) -> Manifest:
+def _pack_if_missing(root: OutputRoot, task: _PackTask, progress: Progress) -> Manifest:
     """Write packs (samples of one length, filled with documents), in this process or on a worker.
 
     Args:
@@ -208,12 +208,12 @@ def planned_packs(project: Project, name: str, reader: LengthReader) -> Manifest
         return existing
 
     # The reader reads the lengths of samples from an index file, which these packs do not have yet.
-    # So give it their lengths. All are equal, such as [2048, 2048, 2048]: `broadcast_to` makes an
-    # array of them that takes the memory of a single number.
+    # So it is told the lengths that this file will have, by the path of the file.
     manifest = _planned_manifest(project, task)
-    n_packs = manifest.facts["packs"]
-    pack_lengths = np.broadcast_to(np.int32(task.rules.pieces.length), n_packs)
     path_without_ending = str(manifest.folder / task.prefix)
+    tokens_per_pack = task.rules.pieces.length
+    # [2048, 2048, 2048]: all packs have one length, so this takes the memory of a single number.
+    pack_lengths = np.broadcast_to(np.int32(tokens_per_pack), manifest.facts["packs"])
     reader.suppose(path_without_ending, pack_lengths)
     return manifest
 

@@ -227,34 +227,41 @@ def _default_name(spec: PacksSpec) -> str:
 
 
 def _resolve_nanoset(spec: ResolvedNanoset, names: _PackNames, where: str) -> ResolvedNanoset:
-    """Replace the corpora that a training run reads by packs, if the user asks for it.
+    """Replace the corpora that a training run reads by packs, and let the project make the packs.
 
-    Packs are samples of one length that are filled with whole documents of a corpus. With the key
-    `packing`, each name of a corpus, such as "web", becomes the name of its packs, such as
-    "web-packs-2048".
+    Packs are samples of one length that are filled with whole documents of a corpus. A user asks
+    for them by the key `packing`. Then each name of a corpus becomes the name of its packs:
+
+        blend: {web: 0.8, code: 0.2}    →    {web-packs-2048: 0.8, code-packs-2048: 0.2}
 
     Args:
         spec: The section of nanoset.yaml that says what the run reads, called a nanoset.
-        names: The packs of the project. Those that this needs are added.
+        names: The packs of the project. Packs that are missing, such as `web-packs-2048`, are
+            added to it.
         where: Key of the section, for messages.
 
     Returns:
-        The section with the names of packs.
+        The section with the names of packs. Without the key `packing`, it is unchanged.
     """
     if spec.packing is None:
         return spec
 
-    # Several settings name corpora. In each of them, replace the names and keep the rest. Commands
-    # list packs in the order in which they are added here, so do not change this order.
+    # Several settings name corpora. In each of them, `reader` replaces the names, and adds packs to
+    # the project. Commands list packs in the order in which they are added, so do not change it.
     reader = _PackReader(names, spec.packing, spec.sequence_length, where)
+    max_epochs = reader.resolve_limits(spec.max_epochs)  # {web: 4}
+    mix = reader.resolve_mix(spec.mix, f"{where}.mix")  # {web: 2, code: 1}
+    blend_per_split = reader.resolve_blends(spec.blend_per_split)  # {train: web, valid: code}
+    # Corpora that earlier phases of the same training run have read: [web]
+    earlier_corpora = tuple(reader.pack_of(corpus) for corpus in spec.earlier_corpora)
+    blend = reader.resolve_blend(spec.blend)  # {web: 0.8, code: 0.2}
     return replace(
         spec,
-        max_epochs=reader.resolve_limits(spec.max_epochs),  # {web: 4}
-        mix=reader.resolve_mix(spec.mix, f"{where}.mix"),  # {web: 2, rest: {mix: {code: 1}}}
-        blend_per_split=reader.resolve_blends(spec.blend_per_split),  # {train: web, valid: code}
-        # Corpora that earlier phases of the same training run have read: [web]
-        earlier_corpora=tuple(map(reader.pack_of, spec.earlier_corpora)),
-        blend=reader.resolve_blend(spec.blend),  # {web: 0.8, code: 0.2}
+        max_epochs=max_epochs,
+        mix=mix,
+        blend_per_split=blend_per_split,
+        earlier_corpora=earlier_corpora,
+        blend=blend,
     )
 
 

@@ -169,7 +169,8 @@ def _checksums_if_packed_again(
 ) -> dict[str, str]:
     """Pack documents again, and return the checksums that the files of the packs must have.
 
-    The packs are not stored: their tokens are hashed as they are computed.
+    Packs are samples of one length, filled with documents, or with pieces of them. The tokens may
+    take a lot of space, so they are not stored, but hashed as they are computed.
 
     Args:
         project: The project, which shows the progress.
@@ -182,16 +183,17 @@ def _checksums_if_packed_again(
     rules = PackingRules.of(manifest.recipe["options"])
     writer = PackWriter(dataset, rules, manifest.name, project.progress)
     with tempfile.TemporaryDirectory(prefix="nanoset-packs-") as folder:
-        # The tokens may take a lot of space: hash them without storing them. While `blocks` yields
-        # them, it also writes the table of pieces, and counts the packs.
+        # While `blocks` yields the tokens, it also writes the table of pieces, which says what each
+        # pack consists of.
         pieces_path = Path(folder, PIECES_FILE)
         token_hash = hashlib.sha256()
         for block in writer.blocks(pieces_path):
             token_hash.update(block)
-        n_packs = writer.counts.packs
 
+        # After the last block, the number of packs is known, and so the index can be written.
         idx_path = Path(folder, "again.idx")
-        write_pack_idx(idx_path, dataset.dtype, n_packs, rules.pieces.length)
+        tokens_per_pack = rules.pieces.length
+        write_pack_idx(idx_path, dataset.dtype, writer.counts.packs, tokens_per_pack)
         prefix = manifest.facts["prefix"]
         return {
             f"{prefix}.bin": token_hash.hexdigest(),

@@ -223,14 +223,16 @@ class PackWriter:
             self.dataset.sequence_lengths, self.dataset.document_indices
         )
         planned = plan_counts(document_tokens, self.rules)
-        self.counts = replace(planned.counts, pieces=0)  # pieces are counted below
+        self.counts = replace(planned.counts, pieces=0)  # how many there are is counted below
 
         work = self.progress.work("packs", self.name, self._bin_bytes())
         with PieceTableWriter(table_path) as table:
             # A batch is some packs, each with a list of pieces.
             for batch in lay_out(document_tokens, planned.plan, self.rules):
                 table.append(batch)
-                self._count(batch.pieces, document_tokens)
+                self.counts.pieces += len(batch.pieces.documents)
+                if self.rules.tail == "carry":
+                    self._count_carried(batch.pieces, document_tokens)
 
                 # Read the tokens of these pieces, for some packs at a time to limit memory.
                 for block in self._blocks_of(batch):
@@ -253,33 +255,30 @@ class PackWriter:
             stop = min(start + packs_per_block, packs.n_packs)
             yield self.tokens(packs.slice(start, stop))
 
-    def _count(self, pieces: PieceArrays, document_tokens: NDArray[Any]) -> None:
-        """Add some pieces to `self.counts`, and how many documents were cut to fill up packs.
+    def _count_carried(self, pieces: PieceArrays, document_tokens: NDArray[Any]) -> None:
+        """Count the documents that were cut to fill up a pack, although they fit into one.
 
-        A document is cut for one of two reasons:
+        With `tail: carry`, the room at the end of a pack is filled with the start of the next
+        document. The rest of this document is in the next pack. For example, packs of 10 tokens:
 
-            it is longer than a pack          it has been counted before, when packs were planned
-            its start fills up a pack         it is counted here; this is only done with `tail:
-                                              carry`
+            pieces                         tokens    first token in the document
+            a document of 8 tokens         8         0
+            start of one of 7 tokens       2         0
+            its rest                       5         2      counted: 1 document, 5 tokens cut off
 
-        For example, in packs of 10 tokens, a document of 7 tokens is cut to fill up 2 tokens:
-
-            piece     first token in the document    tokens
-            start     0                              2
-            rest      2                              5         counted as 1 document, 5 tokens
+        Documents that are longer than a pack are cut, too. They were counted when packs were
+        planned.
 
         Args:
-            pieces: The pieces.
+            pieces: Some pieces of documents.
             document_tokens: Tokens of each document of the dataset, shape (n_documents,).
         """
-        self.counts.pieces += len(pieces.documents)
-
-        # Count the rests of documents that would have fitted into a pack as a whole.
-        is_rest = pieces.firsts > 0  # (n_pieces,)
-        would_fit = document_tokens[pieces.documents] <= self.rules.pieces.length  # (n_pieces,)
-        is_counted = is_rest & would_fit
-        self.counts.cut_documents += int(is_counted.sum())
-        self.counts.cut_tokens += int(pieces.lengths[is_counted].sum())
+        # A document that fits has at most one rest, so each rest stands for one document.
+        is_rest = pieces.firsts > 0  # (n_pieces,) [False, False, True]
+        fits_into_pack = document_tokens[pieces.documents] <= self.rules.pieces.length
+        is_carried_rest = is_rest & fits_into_pack
+        self.counts.cut_documents += int(is_carried_rest.sum())
+        self.counts.cut_tokens += int(pieces.lengths[is_carried_rest].sum())
 
     def tokens(self, packs: FilledPacks) -> NDArray[Any]:
         """Return the tokens of some packs, concatenated, with padding.
@@ -300,12 +299,14 @@ class PackWriter:
         length = self.rules.pieces.length
         pack_tokens = np.full(packs.n_packs * length, self.rules.pad_id, self.dataset.dtype)
 
-        # A piece is a range of tokens in the dataset's file, the .bin. Copy it to its place. With
-        # packs of 10 tokens, a piece 4 tokens into pack 3 is copied to position 34.
-        source_starts = self._starts_in_bin(packs.pieces)
-        target_starts = packs.pack_numbers * length + packs.begins
+        # A piece is a range of tokens in the dataset's file, the .bin. Where does it start there,
+        # and in the result? With packs of 10 tokens, a piece 4 tokens into pack 3 starts at 34.
+        source_starts = self._starts_in_bin(packs.pieces)  # (n_pieces,)
+        target_starts = packs.pack_numbers * length + packs.begins  # (n_pieces,)
         ranges = _TokenRanges(source_starts, target_starts, lengths=packs.pieces.lengths)
-        ranges = ranges.select(np.argsort(source_starts))  # to read the .bin from start to end
+
+        # Copy the pieces in the order of the .bin, so that it is read from start to end.
+        ranges = ranges.select(np.argsort(source_starts))
         ranges.copy(source=self._bin_tokens(ranges), target=pack_tokens)
 
         # If the .bin is in a bucket, its tokens were downloaded. Do not keep all of them.
