@@ -164,7 +164,7 @@ class MatchSummary(NamedTuple):
 
     @property
     def example(self) -> Mapping[str, Any] | None:
-        """A match to quote: of boilerplate only if there is nothing else; None without any match."""
+        """A match to quote, or None without matches. It is boilerplate if there is nothing else."""
         return self.most_common if self.first is None else self.first
 
 
