@@ -110,61 +110,65 @@ def matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
         parts: The names in the path: `["web", "2024", "a.jsonl"]`.
         pattern: The parts of the pattern: `["web", "**", "*.jsonl"]`.
     """
-    positions = first_positions(pattern)
+    match = PartialMatch.start(pattern)
     for name in parts:
-        positions = next_positions(positions, name, pattern)
-    return len(pattern) in positions
+        match = match.after(name)
+    return match.is_complete
 
 
-def first_positions(pattern: Sequence[str]) -> frozenset[int]:
-    """Return which parts of a pattern the first name of a path may match.
+class PartialMatch(NamedTuple):
+    """How the first names of a path match a pattern; `**` in it stands for any number of folders.
 
-    It is the first part. If that is `**`, which stands for any number of folders, also for none, it
-    may be the second one, too:
+    The pattern a/**/b has the parts 0: a, 1: ** and 2: b. Because of `**`, a name may have to match
+    one of several parts. For the path a/x/b:
 
-        pattern    parts       the first name may match
-        a/**/b     a, **, b    part 0
-        **/b       **, b       part 0 or 1
-
-    Args:
-        pattern: The parts of the pattern, such as `["**", "b"]`.
-
-    Returns:
-        Numbers of the parts: {0} or {0, 1} above. `next_positions` takes them with the first name.
+        names so far    parts that the next name may match
+        none            0
+        a               1, or 2 if ** stands for no folder
+        a/x             1, 2
+        a/x/b           1, 2; or 3, which is the end of the pattern: the match is complete
     """
-    return _with_skipped_folders({0}, pattern)
 
+    pattern: Sequence[str]
+    """The parts of the pattern, such as `["a", "**", "b"]`."""
+    next_parts: frozenset[int]
+    """Numbers of the parts that the next name may match; `len(pattern)` stands for the end."""
 
-def next_positions(positions: Iterable[int], name: str, pattern: Sequence[str]) -> frozenset[int]:
-    """Compare a name of a path with a pattern, and return what the next name has to match.
+    @staticmethod
+    def start(pattern: Sequence[str]) -> PartialMatch:
+        """Return the match of no names with a pattern.
 
-    A pattern such as a/**/b has the parts 0: a, 1: ** (any number of folders), 2: b. Because of
-    `**`, a name may have to match one of several parts. For the path a/x/b:
+        Args:
+            pattern: The parts of the pattern, such as `["a", "**", "b"]`.
+        """
+        return PartialMatch(pattern, _with_skipped_folders({0}, pattern))
 
-        name    may match    does match    the next name may match
-        a       0            0             1, or 2 if ** stands for no folder
-        x       1, 2         1             1, 2
-        b       1, 2         1, 2          1, 2; or 3, which is the end of the pattern
+    def after(self, name: str) -> PartialMatch:
+        """Return how the names match together with one more name.
 
-    Args:
-        positions: Numbers of the parts that the name may match; none if the path cannot match.
-        name: Name of a folder or file.
-        pattern: The parts of the pattern.
+        Args:
+            name: Name of a folder or file, such as "a".
+        """
+        next_parts = set()
+        for number in self.next_parts:
+            is_end = number == len(self.pattern)  # nothing may follow
+            if is_end or not _matches_name(self.pattern[number], name):
+                continue
+            if self.pattern[number] == "**":
+                next_parts.add(number)  # it may stand for further folders
+            else:
+                next_parts.add(number + 1)
+        return PartialMatch(self.pattern, _with_skipped_folders(next_parts, self.pattern))
 
-    Returns:
-        Numbers of the parts that the next name may match. If `len(pattern)` is one of them, the
-        path up to this name matches the whole pattern.
-    """
-    following = set()
-    for position in positions:
-        is_end = position == len(pattern)  # nothing may follow
-        if is_end or not _matches_name(pattern[position], name):
-            continue
-        if pattern[position] == "**":
-            following.add(position)  # it may stand for further folders
-        else:
-            following.add(position + 1)
-    return _with_skipped_folders(following, pattern)
+    @property
+    def is_complete(self) -> bool:
+        """Whether the names match the whole pattern."""
+        return len(self.pattern) in self.next_parts
+
+    @property
+    def may_continue(self) -> bool:
+        """Whether a path that starts with these names, and has more, may match the pattern."""
+        return any(number < len(self.pattern) for number in self.next_parts)
 
 
 def _matches_name(part: str, name: str) -> bool:
@@ -177,25 +181,25 @@ def _matches_name(part: str, name: str) -> bool:
     return fnmatchcase(name, part)
 
 
-def _with_skipped_folders(positions: set[int], pattern: Sequence[str]) -> frozenset[int]:
+def _with_skipped_folders(parts: set[int], pattern: Sequence[str]) -> frozenset[int]:
     """Add the parts of a pattern that a name may match if a `**` before them stands for no folder.
 
     In the pattern a/**/b, a name that may match part 1, which is `**`, may also match part 2.
 
     Args:
-        positions: Numbers of the parts that the name may match: {1}.
+        parts: Numbers of the parts that the name may match: {1}.
         pattern: The parts of the pattern: ["a", "**", "b"].
 
     Returns:
         Such as {1, 2}.
     """
-    all_positions = set(positions)
-    for position in positions:
+    all_parts = set(parts)
+    for number in parts:
         # There may be several `**` after each other.
-        while position < len(pattern) and pattern[position] == "**":
-            position += 1
-            all_positions.add(position)
-    return frozenset(all_positions)
+        while number < len(pattern) and pattern[number] == "**":
+            number += 1
+            all_parts.add(number)
+    return frozenset(all_parts)
 
 
 class HeldOutName(NamedTuple):

@@ -113,7 +113,8 @@ def copy_without(
         a.jsonl    2       doc-2      left out, since a user has erased the document
         a.jsonl    3       doc-3
 
-    The copy has the bytes that `document_table` writes for the other documents.
+    The copy has the bytes that `document_table` writes for the other documents. That includes the
+    paths of all files, with files of which no document remains.
 
     Args:
         table: The table.
@@ -123,10 +124,8 @@ def copy_without(
     """
     file_names = text_array(files)
     with _RowGroupWriter(path, _schema()) as writer:
-        for group in range(len(table.groups)):
+        for group in range(len(table.groups)):  # the rows are read some at a time
             remaining_rows = _row_group_without(table, group, rows)
-            # The column `file` has numbers: 0 for the first file, and so on. Rows that were read
-            # count only the files that occur among them. Change that to the numbers in `files`.
             writer.add(_with_all_file_names(remaining_rows, file_names))
 
 

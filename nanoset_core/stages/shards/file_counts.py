@@ -191,23 +191,27 @@ def _counts_by_tables(source: SourceRange, shard: Manifest) -> dict[str, FileCou
 
     Returns:
         Path → counts of the part of the file that is in this shard, such as
-        {"a.jsonl": FileCounts(documents=1000, tokens=812000, rejected=3, …), "b.jsonl": …}. The
-        counts `skipped` and `purged` are 0, since such documents are in no table.
+        {"a.jsonl": FileCounts(documents=1000, tokens=812000, rejected=3, …), "b.jsonl": …}.
+        Documents without tokens, and those that users have erased, are in no table. So they are not
+        counted (`skipped` and `purged` are 0).
     """
-    # Documents without tokens are skipped. If there are any, it is not known in which of the files
-    # they are. So each file may have some.
+    # If the shard has documents without tokens, it is not known in which of its files they are. So
+    # each file may have some.
     has_skipped = shard.facts["skipped"] > 0
     counts_by_path = {path: FileCounts(may_have_skipped=has_skipped) for path in source.files}
 
-    for path, size in stored_sizes(source.pieces).items():
+    size_by_path = stored_sizes(source.pieces)
+    for path, size in size_by_path.items():
         counts_by_path[path].stored_bytes = size
 
-    for path, documents_of_file in counts_by_file(shard.path(DOCUMENTS)).items():
+    documents_by_path = counts_by_file(shard.path(DOCUMENTS))
+    for path, documents_of_file in documents_by_path.items():
         counts_by_path[path].documents = documents_of_file.documents
         counts_by_path[path].tokens = documents_of_file.tokens
 
     if shard.facts["rejected"] > 0:  # otherwise there is no list
-        for path, n_rejected in _rejected_by_file(shard).items():
+        rejected_by_path = _rejected_by_file(shard)
+        for path, n_rejected in rejected_by_path.items():
             counts_by_path[path].rejected = n_rejected
     return counts_by_path
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from nanoset_core.storage.location import Location, RemoteFolder
 from nanoset_core.storage.places import lists_all_below
-from nanoset_core.text.choice import first_positions, matches, next_positions
+from nanoset_core.text.choice import PartialMatch, matches
 from nanoset_core.text.endings import is_text
 from nanoset_core.text.listing import FileStat, all_entries, check_no_loop, natural_key
 
@@ -140,55 +140,37 @@ def _matching_paths(pattern: Path) -> list[Path]:
     folder = Path(*parts.folder)
     if not folder.is_dir():
         return []
-    matching_paths = _matches_below(
-        folder,
-        parts.wildcards,
-        # Which parts a name in the folder may match: ** and, as that may stand for no folder at
-        # all, also *.jsonl.
-        candidates=first_positions(parts.wildcards),
-        ancestors=(folder.stat(),),  # the folders that contain the files
-    )
-    return list(matching_paths)
+    match = PartialMatch.start(parts.wildcards)  # no name has been compared with them yet
+    return list(_matches_below(folder, match, ancestors=(folder.stat(),)))
 
 
 def _matches_below(
-    folder: Path,
-    pattern: Sequence[str],
-    candidates: frozenset[int],
-    ancestors: tuple[os.stat_result, ...],
+    folder: Path, match_of_folder: PartialMatch, ancestors: tuple[os.stat_result, ...]
 ) -> Iterator[Path]:
     """Yield the paths in a folder, and in all folders below it, that match a pattern.
 
-    The pattern `*/web/*.jsonl` has the parts 0, 1 and 2. The name of a folder is compared with a
-    part, and names in it with the next part:
+    For example, of the folder `raw` and the pattern `*/web/*.jsonl`:
 
-        2024                 matches part 0
-        2024/web             matches part 1
-        2024/web/a.jsonl     matches part 2, the last one: it is a result
-
-    A name may match several parts if the pattern has `**`, which stands for any number of folders.
-    So there is a set of parts with which a name has to be compared.
+        raw/2024                 matches the start of the pattern: look into it
+        raw/2024/web             look into it
+        raw/2024/web/a.jsonl     matches the whole pattern: it is a result
+        raw/2024/code            does not match: nothing in it is looked at
 
     Args:
         folder: The folder.
-        pattern: The parts of the pattern between slashes.
-        candidates: The numbers of the parts with which names in the folder are compared: {0}.
-        ancestors: Status of the folder and of every folder above it, to notice links back to them.
+        match_of_folder: How the path of the folder matches the start of the pattern.
+        ancestors: Status of the folder and of the folders above it in which files are looked for,
+            to notice links back to them.
     """
-    end = len(pattern)  # 3: after the last part
     for entry in all_entries(folder):
         path = folder / entry.name
-        # With which parts are names in this entry compared? {1} for 2024. The set is empty if the
-        # entry matches no part, and has `end` if the entry matches the last one.
-        candidates_below = next_positions(candidates, entry.name, pattern)
-        if end in candidates_below:
+        match = match_of_folder.after(entry.name)
+        if match.is_complete:
             yield path
-        if candidates_below <= {end} or not entry.is_dir():
-            continue  # nothing below it can match
-
-        stat = entry.stat()
-        check_no_loop(entry.path, stat, ancestors)
-        yield from _matches_below(path, pattern, candidates_below, (*ancestors, stat))
+        if match.may_continue and entry.is_dir():
+            stat = entry.stat()
+            check_no_loop(entry.path, stat, ancestors)
+            yield from _matches_below(path, match, (*ancestors, stat))
 
 
 def _remote_matches(pattern: RemoteFolder) -> list[ListedFile]:
@@ -198,16 +180,17 @@ def _remote_matches(pattern: RemoteFolder) -> list[ListedFile]:
     `*.jsonl`.
 
     Args:
-        pattern: The bucket, and a path in it with wildcards.
+        pattern: The bucket, and a path in it. If it has no wildcards, nothing is looked for: the
+            caller has found out that there is no file or folder of this name.
     """
     parts = _divide(pattern.path.split("/"))
     if not parts.wildcards:
-        return []  # a path without wildcards would have been found as a file or folder
+        return []
     folder = replace(pattern, path="/".join(parts.folder))  # s3://bucket/raw/web
 
     matching: list[FileStat] = []
     for stored in folder.files():
-        file = FileStat(*stored)  # its path is relative to the folder
+        file = FileStat(*stored)  # such as the path a.jsonl, its size and its times
         if matches(file.path.split("/"), parts.wildcards):
             matching.append(file)
     matching.sort(key=lambda file: natural_key(file.path))

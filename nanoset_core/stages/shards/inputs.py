@@ -85,7 +85,11 @@ def resolve_inputs(
     Args:
         inputs: Files, folders and patterns: all of this machine, of one bucket (s3://bucket/path),
             or of one other place that fsspec reads (gs://, hf://, abfs://, https://).
-        leave_out: Returns whether a file of a folder or pattern is not read.
+        leave_out: Returns whether a file that was found in a folder or by a pattern is not read.
+            Files that are named by their paths are always read.
+
+    Returns:
+        The folder that contains all files, their paths below it, and notices for the user.
 
     Raises:
         MissingError: An input names nothing.
@@ -101,9 +105,11 @@ def resolve_inputs(
         listed += resolved.files
         notices += [f"{name}: {notice}" for notice in resolved.notices]
 
-    # Give all files paths below the folder that contains all of them.
+    # Find the folder that contains all files, and give them paths below it.
     input_files = _below_one_folder(listed)
-    for notice in Contents(input_files.files).notices():  # on empty files
+
+    # Also tell the user what is unusual about the files, such as empty ones.
+    for notice in Contents(input_files.files).notices():
         notices.append(f"{input_files.folder}: {notice.text}")
     return replace(input_files, notices=tuple(notices))
 

@@ -134,35 +134,36 @@ class TokenizeJob:
             Either the tokens of all ranges, or the record of wrong ones.
         """
         try:
-            return _Attempt(shards=self._make(options))
+            return _Attempt(shards=self._make_missing_shards(options))
         except distrust.DistrustError as error:
-            # Store the record with the outputs (in the notebook), so that no later run uses this
-            # engine. The worker that found the wrong tokens has done so, too. But on a network file
-            # system, this machine may not see the worker's file yet.
+            # Record the engine with the outputs, so that no later run uses it. The worker that
+            # found the wrong tokens has done so, too. But on a network file system, this machine
+            # may not see the worker's record yet.
             distrust.NOTEBOOK.add(self.root, error.record)
             return _Attempt(records=(error.record,))
         finally:
             # If the run was cancelled, its workers may have left incomplete files: remove them.
             sweep_abandoned(self.root.folder / SHARDS_FOLDER / self.corpus)
 
-    def _make(self, options: Mapping[str, Any]) -> Sequence[Manifest]:
-        """Tokenize the ranges of text that have no tokens yet, in worker processes.
+    def _make_missing_shards(self, options: Mapping[str, Any]) -> Sequence[Manifest]:
+        """Make a shard, which has the tokens, of each range of text that has none yet.
+
+        Worker processes do this. The folder of a shard is named by a digest of its range and of the
+        options, so a range is only tokenized again if one of these has changed.
 
         Args:
-            options: Settings that decide the tokens. If one of them has changed since, a range is
-                tokenized again.
+            options: Settings that decide the tokens.
 
         Returns:
-            Manifests of the tokens of all ranges, in document order. They are stored compressed,
-            since there may be 100,000, and unpacked when they are used.
+            Manifests of all shards, in document order. They are stored compressed, since there may
+            be 100,000, and unpacked when they are used.
 
         Raises:
-            ReturnedDocumentsError: The text contains documents that the user had erased, for
-                example in a new file. They must not get into the tokens.
+            ReturnedDocumentsError: Some ranges contain documents that the user had erased before,
+                for example in a new file. It is raised after all other shards were made.
         """
         progress = self.progress.work(self.activity, self.subject, self.text_bytes)
         try:
-            # Makes an output for each range, here its tokens, unless that exists.
             shards = make_per_shard(
                 _ShardsOfRanges(job=self, options=options),
                 self.root,
@@ -172,9 +173,7 @@ class TokenizeJob:
                 look_first=self.look_first,
             )
         except ExceptionGroup as group:
-            # Some ranges contain erased documents. The other ranges were tokenized in spite of
-            # that.
-            raise _all_returned_documents(group) from group
+            raise _all_returned_documents(group) from group  # one error for all ranges
         return PackedManifests(shards.results, self.root.access)
 
 

@@ -118,16 +118,14 @@ class LineNumbers:
         if file is None:
             return None
 
-        # How many lines are before each piece: [0, 5]. (`lines_before` ends with those of the
-        # file.)
-        lines_before_pieces = file.lines_before[:-1]
-        # The line is in the last piece with fewer than `line` lines before it. Both have fewer than
-        # 7.
-        n_pieces = bisect_left(lines_before_pieces, line)  # 2
-        piece = n_pieces - 1
+        # Before the two pieces are 0 and 5 lines. Line 7 is in the last piece that has fewer than 7
+        # lines before it.
+        lines_before = file.lines_before[:-1]  # [0, 5], without the number of all lines
+        n_pieces_before = bisect_left(lines_before, line)  # 2 have fewer than 7 lines before them
+        piece = n_pieces_before - 1
         return LineInPiece(
             piece_start=file.starts[piece],
-            line=line - lines_before_pieces[piece],
+            line=line - lines_before[piece],  # 7 - 5
         )
 
     def of_reject(self, reject: Reject) -> Reject:
@@ -184,13 +182,13 @@ def piece_lines_of_corpus(shards: Iterable[Manifest], pieces: Iterable[Piece]) -
         pieces: All pieces of the text.
 
     Returns:
-        `{PIECE_LINES: {path: [[first byte, lines] of each piece]}}`; empty if the lines were
-        counted before the files were cut.
+        `{PIECE_LINES: {"web.jsonl": [[0, 5], [4000, 4]]}}`; empty if the lines of all files were
+        counted before they were cut.
     """
-    # A piece knows the number of its first line, such as 1 or 6, or has 0 if that is not known. To
-    # read the records of all shards takes long, so return early if all are known.
-    are_lines_counted = all(piece.first_line > 0 for piece in pieces)
-    if are_lines_counted:
+    # If the lines of a file were counted before it was cut, its pieces know the number of their
+    # first line; otherwise it is 0. If all know it, there are no records. To open all shards takes
+    # long, so return early.
+    if all(piece.first_line > 0 for piece in pieces):
         return {}
 
     piece_lines: dict[str, list[Sequence[int]]] = {}

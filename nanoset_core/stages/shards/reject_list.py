@@ -26,8 +26,8 @@ def read_rejects(path: Path, numbers: LineNumbers) -> Iterator[Reject]:
 
     Args:
         path: Path of the list of rejects.
-        numbers: Converts line numbers. In large files, the list counts some lines from the start of
-            a piece of the file.
+        numbers: Converts line numbers. Large files are read in pieces, and the list counts lines
+            from the start of their piece; the result counts them from the start of the file.
 
     Raises:
         FormatError: The file is missing, or is not such a list. Either way, the error says which

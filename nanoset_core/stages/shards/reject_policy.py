@@ -219,10 +219,11 @@ class RejectPolicy:
         Args:
             losses: What was lost.
         """
-        faults = losses.file_faults  # a fault for each file, unless the lists of them were deleted
+        # If all files have one and the same column twice, for example, reading them again does not
+        # help.
+        faults = losses.file_faults  # a fault for each file, such as a damaged compressed one
         reasons = {fault.reason for fault in faults}
-        is_only_by_columns = reasons == {AMBIGUOUS_COLUMN}
-        if is_only_by_columns:
+        if reasons == {AMBIGUOUS_COLUMN}:
             exclusion = self._how_to_leave_out([fault.file for fault in faults])
             return f"rename or remove all but one of these columns, or leave it out: {exclusion}"
 
@@ -230,10 +231,10 @@ class RejectPolicy:
         if losses.facts.faults > 1:
             advice = "fetch or write them again"
 
-        # Unless the settings forbid any loss, there is a limit, which the user can raise.
-        has_limit = not self._fails_on_reject
-        if has_limit:
-            advice += f", or accept what could be read of it: {self._sufficient_limit(losses)}"
+        # The settings either forbid any loss (`on_reject: fail`), or limit it.
+        if not self._fails_on_reject:
+            sufficient_limit = self._sufficient_limit(losses)
+            advice += f", or accept what could be read of it: {sufficient_limit}"
 
         # Files may be of another format than their names say. Fetching these again does not help.
         foreign_files = _foreign_files(losses)
@@ -269,29 +270,28 @@ class RejectPolicy:
             folder: The folder of the files.
         """
         reason = _most_common_reason(losses)  # "missing_key"
-        found = _rejected_share_text(losses)  # "900 of 1,000 lines rejected, …"
+        share_text = _rejected_share_text(losses)  # "900 of 1,000 lines rejected, …"
         example = losses.first(reason)
         if example is None:  # the list of rejected lines was deleted
-            advice = self._advice(reason, file_format="lines")
-            return self._too_many_rejects(losses, folder, found, advice)
+            advice = self._advice(reason, file_format="lines")  # as for JSON lines
+            return self._too_many_rejects(losses, folder, share_text, advice)
 
-        found = f"{found}; {_line_text(example)}"
+        found = f"{share_text}; {_line_text(example)}"
         advice = self._advice(reason, format_of(example.file))
-        file_kind = _kind_of_other_file(folder, example)  # such as "an image"; None for text
-        if file_kind is None:
-            return self._too_many_rejects(losses, folder / example.file, found, advice)
 
-        # The file is no text at all, so the usual advice does not help.
-        found = f"the file is {file_kind}; {found}"
-        how_to_leave_out = self._how_to_leave_out([example.file])
-        remedy = f"convert the file, or leave it out: {how_to_leave_out}"
-        advice = _Advice(advice.expected, remedy)
+        # If the file is no text at all, such as an image, the usual advice does not help.
+        file_kind = _kind_of_other_file(folder, example)  # None for text
+        if file_kind is not None:
+            found = f"the file is {file_kind}; {found}"
+            how_to_leave_out = self._how_to_leave_out([example.file])
+            remedy = f"convert the file, or leave it out: {how_to_leave_out}"
+            advice = _Advice(advice.expected, remedy)
         return self._too_many_rejects(losses, folder / example.file, found, advice)
 
     def _too_many_rejects(
         self, losses: Losses, where: RawFolder, found: str, advice: _Advice
     ) -> InputError:
-        """Return the error for a collection of texts in which too many lines cannot be used.
+        """Put together the error for texts in which too many lines cannot be used.
 
             too many lines are no documents
             where: raw/web/a.jsonl
@@ -301,12 +301,12 @@ class RejectPolicy:
 
         Args:
             losses: What was lost.
-            where: The file of the example, or the folder of all files.
+            where: Path of the file with the line that `found` describes, or of the folder.
             found: How many lines were rejected, and what one of them contains.
             advice: What the lines should be (`expected`), and what usually helps (`remedy`).
         """
-        # With `on_reject: fail`, no line may be rejected. Otherwise there is a limit, such as 0.01,
-        # which can be raised.
+        # The settings either forbid any rejected line (`on_reject: fail`), or have a limit such as
+        # 0.01, which can be raised.
         remedy = advice.remedy
         if not self._fails_on_reject:
             remedy += f", or raise {self.names.rejected}"

@@ -90,14 +90,18 @@ def _write_shortened(shard: Manifest, task: ShortenTask, folder: Path) -> Writte
     Returns:
         The counts of the copy, and the sha256 of each file.
     """
+    removed_rows = task.rows  # such as [1]
     is_kept = np.ones(shard.facts["documents"], np.bool_)  # (n_documents,)
-    is_kept[task.rows] = False
+    is_kept[removed_rows] = False  # [True, False, True]
 
-    # Copy the tokens with their index, the table of documents, and the list of rejected lines.
+    # Copy the tokens, each document of which is stored as one or more sequences.
     n_sequences = _copy_tokens(shard, is_kept, folder)
+
+    # Copy the table of documents, which says from which line of which text file each one is.
     table = DocumentRows(shard.path(DOCUMENTS), shard.facts["documents"])
-    text_files = task.files  # the table has a number for each of them
-    copy_without(table, task.rows, folder / DOCUMENTS, text_files)
+    copy_without(table, removed_rows, folder / DOCUMENTS, files=task.files)
+
+    # The list of rejected lines remains as it is.
     (folder / REJECTS).write_bytes(shard.path(REJECTS).read_bytes())
 
     # Subtract the removed documents from the counts.
@@ -239,13 +243,14 @@ def _stored_tokens(shard: Manifest) -> _StoredTokens:
         MissingError: The file with the tokens was deleted.
     """
     # The caller reads almost all tokens of the shard. If the shard has its own file in a bucket,
-    # download it as a whole. The file of a dataset is larger, so its range is read in the bucket.
+    # copy it to this machine as a whole. The file of a dataset is larger, so it is not copied.
     tokens_file = shard.files[BIN]
     if not tokens_file.is_in_other_output:
-        shard.path(BIN)  # downloads the file if it is in a bucket
+        shard.path(BIN)  # makes the copy
 
-    path, first_byte = shard.place(BIN)
-    store, name = shard.access.stored_at(path, as_copy=True)  # where a local copy is, if any
+    # Find the file: the copy, if there is one, and otherwise the file in the bucket.
+    path, first_byte = shard.place(BIN)  # such as datasets/web/77cd…/web.bin, and 4096
+    store, name = shard.access.stored_at(path, as_copy=True)
     stored_file = store.stat(name)
     if stored_file is None:
         raise MissingError(
