@@ -446,7 +446,7 @@ def check_part_task(task: PartTask) -> Any:
         return error
 
 
-def runs(sizes: Sequence[int], min_bytes: int = PART_BYTES) -> Iterator[range]:
+def group_by_bytes(sizes: Sequence[int], min_bytes: int = PART_BYTES) -> Iterator[range]:
     """Group consecutive items, such as files, so that each group is worth a task of its own.
 
     A group ends as soon as it has at least `min_bytes`. The last group may be smaller. For example,

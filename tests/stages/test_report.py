@@ -8,7 +8,7 @@ import json
 import pytest
 
 from nanoset_core.errors import FormatError
-from nanoset_core.stages.report import Report, runs
+from nanoset_core.stages.report import Report, group_by_bytes
 
 
 @pytest.fixture
@@ -91,10 +91,10 @@ def test_a_report_as_json_has_the_findings_of_included_reports(report):
 def test_consecutive_files_are_grouped_until_a_group_has_its_least_size():
     sizes = [3, 3, 3, 9, 1]
 
-    groups = [list(run) for run in runs(sizes, min_bytes=6)]
+    groups = [list(run) for run in group_by_bytes(sizes, min_bytes=6)]
 
     assert groups == [[0, 1], [2, 3], [4]]
 
 
 def test_without_files_there_are_no_groups():
-    assert list(runs([])) == []
+    assert list(group_by_bytes([])) == []

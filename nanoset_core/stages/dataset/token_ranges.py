@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
-from nanoset_core.stages.report import PART_BYTES, runs
+from nanoset_core.stages.report import PART_BYTES, group_by_bytes
 from nanoset_core.storage.store import PieceDigest
 
 QUICK_TOKENS = 1 << 24
@@ -144,7 +144,7 @@ def _cuts(bin_bytes: int, pieces: Sequence[PieceDigest]) -> Iterator[int]:
         return
     sizes = [piece.size for piece in pieces]
     stops = list(accumulate(sizes))
-    for run in runs(sizes):  # consecutive pieces with 128 MiB or more together
+    for run in group_by_bytes(sizes):  # consecutive pieces with 128 MiB or more together
         last_piece = run[-1]
         yield stops[last_piece]
 

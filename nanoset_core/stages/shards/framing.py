@@ -221,23 +221,34 @@ def _template_notices(
     bos: str | None,
     eod: str | None,
 ) -> list[str]:
-    """Return notices about the tokens that the tokenizer's own `encode` adds to each text.
+    """Return notices about the special tokens that a tokenizer itself adds to each text.
 
-    The arguments are those of `special_tokens_notices`.
+    These tokens are its template, such as `[CLS]` and `[SEP]`. There is a notice
+
+    - if the user wants them, and the tokenizer has none;
+    - if they are added, and one of them is added by another setting, too (`bos` or `eod`);
+    - if they are left out as in Megatron-LM, of which some versions add them.
+
+    Args:
+        preset: The preprocessing tool whose output is matched.
+        tokenizer_file: Path of the tokenizer.
+        special_tokens: Whether the user chose to add the template; None for no choice.
+        bos: The token that the settings put before every document, or None.
+        eod: The token that the settings put after every document, or None.
     """
-    template = tokenizer_facts(tokenizer_file).template  # empty if `encode` adds no tokens
+    template = tokenizer_facts(tokenizer_file).template
     if special_tokens == "add" and not template:
         return [
             "special_tokens: add (--special-tokens) adds nothing: this tokenizer has no template "
             "that does; prepend_bos (--bos) puts a BOS in front of each document"
         ]
-    if adds_template(preset, special_tokens):
+
+    is_template_added = adds_template(preset, special_tokens)
+    if is_template_added:
         return _repeated_tokens(tokenizer_file, bos, eod)
 
-    # The template is left out, as the preset's tool does. For Megatron-LM, it depends on the
-    # version, so the user should choose.
-    has_user_chosen = special_tokens is not None
-    if template and not has_user_chosen and preset == "megatron":
+    should_choose = preset == "megatron" and special_tokens is None
+    if template and should_choose:
         return [_left_out_notice(template)]
     return []
 
@@ -305,29 +316,42 @@ def frame(encoded: Encoded, framing: Framing) -> Framed:
         encoded: Token ids of all documents, concatenated, and the length of each document.
         framing: The special tokens, and what becomes of a document without tokens.
     """
-    has_tokens = encoded.lengths > 0  # (n_documents,)
-    has_sequence = has_tokens
-    is_written = np.ones_like(has_tokens)  # all documents
-    if framing.empty == "sequence":
-        has_sequence = np.ones_like(has_tokens)
-    elif framing.empty == "skip":
-        is_written = has_tokens
+    has_tokens = encoded.lengths > 0  # (n_documents,) [True, False, True]
+    all_documents = np.ones_like(has_tokens)
+    # Which documents get a sequence of tokens, and which ones are written at all?
+    has_sequence = all_documents if framing.empty == "sequence" else has_tokens
+    is_written = has_tokens if framing.empty == "skip" else all_documents
 
-    ids = encoded.ids  # 5 6 7
-    lengths = encoded.lengths  # 2 0 1
-    n_added = len(framing.before) + len(framing.after)
-    if n_added:
-        # Where each document with a sequence starts and stops in `ids`: [0, 2] and [2, 3].
-        stops = np.cumsum(lengths, dtype=np.int64)
-        edges = np.stack([stops - lengths, stops], axis=1)[has_sequence]  # (n_sequences, 2)
-        ids = _insert_at_edges(ids, edges, framing)
-        lengths = lengths + has_sequence.astype(np.int32) * np.int32(n_added)
+    if framing.before or framing.after:
+        encoded = _add_special_tokens(encoded, has_sequence, framing)
     return Framed(
-        ids=ids,
-        lengths=lengths,
+        ids=encoded.ids,
+        lengths=encoded.lengths,
         sequence_counts=has_sequence.astype(np.int64),
         is_written=is_written,
     )
+
+
+def _add_special_tokens(encoded: Encoded, has_sequence: Bools, framing: Framing) -> Encoded:
+    """Put special tokens before and after some documents of a batch.
+
+    Args:
+        encoded: Token ids of all documents, such as 5 6 7, and their lengths, such as 2 0 1.
+        has_sequence: Which documents get special tokens, shape (n_documents,).
+        framing: The special tokens, such as B before and E after a document.
+
+    Returns:
+        Such as the ids B 5 6 E B 7 E, and the lengths 4 0 3.
+    """
+    # Where each of these documents starts and stops in the ids: [0, 2] and [2, 3].
+    stops = np.cumsum(encoded.lengths, dtype=np.int64)
+    starts = stops - encoded.lengths
+    edges = np.stack([starts, stops], axis=1)[has_sequence]  # (n_sequences, 2)
+    ids = _insert_at_edges(encoded.ids, edges, framing)
+
+    n_added = np.int32(len(framing.before) + len(framing.after))
+    lengths = encoded.lengths + has_sequence.astype(np.int32) * n_added
+    return Encoded(ids, lengths)
 
 
 def _insert_at_edges(ids: Ids, edges: Ints, framing: Framing) -> Ids:

@@ -359,13 +359,15 @@ def sum_losses(shards: Sequence[Manifest], pieces: Sequence[Piece]) -> Losses:
     total = ShardFacts()
     for shard in shards:
         total += ShardFacts.of(shard.facts)
+
+    # The lists of rejected lines may count lines from the start of a piece of a large file. To name
+    # a line by its number in the file, the number of lines in each piece is needed.
+    lines_of_pieces = piece_lines_of_corpus(shards, pieces)
     return Losses(
         facts=total,
-        shards=shards,
+        shards=shards,  # they have the lists of rejected lines
         sizes=stored_sizes(pieces),  # {"a.jsonl": 1500000}, the bytes of each file
-        # The lists of rejected lines may count lines from the start of a piece of a large file.
-        # Messages name lines of files, so the number of lines in each piece is needed, too.
-        line_numbers=LineNumbers.of(piece_lines_of_corpus(shards, pieces)),
+        line_numbers=LineNumbers.of(lines_of_pieces),
     )
 
 

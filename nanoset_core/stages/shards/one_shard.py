@@ -356,23 +356,24 @@ class _ShardInProgress:
     def _encode_texts(self, batch: DocumentBatch) -> Encoded:
         """Turn the texts of documents into token ids, and name the document if that fails.
 
-            the memory is not enough           the longest text: "raw/web/a.jsonl:7 (byte 4,096)"
-            a text cannot be encoded           that text
-            the tokens are wrong               the text with these tokens
+            the error                      the document that it names
+            the memory is not enough       the longest one: "raw/web/a.jsonl:7 (byte 4,096)"
+            a text cannot be encoded       that of this text
+            the tokens are wrong           the first one with wrong tokens
 
-        Whether tokens are wrong is known for some texts, which a second implementation of the
-        tokenizer encodes, too. If they are, this is recorded, so that the first one is avoided.
+        Wrong tokens are noticed if a second implementation of the tokenizer gives other ones. Only
+        some texts are compared in this way.
 
         Args:
             batch: The documents.
 
         Raises:
             InputError: A document is too large, or cannot be encoded.
-            DistrustError: The tokens of a document were wrong. The caller makes the shards again
-                with another implementation.
+            DistrustError: The tokens of a document were wrong. This is recorded, and the text is
+                tokenized again with another implementation.
         """
         try:
-            return self._audit.encode(batch.texts)
+            return self._audit.encode(batch.texts)  # also compares tokens
         except MemoryError as error:
             # Which text it was is not known. The longest one needs the most memory.
             longest = int(np.argmax([len(text) for text in batch.texts]))
@@ -482,12 +483,17 @@ class _ShardInProgress:
         # How many documents have the same tokens as an earlier one. That is known only at the end.
         self._facts.repeated = self._repeats.among(self._facts.documents)
 
-        n_audited = self._audit.documents  # documents that a second implementation encoded, too
-        engine = self._engine
-        encoder = Encoder(engine.name, engine.version, n_audited, engine.helper)
-        # How many lines the pieces of large files have.
-        facts_of_lines = piece_lines_of_shard(self._lines_of_pieces)
-        return {**to_plain(self._facts), **facts_of_lines, ENCODER_FACT: to_plain(encoder)}
+        # What the tokens were made with, and how many documents a second implementation encoded.
+        encoder = Encoder(
+            engine=self._engine.name,
+            version=self._engine.version,
+            audited=self._audit.documents,
+            helper=self._engine.helper,
+        )
+        facts = to_plain(self._facts)
+        facts |= piece_lines_of_shard(self._lines_of_pieces)  # lines in pieces of large files
+        facts[ENCODER_FACT] = to_plain(encoder)
+        return facts
 
 
 def _document_place(task: ShardTask, batch: DocumentBatch, number: int) -> str:
@@ -522,24 +528,37 @@ def _engine(task: ShardTask) -> Engine:
     excluded = tuple(task.recipe.options.get(distrust.OPTION, ()))
     file = local_tokenizer(task.settings.tokenizer_file)
 
-    # `misses` counts the calls for which the cache of `_loaded_engine` had no engine. If one was
-    # loaded, tell the user which.
+    # `_loaded_engine` is cached, and counts the calls that loaded an engine as misses of its cache.
+    # If this call did, tell the user which engine it is.
     n_loads_before = _loaded_engine.cache_info().misses
     loaded = _loaded_engine(file, stat_signature(file), task.settings.engine, excluded)
-    if _loaded_engine.cache_info().misses > n_loads_before:
+    is_newly_loaded = _loaded_engine.cache_info().misses > n_loads_before
+    if is_newly_loaded:
         report_progress(TaskNote(f"engine {loaded.engine.name}: {loaded.engine.reason}"))
 
-    # The recipe has the fingerprint that the tokenizer had when the build started.
-    expected_fingerprint = task.recipe.options["tokenizer"]
-    if loaded.fingerprint != expected_fingerprint:
+    _check_same_tokenizer(file, loaded.fingerprint, task.recipe.options["tokenizer"])
+    return loaded.engine
+
+
+def _check_same_tokenizer(file: TokenizerPath, fingerprint: str, expected_fingerprint: str) -> None:
+    """Check that a tokenizer is still the one with which the build started.
+
+    Args:
+        file: Path of the tokenizer.
+        fingerprint: Digest of the tokenizer that was loaded now.
+        expected_fingerprint: Its digest when the build started.
+
+    Raises:
+        SourceChangedError: They differ.
+    """
+    if fingerprint != expected_fingerprint:
         raise SourceChangedError(
             "the tokenizer has changed since this build started",
             where=file,
-            found=f"sha256 {loaded.fingerprint[:16]}…",
+            found=f"sha256 {fingerprint[:16]}…",
             expected=f"sha256 {expected_fingerprint[:16]}…",
             remedy="build again once no program writes to it",
         )
-    return loaded.engine
 
 
 def engine_choice(tokenizer_file: TokenizerPath, kind: str) -> str:

@@ -204,24 +204,23 @@ def add_record(
     The raw text still contains them. So each later build skips the documents whose places or ids
     are recorded. Nothing is written if all of them are recorded already.
 
-        places    such as byte 4,096 of a.jsonl
-        ids       digests of ids such as "doc-17", since an id may itself be personal data
-
     Args:
         outputs: The root of the project's outputs, below which records are stored.
         corpus: Name of the corpus, the collection of texts that contains the documents.
-        places: Where they are.
-        ids: Digests of their ids, as `id_digest` computes them.
+        places: Where they are, such as byte 4,096 of a.jsonl.
+        ids: Digests of their ids, as `id_digest` computes them. An id such as "doc-17" may itself
+            be personal data, so it is not recorded.
     """
     record = ErasureRecord(
         ids=tuple(sorted(set(ids))),
         places=tuple(sorted(set(places))),
     )
-    known = read_erased(outputs, corpus, again=True)
-    are_ids_known = known.ids.issuperset(record.ids)
-    are_places_known = all(known.contains(place) for place in record.places)
-    if not are_ids_known or not are_places_known:
-        _NOTEBOOK.add(outputs, record, corpus)
+    recorded = read_erased(outputs, corpus, again=True)  # also what other machines have recorded
+    are_ids_recorded = recorded.ids.issuperset(record.ids)
+    are_places_recorded = all(recorded.contains(place) for place in record.places)
+    if are_ids_recorded and are_places_recorded:
+        return
+    _NOTEBOOK.add(outputs, record, corpus)
 
 
 def has_records(outputs: OutputRoot) -> bool:

@@ -247,19 +247,30 @@ def recorded_losses(
     inventory = inventory_of(outputs, tokenized)
     sizes = {} if inventory is None else stored_sizes(inventory.pieces)
 
-    # The shards that lost text have lists of it. There may be 100,000 such shards, so their
-    # manifests are compressed in memory (packed).
+    # The shards that lost text, which have lists of it.
     if shards is None:
         losing_shards = _read_losing_shards(outputs, tokenized)
     else:
-        packed = [pack(shard) for shard in shards if shard.facts["reasons"]]
-        losing_shards = PackedManifests(packed, outputs.access)
+        losing_shards = _losing_shards(outputs, shards)
     return Losses(
         facts,
         shards=losing_shards,
         sizes=sizes,
         line_numbers=LineNumbers.of(tokenized.facts),  # converts numbers in pieces of large files
     )
+
+
+def _losing_shards(outputs: OutputRoot, shards: Iterable[Manifest]) -> PackedManifests:
+    """Return the shards that lost text, by their manifests.
+
+    There may be 100,000, so the result is compressed in memory.
+
+    Args:
+        outputs: The outputs of the project.
+        shards: Manifests of all shards of a corpus, the parts in which it was tokenized.
+    """
+    packed = [pack(shard) for shard in shards if shard.facts["reasons"]]
+    return PackedManifests(packed, outputs.access)
 
 
 def _read_losing_shards(outputs: OutputRoot, tokenized: Manifest) -> PackedManifests:
@@ -369,11 +380,13 @@ def _find_all_shards(
     if not all(digest in existing_digests for digest in digests):
         return None
 
+    # Read the manifests, in several threads: `_pack_if_whole` is called for each folder.
     packed_or_none = outputs.each_version(_pack_if_whole, SHARDS_FOLDER, corpus, digests)
-    packed = [shard for shard in packed_or_none if shard is not None]
-    if len(packed) < len(digests):
+    packed = [manifest for manifest in packed_or_none if manifest is not None]
+    is_any_damaged = len(packed) < len(digests)
+    if is_any_damaged:
         return None
-    return PackedManifests(packed, outputs.access)
+    return PackedManifests(packed, outputs.access)  # decompresses a manifest when it is used
 
 
 def _pack_if_whole(outputs: OutputRoot, folder: Path) -> bytes | None:

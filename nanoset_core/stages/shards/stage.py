@@ -207,13 +207,15 @@ def _one_line_with_remedy(error: InputError | None) -> str | None:
 
 
 def _unlisted_shard_bytes(outputs: OutputRoot, corpus: str, tokenized: Manifest | None) -> int:
-    """Return the bytes of tokens that a build has left which was stopped before its end.
+    """Return how many bytes of tokens exist that belong to no complete version of a corpus.
 
     The tokens of a corpus are stored in parts (shards), each in a folder of its own. At the end of
-    a build, they are listed. Those that are in no list are used by the next build:
+    a build, they are listed. So if a build was stopped, its last shards are in no list:
 
         shards/web/3f9c…    listed
         shards/web/a07e…    not listed: its bytes count
+
+    The next build uses them, so it needs less disk space.
 
     Args:
         outputs: The outputs of the project.

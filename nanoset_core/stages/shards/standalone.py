@@ -285,11 +285,11 @@ def _check_names(output_prefix: Location, options: PreprocessOptions) -> None:
     bytes_for_key = _MAX_NAME_BYTES - name_bytes
     longest_key_bytes = max(len(key.encode(errors="replace")) for key in options.keys)
 
-    # If a name is too long, is it because of the prefix or the key? Keys of up to 64 bytes
-    # (MOST_KEY_BYTES) are always allowed. If there is no room for these, shorten the prefix.
+    # If a name is too long, is the prefix to blame, or the key? A prefix should leave room for keys
+    # of up to 64 bytes (MOST_KEY_BYTES).
     is_name_too_long = longest_key_bytes > bytes_for_key
-    is_prefix_too_long = bytes_for_key < MOST_KEY_BYTES
-    if is_name_too_long and is_prefix_too_long:
+    has_long_prefix = bytes_for_key < MOST_KEY_BYTES
+    if is_name_too_long and has_long_prefix:
         raise ConfigError(
             "the names of the files would be too long",
             where="--output-prefix",
@@ -298,7 +298,7 @@ def _check_names(output_prefix: Location, options: PreprocessOptions) -> None:
             remedy="choose a shorter prefix",
         )
 
-    # Otherwise, the key is too long. This also refuses keys that contain a slash, for example.
+    # With a short prefix, the key is too long. This also refuses keys with a slash, for example.
     for key in options.keys:
         check_text_key(key, "--json-keys", most_bytes=bytes_for_key)
 
@@ -505,26 +505,24 @@ class _Call:
         """Return the job that tokenizes the texts of one key, in several processes.
 
         The input is divided into ranges of some MiB. The tokens of each range are written to a
-        folder of their own (a shard), which is below the scratch folder until all are done. If the
-        call is killed, the next one finds them there.
+        folder of their own (a shard), which is below the scratch folder until all are done. If this
+        command is killed, the next one finds them there.
 
         Args:
             key: Key of the texts, one of `options.keys`.
         """
         settings = self._shard_settings(key)
-        # All that decides the content of a shard. A call with other values does not find it.
-        recipe_options = {
-            # the tokenizer, the key and so on
-            **settings.recipe_options(self.tokenizer.fingerprint),
-            "required_keys": list(settings.required_keys),
-            "documents": settings.documents,  # whether it has a table of its documents
-        }
+        # The name of a shard's folder is a digest of all that decides its content. So shards that
+        # were made with other settings are not found.
+        options_of_digest = settings.recipe_options(self.tokenizer.fingerprint)
+        options_of_digest["required_keys"] = list(settings.required_keys)
+        options_of_digest["documents"] = settings.documents  # whether it has a table of documents
         return TokenizeJob(
             root=self.root,
-            corpus="input",
+            corpus="input",  # part of the names of these folders
             folder=self.inputs.folder,
             ranges=self.ranges,
-            options=recipe_options,
+            options=options_of_digest,
             settings=settings,
             workers=self.options.workers or available_processors(),
             executor=self.executor,
@@ -670,17 +668,17 @@ def _permitted_losses(call: _Call, key: str, receipt: Mapping[str, Any]) -> Loss
     policy = RejectPolicy(call.options, key)  # the limits of the present call
     try:
         losses = _losses_of_earlier_call(call, receipt["facts"])
-        is_too_much = policy.refusal(losses, call.inputs.folder) is not None
-        named_files = losses.file_faults
+        error = policy.refusal(losses, call.inputs.folder)  # None if so much may be lost
+        unreadable_files = losses.file_faults  # files that could not be read to their end
     except (KeyError, TypeError, FormatError):
         return None  # a receipt of another version, or a damaged list of rejected lines
-    if is_too_much:
-        return None
 
-    # The list also names the files that could not be read to their end, and the receipt has their
-    # number. If the list was deleted, it names none.
-    is_list_complete = len(named_files) == losses.facts.faults
-    return losses if is_list_complete else None
+    # These files are in the list of rejected lines, too, and the receipt has their number. If the
+    # list was deleted, they are missing.
+    is_list_complete = len(unreadable_files) == losses.facts.faults
+    if error is not None or not is_list_complete:
+        return None
+    return losses
 
 
 def _losses_of_earlier_call(call: _Call, counts: Mapping[str, Any]) -> Losses:

@@ -21,8 +21,8 @@ from nanoset_core.stages.report import (
     CheckRunner,
     DividedCheck,
     Report,
+    group_by_bytes,
     run_here,
-    runs,
 )
 from nanoset_core.stages.shards.document_rows import DocumentRows
 from nanoset_core.stages.shards.facts import ShardFacts
@@ -50,9 +50,12 @@ def verify_shards(
 ) -> Report:
     """Check the tokens of a corpus as they were made: in parts, the shards, before they are merged.
 
-        lines       each became a document, or is counted as lost or left out
-        losses      not more text was lost than the settings allow
-        files       they have the recorded sizes, or, if `deep`, the recorded sha256
+    It checks that
+
+    - each line of the raw text became a document, or is counted as lost or left out;
+    - not more text was lost than the settings allow, and not more documents repeat others;
+    - the tokens were made from the current raw text, with the current settings;
+    - the files have the recorded sizes, or, if `deep`, the recorded sha256.
 
     Args:
         project: Its outputs are checked, against the limits for lost text in its settings.
@@ -73,8 +76,8 @@ def verify_shards(
 
         is_fresh = check_freshness(report, project, TOKENIZED, Key(corpus), tokenized)
         if is_fresh:
-            # The shards were made from the current list of files, the inventory. Read it to see
-            # that it is not damaged: `report.catching` adds the exception to the report.
+            # The shards were made from the current list of files. Check that it can be read: if it
+            # is damaged, `report.catching` adds the error to the report.
             current_inventory(project, corpus)
 
         if deep:
@@ -315,9 +318,13 @@ def _check_of_shard_files(
     for shard in shards:
         bytes_of_shards.append(sum(file.size for file in shard.files.values()))
 
-    # Consecutive shards with enough bytes for a part: range(0, 2) and range(2, 3) in the example.
+    # Group consecutive shards, such as range(0, 2) and range(2, 3), by their bytes.
     digests = tokenized.facts[SHARDS]
-    parts = [digests[group.start : group.stop] for group in runs(bytes_of_shards)]
+    parts: list[Sequence[str]] = []
+    for group in group_by_bytes(bytes_of_shards):
+        parts.append(digests[group.start : group.stop])
+
+    # `_check_shard_files` is called for each part, here or on another machine.
     return DividedCheck(
         parts=parts,
         check_part=partial(_check_shard_files, corpus=corpus),

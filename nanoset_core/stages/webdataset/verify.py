@@ -33,8 +33,8 @@ from nanoset_core.stages.report import (
     CheckRunner,
     DividedCheck,
     Report,
+    group_by_bytes,
     run_here,
-    runs,
 )
 from nanoset_core.stages.stage import Key
 from nanoset_core.stages.webdataset.gathering import gather
@@ -193,11 +193,11 @@ def _deep_parts(manifest: Manifest, intact_files: set[str]) -> list[list[int]]:
             intact_tars.append(number)
             sizes.append(tar_facts["size_bytes"])
 
-    # At most _MAX_PARTS (64), so that large datasets have larger parts. `runs` returns ranges of
-    # indices in these lists, such as range(0, 2) and range(2, 3).
+    # At most _MAX_PARTS (64), so that large datasets have larger parts. `group_by_bytes` returns
+    # ranges of indices in these lists, such as range(0, 2) and range(2, 3).
     part_bytes = max(PART_BYTES, sum(sizes) // _MAX_PARTS)
     parts: list[list[int]] = []
-    for indices in runs(sizes, part_bytes):
+    for indices in group_by_bytes(sizes, part_bytes):
         parts.append(intact_tars[indices.start : indices.stop])
     return parts
 

@@ -13,7 +13,7 @@ import pytest
 from helpers.built_project import first_file, overwrite
 from nanoset_core.errors import NanosetError
 from nanoset_core.project.verify import Target, targets, verify_by
-from nanoset_core.stages.report import DividedCheck, Report, runs
+from nanoset_core.stages.report import DividedCheck, Report, group_by_bytes
 from nanoset_core.storage.worker_folders import WorkerFolder, working_at
 
 
@@ -47,7 +47,7 @@ def small_parts(monkeypatch):
     """Divide checks into so small parts that those of the small project are divided."""
     monkeypatch.setattr("nanoset_core.stages.dataset.token_ranges.PART_BYTES", 2000)
     monkeypatch.setattr("nanoset_core.stages.pbin.verify.PART_BYTES", 2000)
-    monkeypatch.setattr(runs, "__defaults__", (5000,))
+    monkeypatch.setattr(group_by_bytes, "__defaults__", (5000,))
 
 
 def as_json(reports: Iterable[Report]) -> list[dict[str, Any]]:

@@ -32,7 +32,7 @@ from nanoset_core.stages.dataset.token_ranges import (
     token_ranges,
 )
 from nanoset_core.stages.dataset.verify_pair import verify_pair
-from nanoset_core.stages.report import DividedCheck, Finding, Report, run_here, runs
+from nanoset_core.stages.report import DividedCheck, Finding, Report, group_by_bytes, run_here
 from nanoset_core.storage.local import LocalStore
 from nanoset_core.storage.store import PieceDigest
 
@@ -515,7 +515,9 @@ def small_parts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
     """Divide datasets into ranges of few bytes, or of more than they have."""
     part_bytes = request.param
     monkeypatch.setattr(ranges_module, "PART_BYTES", part_bytes)
-    monkeypatch.setattr(ranges_module, "runs", lambda sizes: runs(sizes, part_bytes))
+    monkeypatch.setattr(
+        ranges_module, "group_by_bytes", lambda sizes: group_by_bytes(sizes, part_bytes)
+    )
 
 
 PIECE_SIZES = [
