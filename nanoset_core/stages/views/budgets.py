@@ -308,14 +308,14 @@ def find_gap(budget: Budget, end: BudgetEnd, candidates: Candidates) -> BudgetGa
         return None
 
     misfits = _first_misfits(end, candidates, budget.unit)  # one, or several with the same id
-    if not misfits.positions:
+    if misfits is None:
         return None
     return BudgetGap(
         view=budget.view,
         unit=budget.unit,
         budget=budget.limit,  # 10 in the example
         reached=end.amount_before,  # 7
-        document=misfits.positions[0],
+        document=misfits.first_index,
         documents=misfits.n_documents,  # 1
         amount=misfits.amount,  # 5
     )
@@ -324,42 +324,48 @@ def find_gap(budget: Budget, end: BudgetEnd, candidates: Candidates) -> BudgetGa
 class _Misfits(NamedTuple):
     """The documents that do not fit into a budget: one, or several with the same id."""
 
-    positions: list[int]
-    """Positions among the candidates, ascending."""
+    first_index: int
+    """Index of the first of them among the candidates."""
     n_documents: int
     """How many documents these are, each copy counted."""
     amount: int
     """What they would take of the budget together."""
 
 
-def _first_misfits(end: BudgetEnd, candidates: Candidates, unit: str) -> _Misfits:
+def _first_misfits(end: BudgetEnd, candidates: Candidates, unit: str) -> _Misfits | None:
     """Return the first document that does not fit into a budget, and its size.
 
     Documents with the same id are taken together or not at all. So if several documents have the id
-    of the first one that does not fit, all of them are returned. For example:
+    of the first one that does not fit, all of them are counted. For example:
 
-        position    id     fits    copies    tokens of all copies
-        0           a7     yes     1         100
-        1           c3     no      2         1,000
-        2           c3     no      1         500
+        index    id     copies    tokens of all copies
+        0        a7     1         100                      fits
+        1        c3     2         1,000                    does not fit
+        2        c3     1         500                      does not fit, either
+        3        c3     0         0                        was left out by an earlier step
 
-    The result is the positions [1, 2], with 3 documents (each copy counts) and 1,500 tokens.
+    The result is the index 1, with 3 documents (each copy counts) and 1,500 tokens.
 
     Args:
         end: Where the budget ends: it knows which documents are the first that do not fit.
         candidates: All documents among which the budget chooses.
         unit: `documents` or `tokens`: what the budget limits.
+
+    Returns:
+        None if an earlier step has left out all of them.
     """
-    positions: list[int] = []
+    first_index = None
     n_documents = 0
     amount = 0
     for chunk in candidates.chunks:  # some documents at a time
-        copy_counts = candidates.copy_counts[chunk]  # [1, 2, 1]
-        amounts = candidates.amounts(chunk, unit)  # [100, 1000, 500]
-        is_left_out = copy_counts == 0  # by an earlier step
-        is_misfit = end.is_first_misfit(chunk) & ~is_left_out  # [False, True, True]
+        copy_counts = candidates.copy_counts[chunk]  # [1, 2, 1, 0]
+        amounts = candidates.amounts(chunk, unit)  # [100, 1000, 500, 0]
+        is_misfit = end.is_first_misfit(chunk) & (copy_counts > 0)  # [False, True, True, False]
 
-        positions += (chunk.start + np.flatnonzero(is_misfit)).tolist()
+        if first_index is None and is_misfit.any():
+            first_index = chunk.start + int(np.argmax(is_misfit))  # 1
         n_documents += int(copy_counts[is_misfit].sum())  # 2 + 1
         amount += int(amounts[is_misfit].sum())  # 1000 + 500
-    return _Misfits(positions, n_documents, amount)
+    if first_index is None:
+        return None
+    return _Misfits(first_index, n_documents, amount)

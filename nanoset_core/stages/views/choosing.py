@@ -360,6 +360,7 @@ def checked_schema(project: Project, dataset: Manifest, name: str) -> Any:
             condition compares a column with a value of another type.
         MissingError: The tables with the columns have not been made.
     """
+    # Check that the columns exist.
     needed_columns = columns_used(project.config, name)
     schema = _schema_with(needed_columns, project, dataset)
     missing_columns = sorted(needed_columns.difference(schema.names))
@@ -367,16 +368,34 @@ def checked_schema(project: Project, dataset: Manifest, name: str) -> Any:
         all_columns = {*schema.names, *built_columns(project, dataset.name)}
         raise _no_such_column(project.config, name, missing_columns, all_columns)
 
-    # The view may be chosen from another view, whose rules count as well.
+    # Check their types. The view may be chosen from another view, whose rules count as well.
     for view in chain_of(project.config.views, name):
-        spec = project.config.views[view]
-        key = f"{project.config.file}: views.{view}"
-        if spec.where is not None:
-            where = f"{project.config.file}: {spec.key(view, 'where')}"
-            parse_condition(spec.where, where).for_columns(schema)
-        if spec.top is not None:
-            _check_numbers(schema, spec.top.by, f"{key}.top.by")
+        _check_types(project.config, view, schema)
     return schema
+
+
+def _check_types(config: ProjectConfig, view: str, schema: Any) -> None:
+    """Check that the rules of a view fit the types of the columns that they name.
+
+        where: quality >= 3                      an error if `quality` has texts
+        top: {by: quality, documents: 1000}      an error if `quality` has texts
+
+    Args:
+        config: The settings of nanoset.yaml.
+        view: The view. If it is chosen from another view, the rules of that one are not checked.
+        schema: The pyarrow.Schema of the documents, with all columns that the rules name.
+
+    Raises:
+        ConfigError: Documents are ranked by texts, or a condition compares a column with a value of
+            another type.
+    """
+    spec = config.views[view]
+    if spec.where is not None:
+        setting = f"{config.file}: {spec.key(view, 'where')}"  # for messages
+        condition = parse_condition(spec.where, setting)
+        condition.for_columns(schema)  # raises the error
+    if spec.top is not None:
+        _check_numbers(schema, spec.top.by, f"{config.file}: views.{view}.top.by")
 
 
 def check_listed_files_exist(project: Project, name: str) -> None:
@@ -398,24 +417,27 @@ def check_listed_files_exist(project: Project, name: str) -> None:
 
 
 def check_column_names(config: ProjectConfig, name: str) -> None:
-    """Check that the settings give a corpus all columns that the rules of a view name.
+    """Check that the documents will have all columns that the rules of a view name.
 
-    This needs no outputs, so a misspelt column is found before the corpus is tokenized. Which
-    columns a table of attributes has is only known if the settings list them.
+    For example, the rule `where: quality >= 3` needs a column `quality`. This looks at the settings
+    alone, so a misspelt name is found before the corpus is tokenized.
 
     Args:
         config: The settings of nanoset.yaml.
         name: The view.
 
     Raises:
-        ConfigError: The corpus is not going to have a column.
+        ConfigError: The documents will not have a column.
     """
-    corpus = base_of(config.views, name)
+    # All documents have columns such as `id`, and further ones from the raw text.
+    corpus = base_of(config.views, name)  # the corpus from which the view is chosen
     columns = {*DOCUMENT_COLUMNS, *config.documents_of(corpus).columns}
+
+    # Tables of attributes may have more.
     attributes = config.attributes_of(corpus)
     if attributes is not None:
         if attributes.columns is None:
-            return
+            return  # the settings do not list them, so any column may exist
         columns.update(attributes.columns)
 
     missing_columns = sorted(columns_used(config, name) - columns)
@@ -623,15 +645,10 @@ def _listed_steps(project: Project, view: str, spec: ViewSpec) -> _ViewSteps:
         patterns = spec.files(key)
         if patterns is None:
             continue  # the view does not have this key
-        id_sets: list[Ids] = []
-        for pattern in patterns:  # such as lists/takedown*.txt
-            files = given_files(project, pattern, f"views.{view}.{key}")
-            # If a file cannot be opened, `read_ids` would raise an OSError, which ends `nanoset
-            # status`. This raises an InputError, which it shows as the reason why the view fails.
-            files.check_readable()
-            ids = read_ids(files.folder, files.names)
-            ids_by_key[f"views.{view}.{key}: {pattern}"] = ids
-            id_sets.append(ids)
+        setting = f"views.{view}.{key}"
+        id_sets = [_listed_ids(project, pattern, setting) for pattern in patterns]
+        for pattern, ids in zip(patterns, id_sets, strict=True):
+            ids_by_key[f"{setting}: {pattern}"] = ids
 
         if key == "include":
             text = f"include {', '.join(patterns)}"
@@ -641,6 +658,23 @@ def _listed_steps(project: Project, view: str, spec: ViewSpec) -> _ViewSteps:
             for pattern, ids in zip(patterns, id_sets, strict=True):
                 steps.append(Listed(view, (ids,), keep=False, text=f"exclude {pattern}"))
     return _ViewSteps(steps, ids_by_key)
+
+
+def _listed_ids(project: Project, pattern: str, setting: str) -> Ids:
+    """Read the ids in the files that a pattern stands for, such as lists/takedown*.txt.
+
+    Args:
+        project: The project.
+        pattern: The pattern.
+        setting: The key of nanoset.yaml that has it, for messages.
+
+    Raises:
+        InputError: A file cannot be read, or has no ids.
+        MissingError: There is no such file.
+    """
+    files = given_files(project, pattern, setting)
+    files.check_readable()  # raises an InputError; `read_ids` would raise an OSError
+    return read_ids(files.folder, files.names)
 
 
 def _sizing_steps(view: str, spec: ViewSpec) -> Iterator[Top | Budget | Repeat]:

@@ -68,7 +68,8 @@ class ViewDataset(Dataset):
         Returns:
             Numbers in the view, ascending; none if the document has no tokens.
         """
-        # A document consists of one or several sequences. Take the first one that has tokens.
+        # A document consists of one or several sequences of tokens. Take the first one that is not
+        # empty.
         corpus = self.corpus.layout
         first_sequence = int(corpus.document_indices[document])
         stop_sequence = int(corpus.document_indices[document + 1])
@@ -78,14 +79,14 @@ class ViewDataset(Dataset):
             return np.empty(0, np.int64)
         first_byte = corpus.sequence_pointers[sequences_with_tokens[0]]
 
-        # Find its copies in the view. A sequence without tokens may begin at the same byte, in
-        # front of it. That is not a copy.
+        # Find its copies in the view: the sequences that begin at the same byte. An empty sequence
+        # of another document may begin there, too.
         view = self.layout
         with_same_byte = np.flatnonzero(view.sequence_pointers == first_byte)
         has_tokens = view.sequence_lengths[with_same_byte] > 0
         copies = with_same_byte[has_tokens]  # (n_copies,) numbers of sequences, ascending
 
-        # Each is in another document: the last one that does not start after it.
+        # The document of a copy is the last one whose first sequence is not after it.
         return last_not_greater(view.document_indices, copies)
 
 

@@ -374,19 +374,23 @@ def missing_id_warnings(
 ) -> Iterator[str]:
     """Yield a warning for each list of ids of a view that has ids of no document.
 
-    For example, with and without `first_missing_ids`:
+    For example, the setting `exclude: lists/*.txt` names files with three such ids:
 
         3 ids of views.best.exclude: lists/*.txt match no document, such as 'x9'
         3 ids of views.best.exclude: lists/*.txt match no document: `nanoset view best` names one
 
+    The second warning refers to the command that gives the first one.
+
     Args:
-        facts: What is recorded about the view: the numbers of such ids, but not the ids.
+        facts: What is recorded about the view: the number of such ids, by setting.
         name: Name of the view. Lists of other views, from which it was chosen, are not reported.
-        first_missing_ids: The keys of `missing_ids`, each with one of these ids, if they are known.
+        first_missing_ids: One of these ids for each setting, such as {"views.best.exclude:
+            lists/*.txt": "x9"}; None if they are not known, since they are not recorded.
     """
-    own_settings = tuple(f"views.{name}.{key}:" for key in ID_LIST_KEYS)
+    # Settings of this view begin with "views.best.include:" or "views.best.exclude:".
+    keys_of_view = tuple(f"views.{name}.{key}:" for key in ID_LIST_KEYS)
     for setting, n_missing in facts[MISSING_IDS].items():
-        if not setting.startswith(own_settings):
+        if not setting.startswith(keys_of_view):
             continue
         verb = "matches" if n_missing == 1 else "match"
         warning = f"{format_count(n_missing, 'id')} of {setting} {verb} no document"
@@ -409,8 +413,8 @@ def gap_warnings(facts: Mapping[str, Any], name: str) -> Iterator[str]:
         name: Name of the view. Budgets of other views, from which it was chosen, are not reported.
     """
     yield from _large_budget_warnings(facts, name)
-    if GAPS not in facts:
-        yield from _warnings_without_gaps(facts, name)
+    if GAPS not in facts:  # an old version
+        yield from _unfilled_budget_warnings(facts, name)
         return
     for gap in facts[GAPS]:
         if gap["view"] == name:
@@ -432,42 +436,93 @@ def top_warnings(facts: Mapping[str, Any], name: str) -> Iterator[str]:
         name: Name of the view. Steps of other views, from which it was chosen, are not reported.
     """
     for top in facts.get(TOPS, []):
-        if top["view"] != name:
-            continue
-        unit = top["unit"]  # documents or tokens
-        n_chosen = sum(histogram_bin[f"chosen_{unit}"] for histogram_bin in top["histogram"])
-        n_without_value = top["nulls"] + top["nans"]
+        warning = _top_warning(top)
+        if warning is not None and top["view"] == name:
+            yield warning
 
-        takes_all_with_value = top["cut"] is None  # it has not stopped at a value
-        if not takes_all_with_value or n_chosen >= top["budget"]:
-            continue
-        usage = f"`top` of {top['budget']:,} {unit} holds {n_chosen:,}"
-        if n_without_value > 0:
-            documents = format_count(n_without_value, "document")
-            yield f"{usage}: {documents} without a value of {top['column']} cannot be chosen"
-        elif 0 < n_chosen < FULL_SHARE * top["budget"]:
-            yield f"{usage}: {_NO_MORE_DOCUMENTS}"
+
+def _top_warning(top: Mapping[str, Any]) -> str | None:
+    """Return a warning if a step such as `top 1,000 documents by quality` takes less than that.
+
+    Args:
+        top: What is recorded about the step:
+
+                budget        1000           how much may be taken
+                unit          "documents"    of what
+                column        "quality"
+                cut           None           the step ends at this quality, since the budget is used
+                                             up; None if it takes all documents with a quality
+                nulls, nans   300, 0         documents without a quality, and with NaN
+                histogram     [{"chosen_documents": 700, …}]      what is taken
+    """
+    unit = top["unit"]
+    n_chosen = sum(histogram_bin[f"chosen_{unit}"] for histogram_bin in top["histogram"])
+    is_used_up = top["cut"] is not None or n_chosen >= top["budget"]
+    if is_used_up:
+        return None
+
+    usage = f"`top` of {top['budget']:,} {unit} holds {n_chosen:,}"
+    n_without_value = top["nulls"] + top["nans"]
+    if n_without_value > 0:
+        documents = format_count(n_without_value, "document")
+        return f"{usage}: {documents} without a value of {top['column']} cannot be chosen"
+
+    # There are no more documents. That is worth a warning only if much is missing: more than 1 %.
+    is_far_from_full = n_chosen < FULL_SHARE * top["budget"]
+    if n_chosen > 0 and is_far_from_full:
+        return f"{usage}: {_NO_MORE_DOCUMENTS}"
+    return None
+
+
+class _BudgetUse(NamedTuple):
+    """How much of a budget of a view, such as 1,000 tokens, is used."""
+
+    limit: int
+    """The budget: 1,000."""
+    unit: str
+    """`documents` or `tokens`."""
+    available: int
+    """How much there was to choose from, such as 5,000 tokens."""
+    used: int
+    """How much the view has after this step, such as 600 tokens."""
+
+
+def _budget_uses(facts: Mapping[str, Any], name: str) -> Iterator[_BudgetUse]:
+    """Yield each budget of a view, and how much of it is used, from what is left after its steps.
+
+        where lang = 'en'     5,000 tokens are left
+        1,000 tokens          600 tokens are left        a budget
+
+    Args:
+        facts: What is recorded about the view.
+        name: Name of the view. Budgets of other views, from which it was chosen, are left out.
+    """
+    for before, after in pairwise(step_rows(facts)):
+        budget = _BUDGET.fullmatch(after.step)  # None for steps of other kinds
+        if budget is not None and after.view == name:
+            unit = budget["unit"]
+            yield _BudgetUse(
+                limit=int(budget["limit"].replace(",", "")),
+                unit=unit,
+                available=before.amount(unit),
+                used=after.amount(unit),
+            )
 
 
 def _large_budget_warnings(facts: Mapping[str, Any], name: str) -> Iterator[str]:
     """Yield a warning for each budget of a view that is larger than all documents together.
 
     For example, a budget of 1,000,000 tokens takes all documents, which have 600,000: perhaps its
-    number has a digit too many.
+    number has a digit too many. If the documents have 99 % of it, that is no reason for a warning.
 
     Args:
         facts: What is recorded about the view.
         name: Name of the view. Budgets of other views, from which it was chosen, are not reported.
     """
-    for before, after in pairwise(step_rows(facts)):
-        budget = _BUDGET.fullmatch(after.step)  # matches "1,000,000 tokens"
-        if budget is None or after.view != name:
-            continue
-        limit = int(budget["limit"].replace(",", ""))
-        unit = budget["unit"]  # tokens or documents
-        available = before.amount(unit)
-        if 0 < available < FULL_SHARE * limit:
-            yield f"{_usage_text(limit, unit, available)}: {_NO_MORE_DOCUMENTS}"
+    for budget in _budget_uses(facts, name):
+        if 0 < budget.available < FULL_SHARE * budget.limit:
+            usage = _usage_text(budget.limit, budget.unit, budget.available)
+            yield f"{usage}: {_NO_MORE_DOCUMENTS}"
 
 
 def empty_column_warnings(facts: Mapping[str, Any]) -> Iterator[str]:
@@ -490,39 +545,22 @@ def empty_column_warnings(facts: Mapping[str, Any]) -> Iterator[str]:
             yield warning
 
 
-def _warnings_without_gaps(facts: Mapping[str, Any], name: str) -> Iterator[str]:
-    """Yield a warning for each budget of a view that is far from full, from the sizes of its steps.
+def _unfilled_budget_warnings(facts: Mapping[str, Any], name: str) -> Iterator[str]:
+    """Yield a warning for each budget of a view that is far from full, though there is more text.
 
-    A view chooses documents in steps. One kind of step is a budget, which takes documents until the
-    next one does not fit. What is recorded are the tokens after each step:
-
-        where lang = 'en'     5,000 tokens
-        1,000 tokens            600 tokens      a budget
-
-    The budget had 5,000 tokens to choose from, and is not full. So there was a next document, which
-    did not fit: it has more than the remaining 400 tokens. The user gets a warning.
-
-    If there had been only 600 tokens to choose from, the budget would have taken all documents, and
-    there would be no warning.
+    A budget takes documents until the next one does not fit. For example, a budget of 1,000 tokens
+    could choose from 5,000 tokens, and has taken 600. So the next document has more than 400.
 
     Args:
-        facts: What is recorded about the view, by an old version of the program. (Present versions
-            record budgets that are far from full, with the document that did not fit.)
+        facts: What is recorded about the view by an old version of the program. (Present versions
+            record which document did not fit.)
         name: Name of the view. Budgets of other views, from which it was chosen, are not reported.
     """
-    for before, after in pairwise(step_rows(facts)):
-        budget = _BUDGET.fullmatch(after.step)  # matches "1,000 tokens"
-        if budget is None or after.view != name:
-            continue
-        limit = int(budget["limit"].replace(",", ""))
-        unit = budget["unit"]  # tokens or documents
-        available = before.amount(unit)  # 5,000
-        used = after.amount(unit)  # 600
-
-        is_far_from_full = used < FULL_SHARE * limit  # 99 % of 1,000
-        has_left_out_documents = available > limit
+    for budget in _budget_uses(facts, name):
+        is_far_from_full = budget.used < FULL_SHARE * budget.limit  # 600 is below 99 % of 1,000
+        has_left_out_documents = budget.available > budget.limit  # 5,000 do not fit into 1,000
         if is_far_from_full and has_left_out_documents:
-            usage = _usage_text(limit, unit, used)
+            usage = _usage_text(budget.limit, budget.unit, budget.used)
             yield f"{usage}: the next document does not fit; `nanoset view {name}` names it"
 
 

@@ -152,19 +152,17 @@ class LeadingFilters:
                 it knows that no view keeps them.
         """
         rows_by_node = self._rows_by_node(documents)
-
-        # Count what each node keeps. Node 0 stands for all documents of the corpus, also those that
-        # the caller leaves out: `add_totals` counts these.
-        for node, rows in enumerate(rows_by_node):
-            if node > 0:
-                self._document_counts[node] += len(rows)
-                self._token_counts[node] += documents.tokens[rows].sum(dtype=np.int64)
-
-        for path, kept_documents in zip(self._paths, self._kept_documents, strict=True):
-            last_node = path[-1]  # the path of view A through the tree is 0, 1, 2
-            rows = rows_by_node[last_node]
-            kept_documents.add(documents.numbers[rows])
         self._last_rows = rows_by_node  # `kept_rows` returns these
+
+        # Count what each filter keeps. Node 0 has no filter: `add_totals` counts all documents.
+        for node in range(1, len(rows_by_node)):
+            rows = rows_by_node[node]
+            self._document_counts[node] += len(rows)
+            self._token_counts[node] += documents.tokens[rows].sum(dtype=np.int64)
+
+        # Store what the last filter of each view keeps.
+        for view, kept_documents in enumerate(self._kept_documents):
+            kept_documents.add(documents.numbers[self.kept_rows(view)])
 
     def _rows_by_node(self, documents: DocumentValues) -> list[NDArray[np.int64]]:
         """Return which documents are left after each filter of a tree of filters.

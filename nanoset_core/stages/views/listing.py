@@ -41,6 +41,32 @@ class ListedDocuments:
     first_not_listable: str | None = None
     """The first of these ids."""
 
+    def add(self, ids: Any) -> Any:
+        """Count some documents by their ids, and return the ids that a list can have.
+
+            ids       "doc-17", null, "two\\nlines"
+            counts    1 listed, 1 without an id, 1 that no list can have
+            result    "doc-17"
+
+        Args:
+            ids: Arrow array of texts; null for a document without an id.
+
+        Returns:
+            An Arrow array.
+        """
+        existing_ids = ids.drop_null()
+        is_listable = can_be_listed(existing_ids)  # Arrow array of booleans
+        listable_ids = existing_ids.filter(is_listable)
+
+        self.listed += len(listable_ids)
+        self.without_id += len(ids) - len(existing_ids)
+        n_not_listable = len(existing_ids) - len(listable_ids)
+        self.not_listable += n_not_listable
+        if n_not_listable > 0 and self.first_not_listable is None:
+            first = is_listable.index(False).as_py()
+            self.first_not_listable = existing_ids[first].as_py()
+        return listable_ids
+
     def warnings(self) -> Iterator[str]:
         """Yield a sentence for each reason why the list lacks documents of the view."""
         if self.without_id > 0:
@@ -62,8 +88,7 @@ def write_ids(project: Project, view: ChosenView, file: Path) -> ListedDocuments
     Args:
         project: The project, whose output folder has the tables of the documents.
         view: What the view has chosen. Its scratch files must still exist.
-        file: The file. If it exists, it is replaced once all ids are written. If it is a link, the
-            file is replaced to which it leads.
+        file: The file, or a link to it. If it exists, it is replaced once all ids are written.
 
     Returns:
         How many documents the list has and lacks.
@@ -76,43 +101,65 @@ def write_ids(project: Project, view: ChosenView, file: Path) -> ListedDocuments
 
     dataset = view.dataset
     counts = ListedDocuments()
-    chosen_documents = _AscendingNumbers(_documents_once(view.selection))
+    chosen_documents = _ChosenDocuments(view.selection)
     work = project.progress.work(STAGE, dataset.name, int(dataset.facts["documents"]))
 
+    # A link remains, and the file to which it leads is replaced.
     with atomic_file(file.resolve()) as output:
+        # Read the ids of all documents of the corpus, some documents at a time.
         for documents in document_values(project, dataset.name, dataset, [ID_COLUMN]):
-            # Find the chosen documents among those that were just read.
-            numbers = documents.numbers  # (n_documents,) ascending
-            chosen = chosen_documents.below(int(numbers[-1]) + 1)  # (n_chosen,) ascending
-            rows = np.searchsorted(numbers, chosen)  # (n_chosen,)
-            ids = documents.strings(ID_COLUMN).take(pa.array(rows))
+            rows = chosen_documents.rows_among(documents.numbers)  # (n_chosen,)
+            ids_of_chosen = documents.strings(ID_COLUMN).take(pa.array(rows))
 
-            output.write(_lines_of(ids, counts))
-            work.advance(len(numbers))
+            listable_ids = counts.add(ids_of_chosen)
+            lines = [f"{identity}\n" for identity in listable_ids.to_pylist()]
+            output.write("".join(lines).encode())
+            work.advance(len(documents.numbers))
     return counts
 
 
-def _lines_of(ids: Any, counts: ListedDocuments) -> bytes:
-    """Return the lines of a list for the ids of some documents, and count these documents.
+class _ChosenDocuments:
+    """The documents of a view, which are looked up in the order of the corpus.
 
-    Args:
-        ids: Arrow array of texts; null for a document without an id.
-        counts: The documents are added to these counts.
+    There may be billions of them. So their numbers are read in chunks, such as [3, 5] and [8, 9].
     """
-    existing_ids = ids.drop_null()
-    is_listable = can_be_listed(existing_ids)  # Arrow array of booleans
-    listable_ids = existing_ids.filter(is_listable)
 
-    counts.without_id += len(ids) - len(existing_ids)
-    counts.listed += len(listable_ids)
-    n_not_listable = len(existing_ids) - len(listable_ids)
-    counts.not_listable += n_not_listable
-    if n_not_listable > 0 and counts.first_not_listable is None:
-        first = is_listable.index(False).as_py()
-        counts.first_not_listable = existing_ids[first].as_py()
+    def __init__(self, selection: Selection) -> None:
+        """Start with the first document of a view.
 
-    lines = [f"{identity}\n" for identity in listable_ids.to_pylist()]
-    return "".join(lines).encode()
+        Args:
+            selection: The documents of the view.
+        """
+        self._chunks = _documents_once(selection)
+        self._rest = next(self._chunks, None)
+        """The numbers of the current chunk that were not found yet; None after the last chunk."""
+
+    def rows_among(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return which of the next documents of the corpus belong to the view.
+
+            the view                       3 5 8 9
+            the next documents             0 1 2 3 4 5        the rows 3 and 5
+            in the next call               6 7 8              the row 2
+
+        Args:
+            numbers: Numbers of these documents, ascending, at least one, shape (n_documents,). They
+                include all documents of the view after those of the last call, up to the last one
+                of these.
+
+        Returns:
+            Their rows in `numbers`, shape (n_rows,).
+        """
+        parts = [np.empty(0, np.int64)]
+        last_number = numbers[-1]  # 5
+        while self._rest is not None:
+            n_found = int(np.searchsorted(self._rest, last_number, side="right"))
+            parts.append(self._rest[:n_found])
+            if n_found < len(self._rest):
+                self._rest = self._rest[n_found:]  # later documents, for the next call
+                break
+            self._rest = next(self._chunks, None)
+        chosen = np.concatenate(parts)  # [3, 5]
+        return np.searchsorted(numbers, chosen)
 
 
 def _documents_once(selection: Selection) -> Iterator[NDArray[np.int64]]:
@@ -124,33 +171,3 @@ def _documents_once(selection: Selection) -> Iterator[NDArray[np.int64]]:
         if copies.copy > 0:
             return  # the first copies of all documents come first
         yield copies.documents
-
-
-class _AscendingNumbers:
-    """Ascending numbers, of which the next ones are requested up to a limit.
-
-    The numbers come in chunks, which are read one after another. For example, with the chunks
-    [3, 5] and [8, 9]:
-
-        below(4)    [3]
-        below(9)    [5, 8]
-    """
-
-    def __init__(self, chunks: Iterator[NDArray[np.int64]]) -> None:
-        self._chunks = chunks
-        self._next = np.empty(0, np.int64)  # numbers that were read, but not returned
-
-    def below(self, limit: int) -> NDArray[np.int64]:
-        """Return the numbers below a limit that no earlier call has returned, shape (n,)."""
-        parts = [np.empty(0, np.int64)]
-        while True:
-            n_below = int(np.searchsorted(self._next, limit))
-            parts.append(self._next[:n_below])
-            self._next = self._next[n_below:]
-            if len(self._next):
-                break
-            chunk = next(self._chunks, None)
-            if chunk is None:
-                break
-            self._next = chunk
-        return np.concatenate(parts)

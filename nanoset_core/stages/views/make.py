@@ -155,12 +155,13 @@ class _ViewWriter:
         Returns:
             What is recorded about the view, and the checksums of the files.
         """
-        # Copy the entries of the chosen documents from the index of the corpus. `chunks` is passed
-        # as a function, since their numbers are read several times, for each array of the index.
+        # Write the .idx: copy the entries of the chosen documents from the index of the corpus. It
+        # is written in several passes, so it gets the function that yields these documents.
+        selection = self.chosen.selection
         corpus_idx = self.dataset.path(f"{self.dataset.facts['prefix']}.idx")
         corpus_index = read_idx(corpus_idx, validate=False)
         view_idx = idx_path(folder / self._prefix)
-        size = write_view_idx(view_idx, corpus_index, self.chosen.selection.chunks)
+        size = write_view_idx(view_idx, corpus_index, selection.chunks)
 
         files: FileFacts = {view_idx.name: sha256_file(view_idx)}
         files |= self._place_tokens(folder)  # the .bin
@@ -169,7 +170,7 @@ class _ViewWriter:
             "corpus": self.dataset.name,
             "documents": size.documents,
             "sequences": size.sequences,
-            "tokens": self.chosen.selection.tokens,
+            "tokens": selection.tokens,
             "dtype": self.dataset.facts["dtype"],
             **self.chosen.facts,  # how the documents were chosen
         }

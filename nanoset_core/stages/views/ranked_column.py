@@ -44,13 +44,13 @@ class RankedColumn:
         self._faults = ScratchArray(Path(f"{path}-faults"), np.uint8)
 
     def append(self, array: Any) -> None:
-        """Append the values of the next documents, by which documents will be ranked.
+        """Append the values that some more documents have in the column.
 
-        Each value is stored as an unsigned integer, its key, such that keys have the order of the
-        values. A second file says which documents cannot be ranked:
+        They are stored in two files. Keys are unsigned integers in the order of the values, by
+        which documents are ranked. Faults say which documents cannot be ranked:
 
             value     0.5     null    2.0     NaN
-            key       17…     …       92…     …
+            key       17…     …       92…     …          of null and NaN, some integer
             fault     0       NULL    0       NAN        0: the document can be ranked
 
         Args:

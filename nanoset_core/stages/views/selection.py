@@ -210,21 +210,18 @@ class _CandidateFiles:
     def append(self, documents: DocumentValues, candidate_rows: NDArray[np.int64]) -> None:
         """Write values of some documents to the files, for steps that are applied later.
 
-        For example, a view has the steps `1000 documents` and then `where quality > 3`:
+        A view chooses documents by steps. Filters at the beginning are applied at once, and keep
+        some documents, the candidates. Other steps follow when all documents have been read. For
+        them, this writes for each candidate:
 
-            1000 documents       Chooses the documents with the lowest hashes of their ids, once all
-                                 documents of the corpus have been read. So hashes are written.
-            where quality > 3    Is applied to these 1000. But columns such as `quality` are in
-                                 memory only now, so the answer, True or False, is written for each
-                                 document that may be among the 1000.
-
-        The number of tokens of each document is written, too. By it, the tokens of the view are
-        counted.
+            1000 documents               a hash of its id; the documents with the lowest are taken
+            top 10 documents by score    its score
+            where lang = 'en'            True or False, if this filter follows such a step
+            any                          its number of tokens, to count those of the view
 
         Args:
             documents: Some documents of a corpus, such as 10,000, with values of their columns.
-            candidate_rows: The rows of those documents that may be chosen, such as [0, 3, 4]; shape
-                (n_candidates,). Filters in front of the first step have left out the others.
+            candidate_rows: The rows of the candidates, such as [0, 3, 4]; shape (n_candidates,).
         """
         import pyarrow as pa
 
@@ -233,11 +230,11 @@ class _CandidateFiles:
         self.hashes.append(documents.hashes()[candidate_rows])
         self.tokens.append(documents.tokens[candidate_rows])
 
-        # Values of columns such as `quality`, for the step `top 10 documents by quality`.
+        # For steps such as `top 10 documents by score`
         for name, column in self.ranked_columns.items():
             column.append(documents.columns[name].take(pa.array(candidate_rows)))
 
-        # The answers of filters such as `where quality > 3`.
+        # For filters that follow other steps
         for later_filter in self.later_filters.values():
             is_kept = later_filter.step.mask(documents)  # (n_documents,)
             later_filter.mask.append(is_kept[candidate_rows])
@@ -406,8 +403,8 @@ def select(
     # 2. Apply the other steps, such as budgets and repeats, and the orders.
     selections = []
     for view in views:
-        selection = _left_by_leading_filters(view, leading_filters)
-        if view.files is not None:  # there are no files if the view has only leading filters
+        selection = _selection_by_leading_filters(view, leading_filters)
+        if view.files is not None:  # the view has further steps, or a shuffled order
             copies_path = scratch / f"{view.number}-copies"
             selection = _apply_steps(view.rule, view.files, selection, copies_path)
         selections.append(_in_order_of(view, selection))
@@ -436,7 +433,8 @@ class _TableReading:
             shard: Consecutive documents of the corpus, such as the numbers 30,000 to 59,999. Each
                 has a row in the table.
         """
-        # The query below leaves out documents that no view has. So count all documents first.
+        # The query below leaves out documents that no view has, such as French ones if all views
+        # choose English ones. But users see how many documents there are. So count them here.
         self.leading_filters.add_totals(shard.n_documents, shard.n_tokens)
 
         # A view may include or exclude documents that a file lists by their ids. Find the numbers
@@ -446,7 +444,8 @@ class _TableReading:
         # Read some ten thousand documents at a time.
         n_done = 0  # rows of the table
         for scanned in self.scan.batches(shard.relation):
-            self._filter(DocumentValues(shard.first, scanned, numbers_by_ids))
+            documents = DocumentValues(shard.first, scanned, numbers_by_ids)
+            self._filter(documents)
 
             last_row = int(scanned.rows[-1])  # such as 9,999: then 10,000 rows are done
             self.progress(last_row + 1 - n_done)
@@ -589,7 +588,9 @@ def _conditions_of_all_documents(rules: Sequence[Rule]) -> list[Condition]:
     return list(first_conditions)
 
 
-def _left_by_leading_filters(view: _ViewInProgress, leading_filters: LeadingFilters) -> Selection:
+def _selection_by_leading_filters(
+    view: _ViewInProgress, leading_filters: LeadingFilters
+) -> Selection:
     """Return the documents that the first filters of a view keep, with their number and tokens.
 
     For example, `where lang = 'en'` keeps 700 of 1,000 documents. Then the counts are:
@@ -601,14 +602,16 @@ def _left_by_leading_filters(view: _ViewInProgress, leading_filters: LeadingFilt
         view: The view.
         leading_filters: The filters, which have been applied to all documents.
     """
-    corpus_counts, *filter_counts = leading_filters.counts(view.number)
-    step_counts = [StepCount("", "all", corpus_counts.documents, corpus_counts.tokens)]
-    for step, counts in zip(view.rule.leading_filters, filter_counts, strict=True):
+    remaining_counts = list(leading_filters.counts(view.number))
+    counts_of_corpus = remaining_counts[0]
+    step_counts = [StepCount("", "all", counts_of_corpus.documents, counts_of_corpus.tokens)]
+    for step, counts in zip(view.rule.leading_filters, remaining_counts[1:], strict=True):
         step_counts.append(StepCount(step.view, step.text, counts.documents, counts.tokens))
-    return Selection(
-        step_counts=step_counts,
-        read_candidates=partial(leading_filters.chunks, view.number),
-    )
+
+    # There may be billions of documents. So the selection gets a function that reads their numbers
+    # from a file, some at a time, as often as they are needed.
+    read_documents = partial(leading_filters.chunks, view.number)
+    return Selection(step_counts=step_counts, read_candidates=read_documents)
 
 
 def _in_order_of(view: _ViewInProgress, selection: Selection) -> Selection:
@@ -619,9 +622,10 @@ def _in_order_of(view: _ViewInProgress, selection: Selection) -> Selection:
         order: {seed: 1}           shuffled: sorted by a hash of the seed and the document's id
 
     Args:
-        view: The view, a selection of documents. While the documents were read, it has stored their
-            dates or the hashes of their ids: those of all candidates among which it has chosen.
-        selection: The documents, in the order of the corpus.
+        view: The view. While the documents were read, it has stored their dates, or the hashes of
+            their ids. These are of all documents among which it has chosen, the candidates.
+        selection: The documents that it has chosen, in the order of the corpus, with their indices
+            among the candidates.
     """
     order = view.rule.order
     if order is None:
@@ -632,7 +636,7 @@ def _in_order_of(view: _ViewInProgress, selection: Selection) -> Selection:
     else:
         assert order.seed is not None
         assert view.files is not None  # they have the hashes
-        id_hashes = view.files.hashes.mapped()  # (n_candidates,)
+        id_hashes = view.files.hashes.mapped()  # (n_candidates,) those of all candidates
         documents = _shuffled_documents(order.seed, selection, id_hashes)
     return replace(selection, order=documents)
 
@@ -704,15 +708,24 @@ class _StepReport(NamedTuple):
     """What users are told about a step, in addition to what is left after it."""
 
     top: TopResult | None = None
-    """What a step `top` has done."""
+    """What a step `top` has done; None for other steps."""
     gap: BudgetGap | None = None
-    """The document that does not fit into a budget, if much of it stays unused."""
+    """The document that does not fit into a budget, such as 1,000 tokens, if much of the budget
+    stays unused because of it.
+    """
 
 
 def _apply_step(
     index: int, step: Step, candidates: Candidates, files: _CandidateFiles
 ) -> _StepReport:
     """Apply one step of a view, which changes how many copies of each document it has.
+
+        document                             3    5    8
+        copies before                        1    1    1
+        after `repeat 2`                     2    2    2
+        or after `2 documents`               0    1    1      a budget: the 2 lowest hashes
+        or after `top 1 document by …`       0    0    1
+        or after `where lang = 'en'`         1    0    1      a filter
 
     Args:
         index: Number of the step among all steps of the view.
@@ -723,17 +736,19 @@ def _apply_step(
     Returns:
         What users are told about the step.
     """
-    if isinstance(step, Repeat):  # repeat 2
+    if isinstance(step, Repeat):
         candidates.repeat(step)
         return _StepReport()
-    if isinstance(step, Budget):  # 1000 documents
-        return _StepReport(gap=apply_budget(step, candidates))
-    if isinstance(step, Top):  # top 10 documents by quality
+    if isinstance(step, Budget):
+        gap = apply_budget(step, candidates)
+        return _StepReport(gap=gap)
+    if isinstance(step, Top):
         top = apply_top(step, candidates, files.ranked_columns[step.by])
-        return _StepReport(top, top.gap)
+        return _StepReport(top=top, gap=top.gap)
 
-    # A filter. Which documents it keeps was stored while they were read.
-    candidates.keep(files.later_filters[index].mask.mapped())
+    # A filter was evaluated while the documents were read, since its columns are not stored.
+    is_kept = files.later_filters[index].mask.mapped()  # (n_candidates,)
+    candidates.keep(is_kept)
     return _StepReport()
 
 

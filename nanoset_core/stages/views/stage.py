@@ -131,10 +131,14 @@ class ViewStage(DerivedStage, Planned, Advising):
 
         corpus = key.subject
         view_name = self.layout.name_of(key)
-
         inputs = {"dataset": Node(DATASET, Key(corpus))}
-        inputs |= column_nodes(config, corpus, columns_used(config, view_name))
-        # The view may be chosen from another view, whose rules count as well.
+
+        # Outputs with columns of the documents, such as `quality`.
+        used_columns = columns_used(config, view_name)
+        inputs |= column_nodes(config, corpus, used_columns)
+
+        # Searches for evaluation texts. The view may be chosen from another view, whose rules count
+        # as well.
         for name in chain_of(config.views, view_name):
             for evaluation in config.views[name].clean_of:
                 inputs[f"clean of {evaluation}"] = Node(CONTAMINATION, Key(evaluation, corpus))
@@ -334,9 +338,11 @@ def _id_list_options(project: Project, name: str, spec: ViewSpec) -> dict[str, A
             setting = f"views.{name}.{key}"  # for messages
             options[key] = [_content_digest(project, pattern, setting) for pattern in patterns]
 
-    # Up to version 0.2.0, several entries kept only documents that all of them list. This option
-    # lets such views be rebuilt, while all others keep their digests.
-    if "include" in options and len(options["include"]) > 1:
+    # Up to version 0.2.0, a view with several files of `include` had only the documents that all of
+    # them list. Now it has those that any of them lists, so such views must be rebuilt: this option
+    # changes their digests, and only theirs.
+    n_includes = len(options.get("include", ()))
+    if n_includes > 1:
         options["include.combined"] = "union"
     return options
 

@@ -269,15 +269,23 @@ def apply_top(step: Top, candidates: Candidates, column: RankedColumn) -> TopRes
     Returns:
         What is reported to the user, such as the value at which the budget is used up.
     """
-    ranking = Ranking(candidates, column.keys(), column.faults(), column.dtype, step.ascending)
+    ranking = Ranking(
+        candidates,
+        value_keys=column.keys(),  # integers in the order of the qualities
+        faults=column.faults(),  # which documents have no quality
+        dtype=column.dtype,
+        ascending=step.ascending,
+    )
     counts = ranking.count()  # documents with a value, and without
-    budget = _budget_of(step, counts.ranked)
+    budget = _budget_of(step, counts.ranked)  # 10 tokens
     end = _find_end(budget, ranking)  # the third document; None if all documents fit
 
     # The report also describes documents that are left out, so make it before they are.
     result = _describe_result(step, budget, ranking, counts, end)
+
+    # Leave out the documents that are not taken: multiply the number of their copies by 0.
     for chunk in candidates.chunks:  # some documents at a time
-        candidates.copy_counts[chunk] *= _is_taken(ranking, end, chunk)  # 1, or 0 if it is not
+        candidates.copy_counts[chunk] *= _is_taken(ranking, end, chunk)
     return result
 
 
@@ -468,8 +476,8 @@ def _count_tied(end: TopEnd) -> TiedDocuments:
     candidates = end.ranking.candidates
     for chunk in candidates.chunks:  # some documents at a time
         copy_counts = candidates.amounts(chunk, "documents")  # 2 for a document that occurs twice
-        is_tied = end.ranking.has_rank_key(chunk, end.cut_key)
-        is_chosen = is_tied & end.fits(chunk)
+        is_tied = end.ranking.has_rank_key(chunk, end.cut_key)  # has quality 4
+        is_chosen = is_tied & end.fits(chunk)  # and is taken, since its hash is small enough
         n_documents += int(copy_counts[is_tied].sum())
         n_chosen += int(copy_counts[is_chosen].sum())
     return TiedDocuments(n_documents, n_chosen)
@@ -493,14 +501,14 @@ def _histogram_values(ranking: Ranking, end: TopEnd | None) -> Iterator[WeighedV
         end: The first document that is not taken; None if all documents with a value are taken.
     """
     for chunk in ranking.candidates.chunks:  # some documents at a time
-        is_taken = _is_taken(ranking, end, chunk)
-        documents = ranking.candidates.amounts(chunk, "documents")  # [1, 2]
-        tokens = ranking.candidates.amounts(chunk, "tokens")  # [100, 200]
-        # A product with `is_taken` is 0 for documents that are not taken.
-        columns = [documents, tokens, documents * is_taken, tokens * is_taken]
-
         # The values are stored as integers, called keys. Turn these into numbers again.
         has_value = ranking.is_eligible(chunk)
         value_keys = ranking.value_keys[chunk][has_value]
-        values = values_of_keys(value_keys, ranking.dtype)  # [0.9, 0.1]
-        yield WeighedValues(values, [column[has_value] for column in columns])
+        values = values_of_keys(value_keys, ranking.dtype)  # (n_with_value,) [0.9, 0.1]
+
+        documents = ranking.candidates.amounts(chunk, "documents")[has_value]  # [1, 2]
+        tokens = ranking.candidates.amounts(chunk, "tokens")[has_value]  # [100, 200]
+        # A product with `is_taken` is 0 for documents that are not taken.
+        is_taken = _is_taken(ranking, end, chunk)[has_value]  # [True, False]
+        amounts = [documents, tokens, documents * is_taken, tokens * is_taken]
+        yield WeighedValues(values, amounts)

@@ -50,7 +50,8 @@ def verify_view(project: Project, corpus: str, name: str, *, deep: bool = False)
     key = Key(corpus, name)
     report = Report(VIEW.report_name(key))
     with report.catching(remedy=BUILD):  # an error that is raised becomes part of the report
-        # 1. Check the files. If they are damaged, further checks would only fail in other words.
+        # 1. Check the files of the view. If they are damaged, the other checks would only report
+        # the same in other words.
         view = current_manifest(project, VIEW, key)
         report.copy_facts(view, ["documents", "sequences", "tokens"])
         check_files(report, view, deep=deep)
@@ -59,7 +60,7 @@ def verify_view(project: Project, corpus: str, name: str, *, deep: bool = False)
             return report
 
         # 2. Check that the documents are those of the corpus, in the version from which they were
-        # chosen.
+        # chosen. What differs is reported separately: see below.
         dataset = dataset_of(project.outputs, view).corpus.manifest
         differences = Report(report.output)
         _check_sequences(differences, dataset, view)
@@ -69,6 +70,8 @@ def verify_view(project: Project, corpus: str, name: str, *, deep: bool = False)
         is_small = dataset.facts["documents"] <= MAX_QUICK_DOCUMENTS
         if is_fresh and (deep or is_small):
             _check_choice(differences, project, dataset, view)
+
+        # If there are differences, is it the corpus that is damaged? This checks its files first.
         include_differences(report, differences, [dataset], deep=deep)
     return report
 
@@ -173,17 +176,17 @@ def _check_choice(report: Report, project: Project, dataset: Manifest, view: Man
         dataset: The dataset that the view was chosen from.
         view: The view.
     """
-    # Choose again, and write the index of the chosen documents to a temporary folder. `choose` also
-    # stores there which documents these are, and `chunks` reads them.
+    # Choose again, and write the index of the chosen documents. The temporary folder also gets
+    # files that say which documents these are, so the index has to be written while it exists.
     with tempfile.TemporaryDirectory(prefix="nanoset-view-") as name:
         folder = Path(name)
-        [chosen] = choose(project, dataset.name, [view.name], folder)
+        [chosen_view] = choose(project, dataset.name, [view.name], folder)  # only this view
         new_idx = folder / "again.idx"
-        write_view_idx(new_idx, _read_index(dataset), chosen.selection.chunks)
+        write_view_idx(new_idx, _read_index(dataset), chosen_view.selection.chunks)
         new_sha256 = sha256_file(new_idx)
 
-    # Compare its checksum with the recorded one. That this is the checksum of the view's .idx was
-    # checked before.
+    # Compare its checksum with the recorded one. The caller has checked that the view's own .idx
+    # has the recorded one.
     idx_name = f"{view.facts['prefix']}.idx"
     report.compare(
         "a view does not hold the documents that its rules choose",
