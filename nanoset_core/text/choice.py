@@ -149,16 +149,17 @@ class PartialMatch(NamedTuple):
         Args:
             name: Name of a folder or file, such as "a".
         """
+        pattern = self.pattern
         next_parts = set()
         for number in self.next_parts:
-            is_end = number == len(self.pattern)  # nothing may follow
-            if is_end or not _matches_name(self.pattern[number], name):
+            is_end = number == len(pattern)  # nothing may follow
+            if is_end or not _matches_name(pattern[number], name):
                 continue
-            if self.pattern[number] == "**":
+            if pattern[number] == "**":
                 next_parts.add(number)  # it may stand for further folders
             else:
                 next_parts.add(number + 1)
-        return PartialMatch(self.pattern, _with_skipped_folders(next_parts, self.pattern))
+        return PartialMatch(pattern, _with_skipped_folders(next_parts, pattern))
 
     @property
     def is_complete(self) -> bool:

@@ -64,13 +64,15 @@ def verify_packs(project: Project, key: Key, *, deep: bool = False) -> Report:
         # Compare the packs with the documents that were packed. `is_sampled` says that few of them
         # will be read: if they are in a bucket, only these are downloaded.
         packs = dataset_of(project.outputs, manifest, is_sampled=not deep)
-        source = packs.unpacked
+        source = packs.unpacked  # the dataset with these documents
         differences = Report(report.output)
         with differences.catching(remedy=BUILD):
             if reads_all_tokens:
                 _pack_again(differences, project, manifest, source.sequences)
             else:
                 _compare_some(differences, manifest, source.sequences)
+
+        # If there are differences, the documents may be damaged. Then only that is reported.
         include_differences(report, differences, [source.manifest], deep=deep)
     return report
 

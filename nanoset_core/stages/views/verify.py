@@ -60,7 +60,7 @@ def verify_view(project: Project, corpus: str, name: str, *, deep: bool = False)
             return report
 
         # 2. Check that the documents are those of the corpus, in the version from which they were
-        # chosen. What differs is reported separately: see below.
+        # chosen.
         dataset = dataset_of(project.outputs, view).corpus.manifest
         differences = Report(report.output)
         _check_sequences(differences, dataset, view)
@@ -71,7 +71,7 @@ def verify_view(project: Project, corpus: str, name: str, *, deep: bool = False)
         if is_fresh and (deep or is_small):
             _check_choice(differences, project, dataset, view)
 
-        # If there are differences, is it the corpus that is damaged? This checks its files first.
+        # If there are differences, a file of the corpus may be damaged. Then only that is reported.
         include_differences(report, differences, [dataset], deep=deep)
     return report
 
