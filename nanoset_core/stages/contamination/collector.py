@@ -14,7 +14,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_core.formats.indexed.layout import positions_in
 from nanoset_core.stages.contamination.ngrams import MIN_LETTERS, NgramIndex
 from nanoset_core.stages.contamination.texts import EvaluationText
 from nanoset_core.stages.contamination.words import DocumentWords, WordVocabulary, running_sums
@@ -198,15 +197,15 @@ def _text_hashes(words: DocumentWords) -> NDArray[np.uint64]:
     """
     # Number the words of each text from 0.
     words_per_text = words.counts  # [3, 2]
-    places = positions_in(starts=np.zeros_like(words_per_text), lengths=words_per_text)
-    places = places.astype(np.uint64)  # (n_words,) [0, 1, 2, 0, 1]
+    text_bounds = running_sums(words_per_text)  # (n_texts + 1,) [0, 3, 5]
+    text_starts = np.repeat(text_bounds[:-1], words_per_text)  # (n_words,) [0, 0, 0, 3, 3]
+    places = np.arange(len(words.hashes)) - text_starts  # (n_words,) [0, 1, 2, 0, 1]
 
     # Hash each word together with its place. `mix` turns a number into one that looks random.
-    word_hashes = mix(words.hashes + places * STEP)
+    word_hashes = mix(words.hashes + places.astype(np.uint64) * STEP)
 
     # The hash of a text is the sum of these, modulo 2**64. Sum up from the first text on, and
     # subtract what earlier texts have added.
-    text_bounds = running_sums(words_per_text)  # (n_texts + 1,) [0, 3, 5]
     sums = running_sums(word_hashes)[text_bounds]  # over 0, 3 and 5 words
     hashes: NDArray[np.uint64] = np.diff(sums)  # over 3 and 2 words
     return hashes

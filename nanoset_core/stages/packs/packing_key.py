@@ -571,11 +571,8 @@ def _nanoset_errors(
 ) -> Iterator[ConfigError]:
     """Yield an error for each of the packs that a trainer cannot read as samples.
 
-    Packs are samples of one length, filled with documents. There are two reasons:
-
-    - The trainer reads samples of another length.
-    - It reads windows of one token more than a sample, to predict each token from those before it.
-      Packs of 4 tokens start at 0, 4 and 8, but these windows of 5 tokens at 0, 5 and 10.
+    Packs are samples of one length, filled with documents. A trainer may read samples of another
+    length, or windows that do not start where packs do.
 
     Args:
         spec: A section of nanoset.yaml that says what a training run reads (a nanoset). Its preset
@@ -583,21 +580,40 @@ def _nanoset_errors(
         packs: All packs of the project, by name.
         where: Key of the section, such as "nanoset.yaml: nanosets.pretrain", for messages.
     """
-    # Some trainers read windows of one token more than the sequence length, see above.
+    # Windows of one token more than a sample do not start where packs do: see `_drift_error`.
     reads_windows = get_preset(spec.preset).windows
     if reads_windows:
         for key in _keys_with_packs(spec, packs, where):
-            yield ConfigError(
-                "this trainer reads windows of one token more than its sequence length, "
-                "which would drift across packs",
+            yield _drift_error(
+                "this trainer reads windows of one token more than its sequence length",
                 where=key,
                 found=f"preset {spec.preset}",
                 remedy="remove `packing`, or name the corpus instead of its packs",
             )
 
-    # For all trainers, a sample has to be as long as a pack.
+    # For all trainers, a sample has to be as long as a pack. `corpora` may have names of packs.
     for dataset in spec.corpora:
         yield from _length_errors(dataset, spec.sequence_length, packs, where)
+
+
+def _drift_error(windows: str, *, where: str, found: str, remedy: str) -> ConfigError:
+    """Return the error for a reader of packs that reads one token more than a sample at a time.
+
+    To predict each token from those before it, such a reader needs windows of 5 tokens for samples
+    of 4. But it also moves on by 5 tokens:
+
+        packs of 4 tokens start at       0    4    8    12
+        windows of 5 tokens start at     0    5    10   15      later and later in their packs
+
+    Args:
+        windows: What reads such windows, in words.
+        where: Key of nanoset.yaml, for the message.
+        found: What the setting is.
+        remedy: What to set instead.
+    """
+    return ConfigError(
+        f"{windows}, which would drift across packs", where=where, found=found, remedy=remedy
+    )
 
 
 def _keys_with_packs(
@@ -704,7 +720,8 @@ def _export_errors(
 ) -> Iterator[ConfigError]:
     """Yield an error if packs are exported to a format whose readers would cut them.
 
-    Packs are samples of one length, filled with documents. A reader has to read each as one sample.
+    Packs are samples of one length, filled with documents. A reader of the exported files has to
+    read each pack as one sample.
 
     Args:
         spec: The export's section of nanoset.yaml.
@@ -714,18 +731,15 @@ def _export_errors(
     if spec.of not in packs:
         return  # an export of a corpus, which readers may cut anywhere
 
-    # Readers of this format read one token more than a sample. From packs of 4 tokens, which start
-    # at 0, 4 and 8, they would read 5 tokens each from 0, 5 and 10.
     if spec.format == "datatrove":
-        yield ConfigError(
-            "readers of .ds files read windows of one token more than a sequence, "
-            "which would drift across packs",
+        yield _drift_error(
+            "readers of .ds files read windows of one token more than a sequence",
             where=f"{where}.of",
             found=spec.of,
             remedy="name the corpus or view itself, or another format",
         )
 
-    # Some formats store samples. These have to be as long as packs.
+    # Some formats store samples of one length. These have to be as long as packs.
     if spec.format in IN_SAMPLES and spec.sequence_length is not None:
         yield from _length_errors(spec.of, spec.sequence_length, packs, where)
 
