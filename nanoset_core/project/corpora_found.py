@@ -383,9 +383,9 @@ def _with_text_key(
         chosen_key = keys.text
     elif text_key is not None and _may_have_keys(corpus.contents):
         chosen_key = text_key
-    elif keys_with_strings:
-        # Offer those whose strings are not all empty (`keys.filled`).
-        chosen_key = ask(f"Which key of {corpus.name} holds the text?", keys.filled)
+    elif keys.candidates:
+        # Offer those with strings, unless these are all empty.
+        chosen_key = ask(f"Which key of {corpus.name} holds the text?", keys.candidates)
     else:
         chosen_key = None
 

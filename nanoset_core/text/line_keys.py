@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
@@ -30,6 +30,10 @@ _MAX_DEPTH = 3
 """Objects within objects are looked into down to this level."""
 _MIN_SHARE_WITH_TEXT = 0.9
 """A key is one of texts if more than this share of the lines have a string there."""
+_MIN_SHARE_OF_NUMBERS = 0.9
+"""A column of a CSV file is one of numbers if at least this share of its fields that are not empty
+are numbers. In a column of texts, some may be numbers by chance.
+"""
 _FOREIGN_SEPARATORS = {
     "|": "The first row has `|`, which does not separate columns: use commas, or tabs in a .tsv.",
     "\t": "The first row has a tab, which separates columns only in .tsv files.",
@@ -92,6 +96,21 @@ _METADATA_NAMES = (
 
 
 @dataclass(frozen=True, slots=True)
+class PartialTexts:
+    """The texts at a key that is missing, null or something else in many of the first lines."""
+
+    n_texts: int
+    """How many lines have a string."""
+    n_lines: int
+    """How many lines there are."""
+    length: int
+    """Average length of the strings over all lines, as in `LineKeys.texts`. It is at least 1."""
+
+    def __str__(self) -> str:
+        return f"a text in {self.n_texts} of {self.n_lines} lines"
+
+
+@dataclass(frozen=True, slots=True)
 class LineKeys:
     """The keys of a corpus's first lines. A dot in a key leads into an object."""
 
@@ -101,33 +120,56 @@ class LineKeys:
     """
     others: Mapping[str, str] = field(default_factory=dict)
     """All other keys → type of the first value."""
+    partial: Mapping[str, PartialTexts] = field(default_factory=dict)
+    """Those of the other keys at which some lines have a string that is not empty."""
 
     @property
-    def filled(self) -> list[str]:
-        """Keys of texts that are not empty in every line; if all are empty, all of them."""
+    def candidates(self) -> list[str]:
+        """Keys that may hold the text, those at which nearly all lines have one first.
+
+        Keys of texts that are empty in every line are only among them if there are no others.
+        """
         filled = [key for key, length in self.texts.items() if length > 0]
-        return filled or list(self.texts)
+        return [*filled, *self.partial] or list(self.texts)
 
     @property
     def text(self) -> str | None:
         """The key that holds the text of a document, or None if that is not certain.
 
-        content, lang        "content": a usual name
-        tale, lang           "tale": the only one that has no usual name for something else
-        tale, poem           None: either of them may be meant
+        content, lang           "content": a usual name
+        tale, lang              "tale": the only one that has no usual name for something else
+        tale, poem              None: either of them may be meant
+
+        A key at which many lines have no text, because it is null there, is chosen only if its name
+        is usual and its texts are the longest. A key of labels is not preferred to it:
+
+        text (partly), kind     "text" if it is longer than "kind" on average; otherwise None
+        tale (partly), kind     None if "tale" is longer; otherwise "kind"
         """
-        for name in _TEXT_NAMES:
-            key = _key_named(name, self.filled)
-            if key is not None:
-                return key
-        # None has a usual name: it is certain only if there is just one candidate.
-        no_texts = (*_ID_NAMES, *_METADATA_NAMES)
-        candidates = []
-        for key in self.filled:
+        # Average length of the texts at each key that is not named like something else.
+        length_by_key = {}
+        for key in self.candidates:
             name = _last_name(key)
-            if name not in no_texts and not name.endswith("_id"):
-                candidates.append(key)
-        return candidates[0] if len(candidates) == 1 else None
+            is_other = name in (*_ID_NAMES, *_METADATA_NAMES) or name.endswith("_id")
+            if not is_other:
+                length_by_key[key] = self._length(key)
+        if not length_by_key:
+            return None
+        longest = max(length_by_key, key=length_by_key.__getitem__)
+
+        # Keys with usual names. Of those at which lines have no text, only the longest is certain.
+        certain = [key for key in length_by_key if key not in self.partial or key == longest]
+        for name in _TEXT_NAMES:
+            named_key = _key_named(name, certain)
+            if named_key is not None:
+                return named_key
+
+        # None has a usual name: it is certain only if there is just one, and if the texts of a
+        # document are not at a key that some lines lack.
+        has_partial_text = any(_last_name(key) in _TEXT_NAMES for key in self.partial)
+        if len(certain) != 1 or longest in self.partial or has_partial_text:
+            return None
+        return certain[0]
 
     @property
     def id(self) -> str | None:
@@ -145,18 +187,26 @@ class LineKeys:
         keys = [key for key, length in self.texts.items() if length > 0]  # not only empty texts
         keys += [key for key, type_name in self.others.items() if type_name in _ID_TYPES]
         text_key = self.text  # the key that holds the text of a document, such as "text"
-        for name in _ID_NAMES:  # "id", "_id", "doc_id", …, "url", from the likeliest on
-            key = _key_named(name, keys)  # such as "meta.id" for "id"
-            if key is not None and key != text_key:
-                return key
+        # Keys at which many lines have no id come last.
+        for possible_keys in (keys, list(self.partial)):
+            for name in _ID_NAMES:  # "id", "_id", "doc_id", …, "url", from the likeliest on
+                key = _key_named(name, possible_keys)  # such as "meta.id" for "id"
+                if key is not None and key != text_key:
+                    return key
         return None
+
+    def _length(self, key: str) -> int:
+        """Return the average length of the texts at a key, in characters; other values count 0."""
+        if key in self.partial:
+            return self.partial[key].length
+        return self.texts[key]
 
     def __str__(self) -> str:
         descriptions = []
         for key, length in self.texts.items():
             descriptions.append(key if length else f"{key} (empty in every line)")
         for key, type_name in self.others.items():
-            descriptions.append(f"{key} ({type_name})")
+            descriptions.append(f"{key} ({self.partial.get(key, type_name)})")
         return ", ".join(descriptions)
 
 
@@ -189,19 +239,27 @@ def keys_of(folder: RawFolder, contents: Contents) -> LineKeys:
         for key, value in _flattened(row):
             values_by_key.setdefault(key, []).append(value)
 
+    # CSV files have only texts. A column of numbers is not one of texts.
+    if any(format_of(file.path) == "csv" for file in files):
+        values_by_key = {name: _typed_column(fields) for name, fields in values_by_key.items()}
+
     # A key is one of texts if nearly all rows have a text there; tables may have texts as bytes.
     min_texts = _MIN_SHARE_WITH_TEXT * len(rows)
     length_by_text_key = {}  # key with texts → average length of its texts
     type_by_other_key = {}  # any other key → name of the type of its first value
+    partial_texts_by_key = {}  # such a key with some texts → how many they are, and their length
     for key, values in values_by_key.items():
         texts = [value for value in values if isinstance(value, str | bytes)]
+        # Rounded up, so that only a key whose texts are all empty has the length 0.
+        total_length = sum(len(text.strip()) for text in texts)
+        average_length = math.ceil(total_length / len(rows))
         if len(texts) > min_texts:
-            # Rounded up, so that only a key whose texts are all empty has the length 0.
-            total_length = sum(len(text.strip()) for text in texts)
-            length_by_text_key[key] = math.ceil(total_length / len(texts))
-        else:
-            type_by_other_key[key] = type(values[0]).__name__
-    return LineKeys(texts=length_by_text_key, others=type_by_other_key)
+            length_by_text_key[key] = average_length
+            continue
+        type_by_other_key[key] = type(values[0]).__name__
+        if average_length > 0:
+            partial_texts_by_key[key] = PartialTexts(len(texts), len(rows), average_length)
+    return LineKeys(length_by_text_key, type_by_other_key, partial_texts_by_key)
 
 
 def doubt_of_header(text_key: str, keys: LineKeys) -> str:
@@ -309,12 +367,9 @@ def _rows_of_lines(folder: RawFolder, file: FileStat) -> Iterator[dict[str, Any]
 
 
 def _rows_of_csv(folder: RawFolder, file: FileStat) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a CSV file as dictionaries, such as {"content": "The cat sat.", "year":
-    1999}.
+    """Yield the rows of a CSV file as dictionaries: {"content": "The cat sat.", "year": "1999"}.
 
-    Documents get all values as texts. Here, numbers become numbers, so that a column of numbers is
-    not taken for the column of texts. Rows that are not UTF-8, or have too many or too few fields,
-    are left out.
+    All values are texts. Rows that are not UTF-8, or have too many or too few fields, are left out.
 
     Args:
         folder: The folder of the files.
@@ -325,7 +380,27 @@ def _rows_of_csv(folder: RawFolder, file: FileStat) -> Iterator[dict[str, Any]]:
             continue
         for row in part.rows.to_pylist():
             with suppress(UnicodeDecodeError):
-                yield {name: _number_or_text(value.decode()) for name, value in row.items()}
+                yield {name: value.decode() for name, value in row.items()}
+
+
+def _typed_column(fields: Sequence[str]) -> list[int | float | str]:
+    """Return the values of a column of CSV files, as numbers if it is a column of numbers.
+
+        "1999", "2001", "", "n/a", …      1999, 2001, …, if at least 90 % are numbers
+        "The cat sat.", "7", …            the same texts
+
+    Args:
+        fields: The fields of the column.
+
+    Returns:
+        The numbers, without fields that are empty or something else; or all texts.
+    """
+    filled_fields = [text for text in fields if text.strip()]
+    values = [_number_or_text(text) for text in filled_fields]
+    numbers = [value for value in values if not isinstance(value, str)]
+    if numbers and len(numbers) >= _MIN_SHARE_OF_NUMBERS * len(filled_fields):
+        return list(numbers)
+    return list(fields)
 
 
 def _number_or_text(text: str) -> int | float | str:

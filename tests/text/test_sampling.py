@@ -88,6 +88,60 @@ def test_keys_of_csv_files_are_suggested_by_the_header_and_values(
     assert keys.id == id_key
 
 
+@pytest.mark.parametrize(
+    ("row_with_text", "row_without_text", "text_key"),
+    [
+        pytest.param({"text": TEXT, "kind": "x"}, {"text": None, "kind": "x"}, "text", id="null"),
+        pytest.param({"text": TEXT, "kind": "x"}, {"kind": "x"}, "text", id="no key"),
+        pytest.param({"text": TEXT, "code": "de"}, {"code": "de"}, "text", id="two usual names"),
+        pytest.param({"text": TEXT, "title": TEXT * 9}, {"title": "t"}, "text", id="a long title"),
+        pytest.param({"text": "a", "tale": TEXT}, {"tale": TEXT}, None, id="a short text"),
+        pytest.param({"review": TEXT, "kind": "x"}, {"kind": "x"}, None, id="no usual name"),
+        pytest.param({"review": TEXT, "note": "x"}, {"review": TEXT}, "review", id="a note"),
+        pytest.param({"content": TEXT, "html": TEXT * 9}, {"content": TEXT}, "content", id="html"),
+    ],
+)
+@pytest.mark.parametrize("name", ["a.jsonl", "a.parquet"])
+def test_a_key_of_labels_is_not_preferred_to_texts_that_some_rows_lack(
+    tmp_path, name, row_with_text, row_without_text, text_key
+):
+    # Every fifth row has no text.
+    (tmp_path / name).write_bytes(encoded(name, [*[row_with_text] * 4, row_without_text] * 5, 9))
+
+    keys = keys_of(tmp_path, contents_of(tmp_path))
+
+    assert keys.text == text_key
+
+
+def test_an_id_that_some_rows_lack_is_found(tmp_path):
+    rows = [*[{"text": TEXT, "doc_id": "7"}] * 4, {"text": TEXT}]
+    (tmp_path / "a.jsonl").write_bytes(jsonl(rows))
+
+    assert keys_of(tmp_path, contents_of(tmp_path)).id == "doc_id"
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv"])
+def test_a_column_of_texts_some_of_which_are_numbers_is_one_of_texts(tmp_path, name):
+    rows = [*[{"kind": "x", "text": TEXT}] * 4, {"kind": "x", "text": " 7"}] * 5
+    (tmp_path / name).write_bytes(encoded(name, rows, 9))
+
+    keys = keys_of(tmp_path, contents_of(tmp_path))
+
+    assert keys.text == "text"
+    assert str(keys) == "kind, text"
+
+
+def test_a_column_of_numbers_may_have_empty_fields_and_a_few_texts(tmp_path):
+    grades = [*["5"] * 12, *[""] * 7, "n/a"]
+    rows = [{"grade": grade, "review": TEXT} for grade in grades]
+    (tmp_path / "a.csv").write_bytes(encoded("a.csv", rows, 9))
+
+    keys = keys_of(tmp_path, contents_of(tmp_path))
+
+    assert keys.text == "review"
+    assert str(keys) == "review, grade (int)"
+
+
 def test_txt_files_have_no_keys_and_hide_none_of_csv_files(tmp_path):
     for number in range(5):
         (tmp_path / f"{number}.txt").write_text(TEXT)
@@ -106,7 +160,7 @@ def test_files_and_lines_that_cannot_be_read_are_skipped(tmp_path):
     keys = keys_of(tmp_path, contents_of(tmp_path))
 
     assert keys.text == "content"
-    assert str(keys) == "content, note (str)"
+    assert str(keys) == "content, note (a text in 1 of 2 lines)"
 
 
 # The size of the whole
