@@ -20,6 +20,7 @@ import os
 import re
 import shutil
 import stat
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -465,9 +466,31 @@ def _is_abandoned(entry: Path) -> bool:
     if is_on_disk and is_from_before_restart(mark):
         return True
 
-    # Nothing is known about the process: go by the age of what it has written.
+    # Nothing is known about the process: go by the age of what it has written. The clock of this
+    # machine would not do: if it were ahead, what others are writing would seem to be old.
     max_age = FOLDER_SECONDS if stat.S_ISDIR(status.st_mode) else FILE_SECONDS
-    return time.time() - status.st_mtime > max_age
+    age_ns = file_system_time_ns(entry.parent) - status.st_mtime_ns
+    return age_ns > max_age * 10**9
+
+
+def file_system_time_ns(folder: Path) -> int:
+    """Return the time of the clock that dates the files of a folder.
+
+    A folder on a file server has the clock of the server, from which that of this machine may
+    differ. The only way to ask for it is to create a file.
+
+    Args:
+        folder: The folder. If no file can be created in it, the result is the time of this machine.
+
+    Returns:
+        Nanoseconds since 1970, to be compared with the times of files in the folder.
+    """
+    try:
+        # If this process is killed, and the file system keeps the file, it is swept like others.
+        with tempfile.TemporaryFile(dir=folder, prefix=UNFINISHED) as file:
+            return os.fstat(file.fileno()).st_mtime_ns
+    except OSError:
+        return time.time_ns()
 
 
 def _mark_in(name: str) -> str:

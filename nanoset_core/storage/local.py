@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import stat
-import tempfile
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from nanoset_core.storage.atomic import UNFINISHED, atomic_file, sha256_file
+from nanoset_core.storage.atomic import (
+    UNFINISHED,
+    atomic_file,
+    file_system_time_ns,
+    sha256_file,
+)
 from nanoset_core.storage.regular_files import open_regular
 from nanoset_core.storage.store import Store, Stored, changed, checked_name, damaged, gone
 
@@ -42,12 +45,7 @@ class LocalStore(Store):
 
     def now(self) -> int:
         """Return the time of the file system's clock, in nanoseconds since 1970."""
-        # A shared folder has the clock of its file server: ask it by creating a file.
-        try:
-            with tempfile.TemporaryFile(dir=self.folder) as file:
-                return os.fstat(file.fileno()).st_mtime_ns
-        except OSError:
-            return time.time_ns()
+        return file_system_time_ns(self.folder)
 
     def list(self, folder: str = "") -> Iterator[Stored]:
         """Yield all files below a folder, in the order of the bytes of their names.

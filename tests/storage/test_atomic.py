@@ -534,6 +534,21 @@ def test_a_file_of_an_unknown_process_is_removed_after_an_hour(tmp_path, name, h
     assert file.exists() is is_kept
 
 
+def test_files_of_unknown_processes_are_kept_if_the_clock_of_this_machine_is_ahead(
+    tmp_path, monkeypatch, unknown_mark
+):
+    """Files are dated by the clock of the file server, by which these are new."""
+    (tmp_path / f"{UNFINISHED}file-{unknown_mark}").touch()
+    (tmp_path / f"{UNFINISHED}digest-{unknown_mark}").mkdir()
+    in_40_days = time.time() + 40 * DAY
+    monkeypatch.setattr(time, "time", lambda: in_40_days)
+    monkeypatch.setattr(time, "time_ns", lambda: int(in_40_days * 1e9))
+
+    sweep_abandoned(tmp_path)
+
+    assert len(unfinished_names_in(tmp_path)) == 2
+
+
 # The three digests of which the name of this machine consists.
 HOST = process_marks._machine()[:4]
 BOOT = process_marks._machine()[4:8]
