@@ -102,14 +102,14 @@ class _CutStreams(NamedTuple):
     tokens_carried: NDArray[np.int64]
     """Tokens of each stream that are in a row which begins in an earlier stream."""
 
-    def part(self, start: int, stop: int) -> _CutStreams:
-        """Return the streams [start, stop)."""
+    def of_streams(self, streams: NDArray[np.int64]) -> _CutStreams:
+        """Return the rows of some of the streams, by the numbers of the streams."""
         return _CutStreams(
-            row_counts=self.row_counts[start:stop],
-            starts=self.starts[start:stop],
-            tokens_in_rows=self.tokens_in_rows[start:stop],
-            tokens_used=self.tokens_used[start:stop],
-            tokens_carried=self.tokens_carried[start:stop],
+            row_counts=self.row_counts[streams],
+            starts=self.starts[streams],
+            tokens_in_rows=self.tokens_in_rows[streams],
+            tokens_used=self.tokens_used[streams],
+            tokens_carried=self.tokens_carried[streams],
         )
 
 
@@ -142,14 +142,18 @@ class ContextTable:
 
         # Where the rows of each stream are.
         streams_per_source = [len(lengths) for lengths in lengths_by_source]
-        self.first_streams = _running_sum(streams_per_source)
-        """Number of the first stream of each source; shape (n_sources + 1,)."""
+        first_streams = _running_sum(streams_per_source)  # (n_sources + 1,)
+        self.source_of_stream = np.repeat(np.arange(len(sources)), streams_per_source)
+        """Number of the source of each stream; shape (n_streams,)."""
         self.starts = cut.starts
         """First token of each stream's first row, within its source; shape (n_streams,)."""
         self.stops = cut.starts + cut.tokens_in_rows
         """Token within the source after the last one in the stream's rows; shape (n_streams,)."""
         self.first_rows = np.cumsum(cut.row_counts) - cut.row_counts
         """Number of each stream's first row, counted over all sources; shape (n_streams,)."""
+        rows_before_stream = _running_sum(cut.row_counts.tolist())  # (n_streams + 1,)
+        self.first_row_of_source = rows_before_stream[first_streams[:-1]]
+        """Number of each source's first row, counted over all sources; shape (n_sources,)."""
         tokens_before_source = _running_sum([sum(lengths) for lengths in lengths_by_source])
         tokens_before = np.repeat(tokens_before_source[:-1], streams_per_source)  # (n_streams,)
         self.row_starts = tokens_before + self.starts
@@ -197,8 +201,8 @@ class ContextTable:
         """
         counts: list[SourceContexts] = []
         for number, (name, n_tokens) in enumerate(sources):
-            streams = self._streams_of(number)  # range(0, 2) for web, range(2, 3) for code
-            rows_of_source = cut.part(streams.start, streams.stop)
+            streams = np.flatnonzero(self.source_of_stream == number)  # [0, 1] for web
+            rows_of_source = cut.of_streams(streams)
             counts.append(_counts_of(name, n_tokens, rows_of_source, self.settings))
         return tuple(counts)
 
@@ -206,10 +210,6 @@ class ContextTable:
     def contexts(self) -> int:
         """Number of contexts of all sources."""
         return int(self.first_contexts[-1])
-
-    def _streams_of(self, source: int) -> range:
-        """Return the numbers of the streams of a source."""
-        return range(int(self.first_streams[source]), int(self.first_streams[source + 1]))
 
     def locate(self, contexts: NDArray[np.int64]) -> ContextPlaces:
         """Return where the tokens of some training samples are in the text that they are cut from.
@@ -273,30 +273,26 @@ class ContextTable:
         contexts: NDArray[np.int64],
         sources: NDArray[np.int64],
     ) -> NDArray[np.int64]:
-        """Return which row of text each training sample holds, for samples of several sources.
+        """Return which row of text each training sample is.
 
-        Text is cut into rows of some tokens. A sample (context) is one occurrence of a row. If web
-        has 2 rows and is read once, and code has 2 rows and is read twice, there are six samples:
+        Text is cut into rows of some tokens. A sample (context) is one occurrence of a row. Suppose
+        that web has 2 rows and is read once, and that code has 2 rows and is read twice:
 
-            source             web      code
-            sample             0   1    2   3   4   5
-            row of the source  0   1    0   1   0   1
-            result             0   1    2   3   2   3      (code's rows are numbered after web's)
+            source of the sample      web      code
+            sample                    0   1    2   3   4   5
+            row, within the source    0   1    0   1   0   1
+            row, in all               0   1    2   3   2   3      (the result)
 
         Args:
             contexts: Numbers of the samples, shape (n_contexts,).
             sources: Number of the source of each sample, shape (n_contexts,).
 
         Returns:
-            Shape (n_contexts,).
+            Rows, numbered over all sources, shape (n_contexts,).
         """
-        # Number the samples of each source from 0, and find the row of the source.
         numbers_in_source = contexts - self.first_contexts[sources]  # [0, 1, 0, 1, 2, 3]
         rows_in_source = self._rows_in_source(sources, numbers_in_source)  # [0, 1, 0, 1, 0, 1]
-
-        # Add the first row of the source, which is that of its first stream (such as a file).
-        first_streams = self.first_streams[sources]
-        first_rows = self.first_rows[first_streams]  # [0, 0, 2, 2, 2, 2]
+        first_rows = self.first_row_of_source[sources]  # [0, 0, 2, 2, 2, 2]
         return first_rows + rows_in_source
 
     def _rows_in_source(
@@ -304,34 +300,32 @@ class ContextTable:
         sources: NDArray[np.int64],
         numbers: NDArray[np.int64],
     ) -> NDArray[np.int64]:
-        """Return which row of its source each training sample holds.
+        """Return which row of its source each training sample is.
 
-        A source of text is cut into rows. If it is to be read 2.3 times and has 10 rows, it gives
-        23 samples (contexts). 3 rows are chosen at random to occur a third time, such as 1, 4 and
-        9:
+        A source of text is cut into rows. If it has 10 rows and is to be read 2.3 times, it gives
+        23 samples: all rows in order, all of them again, and 3 rows that are chosen at random.
 
-            contexts of the source    0 ... 9    10 ... 19    20  21  22
-            their rows                0 ... 9     0 ...  9     1   4   9
-                                      first pass  second pass  chosen rows
+            sample of the source    0 ... 9       10 ... 19      20  21  22
+            its row                 0 ... 9       0 ... 9        1   4   9
+                                    first pass    second pass    chosen rows
 
         Args:
-            sources: Number of the source of each context, shape (n_contexts,).
-            numbers: Number of each context, counted within its source, shape (n_contexts,).
+            sources: Number of the source of each sample, shape (n_samples,).
+            numbers: Number of each sample, counted within its source, shape (n_samples,).
 
         Returns:
-            Rows, counted within their source, shape (n_contexts,).
+            Rows, counted within their source, shape (n_samples,).
         """
-        # In each pass, the rows occur in order: context 14 is row 4.
+        # In each pass, the rows occur in order: sample 14 is row 4.
         rows = numbers % self.rows_per_pass[sources]
 
-        # This is wrong for contexts after the passes, 20 to 22. They are number 0, 1 and 2 of the
-        # chosen rows. Each source has made its own choice, so look them up source by source.
-        choice_numbers = numbers - self.contexts_in_passes[sources]  # negative within the passes
-        after_passes = np.flatnonzero(choice_numbers >= 0)  # indices of these contexts
-        for source in np.unique(sources[after_passes]):
-            is_of_source = sources[after_passes] == source
-            indices = after_passes[is_of_source]
-            rows[indices] = self.choices[source].rows_of(choice_numbers[indices])
+        # Samples after the last pass are chosen rows: sample 21 is number 1 of these, which is row
+        # 4. Each source has made its own choice.
+        is_after_passes = numbers >= self.contexts_in_passes[sources]  # (n_samples,)
+        for source in np.unique(sources[is_after_passes]):
+            indices = np.flatnonzero(is_after_passes & (sources == source))
+            choice_numbers = numbers[indices] - self.contexts_in_passes[source]  # [21 - 20]
+            rows[indices] = self.choices[source].rows_of(choice_numbers)
         return rows
 
     def containing(self, source: int, start: int, stop: int) -> NDArray[np.int64]:
@@ -364,89 +358,39 @@ class ContextTable:
         first_token = tokens_before + start
         stop_token = tokens_before + stop
 
-        # Look at each stream, which is a part of a source that is cut separately, such as a file.
+        # A stream is a part of a source that is cut separately, such as a file. Its rows contain
+        # some of the tokens if they stop after the first of these, and start before the last.
+        streams = np.flatnonzero((self.row_stops > first_token) & (self.row_starts < stop_token))
+
+        # Find these rows, and all samples of each row.
         contexts = [_NO_CONTEXTS]
-        for stream in self._streams_with_rows_in(first_token, stop_token):
-            contexts.append(self._contexts_in_stream(stream, first_token, stop_token))
+        for stream in streams.tolist():
+            rows = self._rows_with_tokens(stream, first_token, stop_token)
+            source_of_rows = int(self.source_of_stream[stream])
+            rows_in_source = rows - self.first_row_of_source[source_of_rows]
+            contexts.append(self._contexts_of(source_of_rows, rows_in_source))
         return np.concatenate(contexts)
 
-    def _streams_with_rows_in(self, first_token: int, stop_token: int) -> range:
-        """Return the streams whose rows contain some tokens, counted over all sources.
-
-        A stream is a text that is cut into rows, such as a file. For example, with rows of 8
-        tokens, which of these streams have some of the tokens 12 to 21 in their rows?
-
-            stream                0      1        2         3
-            its tokens            0-9    10-19    20-24     25-34
-            those in its rows     0-7    10-17    (none)    25-32
-
-        The result is range(1, 3), the streams 1 and 2. Stream 2 has no row, but is between others.
-
-        Args:
-            first_token: The first token, 12.
-            stop_token: The token after the last one, 22.
-
-        Returns:
-            Consecutive streams, some of which may have no row.
-        """
-        # The rows of the streams start at [0, 10, 20, 25] and stop at [8, 18, 20, 33]. Both are
-        # ascending, so count the streams that stop too early, and those that start early enough.
-        # A stop is not part of the row: one at token 12 is too early, as is that at token 8.
-        n_too_early = np.searchsorted(self.row_stops, first_token, side="right")  # 1: stream 0
-        n_early_enough = np.searchsorted(self.row_starts, stop_token, side="left")  # 3: 0, 1 and 2
-        return range(int(n_too_early), int(n_early_enough))
-
-    def _contexts_in_stream(
+    def _rows_with_tokens(
         self, stream: int, first_token: int, stop_token: int
     ) -> NDArray[np.int64]:
-        """Return the training samples of those rows of a stream that contain some tokens.
-
-        A source of text has one or several streams, such as its files, and each stream is cut into
-        rows. A sample is one occurrence of a row. For example:
-
-            stream of the source web    0  0    1  1  1
-            row of the stream           0  1    0  1  2
-            row of the source           0  1    2  3  4
-
-        If the rows 0 and 1 of stream 1 contain the tokens, the result is the samples of the rows 2
-        and 3 of web.
-
-        Args:
-            stream: Number of the stream, 1.
-            first_token: The first token, counted over the streams of all sources.
-            stop_token: The token after the last one.
-
-        Returns:
-            Numbers of the samples, counted over all sources, shape (n_contexts,).
-        """
-        rows_of_stream = self._rows_with_tokens(stream, first_token, stop_token)  # range(0, 2)
-
-        # The streams of the sources are numbered one after another, so the source of this stream is
-        # the last one whose first stream does not come after it.
-        n_sources_begun = int(np.searchsorted(self.first_streams, stream, side="right"))
-        source = n_sources_begun - 1
-        first_stream = self.first_streams[source]  # 0
-
-        # Count the rows of the source before this stream: 2. (`first_rows` counts those of all
-        # sources before each stream.)
-        rows_before = self.first_rows[stream] - self.first_rows[first_stream]
-        rows = rows_before + np.asarray(rows_of_stream, dtype=np.int64)  # [2, 3]
-        return self._contexts_of(source, rows)
-
-    def _rows_with_tokens(self, stream: int, first_token: int, stop_token: int) -> range:
         """Return which rows of a stream, such as a file, contain some tokens.
 
-        Tokens are counted over all streams. For example, with rows of 4 tokens:
+        Tokens and rows are counted over all streams. For example, with rows of 4 tokens:
 
             row of the stream    0       1        2
+            row in all           6       7        8
             its tokens           8-11    12-15    16-19
 
-        The tokens 5 to 12 are in the rows 0 and 1 of this stream, and in an earlier stream.
+        The tokens 5 to 12 are in the rows 6 and 7, and in an earlier stream.
 
         Args:
             stream: Number of the stream.
             first_token: The first token, 5.
             stop_token: The token after the last one, 13.
+
+        Returns:
+            Numbers of the rows, counted over all streams, shape (n_rows,).
         """
         # Leave out tokens of other streams: 8 to 12 remain. Count from the first row: 0 to 4.
         stream_start = int(self.row_starts[stream])  # 8
@@ -455,7 +399,9 @@ class ContextTable:
         stop = min(stop_token, stream_stop) - stream_start  # 5
 
         row_tokens = self.settings.row_tokens
-        return range(start // row_tokens, _divide_up(stop, row_tokens))  # range(0, 2)
+        rows_of_stream = np.arange(start // row_tokens, _divide_up(stop, row_tokens))  # [0, 1]
+        rows: NDArray[np.int64] = self.first_rows[stream] + rows_of_stream  # [6, 7]
+        return rows
 
     def _contexts_of(self, source: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return all training samples that hold one of some rows of a source of text.
@@ -582,38 +528,59 @@ def _cut_separately(
 ) -> _CutStreams:
     """Cut each text for itself into rows of one length, so that no row has tokens of two texts.
 
-    The texts are called streams; a source has one or more, such as its files. What happens to the
-    tokens after the last full row depends on `tail`. For rows of 4 tokens:
+    The texts are called streams; a source has one or more of them, such as its files. For example,
+    a source of two streams, with 10 and 8 tokens, is cut into rows of 4:
 
-        tail          a stream of 10 tokens                a stream of 8 tokens
+        tail              drop      pad       pad_always
+        row_counts        2    2    3    2    3    3
+        tokens_in_rows    8    8    10   8    10   8     without padding
+        starts            0    10   0    10   0    10    each stream begins with a row
+
+    Args:
+        lengths_by_source: Tokens of each stream of each source, such as [[10, 8]].
+        row_tokens: Tokens of a row.
+        tail: What to do with tokens that do not fill a row; see `_count_rows`.
+    """
+    # Put the streams of all sources into one array; (n_streams,) as all arrays here.
+    stream_tokens = np.fromiter(chain.from_iterable(lengths_by_source), dtype=np.int64)  # [10, 8]
+    row_counts = _count_rows(stream_tokens, row_tokens, tail)  # pad: [3, 2]
+    tokens_in_rows = np.minimum(stream_tokens, row_counts * row_tokens)  # [10, 8], of [12, 8]
+    return _CutStreams(
+        row_counts=row_counts,
+        starts=_starts_in_sources(lengths_by_source),
+        tokens_in_rows=tokens_in_rows,
+        # A row never continues in another stream, so the tokens in the rows are the stream's own.
+        tokens_used=tokens_in_rows,
+        tokens_carried=np.zeros_like(tokens_in_rows),
+    )
+
+
+def _count_rows(
+    stream_tokens: NDArray[np.int64], row_tokens: int, tail: PlanTail
+) -> NDArray[np.int64]:
+    """Return into how many rows each text is cut, if no row has tokens of two texts.
+
+    The last tokens of a text may not fill a row. With rows of 4 tokens:
+
+        tail          a text of 10 tokens                  a text of 8 tokens
         drop          2 rows; 2 tokens are left out        2 rows
         pad           3 rows; the last one has 2 pads      2 rows
         pad_always    3 rows; the last one has 2 pads      3 rows; the last one has 4 pads
 
     Args:
-        lengths_by_source: Tokens of each stream of each source, such as [[10, 8]].
+        stream_tokens: Tokens of each text, shape (n_streams,).
         row_tokens: Tokens of a row.
         tail: One of the three.
-    """
-    # Put the streams of all sources into one array; (n_streams,) as all arrays here.
-    stream_tokens = np.fromiter(chain.from_iterable(lengths_by_source), dtype=np.int64)  # [10, 8]
-    full_rows = stream_tokens // row_tokens  # [2, 2]
-    if tail == "drop":
-        row_counts = full_rows
-    elif tail == "pad":
-        row_counts = _divide_up(stream_tokens, row_tokens)  # [3, 2]
-    else:  # pad_always
-        row_counts = full_rows + 1  # [3, 3]
 
-    # A row never continues in another stream. So the tokens in the rows of a stream are its own.
-    tokens_in_rows = np.minimum(stream_tokens, row_counts * row_tokens)  # drop: [8, 8]
-    return _CutStreams(
-        row_counts=row_counts,
-        starts=_starts_in_sources(lengths_by_source),
-        tokens_in_rows=tokens_in_rows,
-        tokens_used=tokens_in_rows,
-        tokens_carried=np.zeros_like(tokens_in_rows),
-    )
+    Returns:
+        Shape (n_streams,).
+    """
+    full_rows = stream_tokens // row_tokens
+    if tail == "drop":
+        return full_rows
+    if tail == "pad_always":
+        return full_rows + 1
+    return _divide_up(stream_tokens, row_tokens)
 
 
 def _starts_in_sources(lengths_by_source: Sequence[Sequence[int]]) -> NDArray[np.int64]:

@@ -150,19 +150,24 @@ def global_order(contexts: int, seed: int) -> NDArray[np.int64]:
 
 
 def ranks(contexts: int, seed: int, start: int, stop: int) -> NDArray[np.int64]:
-    """Return which training samples are at the positions [start, stop) of the shuffled order.
+    """Return the numbers of the training samples at some positions of the shuffled order.
 
-    If the order of the samples (contexts) is [1, 3, 0, 2], the positions 1 and 2 have the samples 3
-    and 0. A file with some of the samples needs only such a part of the order.
+    Each sample (context) has a number, and the shuffled order is a permutation of these numbers:
+
+        position         0    1    2    3
+        sample there     1    3    0    2
+
+    The positions [1, 3) have the samples 3 and 0. To write a file with some of the samples, only
+    such a part of the order is needed, and computed.
 
     Args:
-        contexts: Number of contexts in the order.
+        contexts: Number of samples in the order.
         seed: Seed of the order.
         start: First position.
         stop: Position after the last one.
 
     Returns:
-        Numbers of the contexts, shape (stop - start,).
+        Numbers of the samples, shape (stop - start,).
 
     Raises:
         SampleIndexError: The positions are outside the order.
@@ -176,63 +181,62 @@ def ranks(contexts: int, seed: int, start: int, stop: int) -> NDArray[np.int64]:
     # The whole order may not fit into memory. It is computed in windows of WINDOW (4 Mi) positions:
     # from 0 on, from 4 Mi on, and so on. The last one is cached for the next call.
     parts = [np.empty(0, dtype=np.int64)]
-    first_window = start // WINDOW
-    stop_window = -(-stop // WINDOW)  # rounded up
-    for window in range(first_window, stop_window):
-        numbers = _window(contexts, seed, window, WINDOW)
+    first_window_start = start - start % WINDOW
+    for window_start in range(first_window_start, stop, WINDOW):
+        window_stop = min(window_start + WINDOW, contexts)
+        window = _window_of_order(contexts, seed, window_start, window_stop)
 
         # Only a part of the first and the last window may be requested.
-        window_start = window * WINDOW
         first = max(start - window_start, 0)
-        parts.append(numbers[first : stop - window_start])
+        parts.append(window[first : stop - window_start])
     return np.concatenate(parts)
 
 
 @lru_cache(maxsize=1)
-def _window(contexts: int, seed: int, window: int, size: int) -> NDArray[np.int64]:
-    """Return which training samples are in one window of the shuffled order.
+def _window_of_order(contexts: int, seed: int, start: int, stop: int) -> NDArray[np.int64]:
+    """Return the numbers of the training samples at the positions [start, stop) of a shuffle.
 
-    The order lists the samples (contexts) by ascending keys, which are pseudo-random numbers. It is
-    too long to be sorted at once. But a range of keys, called a bucket, can be sorted alone, if it
-    is known how many lower keys there are. For the window of the positions 6 to 11:
+    The shuffle sorts the samples (contexts) by pseudo-random keys. There are too many to sort all.
+    But it is known how many keys are in each range of keys, called a bucket. So only the buckets
+    are sorted that overlap the positions, such as those from 6 to 11:
 
-        bucket                       0         1         2          3
-        its keys                     0-99      100-199   200-299    300-399
-        positions of its contexts    0-4       5-8       9-14       15-19
-        overlaps the window                    yes       yes
+        bucket                      0         1          2           3
+        its keys                    0-99      100-199    200-299     300-399
+        positions of its samples    0-4       5-8        9-14        15-19
+        overlaps 6 to 11            no        yes        yes         no
 
-    Sorting the buckets 1 and 2 gives the positions 5 to 14, of which 6 to 11 are returned.
+    Sorting the buckets 1 and 2 gives the samples at the positions 5 to 14. Those at 6 to 11 are
+    returned.
 
     Args:
-        contexts: Number of contexts in the order.
+        contexts: Number of samples in the order.
         seed: Seed of the order.
-        window: Number of the window, which begins at the position `window * size`.
-        size: Positions in a window.
+        start: First position, 6.
+        stop: Position after the last one, 12.
 
     Returns:
-        Numbers of contexts, shape (size,); the last window may have fewer.
+        Numbers of the samples, shape (stop - start,).
     """
-    if contexts <= size:
-        return global_order(contexts, seed)  # there is only one window
-    start = window * size  # 6
-    stop = min(start + size, contexts)  # 12
+    if stop - start == contexts:
+        return global_order(contexts, seed)  # all positions are requested
 
-    # Find the buckets that overlap the window. The first one is the last that begins at or before
-    # the start of the window. Those that begin before its end are the buckets up to the last one.
-    bucket_starts = _first_ranks_of_buckets(contexts, seed)  # [0, 5, 9, 15, 20]
-    first_bucket = int(np.searchsorted(bucket_starts, start, side="right")) - 1  # 1
-    stop_bucket = int(np.searchsorted(bucket_starts, stop, side="left"))  # 3
+    # Find the buckets that overlap the positions: they end after the first position, and start
+    # before `stop`.
+    boundaries = _bucket_boundaries(contexts, seed)  # [0, 5, 9, 15, 20]
+    bucket_starts = boundaries[:-1]
+    bucket_stops = boundaries[1:]
+    buckets = np.flatnonzero((bucket_stops > start) & (bucket_starts < stop))  # [1, 2]
 
-    # Sort the contexts of these buckets, and cut off those before and after the window.
-    selected = _contexts_in_buckets(contexts, seed, np.arange(first_bucket, stop_bucket))
+    # Sort their samples by key, and cut off those before and after the requested positions.
+    selected = _contexts_in_buckets(contexts, seed, buckets)
     sorted_numbers = selected.numbers[np.argsort(selected.keys)]  # at the positions 5 to 14
-    first_position = bucket_starts[first_bucket]  # 5
+    first_position = bucket_starts[buckets[0]]  # 5
     return sorted_numbers[start - first_position : stop - first_position]
 
 
 @lru_cache(maxsize=1)
-def _first_ranks_of_buckets(contexts: int, seed: int) -> NDArray[np.int64]:
-    """Return where each range of keys begins in the shuffled order of the training samples.
+def _bucket_boundaries(contexts: int, seed: int) -> NDArray[np.int64]:
+    """Return where each range of keys starts and stops in the shuffled order of training samples.
 
     The order lists the samples (contexts) by ascending keys, which are pseudo-random numbers of 64
     bits. They are divided into 65,536 ranges of equal width, called buckets. To sort one bucket
@@ -247,7 +251,8 @@ def _first_ranks_of_buckets(contexts: int, seed: int) -> NDArray[np.int64]:
         seed: Seed of the order.
 
     Returns:
-        Shape (n_buckets + 1,). The last entry is the number of all contexts.
+        Shape (n_buckets + 1,). Bucket `i` has the positions from entry `i` up to entry `i + 1`. So
+        the last entry is the number of all contexts.
     """
     # Leave a 0 before the sizes, so that their sums begin with 0.
     zero_and_sizes = np.zeros(_N_BUCKETS + 1, dtype=np.int64)
@@ -266,7 +271,7 @@ class _KeyedContexts(NamedTuple):
 
 
 def _contexts_in_buckets(contexts: int, seed: int, buckets: NDArray[np.int64]) -> _KeyedContexts:
-    """Return the training samples whose keys are in some ranges, and their keys.
+    """Return the training samples whose shuffle keys are in some ranges, and their keys.
 
     Each sample (context) has a pseudo-random key of 64 bits. Keys are divided into ranges, called
     buckets, by their leading 16 bits: keys from 0x0007... are in bucket 7.
@@ -274,31 +279,25 @@ def _contexts_in_buckets(contexts: int, seed: int, buckets: NDArray[np.int64]) -
         context               0     1     2     3     4
         bucket of its key     7     2     9     7     4
 
-    So the buckets 4 and 7 give the contexts 0, 3 and 4.
+    The buckets 4 and 7 give the contexts 0, 3 and 4. The keys of all contexts are computed for
+    that, since they are not stored.
 
     Args:
         contexts: Number of contexts in the whole dataset.
         seed: Seed of the keys.
         buckets: Numbers of the buckets, without repetitions, shape (n_buckets,).
     """
-    # The number of keys in each bucket is known, so the arrays are allocated once.
-    bucket_sizes = np.diff(_first_ranks_of_buckets(contexts, seed))
-    n_selected = int(bucket_sizes[buckets].sum())
-    keys = np.empty(n_selected, dtype=np.uint64)
-    numbers = np.empty(n_selected, dtype=np.int64)
-
     is_requested = np.zeros(_N_BUCKETS, dtype=bool)  # for every bucket
     is_requested[buckets] = True
 
-    # Compute the keys of all contexts in chunks, and collect those in the requested buckets.
-    n_collected = 0
+    # Compute the keys in chunks that fit into memory, and collect those in the requested buckets.
+    keys = [np.empty(0, dtype=np.uint64)]
+    numbers = [np.empty(0, dtype=np.int64)]
     for first_context, chunk_keys in _key_chunks(contexts, seed):
         selected = np.flatnonzero(is_requested[_bucket(chunk_keys)])  # indices in the chunk
-        stop = n_collected + len(selected)
-        keys[n_collected:stop] = chunk_keys[selected]
-        numbers[n_collected:stop] = first_context + selected
-        n_collected = stop
-    return _KeyedContexts(keys=keys, numbers=numbers)
+        keys.append(chunk_keys[selected])
+        numbers.append(first_context + selected)
+    return _KeyedContexts(keys=np.concatenate(keys), numbers=np.concatenate(numbers))
 
 
 def keys_at(contexts: int, seed: int, ranks: NDArray[np.int64]) -> NDArray[np.uint64]:
@@ -321,13 +320,13 @@ def keys_at(contexts: int, seed: int, ranks: NDArray[np.int64]) -> NDArray[np.ui
         Shape (n_ranks,).
     """
     # The bucket of a position is the last one that begins there or before.
-    bucket_starts = _first_ranks_of_buckets(contexts, seed)  # (n_buckets + 1,) [0, 5, 9, 15]
-    n_buckets_begun = np.searchsorted(bucket_starts, ranks, side="right")  # (n_ranks,) [2]
+    boundaries = _bucket_boundaries(contexts, seed)  # (n_buckets + 1,) [0, 5, 9, 15]
+    n_buckets_begun = np.searchsorted(boundaries, ranks, side="right")  # (n_ranks,) [2]
     bucket_of_rank = n_buckets_begun - 1  # [1]
 
     # Sort the keys of some buckets at a time.
     keys = np.empty(len(ranks), dtype=np.uint64)
-    for buckets in _batches(np.unique(bucket_of_rank), np.diff(bucket_starts)):
+    for buckets in _batches(np.unique(bucket_of_rank), np.diff(boundaries)):
         in_batch = np.flatnonzero(np.isin(bucket_of_rank, buckets))  # indices of positions
         keys[in_batch] = _keys_in_buckets(contexts, seed, buckets, ranks[in_batch])
     return keys
@@ -394,9 +393,9 @@ def _keys_in_buckets(
     sorted_keys.sort()
 
     # The position and the index of the first key of each bucket, shape (n,).
-    positions_of_all = _first_ranks_of_buckets(contexts, seed)  # of all buckets, and an end
-    first_positions = positions_of_all[buckets]  # [10, 30]
-    sizes = positions_of_all[buckets + 1] - first_positions  # [5, 3]
+    boundaries = _bucket_boundaries(contexts, seed)
+    first_positions = boundaries[buckets]  # [10, 30]
+    sizes = boundaries[buckets + 1] - first_positions  # [5, 3]
     first_indices = np.cumsum(sizes) - sizes  # [0, 5]
     differences = first_positions - first_indices  # [10, 25]
 
@@ -554,47 +553,47 @@ class Choice:
         return _in_chunks(self._rows_of_chunk, numbers)
 
     def _rows_of_chunk(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return chosen rows by their numbers among all chosen rows.
+        """Return chosen rows by their numbers, for so few of them that they fit into memory.
 
-        Chosen rows are numbered in ascending order. Rows are divided into blocks of 64, and a
-        formula says how many rows of each block are chosen. So only the block of each row must be
-        looked at:
+        Some rows of a text are chosen at random, and numbered in ascending order. Rows are divided
+        into blocks of 64, and it is known how many chosen rows precede each block. So only the
+        block of each row must be looked at:
 
             number of the chosen row        0    1    2
             chosen row                      3    70   90
             its block                       0    1    1
+            chosen rows before the block    0    1    1
             number within the block         0    0    1
 
         Args:
-            numbers: Numbers of chosen rows, not too many at once, since each needs some kB: (n,).
+            numbers: Numbers of chosen rows, shape (n,).
 
         Returns:
             Shape (n,).
         """
-        # Comments show number 2, which is row 90. In its block, it is the second chosen row.
+        # Comments show number 2, which is row 90.
         blocks = self._blocks_of(numbers)  # (n,) [1]
-        counts_in_block = numbers - self._n_chosen_before(blocks) + 1  # (n,) [2 - 1 + 1]
+        numbers_in_block = numbers - self._n_chosen_before(blocks)  # (n,) [2 - 1]
 
-        # For each row of the block, count the chosen rows up to it. In block 1, which begins with
-        # row 64, the count is 1 from row 70 on, and 2 from row 90 on.
-        n_chosen_so_far = np.cumsum(self._is_chosen_in_blocks(blocks), axis=1)  # (n, 64)
-
-        # Find where the count reaches 2. `argmax` returns the index of the first True.
-        is_reached = n_chosen_so_far >= counts_in_block[:, None]  # (n, 64)
-        rows_in_block = np.argmax(is_reached, axis=1)  # (n,) [26]
-        rows: NDArray[np.int64] = blocks * BLOCK_ROWS + rows_in_block  # [64 + 26]
+        # The row with number 1 in its block is the first one up to which 2 rows are chosen. In
+        # block 1, of the rows 64 to 127, the count is 1 from row 70 on, and 2 from row 90 on.
+        # `argmax` returns the index of the first True of each block.
+        counts_up_to_row = np.cumsum(self._is_chosen_in_blocks(blocks), axis=1)  # (n, 64)
+        is_reached = counts_up_to_row > numbers_in_block[:, np.newaxis]  # (n, 64)
+        indices_in_block = np.argmax(is_reached, axis=1)  # (n,) [26]
+        rows: NDArray[np.int64] = blocks * BLOCK_ROWS + indices_in_block  # [64 + 26]
         return rows
 
     def _blocks_of(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the block of 64 rows that contains each of some chosen rows.
 
-        Some rows of a text are chosen at random, and are numbered in ascending order. Each block
-        has its share of them (see `_n_chosen_before`). If 30 of 100 rows are chosen, block 0 has 19
-        of these, and block 1 has 11:
+        Some rows of a text are chosen at random, and numbered in ascending order. How many of them
+        precede each block is a formula (see `_n_chosen_before`). If 30 of 100 rows are chosen:
 
-            block                          0          1
-            its rows                       0-63       64-99
-            numbers of the chosen rows     0-18       19-29
+            block                              0          1
+            its rows                           0-63       64-99
+            chosen before: block * 19.2        0          19.2, rounded to 19
+            numbers of its chosen rows         0-18       19-29
 
         So the result for the number 19 is 1.
 
@@ -604,17 +603,15 @@ class Choice:
         Returns:
             Numbers of blocks, shape (n,).
         """
-        # Numbers start at 0, so the row with number 19 is the 20th chosen row. Find the first block
-        # before which 20 rows are chosen or more: the row is in the block before that one. By the
-        # formula of `_n_chosen_before`, with 30 of 100 rows chosen and the offset 0:
-        #     (block * 64 * 30 + 0) // 100 >= 20      20 or more rows are chosen before the block
-        #      block * 1920 + 0 >= 20 * 100           the same without the division
-        #      block >= (2000 - 0) / 1920             so the first one is this, rounded up: 2
-        n_chosen = numbers + 1  # (n,) [20]
-        limits = n_chosen * self.n_rows - self._rounding_offset  # (n,) [2000 - 0]
-        growth_per_block = BLOCK_ROWS * self.n_chosen  # 64 * 30 = 1920
-        next_blocks = -(-limits // growth_per_block)  # (n,) [2], the quotient rounded up
-        return next_blocks - 1  # (n,) [1]
+        # 19 chosen rows precede the row with number 19. So it is in the last block that is preceded
+        # by 19 chosen rows or fewer. With the rounding offset 0, these are the blocks with
+        #     (block * 64 * 30 + 0) // 100  <=  19          the formula of `_n_chosen_before`
+        #      block * 1920 + 0             <   20 * 100    the same without the division
+        #      block * 1920                 <=  1999        the same in whole numbers
+        # and the last one is 1999 // 1920 = 1.
+        limits = (numbers + 1) * self.n_rows - self._rounding_offset - 1  # (n,) [1999]
+        blocks: NDArray[np.int64] = limits // (BLOCK_ROWS * self.n_chosen)  # (n,) [1]
+        return blocks
 
     def _n_chosen_before(self, blocks: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return how many rows are chosen before each of some blocks of 64 rows.
@@ -652,8 +649,8 @@ class Choice:
     def _is_chosen_in_blocks(self, blocks: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return which rows of some blocks of a text are chosen at random.
 
-        A block has 64 neighbouring rows, and a fixed number of them is chosen: those with the
-        lowest keys, which are pseudo-random numbers. If 2 rows of a block are chosen:
+        A block has 64 neighbouring rows. A formula says how many of them are chosen. These are the
+        rows with the lowest keys, which are pseudo-random numbers. If 2 rows of a block are chosen:
 
             row         64    65    66    67    ...    (all others have higher keys)
             key         31    7     85    12    ...
@@ -670,15 +667,16 @@ class Choice:
         # The last block may have fewer rows. The highest key keeps the others from being chosen.
         keys[rows >= self.n_rows] = np.iinfo(np.uint64).max
 
-        # How many rows are chosen in each block: as many more before its end than before its start.
-        n_chosen = self._n_chosen_before(blocks + 1) - self._n_chosen_before(blocks)  # (n_blocks,)
+        # How many rows of each block are chosen, (n_blocks,). If 19 rows are chosen before block 1,
+        # and 30 before block 2, then 11 rows of block 1 are chosen.
+        n_chosen = self._n_chosen_before(blocks + 1) - self._n_chosen_before(blocks)
         return _is_among_lowest(keys, n_chosen)
 
     def numbers_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the number of each of some chosen rows among all chosen rows.
+        """Return how many chosen rows precede each of some chosen rows.
 
-        Chosen rows are numbered in ascending order. If the rows 3, 70 and 90 are chosen, row 90 has
-        the number 2. This is the inverse of `rows_of`.
+        That is the number of the row among the chosen rows. If the rows 3, 70 and 90 are chosen,
+        row 90 has the number 2. This is the inverse of `rows_of`.
 
         Args:
             rows: Rows that are chosen, shape (n,).
@@ -688,30 +686,30 @@ class Choice:
         """
         if self.n_chosen == self.n_rows:
             return rows  # all rows are chosen
-        return _in_chunks(self._numbers_of_chunk, rows)
+        return _in_chunks(self._n_chosen_before_rows, rows)
 
-    def _numbers_of_chunk(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the number of each of some chosen rows among all chosen rows.
+    def _n_chosen_before_rows(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return how many chosen rows precede each row, for so few that they fit into memory.
 
-        Suppose that the rows 3, 70 and 90 are chosen. Row 90 is in block 1, which has the rows 64
-        to 127. One row is chosen before this block, and one (70) before row 90 in the block. So row
-        90 has the number 1 + 1.
+        Some rows of a text are chosen at random, such as 3, 70 and 90. Rows are divided into blocks
+        of 64. So row 90 is in block 1, which has the rows 64 to 127. One chosen row (3) precedes
+        this block, and one (70) precedes row 90 in the block. The result for row 90 is 1 + 1.
 
         Args:
-            rows: Rows that are chosen, not too many at once, since each needs some kB: (n,).
+            rows: Rows that are chosen, shape (n,).
 
         Returns:
             Shape (n,).
         """
         blocks = rows // BLOCK_ROWS  # (n,) [1] for row 90
-        places = rows % BLOCK_ROWS  # (n,) in the block, [26]
+        index_in_block = rows % BLOCK_ROWS  # (n,) [26], since row 90 is 64 + 26
 
-        # Count the chosen rows of the block that come before this one.
+        # In the block of each row, count the chosen rows before it.
         is_chosen = self._is_chosen_in_blocks(blocks)  # (n, 64)
-        comes_before = np.arange(BLOCK_ROWS) < places[:, None]  # (n, 64)
-        n_before_in_block = np.count_nonzero(is_chosen & comes_before, axis=1)  # (n,) [1]
-        numbers: NDArray[np.int64] = self._n_chosen_before(blocks) + n_before_in_block  # [1 + 1]
-        return numbers
+        precedes = np.arange(BLOCK_ROWS) < index_in_block[:, np.newaxis]  # (n, 64)
+        n_before_in_block = np.count_nonzero(is_chosen & precedes, axis=1)  # (n,) [1]
+        n_before: NDArray[np.int64] = self._n_chosen_before(blocks) + n_before_in_block  # [1 + 1]
+        return n_before
 
     def is_chosen(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return whether each of some rows was chosen.

@@ -87,10 +87,10 @@ def patch_windows():
         def make_small(window_size: int) -> None:
             patch.setattr(order, "WINDOW", window_size)
             patch.setattr(order, "_CHUNK", 257)
-            order._first_ranks_of_buckets.cache_clear()
+            order._bucket_boundaries.cache_clear()
 
         yield make_small
-    order._first_ranks_of_buckets.cache_clear()
+    order._bucket_boundaries.cache_clear()
 
 
 @st.composite
