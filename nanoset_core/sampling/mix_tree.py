@@ -69,10 +69,7 @@ class MixPart:
 
         A number in place of a part is its share: `{web: 0.7}` → `{"web": MixPart(share=0.7)}`.
         """
-        parts = {}
-        for name, part in (self.mix or {}).items():
-            parts[name] = MixPart(share=part) if isinstance(part, float) else part
-        return parts
+        return parts_of_mix(self.mix or {})
 
     @property
     def has_fixed_amount(self) -> bool:
@@ -166,3 +163,18 @@ class MixPart:
             # The parts may be written in a short form, such as {"web": 3.0}. Write them in full.
             values["mix"] = {name: part.to_json() for name, part in self.parts.items()}
         return values
+
+
+def parts_of_mix(mix: Mapping[str, MixPart | Share]) -> dict[str, MixPart]:
+    """Return the parts of a mixture of corpora, also those that are written as a number.
+
+        {"web": 0.7, "books": MixPart(share=0.3)}                     a number is the share
+        {"web": MixPart(share=0.7), "books": MixPart(share=0.3)}      the result
+
+    Args:
+        mix: Name of a corpus or group → its settings, or its share alone.
+    """
+    parts: dict[str, MixPart] = {}
+    for name, part in mix.items():
+        parts[name] = MixPart(share=part) if isinstance(part, float) else part
+    return parts

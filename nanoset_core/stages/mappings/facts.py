@@ -183,28 +183,26 @@ def unused_tokens(facts: Mapping[str, Any]) -> int | None:
         half         500     200      the run reads them through web: the result is 0
 
     Args:
-        facts: Facts about the split. Each entry of `members` is a dataset, such as `{"corpus":
-            "web", "tokens": 1000, "tokens_unseen": 0, …}`, and each entry of `corpora` a collection
-            of texts with the names of the datasets that have its documents: `{"members": ["web",
-            "half"], …}`. Old records have no `corpora`.
+        facts: What is recorded of the split. `members` are its datasets: `[{"corpus": "web",
+            "tokens": 1000, "tokens_unseen": 0, …}, …]`. `corpora` says which datasets have
+            documents of the same collection of texts: `[{"members": ["web", "half"], …}]`.
 
     Returns:
         The number. It is an estimate if several datasets have the same documents, and samples of
         them are chosen at random.
     """
-    remaining_members = {member["corpus"]: member for member in facts["members"]}
+    uncounted = {member["corpus"]: member for member in facts["members"]}
     counts: list[int | None] = []
     for corpus in facts.get(CORPORA, ()):
-        members = []
-        for name in corpus["members"]:
-            # Datasets that only earlier phases of the run have read are not in `facts["members"]`.
-            if name in remaining_members:
-                members.append(remaining_members.pop(name))
+        names = corpus["members"]  # ["web", "half"]
+        if not all(name in uncounted for name in names):
+            return None  # one of them was read by an earlier phase of the run: how much is unknown
+        members = [uncounted.pop(name) for name in names]
         counts.append(_unused_tokens_of_corpus(corpus, members))
 
-    # Old records do not say which datasets have the same documents. Add up all of them.
-    for member in remaining_members.values():
-        counts.append(member["tokens_unseen"])
+    # Old records have no `corpora`, so it is not known which of the datasets share documents. Add
+    # up what is unused of each.
+    counts += [member["tokens_unseen"] for member in uncounted.values()]
     return _sum_if_known(counts)
 
 
@@ -215,31 +213,28 @@ def _unused_tokens_of_corpus(
 
     Several datasets may have been made from the texts. For a collection of 1,000 tokens:
 
-        datasets and their tokens    result
-        half 500, rest 500           no document is in both: the sum of their unused tokens
-        web 1000, half 500           some documents are in both: 1,000 - the tokens that are read
-                                     through any of the two (`unique_tokens`)
-        as before, in a later        None. `unique_tokens` lacks the tokens that earlier phases
-          phase of the run           have read, so the difference would be too large
+        tokens of the datasets    result
+        half 500, rest 500        no document is in both: the sum of their unused tokens
+        web 1000, half 500        some documents are in both: 1,000 - the tokens that are read
+                                  through any of the two (`unique_tokens`)
 
     Args:
         corpus: What is recorded of the collection: `{"tokens_available": 1000, "unique_tokens":
-            990, "members": ["web", "half"]}`.
-        members: What is recorded of each of these datasets, except those that only earlier phases
-            of the run have read.
+            990, …}`.
+        members: What is recorded of each dataset: `{"tokens": 500, "tokens_unseen": 10, …}`.
 
     Returns:
         The number, or None if it is not known.
     """
-    # Are there datasets of the collection that only earlier phases of the run have read?
-    has_earlier_datasets = len(members) < len(corpus["members"])
-    n_tokens = sum(member["tokens"] for member in members)  # 500 + 500, or 1,000 + 500
-    have_no_common_document = not has_earlier_datasets and n_tokens == corpus["tokens_available"]
-    if have_no_common_document:
+    n_tokens = sum(member["tokens"] for member in members)
+    has_common_documents = n_tokens != corpus["tokens_available"]
+    if not has_common_documents:
         return _sum_if_known([member["tokens_unseen"] for member in members])
 
-    was_read_before = any(member.get("before") for member in members)  # by earlier phases
-    if has_earlier_datasets or was_read_before:
+    # `unique_tokens` are those of this phase of the training run. If an earlier phase has read some
+    # of the texts, too, the difference would be too large.
+    was_read_before = any(member.get("before") for member in members)
+    if was_read_before:
         return None
     n_unused: int = corpus["tokens_available"] - corpus["unique_tokens"]
     return n_unused

@@ -234,18 +234,22 @@ class NanosetLookup:
     def options(self, split: SplitName) -> dict[str, Any]:
         """Return the settings on which the content and the paths of a split's index files depend.
 
-        If one of them changes, the files are built again.
+        If one of them changes, the files are built again. Paths are only an issue for a training
+        run that changes its data. All its index files are in one folder, whose name depends on the
+        settings of train. So if only these change, the files of valid move, too:
+
+            a usual run                {"seed": 1234, "sequence_length": 2048, …}
+            a run that has changed     {"seed": 1234, "sequence_length": 2048, …,
+              its data, for valid       "index_files": digest of the settings of train}
 
         Args:
             split: `train`, `valid` or `test`.
 
         Returns:
-            Name → value that JSON can express: `{"seed": 1234, "sequence_length": 2048, …}`.
+            Name → value that JSON can express.
         """
         options = self._settings(split)
         if self.spec.continues_run and split != "train":
-            # If a run changes its data, the files of all splits are in one folder, whose name is a
-            # digest of the settings of train; see `_folder_of_continued_run`.
             options["index_files"] = digest_of(self._settings("train"))
         return options
 
@@ -287,9 +291,9 @@ class NanosetLookup:
         added in the course of time, and this must not rebuild the files of everybody.
         """
         options: dict[str, Any] = {}
-        run_before = self._run_before_option()
-        if run_before is not None:
-            options["after"] = run_before
+        data_read_before = self._data_read_before()
+        if data_read_before is not None:
+            options["after"] = data_read_before
         if not get_preset(self.spec.preset).index_names_have_versions:
             options["index_files"] = "a folder for each version"
         if self.compensated_sums:
@@ -311,33 +315,37 @@ class NanosetLookup:
     def _limit_options(self, split: SplitName) -> dict[str, Any]:
         """Return the settings that limit how often a split may read data.
 
-        A limit may change what an index file says: which samples are read, in which order. So these
-        settings are stored with the file, and if they change, it is built again. There are two:
+        They decide which samples an index file has. So they are stored with the file, and if they
+        change, it is built again:
 
-            "epochs"       the key `max_epochs`, such as {"most": 4.0, …}
-            "epochs_of"    "documents", if the split has a limit, and may read a document several
-                           times, such as through two datasets that contain it
+            "epochs"       how often each dataset may be read (the key `max_epochs`)
+            "epochs_of"    "documents": the limit is for documents, of which several datasets may
+                           have the same ones. It is left out if no document is read twice, or if
+                           there is no limit
 
-        The second setting says that the limit was applied to documents. Early versions of this
-        program applied limits to datasets alone. Their files lack the setting, and are rebuilt.
-
-        A nanoset with a mixture has no `max_epochs`, but limits in the parts of the mixture. These
-        are stored as well, but `_mixture_options` returns them.
+        `epochs_of` has only this value. Files without it, which early versions have made for such
+        data, have limits for each dataset alone, and are built again.
 
         Args:
             split: `train`, `valid` or `test`.
         """
         options: dict[str, Any] = {}
-        has_max_epochs = self.spec.max_epochs is not None
-        if has_max_epochs:
+        if self.spec.max_epochs is not None:
             options["epochs"] = self._epoch_option()
-
-        mixture = self.spec.mixture
-        mixture_has_limits = mixture is not None and bool(mixture.epoch_limits())
-        has_limit = has_max_epochs or mixture_has_limits
-        if has_limit and self.may_repeat_documents(split):
+        if self._has_epoch_limit and self.may_repeat_documents(split):
             options["epochs_of"] = "documents"
         return options
+
+    @property
+    def _has_epoch_limit(self) -> bool:
+        """Whether nanoset.yaml limits how often data is read: all of it, or a part of a mixture.
+
+        max_epochs: 4                            the limit of all datasets
+        mix: {web: {max_epochs: 4}, code: {}}    the limit of a part
+        """
+        mixture = self.spec.mixture
+        part_has_limit = mixture is not None and bool(mixture.epoch_limits())
+        return self.spec.max_epochs is not None or part_has_limit
 
     def _epoch_option(self) -> dict[str, Any]:
         """Return what decides how the limit `max_epochs` changes the index files of a split.
@@ -455,25 +463,27 @@ class NanosetLookup:
             return None
         return type(self)(self.project, name, self.reader, self._datasets, exact=self.exact)
 
-    def _run_before_option(self) -> dict[str, Any] | None:
-        """Return what a training run has read before it continues with this data, or None.
+    def _data_read_before(self) -> dict[str, Any] | None:
+        """Return which data a training run has read before it continues with this data, or None.
 
-        Index files depend on it, since they leave out samples that were read before:
+        Index files depend on it, since they leave out samples that were read before. A run may
+        change its data in two ways:
 
-            the user has stopped the run     {"handoff": "pretrain/0a1b…",
-            after 2,000 samples               "consumed_samples": 2000}
-            this is phase 2 of the run       {"phases": digest of the settings of phase 1}
-            the run starts with this data    None
+            the user has stopped it after     {"handoff": "pretrain/0a1b…",  its files
+              2,000 samples                    "consumed_samples": 2000}
+            it has phases, and this is        {"phases": digest of the settings of the first}
+              the second one
+            it starts with this data          None
         """
         continue_from = self.spec.continue_from
         if continue_from is not None:
-            # Name the files with which the run was started.
+            # A handoff is the folder with which the run was started.
             handoff = "/".join(handoff_named(continue_from.handoff))
             return {"handoff": handoff, "consumed_samples": continue_from.consumed_samples}
 
         previous_phase = self.phase_before()
         if previous_phase is not None:
-            # These settings contain the digest of the phase before it, and so on.
+            # The settings of that phase contain the digest of the phase before it, and so on.
             return {"phases": digest_of(previous_phase.options("train"))}
         return None
 

@@ -132,33 +132,50 @@ def write_blended(project: Project, name: str, split: SplitName) -> Manifest:
     existing = listed_outputs.existing_version(recipe)
 
     # Write the index files, unless they exist, and then the record of them, which is returned.
-    file_entries, samples_given = _write_files_of_blend(nanoset, planned, listed_outputs.access)
+    file_entries = _write_files_of_blend(nanoset, planned, listed_outputs.access)
+    samples_given = _samples_given(nanoset, planned)
     return _record(nanoset, recipe, planned, file_entries, existing, samples_given)
 
 
 def _write_files_of_blend(
     nanoset: NanosetContext, planned: PlannedSplit, access: FileAccess
-) -> tuple[FileEntries, Sequence[int] | None]:
+) -> FileEntries:
     """Write the index files that say which dataset each sample of a split is from.
+
+    Files that exist already are kept, unless the user demands to rebuild everything.
 
     Args:
         nanoset: The training data, with the folder in which the trainer looks for the files.
-        planned: The plan of the split. A split without data gets no files.
+        planned: The plan of the split: how its samples are mixed from several datasets.
         access: How files of the output root are read and stored, with a listing of the folder.
 
     Returns:
-        (size and sha256 of each file, how many samples the split takes of each dataset). The second
-        one is None for a split without data.
+        Size and sha256 of each file: `{"a07e…-dataset_index.npy": {"bytes": 800, …}, …}`. It is
+        empty for a split without data.
     """
     plan = planned.plan
     if plan is None or plan.blend is None:
-        return {}, None
-    outputs = nanoset.project.outputs
+        return {}
     writer = IndexFileWriter(nanoset.cache, access, rebuild=nanoset.project.rebuild)
     file_entries = writer.write_blend(plan, plan.blend)
-    writer.upload()
-    # The listing does not have the new files, so read them without it.
-    return file_entries, count_samples_given(plan, nanoset.cache, outputs.access)
+    writer.upload()  # to a bucket, if the output root is in one
+    return file_entries
+
+
+def _samples_given(nanoset: NanosetContext, planned: PlannedSplit) -> Sequence[int] | None:
+    """Count how many samples of each dataset a split has, by its index files: `[700, 300]`.
+
+    Args:
+        nanoset: The training data, with the folder of the index files, which exist.
+        planned: The plan of the split.
+
+    Returns:
+        In the order of the datasets; None for a split without data.
+    """
+    plan = planned.plan
+    if plan is None or plan.blend is None:
+        return None
+    return count_samples_given(plan, nanoset.cache, nanoset.project.outputs.access)
 
 
 def _record(

@@ -28,7 +28,7 @@ from dataclasses import replace
 
 from nanoset_core.errors import ConfigError
 from nanoset_core.records.frozen import FrozenDict
-from nanoset_core.sampling.mix_tree import MixPart
+from nanoset_core.sampling.mix_tree import MixPart, parts_of_mix
 from nanoset_core.sampling.splits import SPLITS, SplitName
 from nanoset_core.stages.mappings.mix_settings import Mix
 from nanoset_core.stages.mappings.settings import (
@@ -237,7 +237,8 @@ def _scaled_nanoset(nanoset: NanosetSpec, scale: float) -> NanosetSpec:
     """Return the settings of a smaller training run, as a trial before the full run.
 
     At the scale 0.01, it has a hundredth of the samples, and reads a hundredth of the documents. So
-    it reads each document as often as the full run.
+    it reads each document as often as the full run. The selections of documents have names of their
+    own:
 
         full run       {"blend": "web", "samples": {"train": 1000000}, …}
         smaller run    {"blend": "web-scale-0_01", "samples": {"train": 10000}, …}
@@ -246,21 +247,20 @@ def _scaled_nanoset(nanoset: NanosetSpec, scale: float) -> NanosetSpec:
         nanoset: The settings of the full run.
         scale: The scale, such as 0.01.
     """
-    # Data: selections of documents, with the scale in their names.
-    blend = _scaled_blend(nanoset.blend, scale)
-    mix = _scaled_mix(nanoset.mix, scale)
+    # The data of train may be under its own key. If it is, valid and test have other data, of which
+    # all runs read the same.
     blend_per_split = dict(nanoset.blend_per_split)
-    if "train" in blend_per_split:  # evaluation data of its own is not scaled
+    if "train" in blend_per_split:
         blend_per_split["train"] = _scaled_blend(blend_per_split["train"], scale)
-    max_epochs = _limits_of_views(nanoset.max_epochs, scale)
 
-    # Lengths: numbers of samples and of iterations.
     return replace(
         nanoset,
-        blend=blend,
-        mix=mix,
+        # The data: selections of documents in place of corpora.
+        blend=_scaled_blend(nanoset.blend, scale),
+        mix=_scaled_mix(nanoset.mix, scale),
         blend_per_split=FrozenDict(blend_per_split),
-        max_epochs=max_epochs,
+        max_epochs=_renamed_limits(nanoset.max_epochs, scale),
+        # The length: fewer samples and iterations.
         samples=_scaled_samples(nanoset, scale),
         schedule=_scaled_schedule(nanoset.schedule, scale),
         phases=tuple(_scaled_phase(phase, scale) for phase in nanoset.phases),
@@ -285,7 +285,7 @@ def _scaled_samples(nanoset: NanosetSpec, scale: float) -> FrozenDict[SplitName,
     return FrozenDict(samples)
 
 
-def _limits_of_views(
+def _renamed_limits(
     max_epochs: float | Mapping[str, float] | None, scale: float
 ) -> float | Mapping[str, float] | None:
     """Return how often a smaller training run may read its documents: as often as the full run.
@@ -356,20 +356,25 @@ def _scaled_mix(mix: Mix | None, scale: float) -> Mix | None:
     if mix is None:
         return None
     scaled_mix: dict[str, MixPart | float] = {}
-    parts = MixPart(mix=mix).parts  # also those that are written as a number, their share
-    for name, part in parts.items():
-        if part.mix is not None:  # a group
-            scaled_mix[name] = _scaled_part(part, scale)
-        else:
-            scaled_mix[scaled_name(name, scale)] = _scaled_part(part, scale)
+    for name, part in parts_of_mix(mix).items():
+        # A corpus is replaced by a selection of its documents. A group keeps its name.
+        is_group = part.mix is not None
+        new_name = name if is_group else scaled_name(name, scale)
+        scaled_mix[new_name] = _scaled_part(part, scale)
     return FrozenDict(scaled_mix)
 
 
 def _scaled_part(part: MixPart, scale: float) -> MixPart:
-    """Return a part of the mixture of a smaller run: with fewer tokens, if it says how many.
+    """Return the settings of one part of the mixture that a smaller training run reads.
+
+    A number of tokens becomes smaller, and shares stay the same. If the part is a group, this is
+    done for each of its parts, too. At the scale 0.01:
+
+        full run       {tokens: 1e9, mix: {code: 0.7}}
+        smaller run    {tokens: 1e7, mix: {code-scale-0_01: 0.7}}
 
     Args:
-        part: The part in the full run: `{tokens: 1e9}` becomes `{tokens: 1e7}` at the scale 0.01.
+        part: The part in the full run.
         scale: Size of the smaller run, as a share of the full one.
     """
     tokens = part.tokens

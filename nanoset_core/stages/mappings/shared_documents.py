@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -93,38 +94,9 @@ class SharedDocuments:
         # Counting takes long for a large corpus, so keep the results for the next call.
         key = tuple(sorted(rows_by_prefix.items()))
         if key not in self._counted:
-            self._counted[key] = self._count(rows_by_prefix)
+            members_by_corpus = self._members_by_corpus(rows_by_prefix)
+            self._counted[key] = [_count_parts(members) for members in members_by_corpus.values()]
         return self._counted[key]
-
-    def _count(self, rows_by_prefix: Mapping[str, Rows]) -> list[CorpusParts]:
-        """Count how many tokens of each corpus several datasets have in common.
-
-        For example, the corpus web has 1,000 tokens. The dataset web has all of them, and the
-        dataset best-web, which is a selection, has 100. The dataset code is from another corpus:
-
-            corpus    datasets         tokens    copies in each dataset (`parts`)
-            web       web, best-web    900       1, 0
-                                       100       1, 1
-            code      code             500       1
-
-        Args:
-            rows_by_prefix: Path of each dataset → the part of it that is read, as (start, stop) of
-                its sequences, such as (0, 980) for the first 980 of 1,000.
-
-        Returns:
-            One object for each corpus.
-        """
-        results: list[CorpusParts] = []
-        for members in self._members_by_corpus(rows_by_prefix).values():
-            corpus = members[0].dataset.corpus
-            corpus_parts = CorpusParts(
-                corpus=corpus.name,
-                members=tuple(member.dataset.name for member in members),
-                prefixes=tuple(member.prefix for member in members),
-                parts=_parts_of(corpus, members),
-            )
-            results.append(corpus_parts)
-        return results
 
     def _members_by_corpus(self, rows_by_prefix: Mapping[str, Rows]) -> dict[str, list[_Member]]:
         """Group datasets by the corpus that they were made from.
@@ -198,27 +170,38 @@ class _Member(NamedTuple):
         return totals
 
 
-def _parts_of(corpus: Dataset, members: Sequence[_Member]) -> tuple[CorpusPart, ...]:
-    """Return how many tokens of a corpus are in which of the datasets that were made from it.
+def _count_parts(members: Sequence[_Member]) -> CorpusParts:
+    """Count how many tokens of a corpus are in which of the datasets that were made from it.
 
-        900 tokens are in web alone            CorpusPart(copies=(1, 0), tokens=900)
-        100 are in web, and twice in best      CorpusPart(copies=(1, 2), tokens=100)
+    For example, web has 1,000 tokens, and best-web, which is a selection, has 100 of these twice:
+
+        900 tokens are in web alone                CorpusPart(copies=(1, 0), tokens=900)
+        100 are in web, and twice in best-web      CorpusPart(copies=(1, 2), tokens=100)
 
     Args:
-        corpus: The dataset with all tokens of the corpus.
-        members: The datasets that were made from it, such as web and best.
+        members: The datasets, all made from one corpus: web and best-web.
 
     Returns:
         The parts, sorted by `copies`; without tokens that are in no dataset.
     """
-    # A single dataset that repeats no document, which is the usual case, need not be read.
-    first_member = members[0]
-    if len(members) == 1 and first_member.dataset.holds_tokens_once:
-        n_tokens = first_member.total_tokens
-        return (CorpusPart((1,), n_tokens),) if n_tokens else ()
+    corpus = members[0].dataset.corpus
+    tokens_by_copies: Mapping[tuple[int, ...], int]
+    if len(members) == 1 and members[0].dataset.holds_tokens_once:
+        # A single dataset that repeats no document, which is the usual case, need not be read.
+        tokens_by_copies = {(1,): members[0].total_tokens}
+    else:
+        tokens_by_copies = _tokens_by_copies(corpus, members)  # {(1, 0): 900, (1, 2): 100}
 
-    tokens_by_copies = _tokens_by_copies(corpus, members)  # {(1, 0): 900, (1, 2): 100}
-    return tuple(CorpusPart(copies, tokens) for copies, tokens in sorted(tokens_by_copies.items()))
+    parts: list[CorpusPart] = []
+    for copies, n_tokens in sorted(tokens_by_copies.items()):
+        if n_tokens:
+            parts.append(CorpusPart(copies, n_tokens))
+    return CorpusParts(
+        corpus=corpus.name,
+        members=tuple(member.dataset.name for member in members),
+        prefixes=tuple(member.prefix for member in members),
+        parts=tuple(parts),
+    )
 
 
 def _tokens_by_copies(corpus: Dataset, members: Sequence[_Member]) -> Counter[tuple[int, ...]]:
@@ -292,15 +275,13 @@ def _document_tokens(index: Index, documents: range) -> Array:
 def count_copies(contained: Array, tokens: Array) -> Iterator[CopyCount]:
     """Count the tokens of documents by how many copies of them each dataset has.
 
-    A dataset may have a document several times, or only its beginning. For example, with two
-    datasets A and B:
+    A dataset may have a document several times, and also its beginning alone. For example, A has
+    two copies of document 1, of which the second one ends after 30 tokens:
 
         document    tokens    tokens in A, B    result
         0           100       100, 200          100 tokens with 1 copy in A, and 2 in B
         1            80       110,  80           30 tokens with 2 copies in A, and 1 in B
                                                  50 tokens with 1 copy in A, and 1 in B
-
-    (Of document 1, A has a complete copy, and the first 30 tokens again.)
 
     Args:
         contained: Tokens that each dataset has of each document, int64, shape (n_documents,
@@ -316,52 +297,53 @@ def count_copies(contained: Array, tokens: Array) -> Iterator[CopyCount]:
     contained = contained[is_contained]
     tokens = tokens[is_contained]
 
+    # 110 tokens of document 1 are a complete copy, and 30 tokens of an incomplete one.
     complete_copies = contained // tokens[:, None]  # (n_documents, n_datasets) [[1, 2], [1, 1]]
-    rest_tokens = contained % tokens[:, None]  # (n_documents, n_datasets) [[0, 0], [30, 0]]
+    incomplete_copy = contained % tokens[:, None]  # (n_documents, n_datasets) [[0, 0], [30, 0]]
 
-    # Most documents have complete copies only, as document 0: all their tokens are counted alike.
-    # Others, as document 1, are divided where a copy ends.
-    has_rest = rest_tokens.any(axis=1)  # (n_documents,) [False, True]
-    yield from _sums_by_copies(complete_copies[~has_rest], tokens[~has_rest])
-    yield from _count_truncated(complete_copies[has_rest], rest_tokens[has_rest], tokens[has_rest])
+    # Of most documents, there are complete copies only, so all their tokens have equally many.
+    # Divide the others where an incomplete copy ends: document 1 after 30 tokens.
+    has_incomplete = incomplete_copy.any(axis=1)  # (n_documents,) [False, True]
+    yield from _sums_by_copies(complete_copies[~has_incomplete], tokens[~has_incomplete])
+    yield from _count_with_incomplete_copies(
+        complete_copies[has_incomplete], incomplete_copy[has_incomplete], tokens[has_incomplete]
+    )
 
 
-def _count_truncated(
-    complete_copies: Array, rest_tokens: Array, tokens: Array
+def _count_with_incomplete_copies(
+    complete_copies: Array, incomplete_copy: Array, tokens: Array
 ) -> Iterator[CopyCount]:
-    """Count tokens by their numbers of copies, for documents of which a copy is cut off.
+    """Count the tokens of documents by their copies, if datasets have the beginning of a document.
 
-    Each document is divided where such a copy ends. For example, a document has 80 tokens. Dataset
-    A has it twice, and dataset B has it once, and its first 30 tokens again:
+    For example, a document has 80 tokens. Dataset A has it twice. Dataset B has it once, and its
+    first 30 tokens again. So the document is divided after 30 tokens:
 
         tokens of the document    copies in A, B
         0 to 30                   2, 2
         30 to 80                  2, 1
 
-    (If a dataset has the end of a document instead of its beginning, the result is slightly wrong.
-    That can only be in a few documents, at the border between train and valid.)
+    If a dataset has the end of a document instead of its beginning, the result is slightly wrong.
+    That is possible for few documents only, at the border between train and valid.
 
     Args:
         complete_copies: How many complete copies each dataset has, shape (n_documents, n_datasets):
             [[2, 1]].
-        rest_tokens: How many tokens it has in addition, of the same shape: [[0, 30]].
+        incomplete_copy: How many tokens each dataset has in addition: [[0, 30]]; the same shape.
         tokens: Tokens of each document, shape (n_documents,): [80].
 
     Yields:
         Numbers of copies in the datasets, and how many tokens have these.
     """
-    # Where each document is divided: [[0, 0, 30, 80]]. Some parts are empty, such as 0 to 0.
+    # Where the parts of each document start and stop: [[0, 0, 30, 80]]. Some parts are empty, such
+    # as 0 to 0.
     zeros = np.zeros_like(tokens)
-    bounds = np.column_stack([zeros, rest_tokens, tokens])  # (n_documents, n_datasets + 2)
+    bounds = np.column_stack([zeros, incomplete_copy, tokens])  # (n_documents, n_datasets + 2)
     bounds.sort(axis=1)
 
-    n_parts = bounds.shape[1] - 1
-    for part in range(n_parts):
-        # This part of all documents, such as the tokens 0 to 30.
-        starts = bounds[:, part]  # (n_documents,)
-        stops = bounds[:, part + 1]  # (n_documents,)
-        # A dataset has one more copy of it if its additional tokens go beyond the start.
-        has_one_more = rest_tokens > starts[:, None]  # (n_documents, n_datasets) [[False, True]]
+    # Go through the first parts of all documents, then the second ones, and so on.
+    for starts, stops in pairwise(bounds.T):  # each (n_documents,), such as [0] and [30]
+        # An incomplete copy that goes beyond the start of the part contains all of the part.
+        has_one_more = incomplete_copy > starts[:, None]  # (n_documents, n_datasets) [[no, yes]]
         yield from _sums_by_copies(complete_copies + has_one_more, stops - starts)
 
 

@@ -68,9 +68,12 @@ def write_index_files(config: NanosetConfig, *, overwrite: bool = False) -> list
         ConfigError: There are such files, and they may not be replaced; or the settings contradict
             each other.
     """
-    planned = plan_splits(config, SPLITS, LengthReader())
-    plans = [plan for plan in planned.values() if plan is not None]
+    # Plan which samples each split reads, for which the lengths of all documents are needed.
+    plan_by_split = plan_splits(config, SPLITS, LengthReader())
+    plans = [plan for plan in plan_by_split.values() if plan is not None]
     _check_cache_folder(config, plans)
+
+    # The index files of each split: one set for each dataset, and one for their blend.
     sets_of_plans = [_placed_sets(plan, config) for plan in plans]
 
     # Check all files before the first one is written, so that an error leaves nothing behind.
@@ -142,30 +145,25 @@ def _check_replaceable(placed: PlacedSet) -> None:
         made from another, or unknown       an error
 
     Args:
-        placed: The index files of a dataset, and where they will be written.
+        placed: The index files of a dataset, and the folder into which they will be written.
 
     Raises:
         ConfigError: There are such files.
     """
-    file_set, folder = placed
-    store = store_of(folder)
-    existing_name = _first_existing(file_set.files.values(), store)
+    store = store_of(placed.folder)
+    existing_name = _first_existing(placed.files.files.values(), store)
     if existing_name is None:
         return
 
-    # The receipt next to the files says which dataset they were made from.
-    receipt = store.read(file_set.receipt_name)
-    difference = file_set.describe_mismatch(existing_name, receipt)
-    if difference is None:
-        return
-
-    # Old versions of this program wrote another file first, in case that they were interrupted.
-    old_mark = parse_receipt(store.read(_mark_name(file_set)))
-    if old_mark is not None and old_mark.content == file_set.made_from:
+    # A receipt next to the files says what they were made from. `difference` says in words how that
+    # differs from the present dataset; None if it does not.
+    receipt = store.read(placed.files.receipt_name)
+    difference = placed.files.describe_mismatch(existing_name, receipt)
+    if difference is None or _has_old_mark(placed):
         return
     raise ConfigError(
         "other index files are there already",
-        where=folder,
+        where=placed.folder,
         found=difference,
         expected="none of these names, or those of the same dataset",
         remedy="name another --data-cache-path, or replace them with --overwrite",
@@ -186,33 +184,31 @@ def _write_split(
     """Write the index files of train, valid or test, and return where a trainer finds them.
 
         the split reads web             the files of web
-        the split reads web and code    the files of web and those of code; and those of the mix,
+        the split reads web and code    the files of web and those of code; and those of the blend,
                                         which say which of the two each sample is from
-
-    The files of the mix are only written if the user names a folder for index files. Otherwise,
-    the trainer computes the mix when it starts, and keeps it in memory.
 
     Args:
         plan: Which samples of which datasets are read.
-        config: The settings of the training data. Its `path_to_cache` is the folder.
-        placed_sets: The files of each dataset, and those of the mix if they are written; each with
+        config: The settings of the training data.
+        placed_sets: The files of each dataset, and those of the blend if it has files; each with
             its folder.
 
     Returns:
-        Hash and folder of the files that the trainer opens first: those of the mix, or else those
-        of the only dataset. No folder if the mix has no files.
+        Hash and folder of the files that the trainer opens first: those of the blend, or else those
+        of the only dataset.
     """
     are_new = [_write_set(placed) for placed in placed_sets]
-
-    folder: Location | None = placed_sets[0].folder
+    any_new = any(are_new)
     if plan.blend is None:
-        name_hash = plan.members[0].hash
-    else:
-        name_hash = plan.blend.hash
-        mix_has_files = config.path_to_cache is not None
-        if not mix_has_files:
-            folder = None
-    return SplitFiles(plan.split, plan.samples, name_hash, folder, made=any(are_new))
+        only_dataset = plan.members[0]
+        folder = placed_sets[0].folder
+        return SplitFiles(plan.split, plan.samples, only_dataset.hash, folder, made=any_new)
+
+    # The user may name a folder for all index files. Without it, the blend has no files: the
+    # trainer computes it when it starts, and keeps it in memory.
+    blend_has_files = config.path_to_cache is not None
+    blend_folder = placed_sets[0].folder if blend_has_files else None
+    return SplitFiles(plan.split, plan.samples, plan.blend.hash, blend_folder, made=any_new)
 
 
 def _write_set(placed: PlacedSet) -> bool:
@@ -230,16 +226,39 @@ def _write_set(placed: PlacedSet) -> bool:
     Returns:
         Whether they were written.
     """
-    file_set, folder = placed
-    # `find` returns the receipt of the files, if all of them exist and are of this dataset. With
-    # `overwrite`, files of another dataset count as missing; without it, they would be an error.
-    delivery = file_set.delivery(folder, compares_sizes=True)
-    receipt = delivery.find(overwrite=True)
-    exists = receipt is not None
-    if not exists:
-        file_set.write(folder=folder)
+    are_complete = _are_complete(placed)
+    if not are_complete:
+        placed.files.write(folder=placed.folder)
     _delete_old_mark(placed)
-    return not exists
+    return not are_complete
+
+
+def _are_complete(placed: PlacedSet) -> bool:
+    """Return whether all index files of a dataset exist, and were made from this dataset.
+
+    A receipt next to the files says what they were made from, and their sizes.
+
+    Args:
+        placed: The files, and the folder in which they would be.
+    """
+    delivery = placed.files.delivery(placed.folder, compares_sizes=True)
+    # With `overwrite`, files of another dataset count as missing. Without it, they are an error.
+    receipt = delivery.find(overwrite=True)
+    return receipt is not None
+
+
+def _has_old_mark(placed: PlacedSet) -> bool:
+    """Return whether index files were begun by an old version of this program for the same dataset.
+
+    Old versions wrote a hidden file first, the mark, which says what the index files are made from.
+    If they were interrupted, there are index files and the mark, but no receipt.
+
+    Args:
+        placed: The index files, and their folder.
+    """
+    store = store_of(placed.folder)
+    mark = parse_receipt(store.read(_mark_name(placed.files)))
+    return mark is not None and mark.content == placed.files.made_from
 
 
 def _delete_old_mark(placed: PlacedSet) -> None:
@@ -248,9 +267,8 @@ def _delete_old_mark(placed: PlacedSet) -> None:
     Args:
         placed: The index files, which are complete now, and their folder.
     """
-    file_set, folder = placed
-    store = store_of(folder)
-    mark_name = _mark_name(file_set)
+    store = store_of(placed.folder)
+    mark_name = _mark_name(placed.files)
     if store.stat(mark_name) is not None:
         store.delete(mark_name)
 

@@ -284,7 +284,7 @@ class _ValueView(NamedTuple):
 
     name: str
     """Such as "topics-news"."""
-    values: str
+    value_text: str
     """The value in words: `'news'`; or `others` in backticks."""
     view: ViewSpec
     share: float | None
@@ -369,19 +369,37 @@ def _view_names(
         values: The values, each once.
         has_others: Whether the name of the view with all other documents is taken, too.
     """
-    counts = Counter(_view_name(group, value) for value in values)
+    # How many values would have each name. The view of all other documents never gets a hash.
+    n_views = Counter(_view_name(group, value) for value in values)
     if has_others:
-        counts[_view_name(group, OTHERS)] += 1
+        n_views[_view_name(group, OTHERS)] += 1
+
     names = {}
     for value in values:
         name = _view_name(group, value)
-        is_value_the_name = name == f"{group}-{value}" and isinstance(value, str)
-        is_taken_by_others = has_others and value == OTHERS
-        if counts[name] > 1 and (is_taken_by_others or not is_value_the_name):
+        if n_views[name] > 1 and not _keeps_name(group, value, has_others=has_others):
             digest = hashlib.sha256(repr(value).encode("utf-8", "backslashreplace")).hexdigest()
             name = f"{name.rstrip('-')}-{digest[:_NAME_DIGITS]}"
         names[value] = name
     return names
+
+
+def _keeps_name(group: str, value: str | int, *, has_others: bool) -> bool:
+    """Return whether a value gets a view's name for itself if other values would give the same.
+
+        "sci-tech"    yes: the name, `topics-sci-tech`, contains the text as it is
+        "sci/tech"    no: a character was replaced in the name
+        7             no: it is a number, and the text "7" gives the same name
+        "others"      no, if there is a view with all other documents, which has this name
+
+    Args:
+        group: Name of the group, such as `topics`.
+        value: The value of a column.
+        has_others: Whether there is a view with all other documents.
+    """
+    if has_others and value == OTHERS:
+        return False
+    return isinstance(value, str) and _view_name(group, value) == f"{group}-{value}"
 
 
 def _view_name(group: str, value: str | int) -> str:
@@ -400,10 +418,15 @@ def _quoted(text: str, quote: str) -> str:
 
 
 def _clashing_names(value_views: Sequence[_ValueView], where: str) -> Iterator[ConfigError]:
-    """Yield an error for each name that the views of several values of a group would have.
+    """Yield an error for each name that two or more views of a group have.
 
-    This takes two values with the same hash, or a value that is the name of another one with its
-    hash, such as `sci-tech-126de9`.
+    Each view has the documents with one value of a column, and is named by the value. If names
+    would be equal, a hash is appended. This is for what remains, with bad luck:
+
+        value               name of its view in the group `topics`
+        sci-tech            topics-sci-tech
+        sci/tech            topics-sci-tech-126de9, with its hash, since the name above is taken
+        sci-tech-126de9     topics-sci-tech-126de9, the same again
 
     Args:
         value_views: The views of the group.
@@ -411,7 +434,8 @@ def _clashing_names(value_views: Sequence[_ValueView], where: str) -> Iterator[C
     """
     values_by_name: dict[str, list[str]] = {}
     for value_view in value_views:
-        values_by_name.setdefault(value_view.name, []).append(value_view.values)
+        values_by_name.setdefault(value_view.name, []).append(value_view.value_text)
+
     for name, values in values_by_name.items():
         if len(values) > 1:
             yield ConfigError(
@@ -435,6 +459,6 @@ def _name_is_taken(value_view: _ValueView, where: str) -> ConfigError:
     return ConfigError(
         "a value of the column gives a view whose name is taken by another view",
         where=where,
-        found=f"{value_view.name}, for {value_view.values}",
+        found=f"{value_view.name}, for {value_view.value_text}",
         remedy="rename the group or the other view, or define the views of these values yourself",
     )

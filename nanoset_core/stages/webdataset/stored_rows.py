@@ -56,8 +56,14 @@ class _RowRange(NamedTuple):
     """The contexts of the part."""
     first_row: int
     """Number of the first row within the part."""
-    targets: NDArray[np.int64]
-    """Index in the result of this row and each one after it; shape (n_rows,)."""
+    indices: NDArray[np.int64]
+    """For this row and each one after it, its index in the result; shape (n_rows,)."""
+
+    def divided(self, max_rows: int) -> Iterator[_RowRange]:
+        """Yield ranges of at most so many rows, which together are this one."""
+        for start in range(0, len(self.indices), max_rows):
+            stop = start + max_rows
+            yield _RowRange(self.part, self.first_row + start, self.indices[start:stop])
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +76,12 @@ class StoredRows:
     """Number of contexts in all parts."""
     size: int
     """Number of contexts in each part except the last one."""
+    existing_parts: frozenset[int] = frozenset()
+    """First context of each part that earlier builds have stored."""
 
     @classmethod
-    def of(cls, store: Store, contexts: int, max_contexts: int) -> tuple[StoredRows, list[range]]:
-        """Find which shuffled tokens earlier builds have stored in a bucket, and what is missing.
+    def of(cls, store: Store, contexts: int, max_contexts: int) -> StoredRows:
+        """Find which shuffled tokens earlier builds have stored in a bucket.
 
         Every training sample (context) has a row of tokens. The rows are stored in parts, each with
         the rows of as many consecutive samples. A build that was killed leaves some of the parts,
@@ -82,27 +90,30 @@ class StoredRows:
             part          0-99     100-199    200-249
             is stored     yes      no         no
 
-        Then the missing parts are [range(100, 200), range(200, 250)].
+        So `size` is 100, and `existing_parts` is {0}.
 
         Args:
             store: Store of the parts, such as a folder in a bucket.
             contexts: Number of samples, 250 in the example.
             max_contexts: How many samples of a part this build can hold in memory at most. Parts of
                 earlier builds may have another size, which is then used if possible.
-
-        Returns:
-            (the stored rows, the samples of each missing part).
         """
         first_contexts_by_size = _stored_parts(store)  # {100: {0}}
         size = _size_of_parts(first_contexts_by_size, contexts, max_contexts)  # 100
-        stored_rows = cls(store, contexts, size)
+        existing_parts = frozenset(first_contexts_by_size.get(size, ()))  # {0}
+        return cls(store, contexts, size, existing_parts)
 
-        stored_first_contexts = first_contexts_by_size.get(size, set())  # {0}
+    def missing_parts(self) -> list[range]:
+        """Return the training samples of each part that was not stored by an earlier build.
+
+        For 250 samples in parts of 100, of which the first one is stored: [range(100, 200),
+        range(200, 250)].
+        """
         missing_parts: list[range] = []
-        for first_context in range(0, contexts, size):  # 0, 100, 200
-            if first_context not in stored_first_contexts:
-                missing_parts.append(stored_rows.part(first_context))
-        return stored_rows, missing_parts
+        for first_context in range(0, self.contexts, self.size):  # 0, 100, 200
+            if first_context not in self.existing_parts:
+                missing_parts.append(self.part(first_context))
+        return missing_parts
 
     def part(self, context: int) -> range:
         """Return which training samples (contexts) are stored in one object together with this one.
@@ -181,12 +192,12 @@ class StoredRows:
 
         def read_range(row_range: _RowRange) -> None:
             """Read neighbouring rows of an object with one request, and put each in its place."""
-            n_rows = len(row_range.targets)
+            n_rows = len(row_range.indices)
             start_byte = row_range.first_row * plan.row_bytes
             stop_byte = start_byte + n_rows * plan.row_bytes
             data = self.store.read_range(self.name(row_range.part), start_byte, stop_byte)
             tokens = np.frombuffer(data, dtype=plan.dtype)
-            rows[row_range.targets] = tokens.reshape(n_rows, -1)  # rows 0 and 2 for samples 2, 0
+            rows[row_range.indices] = tokens.reshape(n_rows, -1)  # rows 0 and 2 for samples 2, 0
 
         # Send _READS_AT_ONCE (4) requests at the same time.
         in_parallel(read_range, self._row_ranges(plan, contexts), _READS_AT_ONCE)
@@ -203,28 +214,23 @@ class StoredRows:
             row in object "samples 0-3"     0       1      [2       3    ]
             row in object "samples 4-7"         0       1  [    2       3]
 
-        So rows 2 and 3 of each object are read. The requested samples follow each other in the
-        shuffled order, so no other sample is between them in an object.
+        The requested samples follow each other in the shuffled order, so they do so in each object,
+        too: rows 2 and 3. The first of these is found by counting the samples of the object with
+        lower keys, which are stored before it.
 
         Args:
             plan: Says which sample goes into which tar.
             contexts: Numbers of the samples, in the shuffled order, shape (n_contexts,).
         """
         seed = plan.settings.seed
-        first_requested = contexts[:1].astype(np.uint64)  # [2]
-        [lowest_key] = keys_of(first_requested, seed)  # 71
+        [lowest_key] = keys_of(contexts[:1].astype(np.uint64), seed)  # 71, of sample 2
         rows_per_request = max(1, CHUNK_BYTES // plan.row_bytes)
 
-        # For each object, the indices of its samples among the requested ones: [0, 2] (samples 2
-        # and 0), and then [1, 3] (5 and 7).
+        # For each object, the indices of its samples in `contexts`: [0, 2] for samples 2 and 0.
         for indices in self._indices_by_part(contexts):
-            part = self.part(int(contexts[indices[0]]))  # range(0, 4), then range(4, 8)
-            # Its samples with keys below 71 were not requested, and are stored before the others.
-            first_row = _n_lower_keys(part, lowest_key, seed)  # 2
-            # Divide a long range of rows into several requests.
-            for start in range(0, len(indices), rows_per_request):
-                targets = indices[start : start + rows_per_request]
-                yield _RowRange(part, first_row + start, targets)
+            part = self.part(int(contexts[indices[0]]))  # range(0, 4)
+            first_row = _n_lower_keys(part, lowest_key, seed)  # 2, since 3 and 1 have lower keys
+            yield from _RowRange(part, first_row, indices).divided(rows_per_request)
 
     def _indices_by_part(self, contexts: NDArray[np.int64]) -> list[NDArray[np.int64]]:
         """Group training samples by the stored object (part) that has their tokens.
@@ -295,34 +301,33 @@ def _size_of_parts(
 
     Samples are stored in parts of one size, each an object with the tokens of some consecutive
     samples. Builds that were killed may have left parts of several sizes, depending on their
-    memory. A size can be used if
+    memory. For 1,000 samples, of which memory holds 200 at once:
 
-        no part of this size is missing                  (then nothing has to be added)
-        or a part of this size fits into our memory      (then the missing ones can be added)
+        size of a part    first sample of the stored parts    stored    can this size be used?
+        100               0, 200, 700                         300       yes: missing parts can be
+                                                                        added, since they fit
+        400               0, 400, 800                         1,200     yes: no part is missing
+        500               0                                   500       no
 
-    Of these sizes, the one with the most stored samples is chosen.
+    Of these, 400 is chosen, since it has the most stored samples.
 
     Args:
-        first_contexts_by_size: The stored parts: their size → the first sample of each, such as
-            {100: {0, 200, 700}, 500: {0}}.
+        first_contexts_by_size: Size of the stored parts → the first sample of each.
         contexts: Number of all samples.
         max_contexts: Most samples of a part that memory holds. This is the size if no stored part
             can be used.
     """
-    size = max_contexts
-    most_stored = 0
-    for part_size, first_contexts in first_contexts_by_size.items():
-        needed_first_contexts = range(0, contexts, part_size)  # such as 0, 500
+    n_stored_by_size: dict[int, int] = {}
+    for size, first_contexts in first_contexts_by_size.items():
+        needed_first_contexts = range(0, contexts, size)  # such as 0 and 500
         is_complete = first_contexts.issuperset(needed_first_contexts)
-        fits_into_memory = part_size <= max_contexts
-        if not is_complete and not fits_into_memory:
-            continue
-        # The last part may have fewer samples, but it counts as a full one. That is close enough.
-        n_stored = part_size * len(first_contexts)
-        if n_stored > most_stored:
-            size = part_size
-            most_stored = n_stored
-    return size
+        fits_into_memory = size <= max_contexts
+        if is_complete or fits_into_memory:
+            # The last part may have fewer samples, but counts as a full one: that is close enough.
+            n_stored_by_size[size] = size * len(first_contexts)
+    if not n_stored_by_size:
+        return max_contexts
+    return max(n_stored_by_size, key=n_stored_by_size.__getitem__)
 
 
 def is_worth_storing(
@@ -333,9 +338,11 @@ def is_worth_storing(
 ) -> bool:
     """Decide whether to store the samples of tar files in a bucket first, in shuffled order.
 
-    The tokens are in a bucket, and the samples of each tar (shard) are spread over all of them. If
-    the samples are stored first, all tokens are read once, and then each tar reads just its own.
-    Otherwise, all tokens are read again for every few tars.
+    The samples of each tar (shard) are spread over all tokens, and memory holds the samples of a
+    few tars only. For 100 tars, of which memory holds 5:
+
+        samples are stored first    all tokens are read once, and then each tar reads its own
+        they are not                all tokens are read 20 times, once for each 5 tars (a sweep)
 
     Args:
         plan: Says which sample goes into which tar.
@@ -345,9 +352,9 @@ def is_worth_storing(
     """
     if engine == "buckets":
         return True
-    # Storing costs about as much as reading all tokens _MAX_SWEEPS (3) times. Few tokens stay on
-    # this machine's disk after the first time, so that reading them again costs nothing.
+    # Storing costs about as much as _MAX_SWEEPS (3) sweeps.
     needs_many_sweeps = plan.shards > _MAX_SWEEPS * max_shards
+    # Few tokens stay on this machine's disk after the first sweep, so that others cost nothing.
     source_bytes = sum(source.bytes for source in sources)
     return needs_many_sweeps and source_bytes > STORED_BYTES
 
@@ -377,14 +384,16 @@ def store_rows(
     # They are stored in parts, each of as many samples as a worker process can hold in memory.
     # Parts that an interrupted build has stored are kept.
     max_contexts = _contexts_in_memory(plan, memory_bytes)
-    stored_rows, missing_parts = StoredRows.of(store, plan.table.contexts, max_contexts)
+    stored_rows = StoredRows.of(store, plan.table.contexts, max_contexts)
+    missing_parts = stored_rows.missing_parts()
 
     # Each missing part is one task, which runs in a worker process. `run_tasks` yields the number
     # of each task when it has ended: its index in `missing_parts`.
     progress = _begin_progress(plan, missing_parts, options)
     store_part = partial(_store_part, plan, sources, stored_rows)
-    for task, _ in run_tasks(store_part, missing_parts, options.workers, options.executor):
-        progress.advance(len(missing_parts[task]) * plan.row_bytes)
+    for index, _ in run_tasks(store_part, missing_parts, options.workers, options.executor):
+        n_stored = len(missing_parts[index])
+        progress.advance(n_stored * plan.row_bytes)
     return stored_rows
 
 

@@ -198,11 +198,11 @@ class TarsFolder:
         return replace(manifest, access=self.access)
 
     def _upload(self, manifest: Manifest) -> None:
-        """Upload the finished tar files to a bucket, and write the manifest there at the end.
+        """Upload the finished tar files to a bucket, and write a record of them at the end.
 
-        The manifest describes the result. It must arrive last, since readers take its presence as
-        the sign of a complete result. So it is not uploaded as a file: `put_files_in_place` uploads
-        all other files, and then writes the manifest anew, from these parts of that in the draft:
+        The record is the file manifest.json. It must arrive last, since readers take it as the sign
+        of a complete result. So it is not uploaded with the other files. `put_files_in_place`
+        uploads these, and then writes a new manifest.json, with the same content as the draft's:
 
             "nanoset", "digest", "recipe"     what the result was made from (_KEYS_OF_RECIPE)
             "facts"                           counts, such as {"sequences": 8192, ...}
@@ -214,15 +214,20 @@ class TarsFolder:
         """
         path = self.draft / MANIFEST
         content = to_plain(load(StoredManifest, read_regular(path), where=path))
-        made_from = {key: content[key] for key in _KEYS_OF_RECIPE}
-        further_values = {"sha256": content["sha256"]}
-        draft = Draft(self.draft, facts=content["facts"], more=further_values)
 
-        # The sha256 of each file is known already, so that it need not be computed again.
+        # Usually, the sha256 of each file is known already, so that it need not be computed again.
+        known_sha256: dict[str, str] = {}
         for name, fact in manifest.files.items():
             if fact.sha256 is not None:
-                draft.sha256_by_name[name] = fact.sha256
+                known_sha256[name] = fact.sha256
 
+        draft = Draft(
+            self.draft,
+            facts=content["facts"],
+            more={"sha256": content["sha256"]},  # a further key of the new manifest
+            sha256_by_name=known_sha256,
+        )
+        made_from = {key: content[key] for key in _KEYS_OF_RECIPE}
         put_files_in_place(draft, self._delivery(list(manifest.files), made_from))
 
     def _delivery(self, names: Sequence[str], made_from: Mapping[str, Any]) -> Delivery:
