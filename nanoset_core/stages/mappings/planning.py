@@ -35,6 +35,7 @@ from nanoset_core.sampling.epoch_limits import (
     unevenly_read,
 )
 from nanoset_core.sampling.epoch_policies import LimitedConfig, apply_epoch_limits
+from nanoset_core.sampling.mix_tree import MixPart
 from nanoset_core.sampling.mixture import MixRow, mixture_of
 from nanoset_core.sampling.orders import Read
 from nanoset_core.sampling.plan import largest_epoch_size, plan_split
@@ -269,7 +270,7 @@ class NanosetContext(NanosetLookup):
         if planned.plan is None:
             return []
         sample_counts = [member.samples_given for member in members or planned.members]
-        documents = self._documents_read(planned, planned.plan, sample_counts)
+        documents = self._documents_read(planned.plan, planned.config, sample_counts)
         return corpus_coverage(documents.corpora, documents.reads_by_prefix, planned.config)
 
     def corpora_with_reads(self, planned: PlannedSplit) -> CorporaWithReads:
@@ -286,7 +287,7 @@ class NanosetContext(NanosetLookup):
         if planned.plan is None:
             return CorporaWithReads([], {})
         sample_counts = [member.samples_given for member in planned.members]
-        documents = self._documents_read(planned, planned.plan, sample_counts)
+        documents = self._documents_read(planned.plan, planned.config, sample_counts)
         reads = documents.reads_by_prefix
         return CorporaWithReads(
             coverage=corpus_coverage(documents.corpora, reads, planned.config),
@@ -296,15 +297,11 @@ class NanosetContext(NanosetLookup):
     def limit_warnings(self, planned: PlannedSplit) -> list[str]:
         """Return warnings about documents that may be read more often than `max_epochs` says.
 
-        `max_epochs` limits an average. For example, documents may be read once. Some documents are
-        in web, and also in the view best-web, which is a selection of web:
+        `max_epochs` limits how often the documents of a dataset are read on average. There are two
+        reasons why some of them may be read more often:
 
-            dataset                           web       best-web    sum
-            how often it is read              0.5       0.4         0.9, within the limit
-            how often a document is read      0 or 1    0 or 1      2 at worst
-
-        A document of a single dataset may also be read too often, if the trainer shuffles several
-        epochs of the dataset together.
+        - They are in several datasets, such as web and best-web, a selection of web.
+        - The trainer shuffles several epochs of a dataset together.
 
         Args:
             planned: The split.
@@ -316,19 +313,13 @@ class NanosetContext(NanosetLookup):
             MissingError: A dataset that one of these was made from was deleted.
         """
         limit_by_prefix = self._enforced_limits(planned.split)
-        if planned.plan is None or not limit_by_prefix:
+        plan = planned.plan
+        if plan is None or not limit_by_prefix:
             return []
-        sample_counts = [member.samples_given for member in planned.members]
-        warnings = self._shuffle_warnings(planned, planned.plan, sample_counts, limit_by_prefix)
-        if not self.may_repeat_documents(planned.split):
-            return warnings
-
-        # Find the documents that are in several datasets, and how much is read of these datasets.
-        documents = self._documents_read(planned, planned.plan, sample_counts)
-        uneven_reads = unevenly_read(
-            documents.corpora, documents.reads_by_prefix, limit_by_prefix, planned.config
-        )
-        warnings += [_limit_warning(uneven) for uneven in uneven_reads]
+        sample_counts = [member.samples_given for member in planned.members]  # of each dataset
+        warnings = self._shuffle_warnings(planned, plan, sample_counts, limit_by_prefix)
+        if self.may_repeat_documents(planned.split):
+            warnings += self._sharing_warnings(plan, planned.config, sample_counts, limit_by_prefix)
         return warnings
 
     def _shuffle_warnings(
@@ -338,11 +329,12 @@ class NanosetContext(NanosetLookup):
         sample_counts: Sequence[int],
         limit_by_prefix: Mapping[str, float],
     ) -> list[str]:
-        """Return warnings about single datasets whose documents may be read too often.
+        """Return warnings about datasets that contain documents which may be read too often.
 
-        For example, books has a single sample, and may be read 4 times. Megatron-LM always prepares
-        a sample more than it reads, so it shuffles 5 epochs together. The 4 samples that it reads
-        may contain a document 5 times.
+        For example, the documents of books make up a single sample, and may be read 4 times. So 4
+        samples are read. But Megatron-LM always prepares one sample more than it reads. For that,
+        it shuffles the documents of 5 epochs together, and cuts them into 5 samples. The first 4 of
+        these may contain a document 5 times.
 
         Args:
             planned: The split.
@@ -356,20 +348,50 @@ class NanosetContext(NanosetLookup):
             limit = limit_by_prefix.get(member.prefix)
             if limit is None:
                 continue
-            most_reads = reads_by_prefix[member.prefix].most_reads(planned.config)
+            most_reads = reads_by_prefix[member.prefix].most_reads(planned.config)  # 5
             if most_reads > math.ceil(limit):
                 warnings.append(_shuffle_warning(name, limit, most_reads))
         return warnings
+
+    def _sharing_warnings(
+        self,
+        plan: SplitPlan,
+        config: NanosetConfig,
+        sample_counts: Sequence[int],
+        limit_by_prefix: Mapping[str, float],
+    ) -> list[str]:
+        """Return warnings about documents of several datasets, which may be read too often.
+
+        For example, documents may be read once. Some documents of web are also in best-web:
+
+            dataset                           web       best-web    sum
+            how often it is read              0.5       0.4         0.9, within the limit
+            how often a document is read      0 or 1    0 or 1      2 at worst
+
+        Args:
+            plan: The plan of the split.
+            config: Its settings.
+            sample_counts: How many samples are read of each dataset, in the order of the plan.
+            limit_by_prefix: Path of a dataset → how often it may be read.
+
+        Raises:
+            MissingError: A dataset that one of these was made from was deleted.
+        """
+        documents = self._documents_read(plan, config, sample_counts)
+        uneven_reads = unevenly_read(
+            documents.corpora, documents.reads_by_prefix, limit_by_prefix, config
+        )
+        return [_limit_warning(uneven) for uneven in uneven_reads]
 
     def _enforced_limits(self, split: SplitName) -> dict[str, float]:
         """Return how often datasets may be read, without limits that the user wants to exceed.
 
         nanoset.yaml has limits at one of two places:
 
-            max_epochs: {web: 4}                left out with `on_exhaustion: repeat`, which permits
-                                                to read web more often
-            mix: {web: {max_epochs: 4}, …}      never left out for train; the other splits have no
-                                                mixture
+            max_epochs: {web: 4}                with `on_exhaustion: repeat`, this limit may be
+                                                exceeded, so there is none in the result
+            mix: {web: {max_epochs: 4}, …}      is always kept by train; the other splits have no
+                                                mixture, and so no limit
 
         Args:
             split: The split that reads the datasets, `train`, `valid` or `test`.
@@ -377,51 +399,55 @@ class NanosetContext(NanosetLookup):
         Returns:
             Path of a dataset → limit: {"/data/web_text_document": 4.0}.
         """
+        if self.spec.mixture is not None:
+            return self._limits_in_mixture(self.spec.mixture) if split == "train" else {}
+        if self.spec.on_exhaustion == "repeat":
+            return {}
+        return self._epoch_limits(split)
+
+    def _limits_in_mixture(self, mixture: MixPart) -> dict[str, float]:
+        """Return how often the parts of a mixture may be read, by the paths of their datasets.
+
+        `mix: {web: {max_epochs: 4}, code: {}}` gives {"/data/web_text_document": 4.0}.
+
+        Args:
+            mixture: The mixture, as nanoset.yaml has it.
+        """
         limit_by_prefix: dict[str, float] = {}
-        if self.spec.on_exhaustion != "repeat":
-            limit_by_prefix |= self._epoch_limits(split)
-        mixture = self.spec.mixture
-        if mixture is not None and split == "train":
-            for corpus, limit in mixture.epoch_limits().items():
-                limit_by_prefix[self.prefix(corpus)] = limit
+        for corpus, limit in mixture.epoch_limits().items():
+            limit_by_prefix[self.prefix(corpus)] = limit
         return limit_by_prefix
 
     def _documents_read(
-        self, planned: PlannedSplit, plan: SplitPlan, sample_counts: Sequence[int]
+        self, plan: SplitPlan, config: NanosetConfig, sample_counts: Sequence[int]
     ) -> _DocumentsRead:
-        """Return what is needed to compute how often each document is read.
+        """Find out which documents a split reads through several datasets, and how much of each.
 
-        A document can be in several datasets. So one must know which datasets have the same
-        documents (`corpora` of the result), and how many samples are read of each dataset
-        (`reads_by_prefix`). For example, train reads web and best-web, a selection of the documents
-        of web. The training run has read code before:
+        From this, the caller computes how often each document is read. For example, train reads 700
+        samples of web, and 60 of best-web, a selection of web's documents. The training run has
+        read 90 samples of code before:
 
-            dataset     documents of train    samples read
-            web         0 to 979              700
-            best-web    0 to 97               60
-            code        0 to 489              90, all of them before
-
-            corpus      tokens in
-            web         web alone: 800,000; both web and best-web: 100,000
-            code        code: 400,000
+            corpora            web: 800,000 tokens are in web alone, 100,000 in web and best-web
+                               code: 400,000 tokens are in code
+            reads_by_prefix    samples that are read of web: 700, of best-web: 60, of code: 90
 
         Args:
-            planned: The split.
-            plan: Its plan.
+            plan: The plan of the split.
+            config: Its settings.
             sample_counts: How many samples are read of each dataset, in the order of the plan.
 
         Raises:
             MissingError: A dataset that one of these was made from was deleted.
         """
-        # The datasets of the split: web and best-web.
+        # The datasets of the split: which documents are its own, and how many samples it reads.
         documents_by_prefix = {member.prefix: member.rows for member in plan.members}
-        reads_by_prefix = MemberReads.by_prefix(plan, planned.config, sample_counts)
+        reads_by_prefix = MemberReads.by_prefix(plan, config, sample_counts)
 
-        # The datasets that the training run has read before, and reads no more: code.
-        if planned.split == "train":
-            for prefix, order in planned.config.orders.items():
+        # Datasets that only train reads, and only before this data: code.
+        if plan.split == "train":
+            for prefix, order in config.orders.items():
                 if prefix not in reads_by_prefix:
-                    documents_by_prefix[prefix] = order.rows  # (0, 490)
+                    documents_by_prefix[prefix] = order.rows  # (0, 490), the first 490 documents
                     reads_by_prefix[prefix] = self._reads_before(prefix, order)
 
         # Count the tokens that several of these datasets have in common.
@@ -484,18 +510,15 @@ class NanosetContext(NanosetLookup):
         return limited
 
     def _settings_as_written(self, split: SplitName) -> NanosetConfig:
-        """Return the settings of a split as nanoset.yaml has them.
+        """Return the settings of a split as nanoset.yaml has them, before limits change them.
 
-        They request the samples of all splits that read the same blend of datasets. For example,
-        for the split valid:
+        A limit on how often web is read may change the weight of web in a blend, and with it what
+        each split reads that has the same blend. So the limit must be computed from the samples of
+        all these splits. Therefore the result requests the samples of all of them. For valid:
 
             nanoset.yaml                                      samples requested by the result
             blend: {web: 0.5, code: 0.5}                      train 1,000, valid 100, test 100
             blend_per_split: {train: …, valid: {web: 1}, …}   valid 100
-
-        Settings of one split are usually for its samples alone. But the caller may have to change
-        the weights of the blend, so that web is not read too often. Then the samples of all splits
-        count that read it.
 
         Args:
             split: `train`, `valid` or `test`.
@@ -505,8 +528,8 @@ class NanosetContext(NanosetLookup):
             ConfigError: The settings contradict each other.
         """
         splits = self._splits_with_same_blend(split)
-        # If a training run has read other data, and continues with this nanoset, the samples of
-        # train begin where it has stopped. The other splits do not depend on that.
+        # If a training run continues with this data, train leaves out what the run has read before.
+        # The other splits do not depend on that.
         read_before = None
         if "train" in splits:
             read_before = self._read_by_run()
@@ -617,29 +640,34 @@ class NanosetContext(NanosetLookup):
     def _with_samples_of_split(self, split: SplitName, config: NanosetConfig) -> NanosetConfig:
         """Return settings that request samples of one split only.
 
-        The user may have left the number open. Then the data decides. Suppose that web has 100
-        samples, and code 300:
+        If the user has not said how many, the data decides. Suppose that web has 100 samples, and
+        code 300:
 
             [web, code], no weights     no number: each of the 400 samples is read once
             {web: 0.5, code: 0.5}       about 200: as many as there are in these proportions until
                                         web is used up
 
-        Some trainers can apply weights without a number. For these, none is computed.
-
         Args:
             split: `train`, `valid` or `test`.
             config: The settings. Samples of other splits that they request are removed.
         """
-        requested = config.samples(split)
-        if requested is not None:
-            return config.with_samples({split: requested})
-
-        has_weights = isinstance(self.spec.blend_of(split), Mapping)
-        needs_number = has_weights and config.rules.needs_samples(split)
-        if needs_number and _has_share(config, split):
+        samples = config.samples(split)
+        if samples is None and self._weights_need_number(split, config):
             samples = largest_epoch_size(config, split=split, reader=self.reader)
-            return config.with_samples({split: samples})
-        return config.with_samples({})
+        return config.with_samples({split: samples})
+
+    def _weights_need_number(self, split: SplitName, config: NanosetConfig) -> bool:
+        """Return whether a trainer can apply the weights of a split to a number of samples only.
+
+            [web, code], no weights     no
+            {web: 0.5, code: 0.5}       yes, with most trainers; no if the split has no documents
+
+        Args:
+            split: `train`, `valid` or `test`.
+            config: The settings, with the rules of the trainer.
+        """
+        has_weights = isinstance(self.spec.blend_of(split), Mapping)
+        return has_weights and config.rules.needs_samples(split) and _has_share(config, split)
 
     def _epoch_limits(self, split: SplitName) -> dict[str, float]:
         """Return how often datasets may be read: `{"/data/web_text_document": 4.0}`.
@@ -747,15 +775,13 @@ class NanosetContext(NanosetLookup):
         Raises:
             InputError: A document is read more often than each of its parts may be.
         """
-        mixture = self.spec.mixture
-        if mixture is None:
+        if self.spec.mixture is None:
             return
-        limit_by_prefix: dict[str, float] = {}
-        for corpus, limit in mixture.epoch_limits().items():
-            limit_by_prefix[self.prefix(corpus)] = limit
+        limit_by_prefix = self._limits_in_mixture(self.spec.mixture)
         if not limit_by_prefix or not self.may_share_documents("train"):
             return
 
+        # Count the documents that several parts have, and how often they are read in all.
         exceeded = documents_read_too_often(
             config, "train", limit_by_prefix, self.reader, self.shared_documents
         )
@@ -779,20 +805,21 @@ class NanosetContext(NanosetLookup):
         Raises:
             InputError: The split is train. Without samples of train there is nothing to train on.
         """
-        # Settings with the shares that the user has written, such as "98,1,1".
+        # Does the split have a share in the settings that the user has written, such as "98,1,1"?
         written_config = built_config
         if self.spec.shares is not None:
             written_config = replace(built_config, split=self.spec.shares)
-
         blend = self.spec.blend_of(split)
         if blend is None or not _has_share(written_config, split):
             return None
+
         reason = too_few_tokens(written_config, split, self.reader, corpora_of(blend))
         if split == "train":
             raise no_training_sample(written_config, reason)
 
         message = f"it has no sample: {reason}"
-        if not _has_share(built_config, split):
+        share_was_moved = not _has_share(built_config, split)
+        if share_was_moved:
             message += f"; its share went to the split before it (split: {built_config.split})"
         return f"{message}. Give {split} a larger share, or none, or leave out what is too small"
 

@@ -178,14 +178,15 @@ def _mixture_row(part: Mapping[str, Any]) -> Row:
 
     A part is a corpus, or a group of further parts, which are indented below it:
 
-        part       requested  share  epochs by tokens  of train
-        web        70%        70%    0.90              █████████████████████
-        other      30%        30%                      █████████
-        · books               15%    1.20              ████
+        part     requested  share  tokens  epochs by tokens  decided by  of train
+        web      70%        70%    1,400   0.90              share       █████████████████████
+        other    30%        30%    600                       share       █████████
+        · books             15%    300     1.20              its tokens  ████
 
     Args:
         part: What is recorded of the part: `{"name": "books", "depth": 1, "asked": None, "given":
-            0.15, "epochs": 1.2, …}`. `asked` is the requested share, and `given` the one it gets.
+            0.15, "tokens": 300, "epochs": 1.2, …}`. `asked` is the share that the user requests,
+            and `given` the one that the part gets. Groups have no number of epochs.
     """
     requested_share = part["asked"]
     share = part["given"]
@@ -197,7 +198,8 @@ def _mixture_row(part: Mapping[str, Any]) -> Row:
         "requested": "" if requested_share is None else _percent(requested_share),
         "share": _percent(share),
         "tokens": _count(part["tokens"]),
-        # The tables of datasets and corpora count whole samples instead, see `epochs_drawn`.
+        # It is the tokens that are read, divided by those of the corpus. Other tables have another
+        # number of epochs, which is computed from samples; so this column says "by tokens".
         "epochs by tokens": "" if epochs is None else f"{epochs:.2f}",
         "decided by": part["decided_by"],
         "of train": bar or "▏",  # a share that is too small for a block

@@ -609,19 +609,25 @@ def _split_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
 
 
 def _split_text_error(nanoset: NanosetSpec) -> ConfigError | None:
-    """Return the error if the key `split` is no text of shares such as "98,1,1", or None.
+    """Return an error if the key `split` does not say how documents are divided, or None.
+
+    It has the shares of train, valid and test:
+
+        split: "98,1,1"     fine
+        split: "98,2"       fine, except for trainers that need all three shares
+        split: "98 1 1"     an error
 
     Args:
         nanoset: The settings of nanoset.yaml.
     """
     if nanoset.split is None or nanoset.shares is None:
-        return None  # the key is not used
+        return None  # the user has not written the key, or each split has data of its own
 
-    exactly_three = get_preset(nanoset.preset).exactly_three_shares  # or fewer, for some trainers
+    trainer = get_preset(nanoset.preset)
     try:
-        # Check what the user wrote. `nanoset.shares` is without spaces: there, the faulty text
-        # "98 1 1" would look like a single share, 9811.
-        parse_split(nanoset.split, exactly_three=exactly_three)
+        # Parse the text as it is in nanoset.yaml. `nanoset.shares` is the same without spaces, in
+        # which "98 1 1" would be a valid text, "9811".
+        parse_split(nanoset.split, exactly_three=trainer.exactly_three_shares)
     except ConfigError as error:
         return error
     return None

@@ -181,14 +181,18 @@ class MappingsStage(_SplitStage, Planned):
     def planned_files(self, project: Project, key: Key) -> SharedFileNames | None:
         """Return which index files training needs, and which files are in their folder already.
 
-        With both, `nanoset status` shows how many files the next build will write.
+        An index file has the order in which a trainer reads samples. All splits of the training
+        data share a folder. With both lists, `nanoset status` shows how many files are missing:
+
+            needed      5ce5…-shuffle_index.npy, 5ce5…-sample_index.npy, a07e…-dataset_index.npy
+            existing    5ce5…-shuffle_index.npy, 77cd…-shuffle_index.npy (of another split)
 
         Args:
             project: Its outputs have the datasets that training reads.
             key: Names the training data and one split of it, such as pretrain and train.
 
         Returns:
-            The names of both; None if the split has no data.
+            Both lists; None if the split has no data.
         """
         nanoset = NanosetContext(project, key.subject)
         plan = nanoset.plan(split_of(key)).plan
@@ -276,7 +280,8 @@ def mappings_recipe(
 ) -> Recipe:
     """Return everything on which the content of a split's index files depends, with a digest of it.
 
-    The digest names the version of the files. If it does not change, they need not be built again.
+    An index file has the order in which a trainer reads samples of a dataset. The digest names the
+    version of these files. If it does not change, they need not be built again.
 
         parents    {"web": "0a1b…", "code": "77cd…"}         digest of each dataset
         options    {"seed": 1234, "sequence_length": 2048, …}
@@ -289,8 +294,8 @@ def mappings_recipe(
     Raises:
         MissingError: A dataset has not been built.
     """
-    # A list is not equal to a tuple, but JSON has lists only. So convert all values to what they
-    # will be when the recipe has been stored as JSON and is read again.
+    # The recipe is compared with one that was stored as JSON, where tuples have become lists. So
+    # convert them here, too.
     options = as_parsed(nanoset.options(split))
     if not datasets:
         datasets = nanoset.digests(nanoset.spec.corpora_of(split))
@@ -316,10 +321,9 @@ def _index_bytes(project: Project, name: str, recipe: Recipe) -> int | None:
     try:
         for corpus in project.nanoset(name).corpora:
             dataset = current_dataset(project, corpus)
-            # Datasets that only other splits read are not in the recipe. Any version of them is
-            # right.
-            version = recipe.parents.get(dataset.name, dataset.digest)
-            if version != dataset.digest:
+            # The recipe has no version of datasets that only other splits read.
+            version = recipe.parents.get(dataset.name)
+            if version is not None and version != dataset.digest:
                 return None
             index_name = idx_path(dataset.facts["prefix"]).name
             total += dataset.files[index_name].size
