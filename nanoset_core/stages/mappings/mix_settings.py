@@ -78,7 +78,8 @@ def mix_errors(
     Args:
         where: The key of the training data in nanoset.yaml, such as "nanosets.pretrain".
         data: The keys `blend` and `mix` of the run, and of each of its phases.
-        max_epochs: A limit for the whole run. It is an error, since parts have their own limits.
+        max_epochs: How often data may be read, if the key is next to the mixture. That is an error:
+            it must be within the parts.
         has_samples: Whether the number of samples that train reads is known.
     """
     for keys in data:
@@ -88,8 +89,8 @@ def mix_errors(
         if keys.mix is None:
             continue
 
-        mixture = MixPart(mix=keys.mix)
-        mix_key = f"{where}{keys.key}.mix"
+        mixture = MixPart(mix=keys.mix)  # as one group with all parts
+        mix_key = f"{where}{keys.key}.mix"  # such as "nanosets.pretrain.mix"
         yield from _repetition_errors(mix_key, mixture)
         yield from _part_errors(mix_key, mixture, limit=None, has_samples=has_samples)
         if max_epochs is not None:
@@ -301,19 +302,31 @@ def _group_errors(where: str, group: MixPart) -> Iterator[ConfigError]:
             remedy="name a corpus, or remove the group",
         )
         return
+    # All other rules are for the parts without a fixed amount, which divide the rest.
     sharing_parts = {name: part for name, part in group.parts.items() if not part.has_fixed_amount}
     if not sharing_parts:
-        # The amounts of all parts are fixed, and so is their sum. A share of the group itself
-        # (share, min_share or max_share) would have no effect.
-        useless_settings = [name for name in _BOUNDS if getattr(group, name) is not None]
-        if useless_settings:
-            key = f"{where}.{useless_settings[0]}"
-            yield _useless_bound_error(key, "tokens or epochs of each part")
-
+        yield from _fixed_group_errors(where, group)
     all_parts_share = len(sharing_parts) == len(group.parts)
     yield from _share_errors(where, sharing_parts)
     yield from _temperature_errors(where, group, sharing_parts.values())
     yield from _total_errors(where, sharing_parts.values(), all_parts_share=all_parts_share)
+
+
+def _fixed_group_errors(where: str, group: MixPart) -> Iterator[ConfigError]:
+    """Yield an error if a group has a share, although the amounts of all its parts are fixed.
+
+    Then the amount of the group is their sum, whatever its share is:
+
+        {mix: {old: {tokens: 1e8}, new: {epochs: 2}}}               fine
+        {share: 0.3, mix: {old: {tokens: 1e8}, new: {epochs: 2}}}   an error: `share` has no effect
+
+    Args:
+        where: Key of the group in nanoset.yaml, for the error.
+        group: The group.
+    """
+    useless_keys = [name for name in _BOUNDS if getattr(group, name) is not None]
+    if useless_keys:
+        yield _useless_bound_error(f"{where}.{useless_keys[0]}", "tokens or epochs of each part")
 
 
 def _share_errors(where: str, parts: Mapping[str, MixPart]) -> Iterator[ConfigError]:

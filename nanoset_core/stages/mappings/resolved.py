@@ -103,13 +103,14 @@ class ResolvedNanoset(NanosetSpec):
 def resolve_nanosets(nanosets: Mapping[str, NanosetSpec], file: Path) -> dict[str, ResolvedNanoset]:
     """Return the settings of all training data, with everything that they refer to filled in.
 
-        nanoset.yaml                             result
-        tune: …                                  tune
-        pretrain: …, with two phases, which      pretrain-phase-1, pretrain-phase-2
-          read different data
-        tokenizer_identifiers: ids.json          the content of this file, {"class": …}. Megatron-LM
-                                                   names index files by it
-        schedule: {iterations: 1000, …}          how many samples these are, such as {"train": 8000}
+        nanoset.yaml                         result
+        tune: …                              tune
+        pretrain: …, with two phases         pretrain-phase-1 and pretrain-phase-2
+        tokenizer_identifiers: ids.json      the content of this file: {"class": …}
+        schedule: {iterations: 1000, …}      how many samples these are: {"train": 8000, …}
+
+    The phases of a training run read different data. A tokenizer's identifiers are a part of the
+    names that Megatron-LM gives to index files.
 
     Args:
         nanosets: Name → settings as they are written in nanoset.yaml.
@@ -216,13 +217,14 @@ def _nanoset_of_phase(
 ) -> ResolvedNanoset:
     """Return the settings of one phase of a training run, which reads other data in each phase.
 
-    They are those of the run, except for the data:
+    They are those of the run, except for the data and what depends on the phases before:
 
-        phase    blend    span             previous_phase
-        0        web      (0, 600)         None
-        1        code     (600, 1000)      "pretrain-phase-1", if `continue: true`
+        phase    blend    span             previous_phase        earlier_corpora
+        0        web      (0, 600)         None                  ()
+        1        code     (600, 1000)      "pretrain-phase-1"    ("web",)
 
-    With `continue: true`, a phase does not read again what the phases before it have read.
+    The last two are only set if the run has the key `continue: true`. Then a phase does not read
+    again what the phases before it have read.
 
     Args:
         run: Settings of the run.
@@ -232,16 +234,17 @@ def _nanoset_of_phase(
     """
     phase = run.phases[number]
     nanoset = replace(run, blend=phase.data, mix=phase.mix, span=span)
-    if number == 0 or not run.continue_:
+    is_first = number == 0
+    if is_first or not run.continue_:
         return nanoset
 
-    corpora: list[str] = []  # what the phases before it read
-    for phase_before in run.phases[:number]:
-        corpora += corpora_of(phase_before.data)
+    earlier_corpora: list[str] = []
+    for earlier_phase in run.phases[:number]:
+        earlier_corpora += corpora_of(earlier_phase.data)
     return replace(
         nanoset,
         previous_phase=phase_names[number - 1],
-        earlier_corpora=tuple(dict.fromkeys(corpora)),  # each once
+        earlier_corpora=tuple(dict.fromkeys(earlier_corpora)),  # each once
     )
 
 

@@ -171,32 +171,35 @@ def _missing_version_error(outputs: OutputRoot, name: str, digest: str) -> Missi
 def read_since_handoff(outputs: OutputRoot, continue_from: ContinueSpec) -> Read:
     """Return which samples a training run has read of the data that it was started with.
 
-    So they are not read again when the run continues with other data. The user names the run by its
-    handoff, the folder with the arguments that it was started with, and says how many samples it
-    has read:
+    So they are not read again when the run continues with other data. The user names the folder
+    with the arguments that the run was started with (its handoff), and how many samples it has
+    read:
 
         continue_from: {handoff: nanosets/pretrain/handoff/0a1b, consumed_samples: 1200}
 
-    The data of this handoff may have been the second phase of the run:
+    If the run has phases, this may be the data of a later one. Here it is the second:
 
-        samples of the run     0 to 1,000      data of the first phase
-                               1,000 to 1,200  data of this handoff: the result
+        samples of the run     0 to 1,000        data of the first phase
+                               1,000 to 1,200    data of this handoff: its first 200 samples
 
     Args:
         outputs: The output root, which has all handoffs and their data.
         continue_from: This setting.
 
     Returns:
-        The plan with the order of all samples, of which the run has read the first 200.
+        The plan with the order of all samples of this data, of which the run has read the first
+        200.
 
     Raises:
         ConfigError: The setting names no handoff, or one without training data.
         MissingError: The handoff, or its training data, was deleted.
     """
+    # Find the handoff, and the data for train that was built with it.
     nanoset, digest = handoff_named(continue_from.handoff)  # "pretrain" and "0a1b"
     manifests = handoff_and_splits(outputs, nanoset, digest)
     handoff = manifests[HANDOFF]
-    plan, config = read_split(manifests["train"], outputs.folder)
+    train = manifests["train"]
+    plan, config = read_split(train, outputs.folder)
     if plan is None:
         raise ConfigError(
             "the run has no train split to continue from",
@@ -204,6 +207,7 @@ def read_since_handoff(outputs: OutputRoot, continue_from: ContinueSpec) -> Read
             remedy="name a handoff of a nanoset that has one",
         )
 
+    # The user has counted the samples of the whole run.
     samples_before = _samples_before(handoff)  # 1,000
     samples_of_handoff = continue_from.consumed_samples - samples_before  # 200
     return Read(plan, config, end=samples_of_handoff, before=samples_before)

@@ -112,19 +112,20 @@ def _config_of_prefixes(
     trainer_paths: dict[str, str] = {}  # path here → path on the machine that trains
     for corpus, prefix in prefix_by_corpus.items():
         trainer_paths[prefix] = nanoset.trainer_prefix(corpus)
-    data_arguments = _data_arguments(nanoset, splits, prefix_by_corpus)  # {"data_path": {…}, …}
     config = NanosetConfig(
-        **data_arguments,
+        # Which datasets are read: `data_path`, or `blend_per_split`.
+        **_data_arguments(nanoset, splits, prefix_by_corpus),
+        # How they are read.
         sequence_length=spec.sequence_length,
         random_seed=spec.seed,
         preset=spec.preset,  # the rules of a trainer
+        compensated_sums=nanoset.compensated_sums,  # how it rounds shares of splits
+        # What the names and folders of its index files depend on.
         tokenizer_identifiers=nanoset.tokenizer_identifiers,
         trainer_paths=trainer_paths,
         path_to_cache=str(nanoset.cache),
-        compensated_sums=nanoset.compensated_sums,  # how the trainer rounds shares of splits
     )
-    samples = {split: spec.samples.get(split) for split in splits}  # None if not limited
-    return config.with_samples(samples)
+    return config.with_samples({split: spec.samples.get(split) for split in splits})
 
 
 def _data_arguments(
@@ -148,10 +149,12 @@ def _data_arguments(
         blend = _blend_of_prefixes(spec.blend, prefix_by_corpus)
         return {"data_path": blend, "split": spec.shares}
 
-    # `NanosetConfig` refuses settings without any data. So if these splits have none, include the
-    # others.
-    has_data = any(spec.blend_of(split) is not None for split in splits)
-    included_splits = splits if has_data else SPLITS
+    # If only test is requested, and test has no data, include the data of train and valid:
+    # `NanosetConfig` does not accept settings without any data.
+    have_data = any(spec.blend_of(split) is not None for split in splits)
+    included_splits = splits if have_data else SPLITS
+
+    # Train, valid and test, in this order. None stands for no data.
     blends: list[Blend | None] = []
     for split in SPLITS:
         blend_of_split = spec.blend_of(split) if split in included_splits else None
@@ -194,14 +197,16 @@ def _without_empty_splits(nanoset: NanosetLookup, config: NanosetConfig) -> Nano
         config: The same settings in the terms of the trainer.
     """
     spec = nanoset.spec
-    exactly_three = config.rules.exactly_three_shares
+    exactly_three = config.rules.exactly_three_shares  # whether the trainer needs all three
     # First test, whose share goes to valid, and then valid, whose share goes to train.
     for split in ("test", "valid"):
-        if split in spec.samples and spec.schedule is None:
-            continue  # the user requests samples of it, and gets an error if there are none
-        if cannot_be_built(config, split, nanoset.reader):
-            shares = without_share(config.split, split, exactly_three=exactly_three)  # "98,2,0"
-            config = _without_samples_of(split, replace(config, split=shares))
+        # If the user requests samples of the split, it is an error later if there are none. But
+        # numbers that follow from a `schedule` are not such a request.
+        is_requested = split in spec.samples and spec.schedule is None
+        if is_requested or not cannot_be_built(config, split, nanoset.reader):
+            continue
+        shares = without_share(config.split, split, exactly_three=exactly_three)  # "98,2,0"
+        config = _without_samples_of(split, replace(config, split=shares))
     return config
 
 
@@ -232,9 +237,11 @@ def _with_mixture_weights(nanoset: NanosetLookup, config: NanosetConfig) -> Nano
     if mixture is None or blend is None:
         return config
     if config.samples("train"):
+        # Weights are computed from the samples that the run has not read yet. Are there any?
         check_remaining_samples(config)
 
-    dataset_paths, _ = blend  # in the order of the tree, as are the weights
+    # The weights of a mixture are in the order of the tree, as are the datasets of train.
+    dataset_paths, _ = blend
     weights = mixture_of(mixture, config, nanoset.reader).weights
     weight_by_path = dict(zip(dataset_paths, weights, strict=True))
     return replace(config, data_path=weight_by_path)

@@ -249,26 +249,30 @@ def _check_index_file(
 
 
 def _check_receipt(report: Report, manifest: Manifest, files: FileSet) -> None:
-    """Check that the receipt of some index files is about these files, and says what was planned.
+    """Check the receipt that is stored next to some index files.
 
-    It is a small JSON file, with the sizes and sha256 of the index files, and what they were made
-    from, such as the sha256 of a dataset.
+    It is a small JSON file, which says what the index files were made from, such as the sha256 of a
+    dataset, and their sizes and sha256. Two things may be wrong:
+
+        it says that they were made from something else than is planned
+        it has other sizes or sha256 than the record of the build
 
     Args:
         report: An error is added to it if the receipt is wrong.
         manifest: The record of the build, which has the size and sha256 of each index file, too.
-        files: The index files that were planned, and the name of their receipt.
+        files: The index files that are planned, and the name of their receipt.
     """
     recorded = manifest.facts[CACHE_FILES]  # {"5ce5…-shuffle_index.npy": {"bytes": 800, …}, …}
-    expected = {name: recorded[name] for name in files.files.values()}
+    expected_entries = {name: recorded[name] for name in files.files.values()}
 
+    # The entries in the receipt; None if the files were made from something else.
     path = files.folder / files.receipt_name
-    content = read_regular(manifest.access.fetch(path))
-    if files.file_entries_in(content) == expected:
+    receipt = read_regular(manifest.access.fetch(path))
+    if files.file_entries_in(receipt) == expected_entries:
         return
 
-    # Does the receipt name another dataset, for example? Otherwise, it is about other files.
-    difference = files.describe_mismatch("index files", content)
+    # Which of the two is it? This is None if they were made from what is planned.
+    difference = files.describe_mismatch("index files", receipt)
     if difference is None:
         difference = "other files than were written"
     report.error(
@@ -467,19 +471,21 @@ def _check_samples(report: Report, project: Project, nanoset: Nanoset) -> None:
         project: Its tokenizer says which ids tokens may have.
         nanoset: The samples of the dataset.
     """
-    # If a run continues with these samples, those that it has read cannot be read again.
+    # The index files of a run that has read samples of this dataset before begin after these.
     first_sample = nanoset.member.begin
     n_readable = len(nanoset) - first_sample
     samples = first_sample + spread_rows(n_readable, _SAMPLED_SAMPLES)  # (n_samples,)
     report.count("samples_read", len(samples))
+
+    # Read some samples at a time, as many as memory holds. `spans` are slices of `samples`.
     max_id = project.tokenizer.max_id
     for span in nanoset.dataset.spans(len(samples), _SAMPLES_AT_ONCE):
-        tokens = nanoset.batch(samples[span])  # (n_samples of the span, sequence_length + 1)
+        tokens = nanoset.batch(samples[span])  # (n_samples of the span, tokens of a sample)
         unknown = np.argwhere(tokens > max_id)  # (n_unknown, 2) row and column of each
-        if len(unknown):
+        if len(unknown) > 0:
             row, column = unknown[0]
-            member = nanoset.member
             sample = samples[span][row]
+            member = nanoset.member
             report.error(
                 "a sample holds a token that is not in the vocabulary",
                 where=f"{member.prefix}, {member.split} sample {sample}, token {column}",

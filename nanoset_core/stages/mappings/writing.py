@@ -8,6 +8,7 @@ uploaded, and those that it has already are not written again.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -168,22 +169,8 @@ class IndexFileWriter:
             "sha256": "77cd…"}}`.
         """
 
-        def make_room(size: int, folder: str) -> None:
-            """If disk space is limited, delete local copies of other files in a bucket.
-
-            Args:
-                size: Bytes of the index files, which will be written next.
-                folder: Their folder, for the error if they do not fit.
-            """
-            needed_size = size
-            what = folder
-            # The .idx is such a copy, too, but is still needed. With room for both, it is kept.
-            if idx is not None:
-                needed_size += idx.stat().st_size
-                what = f"{folder}: the index files of a dataset, with its .idx"
-            self._access.make_room(needed_size, what)
-
         # `write` calls `make_room` as soon as it knows the size of the files.
+        make_room = partial(self._make_room, idx)
         sha256_by_name = files.write(make_room)  # {"5ce5…-shuffle_index.npy": "77cd…", …}
         self._sha256_not_uploaded |= sha256_by_name
         self._receipts_not_uploaded.append(files.receipt_name)  # was written next to them
@@ -193,6 +180,26 @@ class IndexFileWriter:
             size = (self._folder / name).stat().st_size
             entries[name] = {"bytes": size, "sha256": sha256}
         return entries
+
+    def _make_room(self, idx: Path | None, size: int, folder: str) -> None:
+        """Make room for index files on the disk, by deleting copies of other files in a bucket.
+
+        It only does so if the user limits the disk space for copies. For index files of 3 GB, which
+        are made from an .idx of 2 GB, there must be room for 5 GB: the .idx is still needed.
+
+        Args:
+            idx: The .idx of the dataset, which is a copy, too; or None.
+            size: Bytes of the index files, which will be written next.
+            folder: Their folder, for the error if they do not fit.
+
+        Raises:
+            StorageError: They do not fit.
+        """
+        if idx is None:
+            self._access.make_room(size, folder)
+        else:
+            what = f"{folder}: the index files of a dataset, with its .idx"
+            self._access.make_room(size + idx.stat().st_size, what)
 
 
 def count_samples_given(plan: SplitPlan, folder: Path, access: FileAccess) -> list[int]:

@@ -212,18 +212,20 @@ class _KeyIntervals(NamedTuple):
 
 
 def _key_intervals(plan: ShufflePlan, ranks: Sequence[range]) -> _KeyIntervals:
-    """Return the interval of keys of each temporary file, which say what samples it gets.
+    """Return which keys the training samples in each temporary file have.
 
     Training samples (contexts) have keys, pseudo-random numbers, and the shuffled order is by
-    ascending keys. Each file gets the samples at some positions of this order. If file 0 gets the
-    positions 0 and 1, and file 1 the positions 2 and 3:
+    ascending keys. Each temporary file (bucket) gets the samples at some neighbouring positions of
+    this order, so their keys are an interval. For two files, with the positions 0 and 1, and 2 and
+    3:
 
         position      0     1     2     3
         key           12    38    71    95        file 0: keys 12 to 38; file 1: keys 71 to 95
 
     Args:
         plan: Has the number of samples, and the seed of the keys.
-        ranks: For each file, the positions of its samples, such as range(0, 2). None is empty.
+        ranks: For each file, the positions of its samples, at least one: [range(0, 2), range(2,
+            4)].
     """
     first_positions = [positions[0] for positions in ranks]  # [0, 2]
     last_positions = [positions[-1] for positions in ranks]  # [1, 3]
@@ -231,8 +233,8 @@ def _key_intervals(plan: ShufflePlan, ranks: Sequence[range]) -> _KeyIntervals:
     # `keys_at` goes through the keys of all samples, so call it only once, for both.
     positions = np.array([*first_positions, *last_positions])
     keys = keys_at(plan.table.contexts, plan.settings.seed, positions)  # [12, 71, 38, 95]
-    n_buckets = len(ranks)
-    return _KeyIntervals(first_keys=keys[:n_buckets], last_keys=keys[n_buckets:])
+    n_files = len(ranks)
+    return _KeyIntervals(first_keys=keys[:n_files], last_keys=keys[n_files:])
 
 
 def read_bucket(plan: ShufflePlan, shards: range, path: Path) -> BucketRows:

@@ -340,14 +340,14 @@ def _chunks_of_rows(
 ) -> Iterator[NDArray[np.integer[Any]]]:
     """Yield rows of consecutive tokens of a file, a few at a time.
 
-    Usually, a file is cut into rows from some token on, so they are rows of a matrix. Such rows are
-    copied faster than rows that may start anywhere. For rows of 4 tokens:
+    Usually, a file is cut into rows from some token on. Then all tokens from there on are a matrix,
+    whose rows are copied faster than rows that start anywhere. For rows of 4 tokens:
 
-        rows start at       matrix whose rows start at        rows of the matrix
-        2, 6, 14            2, 6, 10, 14, ...                 0, 1 and 3
-        0, 6                (none has both)
+        requested rows start at    rows of the matrix start at    requested rows of the matrix
+        2, 6, 14                   2, 6, 10, 14, ...              0, 1 and 3
+        0, 6                       (there is no such matrix, since 6 - 0 is no multiple of 4)
 
-    The last case can occur if a row continues in another file.
+    The second case can occur if a row continues in another file.
 
     Args:
         tokens: All tokens of the file, shape (n_tokens,).
@@ -361,12 +361,14 @@ def _chunks_of_rows(
     """
     offset = int(starts[0]) % row_tokens  # first token of the matrix, 2
     are_of_one_matrix = bool((starts % row_tokens == offset).all())
-    if are_of_one_matrix:
-        n_rows = (len(tokens) - offset) // row_tokens
-        matrix = tokens[offset : offset + n_rows * row_tokens].reshape(n_rows, row_tokens)
-        numbers = (starts - offset) // row_tokens  # (n_rows,) [0, 1, 3]
-        return _chunks_of_matrix(matrix, numbers, rows_per_chunk)
-    return _chunks_of_windows(tokens, starts, row_tokens, rows_per_chunk)
+    if not are_of_one_matrix:
+        return _chunks_of_windows(tokens, starts, row_tokens, rows_per_chunk)
+
+    # The tokens at the end that do not fill a row are not in the matrix.
+    n_rows = (len(tokens) - offset) // row_tokens
+    matrix = tokens[offset : offset + n_rows * row_tokens].reshape(n_rows, row_tokens)
+    numbers = (starts - offset) // row_tokens  # (n_rows,) [0, 1, 3]
+    return _chunks_of_matrix(matrix, numbers, rows_per_chunk)
 
 
 def _chunks_of_matrix(
@@ -534,24 +536,26 @@ def sweep(
 def _rows_to_gather_at_once(sources: Sequence[TokenSource], row_bytes: int) -> int:
     """Return how many training samples are read at once, at least one.
 
+        the sources are on this machine    as many as 8 MiB hold
+        some of them are in a bucket       as many as 64 MiB hold, and as the disk has room for
+
     Args:
         sources: The sources of text, of which some may be in a bucket.
         row_bytes: Bytes of the tokens of a sample.
     """
-    # From files of this machine, samples of 8 MiB.
-    is_in_bucket = len(_stored_access(sources)) > 0
+    is_in_bucket = len(_accesses_to_buckets(sources)) > 0
     if not is_in_bucket:
-        return max(1, CHUNK_BYTES // row_bytes)
+        return max(1, CHUNK_BYTES // row_bytes)  # 8 MiB of samples
 
-    # From a bucket, samples of 64 MiB, since several requests are sent at the same time.
+    # 64 MiB of samples, since several requests are sent at the same time.
     n_rows = STORED_BYTES // row_bytes
 
-    # Tokens are downloaded in blocks. The disk space for these may be limited, and each sample may
-    # take its own bytes and STORED_ROW_BYTES, the rest of the blocks that it is in.
-    disk_bytes = _disk_bytes(sources)
-    if disk_bytes is not None:
-        rows_on_disk = disk_bytes // (STORED_ROW_BYTES + row_bytes)
-        n_rows = min(n_rows, rows_on_disk)
+    # Tokens are downloaded in blocks to the disk, which may be limited. Each sample may take its
+    # own bytes there, and the rest of the blocks that these are in.
+    disk_limit = _disk_limit(sources)
+    if disk_limit is not None:
+        disk_bytes_of_row = row_bytes + STORED_ROW_BYTES
+        n_rows = min(n_rows, disk_limit // disk_bytes_of_row)
     return max(1, n_rows)
 
 
@@ -563,19 +567,19 @@ def _can_keep_tokens(sources: Sequence[TokenSource]) -> bool:
     Args:
         sources: The tokens of each source of text.
     """
-    is_in_bucket = len(_stored_access(sources)) > 0
+    is_in_bucket = len(_accesses_to_buckets(sources)) > 0
     if not is_in_bucket:
         return False  # nothing is fetched
 
-    disk_bytes = _disk_bytes(sources)
-    if disk_bytes is None:
+    disk_limit = _disk_limit(sources)
+    if disk_limit is None:
         # The user has set no limit. Keep at most 64 MiB, since more might fill the disk.
-        disk_bytes = STORED_BYTES
+        disk_limit = STORED_BYTES
     all_bytes = sum(source.bytes for source in sources)
-    return all_bytes <= disk_bytes
+    return all_bytes <= disk_limit
 
 
-def _disk_bytes(sources: Sequence[TokenSource]) -> int | None:
+def _disk_limit(sources: Sequence[TokenSource]) -> int | None:
     """Return how many bytes of disk the downloads from a bucket may take, or None without a limit.
 
     Args:
@@ -583,13 +587,13 @@ def _disk_bytes(sources: Sequence[TokenSource]) -> int | None:
             its downloads, or without one. The smallest limit counts.
     """
     limits: list[int] = []
-    for access in _stored_access(sources):
+    for access in _accesses_to_buckets(sources):
         limit = access.room_for_blocks
         if limit is not None:
             limits.append(limit)
     return min(limits, default=None)
 
 
-def _stored_access(sources: Sequence[TokenSource]) -> list[FileAccess]:
+def _accesses_to_buckets(sources: Sequence[TokenSource]) -> list[FileAccess]:
     """Return the access to those sources that are in a store."""
     return [source.access for source in sources if source.access is not None]

@@ -86,14 +86,17 @@ class PackPadding:
         return padding
 
     def _padding(self, contexts: NDArray[np.int64]) -> int:
-        """Return how many tokens of some training samples are padding that was there before.
+        """Return how many tokens of some training samples are padding of packed datasets.
 
-        Some datasets are packed: they consist of sequences that hold whole documents, and padding
-        after them. Each sample (context) is one sequence. With 4 tokens each:
+        A packed dataset consists of sequences of one length. Each holds whole documents, and
+        padding after them. Each sample (context) from it is one of its sequences. With 4 tokens
+        each:
 
-            first token of the sample in the dataset    0    8    4
-            its sequence                                0    2    1
-            padding of the sequence                     0    1    3     (4 in all)
+            sample     its first token in the dataset    its sequence    padding of the sequence
+            first      0                                 0               0
+            second     8                                 2               1
+            third      4                                 1               3
+                                                                         4 in all: the result
 
         Args:
             contexts: Numbers of the samples, shape (n_contexts,).
@@ -104,7 +107,8 @@ class PackPadding:
         places = self.plan.table.locate(contexts)  # the dataset and the first token of each sample
         n_padding = 0
         for number, padding_of_sequences in self.padding_by_source.items():
-            starts = places.starts[places.sources == number]  # of samples from this dataset
-            sequences = starts // sequence_tokens  # [0, 2, 1]
-            n_padding += int(padding_of_sequences[sequences].sum())
+            is_from_dataset = places.sources == number  # (n_contexts,)
+            first_tokens = places.starts[is_from_dataset]  # [0, 8, 4]
+            sequences = first_tokens // sequence_tokens  # [0, 2, 1]
+            n_padding += int(padding_of_sequences[sequences].sum())  # 0 + 1 + 3
         return n_padding

@@ -210,18 +210,30 @@ def _is_even(measures: dict[str, Any]) -> bool:
         neighbours          share of neighbours that were neighbours before   neighbours_expected
         mix_max             largest deviation of a tar from the whole mix     mix_max_expected
 
-    Here "close" is within what chance makes of it, which depends on the number of samples that were
-    measured.
+    How close is decided in standard errors, which are what chance typically adds: within 4 of them
+    for the first three measures, and at most 1.5 above what is expected for `mix_max`.
 
     Args:
         measures: Name of each measure → value, as `shuffle_quality` returns them.
     """
+    max_correlation = _MAX_ERRORS * measures["rank_correlation_error"]
+    is_uncorrelated = abs(measures["rank_correlation"]) <= max_correlation
+
     n_pairs = max(measures["sampled"] - 1, 1)  # of neighbours among the samples that were measured
+    same_source_is_by_chance = _is_by_chance(
+        measures["same_source"], measures["same_source_expected"], n_pairs
+    )
+    neighbours_are_by_chance = _is_by_chance(
+        measures["neighbours"], measures["neighbours_expected"], n_pairs
+    )
+
+    # `mix_max` is in standard errors already.
+    mix_is_by_chance = measures["mix_max"] <= measures["mix_max_expected"] + _MIX_MARGIN
     return bool(
-        abs(measures["rank_correlation"]) <= _MAX_ERRORS * measures["rank_correlation_error"]
-        and _is_by_chance(measures["same_source"], measures["same_source_expected"], n_pairs)
-        and _is_by_chance(measures["neighbours"], measures["neighbours_expected"], n_pairs)
-        and measures["mix_max"] <= measures["mix_max_expected"] + _MIX_MARGIN
+        is_uncorrelated
+        and same_source_is_by_chance
+        and neighbours_are_by_chance
+        and mix_is_by_chance
     )
 
 
@@ -255,17 +267,17 @@ def _sampled_shards(plan: ShufflePlan) -> list[int]:
     Args:
         plan: Says which sample goes into which tar.
     """
-    n_sources = max(len(plan.table.sources), 1)
-    tars_by_samples = SAMPLE // plan.shard_size  # `shard_size` is the samples of a tar
-
-    # The samples of each source are counted in each tar. Limit the number of these counts.
-    tars_by_counts = _MAX_COUNTS // n_sources
-    n_tars = max(1, min(plan.shards, tars_by_samples, tars_by_counts))  # 4
+    # How many tars: at most SAMPLE samples, and at most _MAX_COUNTS counts, since the samples of
+    # each source are counted in each tar.
+    max_by_samples = SAMPLE // plan.shard_size  # `shard_size` is the samples of a tar
+    max_by_counts = _MAX_COUNTS // max(len(plan.table.sources), 1)
+    n_tars = max(1, min(plan.shards, max_by_samples, max_by_counts))  # 4
 
     first_tars = np.arange(n_tars)  # [0, 1, 2, 3]
     if plan.contexts > WINDOW:
         return first_tars.tolist()
-    return (first_tars * plan.shards // n_tars).tolist()  # [0, 10, 20, 30] // 4
+    spread_tars = first_tars * plan.shards // n_tars  # [0, 10, 20, 30] // 4
+    return spread_tars.tolist()
 
 
 def _count_successive_pairs(

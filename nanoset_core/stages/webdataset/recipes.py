@@ -38,10 +38,11 @@ def plan_recipe(project: Project, name: str, digest_by_corpus: Mapping[str, str]
     spec = project.webdataset(name)
     options = shared_settings(spec) | {
         "corpora": list(spec.names),  # a list, since their order numbers the samples
-        "numbers": spec.number_by_corpus,  # how often each corpus is read, or its share
+        "numbers": spec.number_by_corpus,  # such as {"web": 2.5}; `mix` says what they mean
         "contexts": spec.contexts,
         "sequence_length": spec.sequence_length,
         # The following are None if they are not used. Then they do not change the tars either.
+        # Are the numbers shares of the corpora ("weights"), or how often each is read?
         "mix": None if spec.number_by_corpus is None else spec.mix,
         "pad": project.special("pad") if spec.tail == "pad" else None,
         "bos": project.special("bos") if spec.bos else None,

@@ -40,6 +40,21 @@ class RunRows(NamedTuple):
     fill: Fill
     """Writes the tokens of rows into an array; rows are counted in this order."""
 
+    @classmethod
+    def in_memory(cls, contexts: NDArray[np.int64], tokens: NDArray[np.integer[Any]]) -> RunRows:
+        """Return rows whose tokens are in memory.
+
+        Args:
+            contexts: Number of each row's context, shape (n_rows,).
+            tokens: Tokens of each row, in the same order, shape (n_rows, sequence_length).
+        """
+
+        def fill(start: int, stop: int, out: NDArray[np.integer[Any]]) -> None:
+            """Write the tokens of the rows [start, stop) into an array."""
+            np.copyto(out, tokens[start:stop])
+
+        return cls(contexts, fill)
+
 
 class RowSupplier(ABC):
     """Supplies the rows of runs of shards."""
@@ -110,12 +125,7 @@ class SweptRows(RowSupplier):
         tokens = _empty_rows(plan, len(sample_numbers))  # a row for each sample
         sources = opened_once(self.sources)
         sweep(plan, sources, sample_numbers, tokens)  # reads the tokens into the rows
-
-        def fill(start: int, stop: int, out: NDArray[np.integer[Any]]) -> None:
-            """Write the tokens of the samples [start, stop) of these tars into an array."""
-            np.copyto(out, tokens[start:stop])
-
-        return RunRows(sample_numbers, fill)
+        return RunRows.in_memory(sample_numbers, tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,12 +156,7 @@ class RowsFromStore(RowSupplier):
             self.stored.read(plan, sample_numbers, tokens)  # reads the tokens into the rows
         except MissingError:
             sweep(plan, opened_once(self.sources), sample_numbers, tokens)
-
-        def fill(start: int, stop: int, out: NDArray[np.integer[Any]]) -> None:
-            """Write the tokens of the samples [start, stop) of these tars into an array."""
-            np.copyto(out, tokens[start:stop])
-
-        return RunRows(sample_numbers, fill)
+        return RunRows.in_memory(sample_numbers, tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +168,8 @@ class RowsFromBucket(RowSupplier):
     def open(self, plan: ShufflePlan, shards: range) -> RunRows:
         """Read the training samples of some tar files from a temporary file, and put them in order.
 
-        The file has the samples in the order in which they were read. In the tars, they are in the
+        An earlier step has read all tokens once, and has written the samples of these tars to the
+        file (the bucket), in the order in which it came across them. In the tars, they are in the
         order of their keys, which are pseudo-random numbers:
 
             sample in the file     0     1     3
@@ -177,6 +183,8 @@ class RowsFromBucket(RowSupplier):
         keys = keys_of(samples.contexts.astype(np.uint64), plan.settings.seed)
         order = np.argsort(keys)  # (n_rows,) indices in the file: [1, 2, 0]
 
+        # Do not sort all tokens at once, which would take a second array of their size. Whoever
+        # writes the tars calls `fill` for some samples at a time.
         def fill(start: int, stop: int, out: NDArray[np.integer[Any]]) -> None:
             """Write the tokens of the samples [start, stop) of these tars into an array."""
             np.copyto(out, samples.tokens[order[start:stop]])

@@ -158,7 +158,8 @@ def _buckets_choice(
     """Compute the memory and disk for shuffling tokens by sorting them, the engine `buckets`.
 
     A worker process holds the samples of as many tar files (shards) as its memory can. If these are
-    not all tars, the samples are sorted into temporary files first. For 10 tars of 1 GB:
+    not all tars, the samples are sorted into temporary files first. For one worker, and 10 tars of
+    1 GB:
 
         memory of a worker      tars in memory      disk for temporary files
         12 GB                   10                  0
@@ -177,18 +178,39 @@ def _buckets_choice(
     worker_bytes = memory_bytes // workers
     _check_budget(plan, worker_bytes)
 
-    # How many tars fit into the memory of a worker, apart from what it needs in any case. Each
-    # sample takes its tokens, and ROW_BYTES (80) to sort it.
-    bytes_for_tars = worker_bytes - _fixed_bytes(plan)
-    tar_bytes = _shard_rows(plan) * (plan.row_bytes + ROW_BYTES)  # samples of a tar * their size
-    tars_in_memory = bytes_for_tars // tar_bytes
-
-    # Temporary files have the tokens of each sample, and its number in NUMBER_BYTES (8).
+    tars_in_memory = _tars_in_memory(plan, worker_bytes)
     disk_bytes = 0
     if n_shards > tars_in_memory:
-        n_samples = -(-plan.contexts * n_shards // plan.shards)  # in these tars, rounded up
-        disk_bytes = n_samples * (plan.row_bytes + NUMBER_BYTES)
+        disk_bytes = _bytes_of_temporary_files(plan, n_shards)
     return EngineChoice("buckets", disk_bytes, memory_bytes, reason, tars_in_memory)
+
+
+def _tars_in_memory(plan: ShufflePlan, worker_bytes: int) -> int:
+    """Return of how many tar files a worker process can hold the training samples in memory.
+
+    Each sample takes its tokens, and ROW_BYTES (80) to sort it.
+
+    Args:
+        plan: Says how many samples a tar has, and how large they are.
+        worker_bytes: Memory that the worker may use.
+    """
+    bytes_for_tars = worker_bytes - _fixed_bytes(plan)  # without what it needs in any case
+    tar_bytes = _shard_rows(plan) * (plan.row_bytes + ROW_BYTES)
+    return bytes_for_tars // tar_bytes
+
+
+def _bytes_of_temporary_files(plan: ShufflePlan, n_shards: int) -> int:
+    """Return the size of temporary files with all training samples of some tar files (shards).
+
+    They have the tokens of each sample, and its number in NUMBER_BYTES (8).
+
+    Args:
+        plan: Says how many samples there are, and how large they are.
+        n_shards: Number of tars, of all those in the plan.
+    """
+    # The samples of 4 of 10 tars are 4 / 10 of all samples, rounded up.
+    n_samples = (plan.contexts * n_shards + plan.shards - 1) // plan.shards
+    return n_samples * (plan.row_bytes + NUMBER_BYTES)
 
 
 def _check_budget(plan: ShufflePlan, worker_bytes: int) -> None:

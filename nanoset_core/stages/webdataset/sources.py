@@ -159,22 +159,22 @@ class TokenSource:
                 of them are downloaded when they are read.
         """
         manifest = dataset.manifest
-        prefix = manifest.facts["prefix"]  # name of the pair without its endings, such as "web"
+        pair_name = manifest.facts["prefix"]  # name of both files without their endings: "web"
         is_read_from_bucket = manifest.access.takes_requests and not is_copied
         if is_read_from_bucket:
             access = manifest.access
-            local_prefix = manifest.folder / prefix  # nothing is there
+            prefix = manifest.folder / pair_name  # says where the pair is in the bucket
         else:
             access = None
-            local_prefix = manifest.path(prefix)  # downloads the pair, if it is in a bucket
+            prefix = manifest.path(pair_name)  # downloads the pair, if it is in a bucket
 
         # If the dataset is a selection of sequences of a larger .bin, its index says which.
         idx = None
         if not dataset.has_bin_order:
-            idx = manifest.path(f"{prefix}.idx")
+            idx = manifest.path(f"{pair_name}.idx")
         return cls(
             name=dataset.name,
-            path=bin_path(local_prefix),
+            path=bin_path(prefix),
             dtype=manifest.facts["dtype"],
             count=manifest.facts["tokens"],
             access=access,

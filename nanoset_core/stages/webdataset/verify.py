@@ -257,7 +257,7 @@ def verify_group(project: Project, name: str, group: str) -> Report:
         plan, _ = current_plan(project, name)
         first_tar, first_facts = next(iter(facts_by_tar.items()), (None, None))
         if first_tar is not None and first_facts is not None:
-            _check_tar_of_group(report, project, plan, first_tar, first_facts)
+            _check_ends_of_tar(report, project, plan, first_tar, first_facts)
     return report
 
 
@@ -280,7 +280,7 @@ def _report_missing_tars(report: Report, project: Project, tars: Sequence[Path])
         )
 
 
-def _check_tar_of_group(
+def _check_ends_of_tar(
     report: Report, project: Project, plan: Manifest, tar: Path, facts: TarFacts
 ) -> None:
     """Compare the first and the last sample of a tar file with what the plan says.
@@ -288,8 +288,11 @@ def _check_tar_of_group(
     The plan decides which training sample goes into which tar. If the tar was written from another
     plan, both its first and its last sample are most probably wrong.
 
-    The tokens that a sample should have are read from the dataset from which it was made. If they
-    differ, either the tar is wrong, or that dataset was damaged since. The error says which.
+    The tokens that a sample should have are read from the text dataset that it was made from. If
+    the tokens in the tar differ, there are two possible reasons, and two errors:
+
+        the dataset was damaged since    an error about the dataset
+        it is undamaged                  an error about the sample
 
     Args:
         report: Gets the error.
@@ -303,13 +306,12 @@ def _check_tar_of_group(
         path = access.fetch(tar)
         expected = _expected_contexts(project, plan, plan_digest=plan.digest, deep=False)
 
-        # Collect the samples that differ in a report of their own.
+        # Collect samples with wrong tokens in a second report, until their reason is known.
         differences = Report(report.output)
         findings = _TarFindings(report, differences, expected.datasets)
         _check_tar(findings, path, asdict(facts), expected, deep=False)
 
-        # Only if there are any: check the datasets. If one is damaged, this adds an error about it
-        # to the report, and otherwise the errors about the samples.
+        # If there are any, this checks the datasets, and adds one of the two errors to the report.
         include_differences(report, differences, expected.datasets, deep=False)
     drop_copies(access, [tar])  # the copy, if one was made
 
@@ -511,16 +513,16 @@ def _expected_contexts(
     greatest_id = project.tokenizer.max_id
     try:
         plan_manifest, plan = current_plan(project, manifest.name)
-        if plan_manifest.digest != plan_digest:  # there is a newer plan
-            return _ExpectedContexts(length, greatest_id)
+        if plan_manifest.digest != plan_digest:
+            return _ExpectedContexts(length, greatest_id)  # there is a newer plan
         # The preset tokshuf pads samples with an id that the vocabulary may not have.
         greatest_id = max(greatest_id, plan.settings.pad_id or 0)
+
         datasets = tuple(current_dataset(project, source.name) for source in plan.table.sources)
         sources = tuple(_open_source(project, dataset, deep=deep) for dataset in datasets)
-        # They must be the versions that the plan was made for.
-        plan.check_sources(sources)
-    except NanosetError:  # the plan or a dataset is missing or has changed
-        return _ExpectedContexts(length, greatest_id)
+        plan.check_sources(sources)  # they must be the versions that the plan was made for
+    except NanosetError:
+        return _ExpectedContexts(length, greatest_id)  # something is missing, or has changed
     return _ExpectedContexts(length, greatest_id, plan, datasets, sources)
 
 
@@ -567,7 +569,7 @@ def _check_tar(
     # Read the planned tokens of _BATCH (256) samples at once.
     for start in range(0, len(numbers), _BATCH):
         batch = numbers[start : start + _BATCH]
-        planned = _planned_contexts(expected, tar_facts["shard"], batch)  # number → tokens
+        planned = _planned_tokens(expected, tar_facts["shard"], batch)  # number → tokens
         for number in batch:
             context = read_member(archive, members[number], path)
             difference = _compare_context(context, expected, planned.get(number))
@@ -660,13 +662,13 @@ def _compare_context(
     return None
 
 
-def _planned_contexts(
+def _planned_tokens(
     expected: _ExpectedContexts, shard: int, numbers: Sequence[int]
 ) -> dict[int, NDArray[np.integer[Any]]]:
     """Return which tokens some training samples in a tar file should have, if they are known.
 
-    A plan says, for example, that sample 3 of tar 7 has the tokens 4,096 to 6,144 of web. They are
-    read from the dataset web once more.
+    The tar was made from a plan, which says, for example, that its sample 3 has the tokens 4,096 to
+    6,144 of the dataset web. So read these tokens of web.
 
     Args:
         expected: The plan, and the datasets.
@@ -677,19 +679,21 @@ def _planned_contexts(
         Number of the sample → its tokens. A sample is left out if its tokens are not known, or if
         it would take too many requests to read them.
     """
-    if expected.plan is None:
+    plan = expected.plan
+    if plan is None:
         return {}
-    samples_of_tar = expected.plan.shard_contexts(shard)  # numbers within the whole dataset
+    samples_of_tar = plan.shard_contexts(shard)  # numbers within the whole dataset
 
     # From a bucket, read only the first and the last sample: the tokens of each need a request.
     reads_from_bucket = any(source.access is not None for source in expected.sources)
     if reads_from_bucket:
-        ends = (0, len(samples_of_tar) - 1)
-        numbers = [number for number in numbers if number in ends]
+        first_and_last = (0, len(samples_of_tar) - 1)
+        numbers = [number for number in numbers if number in first_and_last]
     if not numbers:
         return {}
-    samples = samples_of_tar[list(numbers)]
-    tokens = gather(expected.sources, expected.plan.table, samples)  # (n_samples, length)
+
+    # `gather` reads their tokens from the datasets: (n_samples, length).
+    tokens = gather(expected.sources, plan.table, samples_of_tar[list(numbers)])
     return dict(zip(numbers, tokens, strict=True))
 
 

@@ -446,23 +446,43 @@ def _write_run(target: _Target, run: _ShardRun) -> list[TarFacts]:
 
     # The tars may go to a bucket: `for_a_task` provides a folder of this machine for them, from
     # which they are sent.
-    n_threads = _SHARDS_AT_ONCE[plan.settings.member]  # 2 or 3, by the format of the samples
-    with for_a_task(target.access) as access, ThreadPoolExecutor(n_threads) as pool:
+    with for_a_task(target.access) as access:
         folder = access.folder / target.access.name(target.folder)
         folder.mkdir(parents=True, exist_ok=True)
-        try:
-            # Write some tars at once, each in a thread. Publish each one when it is finished.
-            write = partial(_write_shard, plan, run.shards, rows, folder)
-            publish = partial(_publish_tar, folder, target.made_from, access, target.stored_sizes)
-            written_tars = pool.map(write, run.shards)  # yields them in their order
-            if access.takes_requests:
-                tars = _publish_in_parallel(publish, written_tars)
-            else:
-                tars = [publish(facts) for facts in written_tars]
-        finally:
-            pool.shutdown(cancel_futures=True)  # after an error, do not begin further tars
+        tars = _write_and_publish(target, run.shards, rows, folder, access)
         fsync_folder(folder)
     return tars
+
+
+def _write_and_publish(
+    target: _Target, shards: range, rows: RunRows, folder: Path, access: FileAccess
+) -> list[TarFacts]:
+    """Write some tar files, a few at the same time, and publish each one when it is finished.
+
+    To publish a tar is to send it to the bucket, if there is one, and to write a marker, which says
+    that it is finished.
+
+    Args:
+        target: The plan, which says which sample goes into which tar.
+        shards: Numbers of the tars.
+        rows: Their samples.
+        folder: Folder of this machine for the tars.
+        access: Access to the folder, which may stand for a folder in a bucket.
+
+    Returns:
+        Counts, size and sha256 of each tar, in order.
+    """
+    write = partial(_write_shard, target.plan, shards, rows, folder)
+    publish = partial(_publish_tar, folder, target.made_from, access, target.stored_sizes)
+    n_threads = _SHARDS_AT_ONCE[target.plan.settings.member]  # 2 or 3, by the format of the samples
+    with ThreadPoolExecutor(n_threads) as pool:
+        try:
+            written_tars = pool.map(write, shards)  # yields them in their order
+            if access.takes_requests:
+                return _publish_in_parallel(publish, written_tars)
+            return [publish(facts) for facts in written_tars]
+        finally:
+            pool.shutdown(cancel_futures=True)  # after an error, do not begin further tars
 
 
 def _publish_in_parallel(
