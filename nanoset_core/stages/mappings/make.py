@@ -51,16 +51,20 @@ def write_mappings(project: Project, name: str, split: SplitName) -> Manifest:
         MissingError: A dataset has not been built.
         ConfigError, InputError: The split cannot be filled as its settings ask.
     """
+    # Plan which samples the split has, and what its index files are made from (the recipe).
     check_split_files(project, name, split)
     nanoset = NanosetContext(project, name)
     recipe = mappings_recipe(nanoset, split)
     planned = nanoset.plan(split)
 
-    # In a bucket, one listing shows which index files exist, and whether they are recorded.
+    # Look for an earlier record of the same files. In a bucket, one listing of the folder shows it,
+    # and which index files exist.
     listed_outputs = project.outputs.with_listing(nanoset.folder)
-    existing = listed_outputs.existing_version(recipe)  # the record
+    existing_record = listed_outputs.existing_version(recipe)
+
+    # Write the index files, unless they exist, and then the record of them, which is returned.
     file_entries = _write_files_of_datasets(nanoset, planned, listed_outputs.access)
-    return _record(nanoset, recipe, planned, file_entries, existing)
+    return _record(nanoset, recipe, planned, file_entries, existing_record)
 
 
 def _write_files_of_datasets(
@@ -127,14 +131,15 @@ def write_blended(project: Project, name: str, split: SplitName) -> Manifest:
     planned = nanoset.plan(split)
     recipe = BLENDED.recipe(project, key, {MAPPINGS: mappings.digest})
 
-    # In a bucket, one listing shows which index files exist, and whether they are recorded.
+    # Look for an earlier record of the same files. In a bucket, one listing of the folder shows it,
+    # and which index files exist.
     listed_outputs = project.outputs.with_listing(nanoset.folder)
-    existing = listed_outputs.existing_version(recipe)
+    existing_record = listed_outputs.existing_version(recipe)
 
     # Write the index files, unless they exist, and then the record of them, which is returned.
     file_entries = _write_files_of_blend(nanoset, planned, listed_outputs.access)
     samples_given = _samples_given(nanoset, planned)
-    return _record(nanoset, recipe, planned, file_entries, existing, samples_given)
+    return _record(nanoset, recipe, planned, file_entries, existing_record, samples_given)
 
 
 def _write_files_of_blend(
@@ -183,7 +188,7 @@ def _record(
     recipe: Recipe,
     planned: PlannedSplit,
     file_entries: FileEntries,
-    existing: ExistingVersion,
+    existing_record: ExistingVersion,
     samples_given: Sequence[int] | None = None,
 ) -> Manifest:
     """Record the index files that were written for a split, so that a training run can use them.
@@ -199,7 +204,7 @@ def _record(
         recipe: What the index files were made from; its digest is the name of the folder.
         planned: Which samples the split has.
         file_entries: Size and sha256 of each index file.
-        existing: Whether there is such a record already.
+        existing_record: Whether an earlier call has stored this record. If so, it is kept.
         samples_given: For a blend of datasets, how many samples it takes from each of them.
 
     Returns:
@@ -214,5 +219,7 @@ def _record(
         facts = split_facts(nanoset, planned, samples_given)
         return Written({**facts, CACHE_FILES: file_entries})
 
-    manifest = outputs.commit(recipe, write, existing=existing)
+    # `commit` calls `write` for a new folder, unless the record exists. Then this version of the
+    # record becomes the current one, which training uses.
+    manifest = outputs.commit(recipe, write, existing=existing_record)
     return outputs.make_current(manifest)

@@ -451,17 +451,20 @@ def group_facts(project: Project, name: str, group: int) -> dict[Path, TarFacts 
         Path of each tar of the group → its counts, size and sha256; None if the tar is missing or
         has another size than was written.
     """
+    # Numbers of the tars (shards) of the group, by the current plan: range(2, 4).
     plan_manifest, plan = current_plan(project, name)
     n_groups = project.webdataset(name).groups
     shard_numbers = group_shards(plan, n_groups, group)
 
+    # The folder of the tars follows from what they are made from, the recipe. In a bucket, one
+    # listing of the folder says which tars are written.
     recipe = webdataset_recipe(plan_manifest.name, plan_manifest.digest)
-    # The folder of the tars follows from the recipe, whether they are written or not.
     outputs = project.outputs
     tar_folder = outputs.place(recipe)
     listed_outputs = outputs.with_listing(tar_folder)
     facts_by_shard = _written_facts(outputs, listed_outputs, recipe, shard_numbers)
 
+    # Written tars whose size is as recorded are in `facts_by_shard`, and others are not.
     facts_by_path: dict[Path, TarFacts | None] = {}
     for shard in shard_numbers:
         facts_by_path[tar_folder / tar_name(shard)] = facts_by_shard.get(shard)
@@ -510,23 +513,27 @@ def finish(project: Project, name: str) -> Manifest:
     Raises:
         MissingError: A tar has not been written, or a packed dataset of the plan was deleted.
     """
+    # What the tars are made from, and the folder that follows from it.
     plan_manifest, plan = current_plan(project, name)
     recipe = webdataset_recipe(plan_manifest.name, plan_manifest.digest)
     outputs = project.outputs
-    # In a bucket, one listing of the folder replaces a request for each tar.
-    listed_outputs = outputs.with_listing(outputs.place(recipe))
+    folder = outputs.place(recipe)
+
+    # Complete the dataset, unless an earlier call has done so. In a bucket, one listing of the
+    # folder replaces a request for each tar.
+    listed_outputs = outputs.with_listing(folder)
     manifest = listed_outputs.find(recipe)  # None if the dataset is not complete
     if manifest is None or project.rebuild:
         digest_by_source = plan_manifest.recipe["parents"]
         manifest = _complete(project, listed_outputs, recipe, plan, digest_by_source)
 
-    # Do this also if the dataset was complete already: the build that completed it may have been
-    # killed before it had deleted everything.
-    _delete_temporary_files(outputs.place(recipe), listed_outputs.access)
+    # Do this in any case: an earlier call may have been killed before it had deleted everything.
+    _delete_temporary_files(folder, listed_outputs.access)
 
-    # The listing does not have the files that were written after it. So return a manifest that
-    # looks for its files without the listing.
-    return outputs.make_current(outputs.rebase(manifest))
+    # The listing lacks the files that were written after it. So let the manifest look for its files
+    # without the listing.
+    manifest = outputs.rebase(manifest)
+    return outputs.make_current(manifest)
 
 
 def _delete_temporary_files(folder: Path, access: FileAccess) -> None:

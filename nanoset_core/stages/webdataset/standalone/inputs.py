@@ -273,18 +273,19 @@ def _grouped_by_source(
 ) -> ShuffleInputs:
     """Group the files that the user wants to shuffle into sources.
 
-    All files of a source are read equally often. Rules say which file is in which source, by parts
-    of its path, and how often it is read. For example:
+    All files of a source are read equally often. The user may have named sources, and say which
+    files belong to each, by a part of their paths. Otherwise, all files are one source. For
+    example, with two sources:
 
-        rule of the source                       its files
-        CODE: paths with "stack", once           in/stack/a.jsonl, in/stack/b.jsonl
-        WEB: paths with "crawl", 2.5 times       in/crawl/c.jsonl
-        (none)                                   in/readme.txt      (left out, and counted)
+        name    part of the paths    is read      files
+        CODE    stack                once         in/stack/a.jsonl, in/stack/b.jsonl
+        WEB     crawl                2.5 times    in/crawl/c.jsonl
+        (none: left out, and counted)             in/readme.txt
 
     Args:
         files: The files, in order.
         are_tars: Whether all files are tars, whatever their names are.
-        sampling: The rules, and how often each source is read.
+        sampling: The sources: which files belong to them, and how often they are read.
         notices: Messages about other files, which are not read. They become part of the result.
 
     Raises:
@@ -293,12 +294,14 @@ def _grouped_by_source(
     check_different(files)
     kind = _kind_of(files, are_tars=are_tars)  # "tars" or "text"
     sources: list[ShuffleInput] = []
-    n_left_out = len(files)
-    for name, source_files in _files_by_source(files, sampling).items():
-        if source_files:
+    for name, files_of_source in _files_by_source(files, sampling).items():
+        if files_of_source:
             frequency = sampling.sampling_frequencies[name]
-            sources.append(ShuffleInput(name, tuple(source_files), frequency))
-            n_left_out -= len(source_files)
+            sources.append(ShuffleInput(name, tuple(files_of_source), frequency))
+
+    # Files to which no rule applies are only counted.
+    n_in_sources = sum(len(source.files) for source in sources)
+    n_left_out = len(files) - n_in_sources
     return ShuffleInputs(kind, tuple(sources), n_left_out, tuple(notices))
 
 
@@ -432,20 +435,21 @@ def _files_in(
     Raises:
         ConfigError: The folder has both tars and text.
     """
-    texts = [file.path for file in contents.ordered]
-    names = sorted([*texts, *contents.unread], key=natural_key)  # of all files
+    texts = [file.path for file in contents.ordered]  # files of known kinds of text
+    all_names = sorted([*texts, *contents.unread], key=natural_key)
 
-    # One ending decides if the user has named it, or if tars are shuffled.
+    # Only files with one ending are read if the user has named it, or if tars are shuffled.
     ending = extension
-    if ending is None and _has_tars_to_shuffle(folder, names, shuffle_only=shuffle_only):
+    if ending is None and _has_tars_to_shuffle(folder, all_names, shuffle_only=shuffle_only):
         ending = TAR
     if ending is not None:
-        return _Listing([folder / name for name in names if name.endswith(ending)], ending=ending)
+        files = [folder / name for name in all_names if name.endswith(ending)]
+        return _Listing(files, ending=ending)
 
     # Otherwise, take all text. There may be messages about other files, such as notes.pdf, which
     # the user may have meant.
-    notices = _notices(folder, contents)
-    return _Listing([folder / text for text in texts], notices)
+    files = [folder / text for text in texts]
+    return _Listing(files, _notices(folder, contents))
 
 
 def _notices(folder: Location, contents: Contents) -> list[str]:

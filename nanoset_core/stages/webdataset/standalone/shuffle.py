@@ -445,8 +445,9 @@ def _write_rejects(prepared: PreparedTokens, folder: Path) -> dict[str, FileFact
 def _facts(prepared: PreparedTokens, options: ShuffleOptions) -> dict[str, Any]:
     """Return what is recorded about the text from which tar files of samples were made.
 
-    The numbers of documents and of rejected lines are always recorded, and losses only if there are
-    any. For example, if 3 lines were no JSON: {"documents": 1000, "rejected": 3, "policy": [...]}.
+    The numbers of documents and of rejected lines are always recorded, and further facts only if
+    text was lost. For example, if 3 lines were no JSON: {"documents": 1000, "rejected": 3,
+    "policy": [...]}.
 
     Args:
         prepared: The tokens of each source, and what was lost of its text.
@@ -457,18 +458,18 @@ def _facts(prepared: PreparedTokens, options: ShuffleOptions) -> dict[str, Any]:
         "documents": sum(text.facts.documents for text in prepared.texts),
         "rejected": n_rejected,
     }
-    losses = {
+    facts_if_any = {
         # A crash can leave runs of zero bytes in a file: {"a.jsonl": number of such documents}.
         "zeroed": _zeroed(prepared),
         # Files that could not be read to their end: a message for each source, and their number.
         "lost": [text.lost for text in prepared.texts if text.lost],
         "faults": sum(text.facts.faults for text in prepared.texts),
-        # How many lines the user allows to be rejected.
+        # How many lines the user allows to be rejected, if any line was.
         "policy": options.recorded if n_rejected else [],
         # A message about files in input tars that are no samples, and were left out.
         "passed_over": prepared.passed_over,
     }
-    for name, value in losses.items():
+    for name, value in facts_if_any.items():
         if value:  # not 0, empty or None
             facts[name] = value
     return facts

@@ -116,23 +116,30 @@ class TarsFolder:
         Raises:
             ConfigError: It may not be written.
         """
-        # There is no folder, or nothing in it.
-        names = self.names()  # None if there is a file instead of a folder
-        if names is not None and len(names) == 0:
+        names = self.names()
+        if names is None:
+            raise self._occupied_error()  # there is a file instead of a folder
+        if len(names) == 0:
             return
 
-        # There is a finished result.
+        # A finished result. A user who allows to replace it allows to remove other files, too.
         earlier = self._earlier_result()
         if earlier is not None:
             if not overwrite:
-                self._check_not_replaced(earlier, names or frozenset(), recipe)
+                self._check_not_replaced(earlier, names, recipe)
             return
 
-        # There are tars that a killed call has uploaded. It left the digest of input and settings.
+        # Tars that a killed call has uploaded to a bucket. It has left the digest of its input and
+        # settings.
         uploaded_digest = self.unfinished_upload()
-        if uploaded_digest is not None and (overwrite or uploaded_digest == recipe.digest):
+        has_unfinished_upload = uploaded_digest is not None
+        if has_unfinished_upload and (overwrite or uploaded_digest == recipe.digest):
             return
-        raise ConfigError(
+        raise self._occupied_error()
+
+    def _occupied_error(self) -> ConfigError:
+        """Return the error for an output folder that has files of somebody else."""
+        return ConfigError(
             "there is something else already",
             where=self.output,
             expected="no such folder, an empty one, or an earlier result",
@@ -231,32 +238,33 @@ class TarsFolder:
         put_files_in_place(draft, self._delivery(list(manifest.files), made_from))
 
     def _delivery(self, names: Sequence[str], made_from: Mapping[str, Any]) -> Delivery:
-        """Describe how tar files are uploaded to a bucket, so that nobody reads half of a result.
+        """Return in which order tar files are uploaded, so that nobody reads half of a result.
 
-        Data loaders find the tars by lists, such as index.json. So the lists of an earlier result
-        are deleted first, and the new ones are uploaded after the tars.
+        Data loaders find the tars by lists, such as index.json. So these steps follow each other:
+
+            delete the lists of an earlier result, if there is one
+            write a note that an upload has begun
+            upload the tars, and then their lists
+            write the manifest, which says that everything has arrived, and delete the note
 
         Args:
             names: Names of the tars, the lists and other files.
             made_from: What the tars are made from, such as {"digest": "3f2a…", ...}.
         """
-        # Before the upload, write a note that it has begun. At the end, write the manifest, which
-        # says that everything has arrived, and delete the note.
         receipt = Receipt(
-            opening_name=_UPLOAD_NOTE,
+            opening_name=_UPLOAD_NOTE,  # the note
             name=MANIFEST,
             made_from=made_from,  # both files say this
-            has_etag_or_time=False,  # files are recorded by size and sha256 only
+            has_etag_or_time=False,  # the manifest has only the size and sha256 of files
             json_form=StoredManifest.json_form,  # how the manifest is written as JSON
         )
-
         lists = tuple(name for name in LISTS if name in names)
         tars_and_others = tuple(name for name in names if name not in lists)
         return Delivery(
             folder=self.output,
             receipt=receipt,
-            completing_files=lists,  # deleted before
-            files=(*tars_and_others, *lists),  # uploaded in this order
+            completing_files=lists,  # are deleted first
+            files=(*tars_and_others, *lists),  # are uploaded in this order
             resumes_interrupted=True,
         )
 

@@ -107,19 +107,27 @@ def _tokenize(
     """
     from nanoset_core.stages.shards.standalone import preprocess  # not needed for other inputs
 
+    # Write the pair of each source. `preprocess` returns a pair for each key of the JSON lines that
+    # has text, and here there is only one key.
     settings = text_options(options)
-    sources: list[TokenSource] = []
-    tokens_by_file: dict[str, Sequence[int]] = {}  # name of the source → tokens of its files
-    texts: list[Preprocessed] = []  # what was read and lost of each source
+    text_by_source: dict[str, Preprocessed] = {}
     for source in inputs.sources:
         files = files_of(source.files)
-        # `preprocess` returns a pair for each key of text, and there is only one key.
-        text = preprocess(files, folder / source.name, settings, progress=progress)[0]
-        texts.append(text)
-        sources.append(TokenSource.of_dataset(source.name, on_this_machine(text.prefix)))
+        pairs = preprocess(files, folder / source.name, settings, progress=progress)
+        text_by_source[source.name] = pairs[0]
+
+    # Open the pairs, and collect the counts.
+    sources: list[TokenSource] = []
+    tokens_by_file: dict[str, Sequence[int]] = {}  # name of the source → tokens of its files
+    for name, text in text_by_source.items():
+        sources.append(TokenSource.of_dataset(name, on_this_machine(text.prefix)))
         if text.tokens_by_file is not None:
-            tokens_by_file[source.name] = tuple(text.tokens_by_file.values())
-    return PreparedTokens(sources=tuple(sources), tokens_by_file=tokens_by_file, texts=tuple(texts))
+            tokens_by_file[name] = tuple(text.tokens_by_file.values())
+    return PreparedTokens(
+        sources=tuple(sources),
+        tokens_by_file=tokens_by_file,
+        texts=tuple(text_by_source.values()),  # what was read and lost of each source
+    )
 
 
 def _open_pairs(
@@ -138,14 +146,18 @@ def _open_pairs(
     Raises:
         FormatError: A pair is damaged, or its files do not belong together.
     """
-    greatest_id = None
+    greatest_id = None  # any token is accepted
     if options.tokenizer is not None:
         greatest_id = tokenizer_facts(options.tokenizer).max_id
+
     sources: list[TokenSource] = []
     for source, local_source in zip(inputs.sources, local_inputs.sources, strict=True):
-        prefix = on_this_machine(local_source.pair_prefix)
-        check_all_listed(MMapIndexedDataset(prefix, validate=False), source.pair_prefix)
-        sources.append(TokenSource.of_dataset(source.name, prefix, greatest_id=greatest_id))
+        local_prefix = on_this_machine(local_source.pair_prefix)  # path without .bin and .idx
+        # A .bin with more tokens than the .idx says is probably that of another dataset. An error
+        # names the pair as the user has.
+        pair = MMapIndexedDataset(local_prefix, validate=False)
+        check_all_listed(pair, source.pair_prefix)
+        sources.append(TokenSource.of_dataset(source.name, local_prefix, greatest_id=greatest_id))
     return PreparedTokens(tuple(sources))
 
 
