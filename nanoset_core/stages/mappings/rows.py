@@ -180,13 +180,14 @@ def _mixture_row(part: Mapping[str, Any]) -> Row:
 
         part     requested  share  tokens  epochs by tokens  decided by  of train
         web      70%        70%    1,400   0.90              share       █████████████████████
-        other    30%        30%    600                       share       █████████
-        · books             15%    300     1.20              its tokens  ████
+        other    30%        30%    600     1.05              share       █████████
+        · books             15%    300     1.20              tokens      ████
 
     Args:
         part: What is recorded of the part: `{"name": "books", "depth": 1, "asked": None, "given":
-            0.15, "tokens": 300, "epochs": 1.2, …}`. `asked` is the share that the user requests,
-            and `given` the one that the part gets. Groups have no number of epochs.
+            0.15, "tokens": 300, "epochs": 1.2, "decided_by": "tokens"}`. `asked` is the share that
+            the user requests; None for books, of which a number of tokens is requested. `given` is
+            the share that the part gets.
     """
     requested_share = part["asked"]
     share = part["given"]

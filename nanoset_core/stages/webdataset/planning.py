@@ -126,13 +126,21 @@ def _tokens_of_files(project: Project, dataset: Manifest) -> list[int]:
     tokenized = require(project, TOKENIZED, Key(dataset.name))
     inventory = _inventory_of_both(project, dataset, tokenized)  # the list of files
 
-    def count(shard: Manifest) -> dict[str, DocumentCounts]:
-        """Count the tokens of each file in one part of the tokenized text."""
-        return counts_by_file(shard.path(DOCUMENTS))  # downloads the list, if it is in a bucket
+    # The tokenized text is stored in parts (shards), each with a list of its documents. Count the
+    # tokens of each file in each part, and add them up.
+    shards = current_shards(project, tokenized)
+    counts_of_shards = project.outputs.access.each_copy(_count_by_file, shards)
+    n_tokens_by_file = tokens_by_file(inventory.files, counts_of_shards)  # in the order of files
+    return list(n_tokens_by_file.values())
 
-    parts = current_shards(project, tokenized)
-    counts = project.outputs.access.each_copy(count, parts)
-    return list(tokens_by_file(inventory.files, counts).values())
+
+def _count_by_file(shard: Manifest) -> dict[str, DocumentCounts]:
+    """Count the documents and tokens of each text file in one part of the tokenized text.
+
+    Args:
+        shard: Record of the part. Its list of documents is downloaded, if it is in a bucket.
+    """
+    return counts_by_file(shard.path(DOCUMENTS))
 
 
 def _check_not_view(project: Project, dataset: Manifest) -> None:

@@ -190,17 +190,29 @@ class StoredRows:
                 sequence_length).
         """
 
-        def read_range(row_range: _RowRange) -> None:
-            """Read neighbouring rows of an object with one request, and put each in its place."""
-            n_rows = len(row_range.indices)
-            start_byte = row_range.first_row * plan.row_bytes
-            stop_byte = start_byte + n_rows * plan.row_bytes
-            data = self.store.read_range(self.name(row_range.part), start_byte, stop_byte)
-            tokens = np.frombuffer(data, dtype=plan.dtype)
-            rows[row_range.indices] = tokens.reshape(n_rows, -1)  # rows 0 and 2 for samples 2, 0
-
+        read_into_rows = partial(self._read_row_range, plan, rows)
         # Send _READS_AT_ONCE (4) requests at the same time.
-        in_parallel(read_range, self._row_ranges(plan, contexts), _READS_AT_ONCE)
+        in_parallel(read_into_rows, self._row_ranges(plan, contexts), _READS_AT_ONCE)
+
+    def _read_row_range(
+        self, plan: ShufflePlan, rows: NDArray[np.integer[Any]], row_range: _RowRange
+    ) -> None:
+        """Read neighbouring rows of an object with one request, and put each into its place.
+
+        For example, rows 2 and 3 of an object are those of the first and the third of four samples:
+        they become rows 0 and 2 of the result.
+
+        Args:
+            plan: Says how many bytes a row has, and the type of tokens.
+            rows: The result, shape (n_contexts, sequence_length).
+            row_range: Which rows of which object, and their indices in the result: [0, 2].
+        """
+        n_rows = len(row_range.indices)
+        start_byte = row_range.first_row * plan.row_bytes
+        stop_byte = start_byte + n_rows * plan.row_bytes
+        data = self.store.read_range(self.name(row_range.part), start_byte, stop_byte)
+        tokens = np.frombuffer(data, dtype=plan.dtype)  # of all these rows
+        rows[row_range.indices] = tokens.reshape(n_rows, -1)
 
     def _row_ranges(self, plan: ShufflePlan, contexts: NDArray[np.int64]) -> Iterator[_RowRange]:
         """Yield which rows each request has to read to get some training samples from a bucket.

@@ -376,7 +376,8 @@ def _check_tars(
         digest: Says which version of the dataset to check, in case it is built anew meanwhile.
         deep: Whether to read every sample, rather than the first and the last one of each tar.
     """
-    # The record of this version, with facts about each tar.
+    # The record of this version, with facts about each tar. The texts are for the error if the
+    # version was deleted.
     manifest = project.outputs.version(
         STAGE, name, digest, "the webdataset was removed meanwhile", "verify again"
     )

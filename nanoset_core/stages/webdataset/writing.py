@@ -320,11 +320,15 @@ def _write_by_buckets(
     sweep_abandoned(scratch)  # deletes the files of builds that were killed
     # `claim_scratch` deletes the folder, with all buckets in it, at the end of the block.
     with claim_scratch(scratch / "buckets") as folder:
-        files = {folder / f"bucket-{number:06d}": run for number, run in enumerate(runs)}
-        # Half of the memory: sorting the samples takes additional arrays.
-        memory_for_rows = choice.memory_bytes // 2
-        write_buckets(target.plan, sources, files, memory_for_rows, options)
-        bucket_runs = [_ShardRun(run, RowsFromBucket(path)) for path, run in files.items()]
+        run_by_file = {folder / f"bucket-{number:06d}": run for number, run in enumerate(runs)}
+
+        # Append each sample to the file of its run. Half of the memory is for the samples, since
+        # sorting them takes additional arrays.
+        memory_for_samples = choice.memory_bytes // 2
+        write_buckets(target.plan, sources, run_by_file, memory_for_samples, options)
+
+        # Write the tars of each run, with the samples in its file.
+        bucket_runs = [_ShardRun(run, RowsFromBucket(file)) for file, run in run_by_file.items()]
         return _write_runs(target, bucket_runs, options)
 
 
