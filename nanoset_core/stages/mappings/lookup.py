@@ -319,12 +319,12 @@ class NanosetLookup:
         change, it is built again:
 
             "epochs"       how often each dataset may be read (the key `max_epochs`)
-            "epochs_of"    "documents": the limit is for documents, of which several datasets may
-                           have the same ones. It is left out if no document is read twice, or if
-                           there is no limit
+            "epochs_of"    always "documents": several datasets may have the same document, and the
+                           limit is for the document. It is left out if there is no limit, or if no
+                           document is read twice in an epoch
 
-        `epochs_of` has only this value. Files without it, which early versions have made for such
-        data, have limits for each dataset alone, and are built again.
+        Early versions of this program had no `epochs_of`, and applied limits to each dataset alone.
+        So their files for such data are built again.
 
         Args:
             split: `train`, `valid` or `test`.
@@ -338,10 +338,10 @@ class NanosetLookup:
 
     @property
     def _has_epoch_limit(self) -> bool:
-        """Whether nanoset.yaml limits how often data is read: all of it, or a part of a mixture.
+        """Whether nanoset.yaml limits how often data is read.
 
-        max_epochs: 4                            the limit of all datasets
-        mix: {web: {max_epochs: 4}, code: {}}    the limit of a part
+        The limit is that of all datasets, as in `max_epochs: 4`, or that of a part of a mixture, as
+        in `mix: {web: {max_epochs: 4}, code: {}}`.
         """
         mixture = self.spec.mixture
         part_has_limit = mixture is not None and bool(mixture.epoch_limits())

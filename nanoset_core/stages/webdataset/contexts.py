@@ -358,8 +358,8 @@ class ContextTable:
         first_token = tokens_before + start
         stop_token = tokens_before + stop
 
-        # A stream is a part of a source that is cut separately, such as a file. Its rows contain
-        # some of the tokens if they stop after the first of these, and start before the last.
+        # A stream is a part of a source that is cut separately, such as a file. Some of the tokens
+        # are in its rows if these stop after the first token, and start before the stop of them.
         streams = np.flatnonzero((self.row_stops > first_token) & (self.row_starts < stop_token))
 
         # Find these rows, and all samples of each row.

@@ -56,13 +56,17 @@ def shuffle_quality(plan: ShufflePlan) -> dict[str, Any]:
 
     The samples (contexts) come from several sources of text, and are divided among tar files
     (shards). If the shuffle is even, one cannot tell from the tars how the sources were ordered.
-    The result has these measures, and the values of some of them that chance would give:
+    The result has, in this order:
 
-        same_source        0.31      share of successive samples that are from the same source
-        neighbours         0.0001    share of successive samples that were neighbours before
-        rank_correlation   0.0003    correlation of a sample's places before and after the shuffle
-        mix_mean, mix_max  0.8, 3.1  differences of the mix of sources between the tars
-        even               True      whether all of these are close to what chance gives
+        contexts, sampled     number of all samples, and of those that are measured
+        same_source           share of successive samples that are from the same source
+        neighbours            share of successive samples that were neighbours before
+        rank_correlation      correlation of a sample's places before and after the shuffle
+        shards                number of tars that are measured
+        mix_mean, mix_max     differences of the mix of sources between the tars
+        even                  whether all of these are close to what chance gives
+
+    Some have a second key, with the value that chance gives, such as "same_source_expected".
 
     Of more than a million samples, only some are measured: samples that are spread evenly for the
     correlation, and some whole tars for the others. This takes a second and about 100 MB.
@@ -73,6 +77,7 @@ def shuffle_quality(plan: ShufflePlan) -> dict[str, Any]:
     Returns:
         JSON values.
     """
+    # Which samples are in each of the tars that are measured, in the order of the tar.
     contexts_of_shards = [_contexts_of_shard(plan, shard) for shard in _sampled_shards(plan)]
     correlation = _rank_correlation(plan)
     measures: dict[str, Any] = {
