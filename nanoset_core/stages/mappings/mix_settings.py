@@ -33,6 +33,11 @@ class DataKeys(NamedTuple):
     mix: Mix | None
 
     @property
+    def is_phase(self) -> bool:
+        """Whether they are the keys of a phase."""
+        return self.key != ""
+
+    @property
     def written(self) -> list[str]:
         """Which of the two keys nanoset.yaml has."""
         keys = []
@@ -67,13 +72,14 @@ def unweighted(mix: Mix | None) -> FrozenDict[str, float] | None:
 def mix_errors(
     where: str, data: Iterable[DataKeys], max_epochs: object, *, has_samples: bool
 ) -> Iterator[ConfigError]:
-    """Yield the mistakes in a mixture, the key `mix`, which divides the training data.
+    """Yield the mistakes in the mixtures of a training run, the key `mix` in nanoset.yaml.
 
-    Each part of a mixture is a corpus (a collection of texts), or a group of further parts:
+    A mixture divides training data. Each of its parts is a corpus (a collection of texts), or a
+    group of further parts:
 
         mix: {web: 0.7, other: {share: 0.3, mix: {books: {}, code: {}}}}
 
-    A training run may have several mixtures: in its phases, it can read different data.
+    The run has several mixtures if it has phases, in which it reads different data.
 
     Args:
         where: The key of the training data in nanoset.yaml, such as "nanosets.pretrain".
@@ -83,16 +89,15 @@ def mix_errors(
         has_samples: Whether the number of samples that train reads is known.
     """
     for keys in data:
-        is_phase = keys.key != ""
-        if is_phase and len(keys.written) != 1:  # a phase has either a mixture or a blend
+        if keys.is_phase and len(keys.written) != 1:  # a phase has either a mixture or a blend
             yield _phase_data_error(where, keys)
         if keys.mix is None:
             continue
 
-        mixture = MixPart(mix=keys.mix)  # as one group with all parts
+        mixture = MixPart(mix=keys.mix)  # as one group, which contains all parts
         mix_key = f"{where}{keys.key}.mix"  # such as "nanosets.pretrain.mix"
         yield from _repetition_errors(mix_key, mixture)
-        yield from _part_errors(mix_key, mixture, limit=None, has_samples=has_samples)
+        yield from _part_errors(mix_key, mixture, has_samples=has_samples)
         if max_epochs is not None:
             yield _limit_outside_mix_error(where, max_epochs)
 
@@ -155,7 +160,7 @@ def _repetition_errors(where: str, tree: MixPart) -> Iterator[ConfigError]:
 
 
 def _part_errors(
-    where: str, part: MixPart, limit: float | None, *, has_samples: bool
+    where: str, part: MixPart, outer_limit: float | None = None, *, has_samples: bool
 ) -> Iterator[ConfigError]:
     """Yield the mistakes in one part of a mixture of training data, and in the parts within it.
 
@@ -167,12 +172,11 @@ def _part_errors(
     Args:
         where: Key of the part in nanoset.yaml, for the errors.
         part: The part: a corpus, or a group.
-        limit: How often a corpus may be read, according to the groups around this part: for `books`
-            in the example, 4.
+        outer_limit: How often a corpus may be read, according to the groups around this part: for
+            `books` in the example, 4.
         has_samples: Whether the number of samples that are read for training is known.
     """
-    if part.max_epochs is not None:
-        limit = part.max_epochs  # such as 2 for `code`, in place of 4
+    limit = part.inner_limit(outer_limit)  # 2 for `code`, in place of 4
     yield from _amount_errors(where, part, limit)
     if not has_samples:
         yield from _absolute_key_errors(where, part)

@@ -498,18 +498,18 @@ class NanosetContext(NanosetLookup):
         Returns:
             The settings, and the limits that the settings of nanoset.yaml would exceed.
         """
-        written_config = self._settings_as_written(split)
+        config = self._settings_before_limits(split)
         if limit_by_prefix:
-            limited = self._limit_epochs(split, written_config, limit_by_prefix)
+            limited = self._limit_epochs(split, config, limit_by_prefix)
         else:
-            # `written_config` may request samples of other splits, too, which only limits need.
-            config_of_split = self._with_samples_of_split(split, written_config)
+            # `config` may request samples of other splits, too, which only limits need.
+            config_of_split = self._with_samples_of_split(split, config)
             limited = LimitedConfig(config_of_split, exceeded=())
         if split == "train":
             self._check_mixture(limited.config)
         return limited
 
-    def _settings_as_written(self, split: SplitName) -> NanosetConfig:
+    def _settings_before_limits(self, split: SplitName) -> NanosetConfig:
         """Return the settings of a split as nanoset.yaml has them, before limits change them.
 
         A limit on how often web is read may change the weight of web in a blend, and with it what
