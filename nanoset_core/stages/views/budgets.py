@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -268,16 +269,10 @@ def budget_end(budget: Budget, candidates: Candidates) -> HashEnd | None:
     Returns:
         The hash of that document, and how much the documents before it have. None if all fit.
     """
-
-    def hashes_and_amounts() -> Iterator[KeyedAmounts]:
-        """Yield the hashes and sizes of all documents, some documents at a time."""
-        for chunk in candidates.chunks:
-            hashes = budget_hashes(candidates.hashes[chunk])
-            yield KeyedAmounts(hashes, candidates.amounts(chunk, budget.unit))
-
     # `first_excess` adds up the sizes in the order of hashes, and returns the first hash at which
-    # the sum exceeds the limit. It need not sort them: billions would not fit into memory.
-    misfit = first_excess(hashes_and_amounts, budget.limit)
+    # the sum exceeds the limit. It need not sort them, since billions would not fit into memory.
+    # For that it reads them several times.
+    misfit = first_excess(partial(_amounts_by_hash, budget, candidates), budget.limit)
     if misfit is None:
         return None
     return HashEnd(
@@ -285,6 +280,18 @@ def budget_end(budget: Budget, candidates: Candidates) -> HashEnd | None:
         hash_limit=misfit.key,  # 38 in the example
         amount_before=misfit.amount_below,  # 7 tokens
     )
+
+
+def _amounts_by_hash(budget: Budget, candidates: Candidates) -> Iterator[KeyedAmounts]:
+    """Yield the hashes and sizes of documents that a budget may take, some documents at a time.
+
+    Args:
+        budget: The budget, which limits the documents or their tokens: so sizes are in this unit.
+        candidates: The documents.
+    """
+    for chunk in candidates.chunks:
+        hashes = budget_hashes(candidates.hashes[chunk])  # they decide the order of documents
+        yield KeyedAmounts(hashes, candidates.amounts(chunk, budget.unit))
 
 
 def find_gap(budget: Budget, end: BudgetEnd, candidates: Candidates) -> BudgetGap | None:
