@@ -650,11 +650,11 @@ class NgramIndex:
         """
         n_groups = len(needed_letters)
         most_letters = self._letters_with_repetitions(text_words, groups, n_groups)
-        has_to_be_counted = (most_letters >= needed_letters)[groups]  # (n_ngrams,)
+        may_have_enough = most_letters >= needed_letters  # (n_groups,) [False, True, True]
 
-        letters = self._covered_letters(
-            text_words[has_to_be_counted], groups[has_to_be_counted], n_groups
-        )
+        # Count the letters of these groups exactly.
+        is_counted = may_have_enough[groups]  # (n_ngrams,)
+        letters = self._covered_letters(text_words[is_counted], groups[is_counted], n_groups)
         return np.where(letters >= needed_letters, letters, 0.0)
 
     def _letters_with_repetitions(

@@ -215,10 +215,10 @@ _EXPECTED_TABLE = f"a column {ID_COLUMN!r}, or a single column, with an id in ea
 def _ids_in_table(path: RawFolder) -> list[Any]:
     """Return the ids in a Parquet or Arrow file, from its column `id` or from its only column.
 
-    The file may be large, so it is read in parts.
+    The file may be large, so it is read in parts of about a MiB.
 
     Args:
-        path: The file, which may be in a bucket.
+        path: Path of the file, which may be in a bucket.
 
     Returns:
         An Arrow array of strings for each part.
@@ -228,8 +228,9 @@ def _ids_in_table(path: RawFolder) -> list[Any]:
     """
 
     def columns_to_read(schema: Any) -> list[str]:
-        """Return the names of the columns of the file that are read."""
-        return [".".join(_id_column(schema, path))]
+        """Return the names of the columns of the file that are read: only that of the ids."""
+        names = _id_column(schema, path)  # ("meta", "id") for a column inside another one
+        return [".".join(names)]
 
     def ids_in_part(rows: Any, first_row: int) -> Any:
         """Return the ids in some rows of the file."""

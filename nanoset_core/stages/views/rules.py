@@ -167,13 +167,14 @@ def _is_among(numbers: NDArray[np.int64], listed: NDArray[np.int64]) -> NDArray[
     if not len(numbers):
         return is_listed
 
-    # Look up each entry of the list among the numbers, which is faster than the reverse. Entries
-    # below the first number or above the last one need no look-up.
-    start, stop = np.searchsorted(listed, [numbers[0], numbers[-1] + 1])
+    # The list is short, so look its entries up among the numbers, and not the other way round. Take
+    # only the entries from the first to the last number, here from 3 to 8.
+    start = np.searchsorted(listed, numbers[0])
+    stop = np.searchsorted(listed, numbers[-1], side="right")
     entries = listed[start:stop]  # [5, 7]
 
-    # Where is the first number that is not below the entry? It equals the entry, or is above it.
-    positions = np.searchsorted(numbers, entries)  # [1, 2]: the numbers 5 and 8
+    # Find the smallest number that is not below each entry: it equals the entry, or is above it.
+    positions = np.searchsorted(numbers, entries)  # [1, 2] are the positions of 5 and 8
     is_equal = numbers[positions] == entries  # [True, False]
     is_listed[positions[is_equal]] = True
     return is_listed
