@@ -40,13 +40,23 @@ def read_rejects(path: Path, numbers: LineNumbers) -> Iterator[Reject]:
                 reject = load(Reject, line, path)
                 yield numbers.of_reject(reject)  # the same, with the number of the line in its file
     except FormatError as error:
-        raise error.at(path, remedy) from error
+        raise error.at(path, remedy) from error  # the same error, with this remedy
     except FileNotFoundError as error:
-        message = Reject.json_form.problem  # that the file is not a list of rejects
-        raise FormatError(
-            message,
-            where=path,
-            found=repr(error)[:500],
-            expected="one JSON object a line, as nanoset writes them",
-            remedy=remedy,
-        ) from error
+        raise _missing_list_error(path, error, remedy) from error
+
+
+def _missing_list_error(path: Path, error: FileNotFoundError, remedy: str) -> FormatError:
+    """Return the error for a list of rejects that was deleted.
+
+    Args:
+        path: Path of the list.
+        error: The error with which it could not be opened.
+        remedy: What the user should do.
+    """
+    return FormatError(
+        Reject.json_form.problem,  # the message for a file that is no list of rejects, either
+        where=path,
+        found=repr(error)[:500],
+        expected="one JSON object a line, as nanoset writes them",
+        remedy=remedy,
+    )
