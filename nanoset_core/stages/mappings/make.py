@@ -39,6 +39,9 @@ def write_mappings(project: Project, name: str, split: SplitName) -> Manifest:
     They are written to the folder in which the trainer looks for them. A record of them, with their
     sizes and checksums, is then stored as the output `index_mappings` of the split.
 
+    While this runs, the decorator `holding` keeps `nanoset gc` (the command that deletes old
+    versions) from deleting the datasets.
+
     Args:
         project: Its outputs have the datasets, and get the index files.
         name: Name of the training data in nanoset.yaml.
@@ -105,6 +108,10 @@ def write_blended(project: Project, name: str, split: SplitName) -> Manifest:
         dataset                  web    code    web    web
         sample of the dataset    0      0       1      2
 
+    They are written to the folder in which the trainer looks for them, and then a record of them is
+    stored. While this runs, the decorator `holding` keeps `nanoset gc` (the command that deletes
+    old versions) from deleting what is read.
+
     Args:
         project: Its outputs have the index files of each dataset, and get these files.
         name: Name of the training data in nanoset.yaml.
@@ -124,10 +131,13 @@ def write_blended(project: Project, name: str, split: SplitName) -> Manifest:
             "there is no blend to write: this nanoset reads one corpus without a weight",
             where=f"{project.config.file}: nanosets.{name}",
         )
-    # These files refer to samples of the datasets, whose files must be those of the same plan.
+    # The new files refer to samples by their numbers in the index files of each dataset. So these
+    # must be up to date.
     key = Key(name, split)
-    mappings = require(project, INDEX_MAPPINGS, key)
+    mappings = require(project, INDEX_MAPPINGS, key)  # the record of the index files of datasets
     check_recipe(mappings, mappings_recipe(nanoset, split))
+
+    # Plan how the samples are mixed, and what the new files are made from (the recipe).
     planned = nanoset.plan(split)
     recipe = BLENDED.recipe(project, key, {MAPPINGS: mappings.digest})
 

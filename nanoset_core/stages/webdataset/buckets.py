@@ -67,7 +67,8 @@ def write_buckets(
         StorageError: The disk has too little room.
     """
     paths = list(shards_by_file)
-    # The positions of the samples of each bucket in the shuffled order of all samples.
+    # The positions of the samples of each bucket in the shuffled order of all samples: range(0,
+    # 400) for the tars 0 to 3, if each has 100 samples.
     ranks = [run_ranks(plan, shards) for shards in shards_by_file.values()]
     record_bytes = _record_bytes(plan)  # a record is the number of a sample, and its tokens
     _check_room(paths[0].parent, sum(map(len, ranks)) * record_bytes)
