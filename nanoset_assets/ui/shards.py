@@ -16,6 +16,7 @@ from nanoset_assets.asset_run import AssetRun
 from nanoset_assets.ui.dataset import loss_texts
 from nanoset_assets.ui.metadata import (
     ROWS_SHOWN,
+    bold_code,
     counts_text,
     facts_of,
     kept_names,
@@ -35,7 +36,7 @@ from nanoset_core.stages.shards.file_counts import MAX_ROWS_READ, FileCounts, fi
 from nanoset_core.stages.shards.lengths import length_rows, usual_length
 from nanoset_core.stages.shards.line_numbers import LineNumbers
 from nanoset_core.stages.shards.one_shard import SHARDS_FOLDER, engine_choice
-from nanoset_core.stages.shards.shard_sets import current_shards
+from nanoset_core.stages.shards.shard_sets import current_shards, id_key_warning
 from nanoset_core.text.pieces import Inventory
 from nanoset_core.tokenizers.encoders import describe_encoders, encoders_of
 
@@ -140,6 +141,9 @@ def shards_metadata(
 
     # A summary in sentences: the corpus, text that is missing from it, and what this run did.
     losses = loss_texts(project, manifest, shards)
+    id_warning = id_key_warning(project, manifest)
+    if id_warning:
+        losses.append(bold_code(id_warning))
     work = _work_text(len(new_digests), len(shards), seconds, tokens_per_second)
     metadata: dict[str, Any] = {"summary": markdown(_corpus_text(facts), *losses, work)}
 

@@ -62,6 +62,8 @@ class ShardFacts:
     """Gzip file → zero bytes after its members."""
     unkept_ids: dict[str, int] = field(default_factory=dict, metadata=stored(omit_default=True))
     """File → documents in it whose id has no usual text form, or is too long, and is not kept."""
+    without_id: int = field(default=0, metadata=stored(omit_default=True))
+    """Documents that are stored without an id, since they have none, or it is not kept."""
     escaped_ids: dict[str, int] = field(default_factory=dict, metadata=stored(omit_default=True))
     """Table → documents in it whose id is bytes that are not UTF-8, and is kept with such bytes as
     \\xNN.
@@ -172,6 +174,10 @@ def facts_of(batch: DocumentBatch, framed: Framed) -> ShardFacts:
         batches.
     """
     written_lengths = framed.lengths[framed.is_written]  # (n_written,) tokens of each document
+    n_without_id = 0
+    if None in batch.ids:
+        has_no_id = np.array([identity is None for identity in batch.ids])  # (n_documents,)
+        n_without_id = int(np.count_nonzero(has_no_id & framed.is_written))
     # A reject is a line that is no document, or a fault: a file that cannot be read to its end.
     n_rejected_lines = len(batch.rejects) - batch.faults
     return ShardFacts(
@@ -192,7 +198,9 @@ def facts_of(batch: DocumentBatch, framed: Framed) -> ShardFacts:
         # Signs of damage, by file: texts with zero bytes, and gzip files that end in zero bytes.
         zeroed=batch.texts_with_zeros,
         padding=batch.padding,
-        # Ids of documents that are not text, by file: left out, or kept with bytes as \xNN.
+        # Documents without ids, and ids that are not text, by file: left out, or kept with bytes as
+        # \xNN.
+        without_id=n_without_id,
         unkept_ids=batch.dropped_ids,
         escaped_ids=batch.escaped_ids,
     )

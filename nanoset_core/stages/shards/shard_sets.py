@@ -26,6 +26,7 @@ from nanoset_core.stages.shards.one_shard import REJECTS, SHARDS_FOLDER, VERSION
 from nanoset_core.stages.shards.options import range_bytes, shard_options
 from nanoset_core.stages.shards.reject_policy import RejectPolicy, SettingNames
 from nanoset_core.stages.shards.repeats import repeats_text
+from nanoset_core.stages.shards.settings import DocumentsSpec
 from nanoset_core.text.pieces import Inventory, SourceRange, cut_ranges
 from nanoset_core.text.rejects import RejectOptions
 
@@ -468,6 +469,33 @@ def no_text_error(project: Project, corpus: str, read: Losses) -> InputError:
         found=read.facts.described(),
         expected="at least one document with text",
         remedy="add documents, or remove the folder",
+    )
+
+
+def id_key_warning(project: Project, tokenized: Manifest) -> str:
+    """Return a warning if the user has chosen a key for the ids, and no document has an id there.
+
+        {"text": "The cat.", "doc_id": "7"}, with `id_key: docid`      a warning: it is misspelt
+        {"text": "The cat."}, without `id_key`                         none: there are no ids
+
+    Args:
+        project: Its setting for the key of the ids is read.
+        tokenized: Manifest of the tokenized corpus. Those of older versions do not count ids.
+
+    Returns:
+        The warning; empty if there is nothing to report.
+    """
+    id_key = project.config.documents_of(tokenized.name).id_key
+    if id_key == DocumentsSpec().id_key:  # the default
+        return ""
+    facts = ShardFacts.of(tokenized.facts)
+    has_ids = facts.without_id < facts.documents
+    # Ids that are too long, for example, are not kept. There is another warning for them.
+    if facts.documents == 0 or has_ids or facts.unkept_ids:
+        return ""
+    return (
+        f"no document has an id at {id_key!r}, so that views, `explain` and `purge` cannot name "
+        f"any: correct `documents.id_key`, or set `corpora.{tokenized.name}.id_key`"
     )
 
 

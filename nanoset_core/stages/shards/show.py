@@ -6,7 +6,12 @@ from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.records.text import format_count
 from nanoset_core.stages.shards.repeats import LOOK
-from nanoset_core.stages.shards.shard_sets import recorded_losses, reject_files, repeats_warning
+from nanoset_core.stages.shards.shard_sets import (
+    id_key_warning,
+    recorded_losses,
+    reject_files,
+    repeats_warning,
+)
 from nanoset_core.stages.stage import Summary
 
 
@@ -14,6 +19,7 @@ def tokenized_summary(project: Project, tokenized: Manifest) -> Summary:
     """Return what `nanoset status` shows of a tokenized corpus: what was lost or is repeated.
 
         warning    3 rejected lines that may be damaged (invalid_json 3): 3 in a.jsonl
+        warning    no document has an id at 'docid', …
         warning    12.0% of the documents repeat others, more than …
         detail     unreadable: 1 file
         rejects    shards/web/3f9c…/rejects.jsonl, a list of the rejected lines
@@ -24,6 +30,9 @@ def tokenized_summary(project: Project, tokenized: Manifest) -> Summary:
     """
     losses = recorded_losses(project.outputs, tokenized)
     warnings = list(losses.texts())
+    id_warning = id_key_warning(project, tokenized)
+    if id_warning:
+        warnings.append(id_warning)
     repeats = repeats_warning(project, tokenized)
     if repeats:
         where_to_look = LOOK

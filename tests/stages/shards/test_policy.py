@@ -363,7 +363,7 @@ def test_the_remedy_for_a_cut_file_does_not_leave_it_out(tmp_path, policy_of_pro
 # Losses within documents
 
 
-@pytest.mark.parametrize("fact", ["zeroed", "unkept_ids", "escaped_ids", "padding"])
+@pytest.mark.parametrize("fact", ["zeroed", "unkept_ids", "escaped_ids", "without_id", "padding"])
 def test_a_manifest_does_not_mention_losses_that_did_not_occur(fact):
     assert fact not in plain(ShardFacts())
 
