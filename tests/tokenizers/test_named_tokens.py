@@ -135,14 +135,6 @@ NAMED_TOKENS = {
         },
         {"<x>": 396, "<y>": 397},
     ),
-    "added_tokens_decoder with a gap": ConfigTokens(
-        {**FAST_TOKENIZER, "added_tokens_decoder": {"500": token("<x>"), "400": token("<y>")}},
-        {"<y>": 396, "<x>": 397},
-    ),
-    "added_tokens_decoder with the id of another token": ConfigTokens(
-        {**FAST_TOKENIZER, "added_tokens_decoder": {"5": token("<x>")}},
-        {"<x>": 396},
-    ),
     "added_tokens_decoder and a purpose": ConfigTokens(
         {
             **FAST_TOKENIZER,
@@ -162,9 +154,23 @@ NAMED_TOKENS = {
         {"<p>": 396},
     ),
 }
+TOKENS_WITH_OTHER_IDS = {
+    "added_tokens_decoder with a gap": ConfigTokens(
+        {**FAST_TOKENIZER, "added_tokens_decoder": {"500": token("<x>"), "400": token("<y>")}},
+        {"<y>": 396, "<x>": 397},
+    ),
+    "added_tokens_decoder with the id of another token": ConfigTokens(
+        {**FAST_TOKENIZER, "added_tokens_decoder": {"5": token("<x>")}},
+        {"<x>": 396},
+    ),
+}
+"""Tokens with another id in the file, which AutoTokenizer ignores."""
+ALL_NAMED_TOKENS = {**NAMED_TOKENS, **TOKENS_WITH_OTHER_IDS}
 
 
-@pytest.mark.parametrize(("config", "expected_ids"), NAMED_TOKENS.values(), ids=list(NAMED_TOKENS))
+@pytest.mark.parametrize(
+    ("config", "expected_ids"), ALL_NAMED_TOKENS.values(), ids=list(ALL_NAMED_TOKENS)
+)
 def test_tokens_of_tokenizer_config_json_have_the_ids_of_autotokenizer(
     folder, config, expected_ids
 ):
@@ -176,10 +182,16 @@ def test_tokens_of_tokenizer_config_json_have_the_ids_of_autotokenizer(
     ids_between_letters = [ids.tolist()[1:-1] for ids in encoded.lists()]
     assert ids_between_letters == [[number] for number in expected_ids.values()]
 
-    # Facts count the tokens, and there is nothing to notice.
+    # Facts count the tokens.
     facts = tokenizer_facts(path)
     assert facts.vocab_size == N_TOKENS + len(expected_ids)
     assert facts.max_id == N_TOKENS + len(expected_ids) - 1
+
+
+@pytest.mark.parametrize("config", [tokens.config for tokens in NAMED_TOKENS.values()])
+def test_there_is_nothing_to_notice_about_tokens_that_are_added(folder, config):
+    path = write_files(folder, config)
+
     assert define(path).notices == ()
 
 
@@ -339,6 +351,33 @@ def test_the_command_prints_the_notice(folder):
 
     assert result.exit_code == 0
     assert "lacks '<x>', which tokenizer_config.json" in result.output
+
+
+@pytest.mark.parametrize(
+    ("config", "added_tokens", "difference"),
+    [
+        pytest.param(
+            {"added_tokens_decoder": {"500": token("<x>"), "400": token("<y>")}},
+            None,
+            "'<x>' has 397 instead of 500, '<y>' has 396 instead of 400. ",
+            id="tokens that are added",
+        ),
+        pytest.param(
+            {"added_tokens_decoder": {"500": token("<|endoftext|>")}},
+            None,
+            "'<|endoftext|>' has 0 instead of 500. ",
+            id="an added token of the tokenizer.json",
+        ),
+        pytest.param({}, {"a": 500}, "'a' has 66 instead of 500. ", id="a token of the vocabulary"),
+    ],
+)
+def test_ids_of_another_tokenizer_are_noticed(folder, config, added_tokens, difference):
+    path = write_files(folder, {**FAST_TOKENIZER, **config}, added_tokens=added_tokens)
+
+    notices = " ".join(define(path).notices)
+
+    assert "gives other ids to tokens than " in notices
+    assert difference in notices
 
 
 def test_a_config_that_cannot_be_read_is_noticed(folder):

@@ -67,6 +67,7 @@ def resolve(named: NamedTokens, tokenizer: Mapping[str, Any], content: bytes) ->
         # The tokenizer.json is used as it is. Some tokens may have other flags in the files next to
         # it, which is only reported.
         notices += _notices_of_known_tokens(named, differences)
+        notices += _notices_of_other_ids(named, tokenizer, parsed_added_tokens(tokenizer))
         return Addition(notices=notices)
 
     # The id of each token depends on all that are added before it. So if it is doubtful how one is
@@ -77,7 +78,9 @@ def resolve(named: NamedTokens, tokenizer: Mapping[str, Any], content: bytes) ->
         added_tokens = _add_tokens(named, content)  # none if it fails
     if not added_tokens:
         notices.append(_missing_notice(named, differences.missing, doubts))
+        notices += _notices_of_other_ids(named, tokenizer, parsed_added_tokens(tokenizer))
         return Addition(notices=notices)
+    notices += _notices_of_other_ids(named, tokenizer, added_tokens)
     return Addition(added_tokens, differences.missing, notices)
 
 
@@ -355,6 +358,75 @@ def _notices_of_known_tokens(named: NamedTokens, differences: _Differences) -> l
             f"transformers. {_SAVE_AGAIN}"
         )
     return notices
+
+
+def _notices_of_other_ids(
+    named: NamedTokens, tokenizer: Mapping[str, Any], added_tokens: Sequence[Mapping[str, Any]]
+) -> list[str]:
+    """Tell the user if tokens have other ids than the files next to the tokenizer.json say.
+
+    Transformers ignores these ids, and so does this project. But a difference is a sign that the
+    files are those of two tokenizers: a user may have replaced only the tokenizer.json. Then the
+    tokens of the old tokenizer_config.json are added to the new tokenizer, and a model does not
+    have their ids.
+
+    Args:
+        named: The tokens that the files name, with their ids.
+        tokenizer: The parsed tokenizer.json.
+        added_tokens: All added tokens, those of the files included.
+
+    Returns:
+        A list with the notice, or an empty list. It continues a sentence that begins with the path
+        of the tokenizer.json.
+    """
+    ids = _ids_of(named.id_by_name, tokenizer, added_tokens)
+    differences = []
+    for name, id_in_file in named.id_by_name.items():
+        if name in ids and ids[name] != id_in_file:
+            differences.append(f"{name!r} has {ids[name]} instead of {id_in_file}")
+    if not differences:
+        return []
+
+    sources = " and ".join(named.sources)
+    shown = ", ".join(differences[:_N_SHOWN])
+    if len(differences) > _N_SHOWN:
+        shown += f" and {len(differences) - _N_SHOWN:,} more"
+    return [
+        f"gives other ids to tokens than {sources} next to it: {shown}. Probably they are files of "
+        "two tokenizers, and a model may not have these ids: copy all files of a tokenizer from "
+        "the same folder, or remove those that are not of this one"
+    ]
+
+
+def _ids_of(
+    names: Collection[str],
+    tokenizer: Mapping[str, Any],
+    added_tokens: Sequence[Mapping[str, Any]],
+) -> dict[str, int]:
+    """Return the ids of some tokens in a tokenizer.json; tokens that it does not have are left out.
+
+    Args:
+        names: Texts of the tokens.
+        tokenizer: The parsed tokenizer.json. Its vocabulary has token → id, or a list of (token,
+            score), in which the index is the id.
+        added_tokens: Its added tokens. Those that the vocabulary lacks have an id of their own.
+    """
+    ids: dict[str, int] = {}
+    for token in added_tokens:
+        if token["content"] in names and isinstance(token.get("id"), int):
+            ids[token["content"]] = token["id"]
+
+    model = tokenizer.get("model")
+    vocabulary = model.get("vocab") if isinstance(model, dict) else None
+    if isinstance(vocabulary, dict):
+        for name in names:
+            if isinstance(vocabulary.get(name), int):
+                ids[name] = vocabulary[name]
+    elif isinstance(vocabulary, list):
+        for index, entry in enumerate(vocabulary):
+            if isinstance(entry, list) and entry and entry[0] in names:
+                ids[entry[0]] = index
+    return ids
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -78,6 +78,10 @@ class NamedTokens:
 
     listed: Sequence[Token] = ()
     """Tokens of added_tokens_decoder or added_tokens.json, in the order of their ids."""
+    id_by_name: Mapping[str, int] = field(default_factory=dict)
+    """Text of each token that one of these lists → the id that it has there. Transformers only uses
+    the order of the ids.
+    """
     special: Sequence[Token] = ()
     """Tokens that are named for a purpose, in the order in which transformers adds them."""
     doubts: Mapping[str, str] = field(default_factory=dict)
@@ -164,6 +168,7 @@ def read_named_tokens(files: Sequence[Path], added_ids: Collection[int]) -> Name
     is_known_class = class_name in _CLASS_TOKENS
     return NamedTokens(
         listed=listed,
+        id_by_name=_listed_ids(config, id_by_token),
         special=special,
         doubts=doubts,
         class_tokens=_class_tokens(class_name, {*config, *special_map}),
@@ -227,6 +232,22 @@ def _listed_tokens(
     return _added_tokens(id_by_token, special_names, added_ids)
 
 
+def _listed_ids(config: Mapping[str, Any], id_by_token: Mapping[str, Any]) -> dict[str, int]:
+    """Return the ids that the files next to a tokenizer give to tokens; see `_listed_tokens`.
+
+    Args:
+        config: The content of tokenizer_config.json.
+        id_by_token: The content of added_tokens.json.
+
+    Returns:
+        Text of a token → id, such as {"</s>": 2}.
+    """
+    if _DECODER in config:
+        token_by_id = _decoder_by_id(config[_DECODER])
+        return {_text_of(token): token_id for token_id, token in token_by_id.items()}
+    return {name: token_id for name, token_id in id_by_token.items() if type(token_id) is int}
+
+
 def _read_object(path: Path) -> Mapping[str, Any] | None:
     """Return a file's JSON object, or None if the file contains none."""
     try:
@@ -241,13 +262,19 @@ def _read_object(path: Path) -> Mapping[str, Any] | None:
 
 def _decoder_tokens(decoder: Any) -> list[Token]:
     """Return the tokens of an added_tokens_decoder, which maps ids to tokens, sorted by id."""
+    token_by_id = _decoder_by_id(decoder)
+    return [_text_and_flags(token_by_id[token_id]) for token_id in sorted(token_by_id)]
+
+
+def _decoder_by_id(decoder: Any) -> dict[int, Any]:
+    """Return the valid entries of an added_tokens_decoder: id → object with text and flags."""
+    token_by_id: dict[int, Any] = {}
     if not isinstance(decoder, dict):
-        return []
-    token_by_id = {}
+        return token_by_id
     for key, token in decoder.items():
         if key.isdigit() and isinstance(token, dict) and _text_of(token):
             token_by_id[int(key)] = token
-    return [_text_and_flags(token_by_id[token_id]) for token_id in sorted(token_by_id)]
+    return token_by_id
 
 
 def _added_tokens(
