@@ -16,7 +16,7 @@ from nanoset_core.formats.indexed.layout import idx_path, read_idx
 from nanoset_core.loading.layout import CACHE, HANDOFF, STAGE
 from nanoset_core.loading.plan_file import read_split
 from nanoset_core.outputs.manifest import Manifest
-from nanoset_core.sampling.config import Blend, NanosetConfig
+from nanoset_core.sampling.config import END_MASKS, Blend, NanosetConfig
 from nanoset_core.sampling.planned import BlendPlan, MemberPlan, SplitPlan
 from nanoset_core.sampling.splits import SPLITS, SplitName
 from nanoset_core.stages.handoff.description import DatasetCounts, Handoff
@@ -106,6 +106,7 @@ def gather(
         tokenizer=trainer_tokenizer(nanoset),
         tokenizer_note=tokenizer_note(tokenizer, project.config.tokenizer.eod, padding_token),
         padding_token=padding_token,
+        token_ids=_token_ids(nanoset, padding_token),
         indexes=_indexes(splits, nanoset.index_folder),
         # A trainer that reads exports does not read the .idx of a view.
         views=[] if exports else views_of(nanoset),
@@ -198,6 +199,31 @@ def _padding_token(nanoset: NanosetContext) -> str | None:
     if not reads_packs or config.tokenizer.pad == config.tokenizer.eod:
         return None
     return config.tokenizer.pad
+
+
+def _token_ids(nanoset: NanosetContext, padding_token: str | None) -> dict[str, int]:
+    """Return the ids of the tokens that the trainer has to recognize in the samples.
+
+    Args:
+        nanoset: The nanoset. Its masks may look for the token at the end of documents.
+        padding_token: The padding token of its packs, if they have one of their own.
+
+    Returns:
+        {"eod": 0, "pad": 1}, without tokens that do not matter.
+    """
+    token_ids: dict[str, int] = {}
+    end_id = nanoset.project.special("eod")
+    looks_for_ends = any(mask in END_MASKS for mask in nanoset.spec.masks)
+    if looks_for_ends and end_id is not None:
+        token_ids["eod"] = end_id
+
+    # With `tail: carry`, only the very last sample is padded, which is no reason to stop a job.
+    packs = nanoset.project.config.packs
+    is_padded = any(name in packs and packs[name].tail == "pad" for name in nanoset.spec.corpora)
+    padding_id = nanoset.project.special("pad")
+    if is_padded and padding_token is not None and padding_id is not None:
+        token_ids["pad"] = padding_id
+    return token_ids
 
 
 def _counts_by_prefix(nanoset: NanosetContext) -> dict[str, DatasetCounts]:

@@ -186,7 +186,7 @@ def _preflight(handoff: Handoff) -> str:
     """Return the text of preflight.py, a script that checks the options of a training run.
 
     It runs where the trainer runs, without this package. So it is a single file: the source of our
-    module `preflight`, in which three empty constants are filled in:
+    module `preflight`, in which four empty constants are filled in:
 
         NANOSET = ""    becomes    NANOSET = 'pretrain'
 
@@ -199,6 +199,7 @@ def _preflight(handoff: Handoff) -> str:
         'NANOSET = ""': handoff.section,
         "INDEXES: dict[str, list[str]] = {}": indexes,
         "SAMPLES: dict[str, int | None] = {}": _samples_to_compare(handoff),
+        "TOKEN_IDS: dict[str, int] = {}": dict(handoff.token_ids),
     }
     script = inspect.getsource(preflight)
     for line, value in value_by_line.items():

@@ -11,12 +11,13 @@ Run this script in the trainer's environment, with the trainer's options:
 
 It adds the options of arguments.txt, which is in the same folder, and compares what they ask for
 with the files. It needs nothing but the standard library and Megatron-LM, which builds the
-tokenizer, since only Megatron-LM knows its tokenizer's identifiers.
+tokenizer, since only Megatron-LM knows its tokenizer's identifiers. By this tokenizer, Megatron-LM
+also recognizes padding and ends of documents. So the script compares their tokens with the data.
 
 Exit codes:
-    0: Megatron-LM will find every index file.
-    1: It will not. The script prints the lines of nanoset.yaml that have to change. Or an option
-       was given whose index files the script cannot predict.
+    0: Megatron-LM will find every index file, and recognize padding and ends of documents.
+    1: It will not. The script prints the lines of nanoset.yaml that have to change, or the tokens
+       that differ. Or an option was given whose index files the script cannot predict.
     2: The check failed, for example because Megatron-LM could not build the tokenizer.
 """
 
@@ -30,7 +31,7 @@ import os
 import sys
 from typing import Any
 
-# The next three constants are filled in when this script is written next to arguments.txt.
+# The next four constants are filled in when this script is written next to arguments.txt.
 NANOSET = ""
 INDEXES: dict[str, list[str]] = {}
 """File with the description of each index → the other files of that index."""
@@ -40,8 +41,22 @@ SAMPLES: dict[str, int | None] = {}
 Empty for a phase of a longer run, whose samples do not follow from the options of one job.
 """
 
+TOKEN_IDS: dict[str, int] = {}
+"""Attribute of Megatron-LM's tokenizer, "eod" or "pad" → the id of this token in the data.
+
+Without the tokens that Megatron-LM does not look for with the options of arguments.txt.
+"""
+
 KEY_BY_OPTION = {"seq_length": "sequence_length", "seed": "seed", "split": "split"}
 """Option that is part of the description of an index → its key in nanoset.yaml."""
+
+MEANING_BY_TOKEN = {
+    "eod": "In the data, documents end with token {token_id}.",
+    "pad": "In the data, samples are filled up with the padding token {token_id}.",
+}
+"""Attribute of Megatron-LM's tokenizer → what its token is for, in a sentence."""
+KEY_BY_TOKEN = {"eod": "eos_token", "pad": "pad_token"}
+"""The same attribute → key of a Hugging Face tokenizer_config.json that names the token."""
 
 DATA_OPTIONS = ("data_path", "train_data_path", "valid_data_path", "test_data_path")
 DATA_FILE_OPTIONS = ("data_args_path", "per_split_data_args_path")
@@ -162,7 +177,10 @@ def main() -> int:
             return 1
 
         changes = [*changed_settings(built, run), *changed_samples(run)]  # lines of nanoset.yaml
-        return report(run, changes, tokenizer_identifiers(run))
+        tokenizer = build_tokenizer(run)
+        has_other_tokens = report_other_tokens(tokenizer)
+        code = report(run, changes, tokenizer.unique_identifiers)
+        return 1 if has_other_tokens else code
     except Exception as error:  # noqa: BLE001 — Megatron-LM's tokenizers raise errors of any type
         reason = str(error) or type(error).__name__
         say(
@@ -170,6 +188,37 @@ def main() -> int:
             "Run it in the trainer's environment, with the trainer's options.",
         )
         return 2
+
+
+def report_other_tokens(tokenizer: Any) -> bool:
+    """Print which tokens Megatron-LM would not recognize in the data, and return whether any.
+
+    Megatron-LM's loss leaves out the token that its tokenizer names as padding. If the tokenizer of
+    a run names none, or another one, the loss counts padding as text. With options such as
+    --reset-position-ids, the same holds for the token at the end of documents.
+
+    Args:
+        tokenizer: The tokenizer of the run, which Megatron-LM has built.
+    """
+    has_other_tokens = False
+    for attribute, token_id in TOKEN_IDS.items():
+        try:
+            trainer_id = getattr(tokenizer, attribute)
+        except Exception:  # noqa: BLE001 — some tokenizers of Megatron-LM raise an error for no token
+            trainer_id = None
+        if trainer_id == token_id:
+            continue
+
+        has_other_tokens = True
+        found = "does not name one" if trainer_id is None else f"names token {trainer_id}"
+        say(
+            MEANING_BY_TOKEN[attribute].format(token_id=token_id),
+            f"But the tokenizer of this run {found}, which Megatron-LM would look for instead.",
+            f"Correct the trainer's tokenizer, such as {KEY_BY_TOKEN[attribute]} in "
+            "tokenizer_config.json.",
+            "",
+        )
+    return has_other_tokens
 
 
 def report(run: argparse.Namespace, changes: list[str], identifiers: Any) -> int:
@@ -538,11 +587,10 @@ def yaml_line(key: str, value: Any, *, replaced_key: str = "") -> str:
     return line
 
 
-def tokenizer_identifiers(run: argparse.Namespace) -> Any:
-    """Return what Megatron-LM puts into descriptions for the tokenizer of a run.
+def build_tokenizer(run: argparse.Namespace) -> Any:
+    """Return the tokenizer of a run, which Megatron-LM itself builds.
 
-    Megatron-LM itself builds the tokenizer. The function for this is in different modules,
-    depending on the version.
+    The function for this is in different modules, depending on the version.
     """
     if not run.legacy_tokenizer:
         for name in TOKENIZER_MODULES:
@@ -557,11 +605,11 @@ def tokenizer_identifiers(run: argparse.Namespace) -> Any:
                 if not is_other_version:
                     raise
                 continue
-            return module.build_tokenizer(run).unique_identifiers
+            return module.build_tokenizer(run)
 
     # The tokenizers of versions before 0.15, and those of --legacy-tokenizer.
     module = importlib.import_module("megatron.training.tokenizer")
-    return module.build_tokenizer(run).unique_identifiers
+    return module.build_tokenizer(run)
 
 
 def renamed_indexes(cache: str, fields: dict[str, Any]) -> list[str]:

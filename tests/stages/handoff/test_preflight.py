@@ -51,9 +51,13 @@ IDENTIFIERS = next(
     if version == "0.19.0" and words[3] == "/models/hf"
 )
 """The identifiers that megatron-core 0.19.0 gives to the tokenizer of TRAINER."""
+EOD_ID = 0
+"""Id of the token at the end of documents, in the data and in the trainer's tokenizer."""
 STAND_IN = f"""
 class Tokenizer:
     unique_identifiers = {IDENTIFIERS!r}
+    eod = {EOD_ID}
+    pad = None
 
 def build_tokenizer(args):
     if args.tokenizer_type != "HuggingFaceTokenizer":
@@ -260,6 +264,52 @@ def test_identifiers_of_another_version_are_suggested(preflight, rebuild):
     assert changes["tokenizer_identifiers"] == IDENTIFIERS
     changed_handoff = rebuild(preset="megatron-0.10", **changes)
     assert preflight(changed_handoff, TOKENIZER_WORDS).code == FOUND
+
+
+# Tokens that the trainer has to recognize
+
+
+def with_token_ids(handoff: Path, folder: Path, token_ids: dict[str, int]) -> Path:
+    """Return a copy of a handoff whose data has other special tokens."""
+    copy = folder / "handoff"
+    shutil.copytree(handoff, copy)
+    script = copy / "preflight.py"
+    text = script.read_text()
+    assert "TOKEN_IDS: dict[str, int] = {}" in text
+    script.write_text(
+        text.replace("TOKEN_IDS: dict[str, int] = {}", f"TOKEN_IDS: dict[str, int] = {token_ids}")
+    )
+    return copy
+
+
+def test_padding_that_the_trainer_does_not_recognize_is_reported(handoff, preflight, tmp_path):
+    answer = preflight(with_token_ids(handoff, tmp_path, {"eod": EOD_ID, "pad": 1}))
+
+    assert answer.code == REBUILT
+    assert answer.output.startswith(
+        "In the data, samples are filled up with the padding token 1.\n"
+        "But the tokenizer of this run does not name one"
+    )
+    assert "such as pad_token in tokenizer_config.json" in answer.output
+    assert "will find all" in answer.output
+
+
+def test_ends_of_documents_that_the_trainer_does_not_recognize_are_reported(
+    handoff, preflight, tmp_path
+):
+    answer = preflight(with_token_ids(handoff, tmp_path, {"eod": 9}))
+
+    assert answer.code == REBUILT
+    assert f"the tokenizer of this run names token {EOD_ID}" in answer.output
+
+
+def test_masks_that_look_for_ends_of_documents_need_their_token(rebuild, preflight):
+    handoff = rebuild(eod_mask_loss=True)
+
+    assert (
+        f"TOKEN_IDS: dict[str, int] = {{'eod': {EOD_ID}}}" in (handoff / "preflight.py").read_text()
+    )
+    assert preflight(handoff).code == FOUND
 
 
 # Options of evaluation
