@@ -7,6 +7,7 @@ Every trainer also gets START.md, which says how it is started, and a template o
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -32,19 +33,21 @@ class TrainerStart:
     """Returns the files that the trainer is started with."""
     instructions: str
     """How START.md says that it is started: Markdown with the placeholders `shell_options`,
-    `arguments`, `tokenizer` and `length`.
+    `arguments`, `tokenizer`, `length`, `processes` and `micro_batch`.
     """
 
 
 _MEGATRON = TrainerStart(
     megatron_files,
-    r"""    {shell_options}torchrun --nproc-per-node 8 pretrain_gpt.py \
+    r"""    {shell_options}torchrun --nproc-per-node {processes} pretrain_gpt.py \
         $(cat {arguments}){tokenizer} \
         --num-layers 24 --hidden-size 2048 --num-attention-heads 16 \
         --max-position-embeddings {length} \
-        --micro-batch-size 4 --lr 3e-4 --bf16
+        --micro-batch-size {micro_batch} --lr 3e-4 --bf16
 
-The options from `--num-layers` on are an example. Replace them by those of your model.""",
+The number of processes, and the options from `--num-layers` on, are an example. Replace them by
+those of your machine and model. The global batch size must be a multiple of `--micro-batch-size`
+times the number of data-parallel processes.""",
 )
 _NEMO = TrainerStart(
     nemo_files,
@@ -73,6 +76,10 @@ TRAINERS: Mapping[str, TrainerStart] = {
     "nanotron-main-bytes": _NANOTRON_MAIN,
 }
 """Preset → how its trainer is started."""
+_EXAMPLE_PROCESSES = 8
+"""Processes in the example of a command, if they can share the batch size of the run."""
+_EXAMPLE_MICRO_BATCH = 4
+"""The same for the samples that each process trains on at once."""
 _SHELL_PATTERN = re.compile(r"[*?\[]")
 """Characters by which a shell takes a word of `$(cat …)` for a pattern of file names."""
 
@@ -139,6 +146,15 @@ def _instructions(handoff: Handoff, template: str, arguments: str) -> str:
             "\n    "
         )
 
+    # Megatron-LM refuses a batch that cannot be divided among the processes. Without a `schedule`,
+    # the user chooses the size of batches, too.
+    n_processes = _EXAMPLE_PROCESSES
+    micro_batch = _EXAMPLE_MICRO_BATCH
+    if handoff.spec.schedule is not None:
+        batch_size = handoff.spec.schedule.global_batch_size
+        n_processes = math.gcd(n_processes, batch_size)
+        micro_batch = math.gcd(micro_batch, batch_size // n_processes)
+
     # If arguments.txt names no tokenizer, the user has to add such options to the command.
     tokenizer_reminder = "" if handoff.tokenizer else f" {TOKENIZER_OPTIONS}"
     return template.format(
@@ -146,6 +162,8 @@ def _instructions(handoff: Handoff, template: str, arguments: str) -> str:
         arguments=shell_word(f"{handoff.folder}/{ARGUMENTS}"),
         tokenizer=tokenizer_reminder,
         length=handoff.config.sequence_length,
+        processes=n_processes,
+        micro_batch=micro_batch,
     )
 
 

@@ -42,6 +42,25 @@ def test_megatron_is_started_with_the_words_of_arguments_txt():
     assert "$(cat /lustre/h/arguments.txt)" in start_of(handoff_of(CONFIG))
 
 
+@pytest.mark.parametrize(
+    ("batch_size", "n_processes", "micro_batch"), [(64, 8, 4), (16, 8, 2), (6, 2, 1), (7, 1, 1)]
+)
+def test_the_processes_of_the_command_can_share_the_batch(batch_size, n_processes, micro_batch):
+    schedule = replace(SCHEDULE, global_batch_size=batch_size)
+
+    start = start_of(handoff_of(CONFIG, settings={"schedule": schedule}))
+
+    assert f"--nproc-per-node {n_processes} pretrain_gpt.py" in start
+    assert f"--micro-batch-size {micro_batch} " in start
+
+
+def test_the_command_has_8_processes_if_the_batch_size_is_not_known():
+    start = start_of(handoff_of(CONFIG))
+
+    assert "--nproc-per-node 8 pretrain_gpt.py" in start
+    assert "--micro-batch-size 4 " in start
+
+
 def test_the_command_of_preflight_is_quoted_for_the_shell():
     tokenizer = (
         "--tokenizer-type TikTokenizer",
