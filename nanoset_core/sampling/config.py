@@ -90,6 +90,11 @@ class Order:
     separate_last_epoch: bool
     """Whether the last of these epochs was shuffled on its own."""
 
+    @property
+    def epochs_shuffled_together(self) -> int:
+        """Number of these epochs that were shuffled together: all, or all except for the last."""
+        return self.epochs - 1 if self.separate_last_epoch else self.epochs
+
 
 @dataclass(frozen=True, slots=True)
 class NanosetConfig:
@@ -712,12 +717,18 @@ def _plain_paths(trainer_paths: Any) -> FrozenDict[str, str]:
 
 
 def _plain_orders(orders: Any) -> FrozenDict[str, Order]:
-    """Return prefix → order as a mapping that cannot be changed.
+    """Check and copy the setting `orders`, so that nobody can change it.
+
+    It says how a training run read its datasets before it changed their weights.
+
+    Args:
+        orders: What the user has given: path of each dataset → `Order`.
 
     Raises:
         ConfigError: It is not a mapping, or something in it is not an `Order`.
     """
-    for prefix, order in _plain_mapping("orders", orders).items():
+    order_by_prefix = _plain_mapping("orders", orders)
+    for prefix, order in order_by_prefix.items():
         if not isinstance(order, Order):
             raise ConfigError(
                 "not the order of a dataset",
@@ -725,7 +736,7 @@ def _plain_orders(orders: Any) -> FrozenDict[str, Order]:
                 found=repr(order),
                 expected="an Order of nanoset_core.sampling.config",
             )
-    return FrozenDict(orders)
+    return FrozenDict(order_by_prefix)
 
 
 def _plain_blends(blend_per_split: Sequence[Blend | None]) -> tuple[PlainBlend | None, ...]:

@@ -37,13 +37,13 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_core.sampling.config import NanosetConfig
+from nanoset_core.sampling.config import NanosetConfig, Order
 from nanoset_core.sampling.planned import SplitPlan
 from nanoset_core.sampling.splits import Rows, plain_sum
 
 _ROUNDING = 1e-9
 """Numbers of epochs that differ by less are equal."""
-_MAX_ROUNDING = 2
+MAX_ROUNDING_SAMPLES = 2
 """Numbers of samples are rounded up, by fewer samples than this."""
 _FLOAT_ERROR = 1e-14
 """Part of a float by which a few rounding errors may change it, at most."""
@@ -59,6 +59,36 @@ class CorpusPart:
     """Number of copies in each member, in the order of the members; not all are 0."""
     tokens: int
     """How many tokens these are, each counted once."""
+
+    def times_read(self, epochs: Sequence[float]) -> float:
+        """Return how often each of these tokens is read, through all of its copies.
+
+        For example, one dataset has one copy of each token and is read 0.5 times. Another one has
+        two copies and is read 3 times: 1 * 0.5 + 2 * 3 = 6.5.
+
+        Args:
+            epochs: How often each dataset is read: [0.5, 3].
+        """
+        return math.fsum(n * times for n, times in zip(self.copies, epochs, strict=True))
+
+    def probability_read(self, shares_read: Sequence[float]) -> float:
+        """Return the probability that a token of these is read at least once.
+
+        For example, two datasets have one copy each. Training reads half of the first dataset, and
+        a fifth of the second one, both at random:
+
+            copy in the first dataset is not read      0.5
+            copy in the second dataset is not read     0.8
+            neither is read                            0.5 * 0.8 = 0.4
+            at least one is read                       0.6
+
+        Args:
+            shares_read: The share that is read of each dataset: [0.5, 0.2].
+        """
+        probability_unread = 1.0
+        for n_copies, share in zip(self.copies, shares_read, strict=True):
+            probability_unread *= (1.0 - share) ** n_copies
+        return 1.0 - probability_unread
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,25 +138,33 @@ def epochs_drawn(samples: int, tokens: int, config: NanosetConfig) -> float:
 
 
 def separate_corpora(plan: SplitPlan) -> list[CorpusParts]:
-    """Return each dataset of a split as a corpus of its own.
+    """Return the datasets of a split as collections of documents that have nothing in common.
 
-    Use this if nothing is known about documents that several datasets contain. For example,
-    data/web with 1,000 tokens becomes the corpus "web", whose tokens have one copy in one dataset.
+    Each becomes a *corpus*, a collection of documents, which could be in several datasets. Use this
+    if it is not known whether they are. For example, the dataset data/web has 1,000 tokens:
+
+        corpus     web
+        members    web                                 the only dataset with these documents
+        parts      1,000 tokens, with one copy each
 
     Args:
         plan: What was planned for the split, such as train.
     """
-    corpora = []
-    for dataset in plan.members:
-        name = os.path.basename(dataset.prefix)
-        parts: tuple[CorpusPart, ...] = ()
-        if dataset.tokens > 0:
-            # One copy of each document, in the only dataset.
-            parts = (CorpusPart(copies=(1,), tokens=dataset.tokens),)
-        corpora.append(
-            CorpusParts(corpus=name, members=(name,), prefixes=(dataset.prefix,), parts=parts)
-        )
-    return corpora
+    return [_corpus_of_dataset(dataset.prefix, dataset.tokens) for dataset in plan.members]
+
+
+def _corpus_of_dataset(prefix: str, tokens: int) -> CorpusParts:
+    """Return a corpus whose documents are in one dataset, each of them once.
+
+    Args:
+        prefix: Path of the dataset without .bin and .idx. Its last part is the name of the corpus.
+        tokens: Tokens of the dataset.
+    """
+    name = os.path.basename(prefix)
+    parts: tuple[CorpusPart, ...] = ()
+    if tokens > 0:
+        parts = (CorpusPart(copies=(1,), tokens=tokens),)
+    return CorpusParts(corpus=name, members=(name,), prefixes=(prefix,), parts=parts)
 
 
 class CorpusReader(Protocol):
@@ -183,18 +221,19 @@ class MemberReads:
 
     tokens: int
     """Tokens of the sequences that the split has of it: those of one epoch."""
-    samples_before: int
-    """Samples that earlier phases of the run took."""
+    order: Order
+    """How the run shuffles the dataset, and how many samples its earlier phases took."""
     samples_taken: int
     """Samples that the split takes."""
-    epochs: int
-    """Epochs that the first phase of the run shuffles."""
-    separate_last_epoch: bool
-    """Whether the last of these epochs is shuffled on its own."""
-    distinct_samples: int | None = None
-    """Largest number of different samples that can be taken, if the trainer repeats one shuffled
-    epoch of the blend; otherwise None.
+    samples_in_blend_epoch: int | None = None
+    """Samples of the dataset in the mixture that the trainer repeats, if it shuffles one epoch of
+    the blend and repeats it; otherwise None.
     """
+
+    @property
+    def samples_before(self) -> int:
+        """Samples that earlier phases of the run took."""
+        return self.order.taken
 
     @property
     def samples_of_run(self) -> int:
@@ -210,15 +249,10 @@ class MemberReads:
         For example, training reads 150 samples of web, which has 1,000 tokens, or 100 samples. The
         trainer takes them from two epochs:
 
-            tokens                 1,000
-            samples_before         0       more if the run was stopped and continues, with other
-                                           weights of the datasets
-            samples_taken          150
-            epochs                 2
-            separate_last_epoch    True    the second epoch is shuffled after the first; False
-                                           shuffles the samples of both together
-            distinct_samples       None    each of the 100 samples may be read; or 80 if the trainer
-                                           repeats a mixture of datasets with 80 samples of web
+            tokens            1,000
+            order             2 epochs; whether the second one is shuffled on its own; and how many
+                              samples the run had read before it changed the weights, if it has
+            samples_taken     150
 
         Args:
             plan: What was planned for a split of the data, such as train.
@@ -228,57 +262,38 @@ class MemberReads:
         Returns:
             Path of each dataset → what is read of it.
         """
-        distinct_counts = _distinct_samples(plan, config)
+        counts_in_blend_epoch = _samples_in_blend_epoch(plan, config)
         reads: dict[str, MemberReads] = {}
-        for number, member in enumerate(plan.members):
-            epochs = member.epochs
-            separate_last_epoch = member.separate_last_epoch
-            order = member.order  # in which the run has read the dataset before it was stopped
-            if order is not None:
-                # The run continues in this order. So these epochs were shuffled, not those that are
-                # needed now.
-                epochs = order.epochs
-                separate_last_epoch = order.separate_last_epoch
-            reads[member.prefix] = MemberReads(
-                tokens=member.tokens,
-                samples_before=member.taken_before,
+        for number, dataset in enumerate(plan.members):
+            reads[dataset.prefix] = MemberReads(
+                tokens=dataset.tokens,
+                order=dataset.order_of_run,
                 samples_taken=sample_counts[number],
-                epochs=epochs,
-                separate_last_epoch=separate_last_epoch,
-                distinct_samples=distinct_counts[number],
+                samples_in_blend_epoch=counts_in_blend_epoch[number],
             )
         return reads
 
     def most_reads(self, config: NanosetConfig) -> int:
-        """Return how often a single document of the dataset may be read, at most.
+        """Return how often training reads any document of the dataset, at most.
 
-        Samples are read in random order, so some documents are read more often than others. For
-        example, the dataset has 100 samples. If several epochs are shuffled together, several of
-        the samples that come first may have the same document:
+        Samples are read in random order. So a document can be read more often than the dataset is
+        on average. For example, training reads 130 samples of a dataset of 100:
 
-            samples read    shuffled               result
-            130             each epoch alone       2: 30 samples are read a second time
-            60              each epoch alone       1: the 60 samples are all different
-            60              two epochs together    2: 60 of 200 samples, where each occurs twice
+            shuffled               any document is read
+            each epoch alone       at most 2 times, since the second epoch is begun
+            3 epochs together      at most 3 times: of the 300 samples, the 130 that come first may
+                                   have all 3 copies of the document
 
         Args:
             config: What is trained: the trainer, and the length of samples.
         """
         if self.samples_of_run == 0 or not self.tokens:
             return 0
-
-        # The number of samples is rounded up, by less than 2 samples (_MAX_ROUNDING). Without
-        # subtracting these, 2.01 epochs would count as 3.
-        n_samples = max(self.samples_of_run - _MAX_ROUNDING, 0)
-
-        if self.distinct_samples is not None:
-            # The trainer mixes all datasets, and repeats this mixture.
-            return self._most_reads_in_blend_epochs(n_samples, self.distinct_samples, config)
-
-        # Each epoch that is begun may have the document, even if only 1.3 epochs are read. And each
-        # of those that are shuffled together, even if only a part of them is read.
-        epochs_begun = math.ceil(self._epochs_in(n_samples, config))  # 2
-        return max(epochs_begun, self._epochs_shuffled_together, 1)
+        if self.samples_in_blend_epoch is not None:
+            return self._most_reads_in_blend(self.samples_in_blend_epoch, config)
+        n_samples = _before_rounding(self.samples_of_run)
+        epochs_begun = math.ceil(self._epochs_in(n_samples, config))  # 1.3, rounded up to 2
+        return max(epochs_begun, self.order.epochs_shuffled_together, 1)
 
     def _epochs_in(self, n_samples: int, config: NanosetConfig) -> float:
         """Return how many epochs of the dataset some samples are: 1.3 for 130 of 100 samples."""
@@ -288,38 +303,27 @@ class MemberReads:
         # The trainer joins the tokens of all epochs, and cuts these into samples.
         return self.share_of_tokens(n_samples, config)
 
-    def _most_reads_in_blend_epochs(
-        self, n_samples: int, samples_in_blend: int, config: NanosetConfig
-    ) -> int:
-        """Return how often any document may be read by a trainer that repeats a blend of datasets.
+    def _most_reads_in_blend(self, samples_in_blend: int, config: NanosetConfig) -> int:
+        """Return how often any document is read at most, by a trainer that repeats a blend.
 
-        Such a trainer mixes samples of several datasets, and reads this mixture, the blend, again
-        and again. For example, the dataset has 100 samples, and the blend 150 of it, so that some
-        occur twice. The trainer stops when it has read 400 samples of the dataset:
+        A *blend* is a mixture of samples of several datasets. Such a trainer reads one blend again
+        and again. For example:
 
-            in the blend, a document occurs at most    150 / 100, rounded up    2 times
-            the blend is read                          400 / 150, rounded up    3 times
-            a document is read at most                 2 * 3                    6 times
+            samples of this dataset                100
+            samples of it in the blend             150    so the blend has some samples twice
+            samples of it that training reads      400    so the blend is read 2.7 times, and
+                                                          begun 3 times
+
+        So a document is read at most 2 * 3 = 6 times.
 
         Args:
-            n_samples: How many samples of the dataset are read: 400.
-            samples_in_blend: How many of them the blend has: 150.
+            samples_in_blend: Samples of this dataset in the blend: 150.
             config: What is trained: the trainer, and the length of samples.
         """
-        samples_in_dataset = max(config.samples_in(self.tokens), 1)  # 100
-
-        # `samples_in_blend` is rounded up, by less than 2 samples. Subtract these: otherwise, 201
-        # samples of the blend would count as 3 copies of some documents, where 2 are meant.
-        fewest_samples_in_blend = max(samples_in_blend - _MAX_ROUNDING, 1)  # 148
-        copies_in_blend = math.ceil(fewest_samples_in_blend / samples_in_dataset)  # 2
-
-        times_blend_is_read = max(math.ceil(n_samples / samples_in_blend), 1)  # 3
-        return copies_in_blend * times_blend_is_read
-
-    @property
-    def _epochs_shuffled_together(self) -> int:
-        """How many epochs are shuffled together. The last one may be shuffled on its own."""
-        return self.epochs - 1 if self.separate_last_epoch else self.epochs
+        samples_of_dataset = max(config.samples_in(self.tokens), 1)  # 100
+        copies_in_blend = math.ceil(_before_rounding(samples_in_blend) / samples_of_dataset)  # 2
+        times_begun = math.ceil(_before_rounding(self.samples_of_run) / samples_in_blend)  # 3
+        return max(copies_in_blend, 1) * max(times_begun, 1)
 
     def share_of_tokens(self, samples: int, config: NanosetConfig) -> float:
         """Return how many tokens some samples have, as a multiple of the dataset's tokens.
@@ -339,19 +343,19 @@ class MemberReads:
         return samples * config.step / self.tokens
 
     def share_read(self, samples: int, config: NanosetConfig) -> float:
-        """Return which share of a dataset's tokens training reads at least once.
+        """Return which share of the dataset's tokens is read, if some of its samples are read.
 
-        For example, the dataset has 1,000 tokens, which are 100 samples of 10 tokens. Of these,
-        training reads:
+        A token that is read twice counts once. For a dataset of 1,000 tokens, which are 100 samples
+        of 10 tokens:
 
-            60 samples of one epoch            600 / 1,000 = 0.6
-            150 samples of two epochs, each    1: after 100 samples, all tokens were read
-            shuffled alone
-            60 samples of two epochs that      1 - 0.7 ** 2 = 0.51: each token is in 2 of 200
-            are shuffled together              samples, and 0.7 of the samples are not read
+            samples that are read                      result
+            60                                         0.6
+            150                                        1: these are all 100, and 50 of them again
+            60 of 200, as two epochs are shuffled      0.51: a few of them have the same tokens
+            together
 
         Args:
-            samples: How many samples of the dataset are read: 60.
+            samples: Number of samples that are read: 60.
             config: What is trained.
 
         Returns:
@@ -359,18 +363,14 @@ class MemberReads:
         """
         if samples <= 0 or not self.tokens:
             return 0.0
+        if self.order.epochs_shuffled_together > 1:
+            return self._share_read_of_shuffled_epochs(samples, config)
+        # No sample of an epoch is repeated before all others were read.
+        n_different = self._different_samples(samples, config)  # 60; 150 from two epochs
+        return min(self.share_of_tokens(n_different, config), 1.0)  # 1.5 is all of them
 
-        n_shuffled_together = self._epochs_shuffled_together
-        if n_shuffled_together > 1:
-            return self._share_read_of_shuffled_epochs(samples, n_shuffled_together, config)
-
-        # The first epoch is shuffled on its own. So all its tokens come before any is repeated.
-        n_different = self._n_different(samples, config)  # samples that are not the same
-        tokens_in_samples = n_different * config.step  # 600, and 1,500 in the second example
-        return min(tokens_in_samples / self.tokens, 1.0)
-
-    def _n_different(self, samples: int, config: NanosetConfig) -> int:
-        """Return how many samples of the dataset are different, as trainers may repeat them.
+    def _different_samples(self, samples: int, config: NanosetConfig) -> int:
+        """Return how many of some samples are different ones, as trainers may repeat samples.
 
         For example, 150 samples are read of a dataset of 100 samples:
 
@@ -384,19 +384,15 @@ class MemberReads:
             config: What is trained.
         """
         n_different = samples
-        has_one_epoch = self.epochs <= 1
-        if has_one_epoch:  # the samples beyond it can only be repetitions
+        if self.order.epochs <= 1:
             samples_of_epoch = config.samples_in(self.tokens)  # 100
             n_different = min(n_different, samples_of_epoch)
-        samples_in_mixture = self.distinct_samples  # None if the trainer repeats no mixture
-        if samples_in_mixture is not None:
-            n_different = min(n_different, samples_in_mixture)  # 80
+        if self.samples_in_blend_epoch is not None:  # of the repeated mixture: 80
+            n_different = min(n_different, self.samples_in_blend_epoch)
         return n_different
 
-    def _share_read_of_shuffled_epochs(
-        self, samples: int, n_epochs: int, config: NanosetConfig
-    ) -> float:
-        """Return which share of a dataset's tokens is read, if epochs are shuffled together.
+    def _share_read_of_shuffled_epochs(self, samples: int, config: NanosetConfig) -> float:
+        """Return which share of the dataset's tokens is read, if epochs are shuffled together.
 
         Each token is in one sample of each epoch. For example, two epochs have 200 samples, and 60
         of them are read:
@@ -407,10 +403,10 @@ class MemberReads:
 
         Args:
             samples: How many samples are read: 60.
-            n_epochs: Number of epochs that are shuffled together: 2.
             config: What is trained.
         """
-        n_shuffled = config.samples_in(n_epochs * self.tokens)
+        n_epochs = self.order.epochs_shuffled_together  # 2
+        n_shuffled = config.samples_in(n_epochs * self.tokens)  # 200
         if samples >= n_shuffled:
             return 1.0
         probability_copy_is_unread = 1.0 - samples / n_shuffled
@@ -439,11 +435,11 @@ class MemberReads:
         samples = self.samples_of_run
         if samples <= 0 or not self.tokens:
             return _folded(np.array([1.0]))
-        if self.distinct_samples is not None:
+        if self.samples_in_blend_epoch is not None:
             return None
 
         # Several epochs that are shuffled together, of which not all samples are read.
-        n_epochs = self._epochs_shuffled_together
+        n_epochs = self.order.epochs_shuffled_together
         n_shuffled = config.samples_in(n_epochs * self.tokens)
         if n_epochs > 1 and samples < n_shuffled:
             return _binomial(n_epochs, samples / n_shuffled)
@@ -451,7 +447,7 @@ class MemberReads:
         # Otherwise, all tokens are read equally often, except for those of the last epoch.
         share_in_samples = 1.0
         epochs = self.share_of_tokens(samples, config)  # 2.5
-        if self.epochs <= 1:
+        if self.order.epochs <= 1:
             # The samples of one epoch may be repeated. They lack the last tokens.
             n_samples = max(config.samples_in(self.tokens), 1)
             share_in_samples = min(self.share_of_tokens(n_samples, config), 1.0)
@@ -464,6 +460,15 @@ class MemberReads:
         probabilities[whole_epochs + 1] = share_in_samples * share_of_last_epoch
         probabilities[0] += 1.0 - share_in_samples
         return _folded(probabilities)
+
+
+def _before_rounding(n_samples: int) -> int:
+    """Return the smallest whole number that may have been rounded up to a number of samples.
+
+    Numbers are rounded up by less than 2 samples: 150 may have been 148.1, so the result is 148.
+    Without this, 201 samples of a dataset of 100 would count as a third epoch, where 2 are meant.
+    """
+    return max(n_samples - MAX_ROUNDING_SAMPLES, 0)
 
 
 def _binomial(n_trials: int, probability: float) -> NDArray[np.float64]:
@@ -561,8 +566,8 @@ def _reads_of_part(
     return reads
 
 
-def _distinct_samples(plan: SplitPlan, config: NanosetConfig) -> Sequence[int | None]:
-    """Return how many samples of each dataset are different, if the trainer repeats a mixture.
+def _samples_in_blend_epoch(plan: SplitPlan, config: NanosetConfig) -> Sequence[int | None]:
+    """Return how many samples of each dataset a trainer repeats, if it repeats a mixture of them.
 
     Some trainers mix the samples of all datasets for one epoch, and then repeat this mixture. So
     only the samples in it can be read, such as 80 of the 100 samples of a dataset.
@@ -694,80 +699,76 @@ def _tokens_read(
 ) -> float:
     """Return how many tokens of a corpus training reads, each counted as often as it is read.
 
-    For example, web is read twice, and best-web, which has some of the same documents, three times:
+    A *corpus* is a collection of documents, and several datasets may have copies of them. For
+    example, web is read twice, and best-web, which has some documents of web, three times:
 
         tokens    copies in web    copies in best-web    times read    tokens read
         900       1                0                     2             1,800
         100       1                1                     2 + 3           500
-
-    The result is 2,300.
+        all                                                            2,300
 
     Args:
-        corpus: The documents of both datasets, grouped by their copies: the rows of the table.
+        corpus: The corpus. Its `parts` are the first two rows.
         members: How many samples are read of each dataset: web and best-web.
         config: What is trained: how many tokens apart samples start, for example.
     """
-    # How often is each dataset read? [2.0, 3.0]
-    epochs = [member.share_of_tokens(member.samples_taken, config) for member in members]
-    tokens_of_parts = []
-    for part in corpus.parts:
-        times_read = _sum_over_copies(part, epochs)  # 2, and then 5
-        tokens_of_parts.append(part.tokens * times_read)
-    return plain_sum(tokens_of_parts)
+    # How often is each dataset read now? [2.0, 3.0]
+    epochs = [dataset.share_of_tokens(dataset.samples_taken, config) for dataset in members]
+    return plain_sum(part.tokens * part.times_read(epochs) for part in corpus.parts)
 
 
 def _tokens_read_first(
     corpus: CorpusParts, members: Sequence[MemberReads], config: NanosetConfig
 ) -> float:
-    """Return how many tokens of a corpus training reads for the first time.
+    """Return how many tokens of a corpus training reads that it has not read before.
 
-    For example, the training run was stopped after it had read 300 of 1,000 tokens. In the end, it
-    has read 800 of them. So 500 were read for the first time after the stop.
+    A training run may be stopped, and continue with other weights of its datasets. For example, a
+    dataset has 1,000 tokens. Of these, 300 were read before the stop, and 800 in the end. So 500
+    are read for the first time after the stop.
 
     Args:
-        corpus: The corpus, whose documents may be in several datasets.
+        corpus: The corpus, a collection of documents. Several datasets may have copies of them.
         members: How many samples are read of each of these datasets, before the stop and after it.
         config: What is trained.
 
     Returns:
         An expected value, since it is random which tokens of a shuffled dataset are read.
     """
-    # Which share of each dataset has been read at the stop, and in the end?
-    shares_before = [member.share_read(member.samples_before, config) for member in members]
-    shares_after = [member.share_read(member.samples_of_run, config) for member in members]
+    # The share that is read of each dataset.
+    shares_before = [dataset.share_read(dataset.samples_before, config) for dataset in members]
+    shares_in_the_end = [dataset.share_read(dataset.samples_of_run, config) for dataset in members]
 
     n_tokens = 0.0
     for part in corpus.parts:  # tokens that are in the same datasets
-        probability_before = _probability_read(part, shares_before)  # 0.3
-        probability_after = _probability_read(part, shares_after)  # 0.8
-        n_tokens += part.tokens * (probability_after - probability_before)
+        probability_before = part.probability_read(shares_before)  # 0.3
+        probability_in_the_end = part.probability_read(shares_in_the_end)  # 0.8
+        n_tokens += part.tokens * (probability_in_the_end - probability_before)
     return n_tokens
 
 
 def _epochs_of_parts(
     corpus: CorpusParts, members: Sequence[MemberReads], config: NanosetConfig
 ) -> list[float]:
-    """Return how often training reads the documents of a corpus, including what it has read before.
+    """Return how often a training run reads the documents of a corpus, from its start on.
 
-    The documents may be in several datasets. They are grouped by how many copies each dataset has
-    of them. Suppose that dataset a is read 0.5 times, and b 3 times:
+    Several datasets may have copies of the documents. A *part* of the corpus has those with equal
+    numbers of copies. For example, dataset a is read 0.5 times, and b 3 times:
 
-        documents    copies in a    copies in b    times read
-        part 0       1              0              1 * 0.5 + 0 * 3 = 0.5
-        part 1       1              2              1 * 0.5 + 2 * 3 = 6.5
+        part    copies in a    copies in b    times read
+        0       1              0              1 * 0.5 + 0 * 3 = 0.5
+        1       1              2              1 * 0.5 + 2 * 3 = 6.5
 
     Args:
-        corpus: The corpus, which is a collection of documents. Its `parts` are the rows of the
-            table.
-        members: How many samples are read of each dataset: a and b.
+        corpus: The corpus.
+        members: How many samples the run reads of each dataset: a and b.
         config: What is trained.
 
     Returns:
         The last column, a number for each part.
     """
-    # One number for each member.
-    epochs = [epochs_drawn(member.samples_of_run, member.tokens, config) for member in members]
-    return [_sum_over_copies(part, epochs) for part in corpus.parts]
+    # How often is each dataset read? [0.5, 3]
+    epochs = [epochs_drawn(dataset.samples_of_run, dataset.tokens, config) for dataset in members]
+    return [part.times_read(epochs) for part in corpus.parts]
 
 
 def _mean_epochs(corpus: CorpusParts, epochs_by_part: Sequence[float]) -> float:
@@ -784,40 +785,6 @@ def _mean_epochs(corpus: CorpusParts, epochs_by_part: Sequence[float]) -> float:
     parts = zip(corpus.parts, epochs_by_part, strict=True)
     tokens_read = plain_sum(part.tokens * epochs for part, epochs in parts)
     return tokens_read / corpus.tokens
-
-
-def _sum_over_copies(part: CorpusPart, values: Sequence[float]) -> float:
-    """Return how often documents are read that several datasets contain.
-
-    For example, dataset a is read 0.5 times and has one copy of each document. b is read 3 times
-    and has two copies. So the documents are read 1 * 0.5 + 2 * 3 = 6.5 times.
-
-    Args:
-        part: Documents with the same number of copies in each dataset: (1, 2).
-        values: How often each dataset is read: [0.5, 3].
-    """
-    return math.fsum(copies * value for copies, value in zip(part.copies, values, strict=True))
-
-
-def _probability_read(part: CorpusPart, shares_read: Sequence[float]) -> float:
-    """Return the probability that a document is read at least once, if several datasets contain it.
-
-    For example, two datasets have one copy each, and training reads half of the first one, and a
-    fifth of the second one, both at random:
-
-        copy in the first dataset is not read      0.5
-        copy in the second dataset is not read     0.8
-        the document is not read                   0.5 * 0.8 = 0.4
-        the document is read                       0.6
-
-    Args:
-        part: Documents with the same number of copies in each dataset: (1, 1).
-        shares_read: The share that is read of each dataset: [0.5, 0.2].
-    """
-    probability_unread = 1.0
-    for copies, share in zip(part.copies, shares_read, strict=True):
-        probability_unread *= (1.0 - share) ** copies
-    return 1.0 - probability_unread
 
 
 @dataclass(frozen=True, slots=True)
@@ -859,62 +826,66 @@ class SharedLimit:
 def shared_limits(corpora: Sequence[CorpusParts], limits: Mapping[str, float]) -> list[SharedLimit]:
     """Return limits for documents that several datasets contain.
 
-    For example, best-web is a selection of the documents of web, and web may be read twice. The
-    documents of web have two parts. Those that were selected have a copy in each of the datasets,
-    so they are read through both:
+    For example, best-web is a selection of the documents of web, and web may be read twice. So
+    there are two kinds of documents. Those that were selected are read through both datasets:
 
         part          copies in web    in best-web    limit
         selected      1                1              reads of web + reads of best-web <= 2
         all others    1                0              reads of web <= 2
 
     Args:
-        corpora: Collections of documents. Each is divided into parts, whose documents have the same
+        corpora: Collections of documents. The `parts` of one have the documents that have the same
             number of copies in each dataset.
         limits: Path of a dataset → how often it may be read: {"data/web": 2}.
 
     Returns:
-        Limits for each part; none for corpora whose documents have only one copy.
+        The limits of all parts. None for corpora whose documents have only one copy, since the
+        limit of their dataset is enough.
     """
     limits_on_copies: list[SharedLimit] = []
     for corpus in corpora:
-        if not corpus.is_shared:
-            continue  # each document has one copy, so the limit of its dataset is enough
-        for part in corpus.parts:  # selected, all others
-            limits_on_copies += _limits_of_part(corpus, part, limits)
+        if corpus.is_shared:
+            for part in corpus.parts:  # selected, all others
+                limits_on_copies += _limits_of_part(corpus, part, limits)
     return limits_on_copies
 
 
 def _limits_of_part(
     corpus: CorpusParts, part: CorpusPart, limits: Mapping[str, float]
 ) -> list[SharedLimit]:
-    """Return the limits for documents that are in the same datasets.
+    """Return how often documents may be read that are in the same datasets.
 
-    Each dataset that contains them may have a limit. For example:
+    The limit of each dataset that contains them applies. For example:
 
-        dataset                          web    code    best-web
-        copies of each document          1      0       2
-        the dataset may be read          2      3       without limit
+        dataset                      web    code    best-web
+        copies of each document      1      0       2
+        limit of the dataset         2      3       none
 
-    The result is one limit, that of web: at most 2 times through web and best-web together. Code
-    does not contain the documents.
+    There is one limit, that of web: the documents may be read twice, through web and best-web
+    together. Code does not contain them.
 
     Args:
-        corpus: The corpus that contains the documents, with its datasets.
+        corpus: The corpus that has the documents, with all its datasets.
         part: The documents, with their copies in each dataset: (1, 0, 2).
         limits: Path of a dataset → how often it may be read: {"data/web": 2, "data/code": 3}.
     """
     # The datasets that contain the documents: web and best-web.
-    names = []
+    holders = []
     copies_by_prefix: dict[str, int] = {}
-    for name, prefix, copies in zip(corpus.members, corpus.prefixes, part.copies, strict=True):
-        if copies > 0:
-            names.append(name)
-            copies_by_prefix[prefix] = copies
+    for name, prefix, n_copies in zip(corpus.members, corpus.prefixes, part.copies, strict=True):
+        if n_copies > 0:
+            holders.append(name)
+            copies_by_prefix[prefix] = n_copies
 
-    limits_of_part = []
+    shared_limits_of_part = []
     for prefix in copies_by_prefix:
         if prefix in limits:
-            limits_of_part.append(
-                SharedLimit(prefix, corpus.corpus, tuple(names), copies_by_prefix, limits[prefix])
+            shared_limit = SharedLimit(
+                prefix=prefix,
+                corpus=corpus.corpus,
+                holders=tuple(holders),
+                copies=copies_by_prefix,
+                limit=limits[prefix],
             )
-    return limits_of_part
+            shared_limits_of_part.append(shared_limit)
+    return shared_limits_of_part

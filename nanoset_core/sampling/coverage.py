@@ -62,16 +62,17 @@ class MemberCoverage:
     """Samples that earlier phases of the run took; they count in `epochs`, too."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return what is read of the dataset as plain types, for reports.
+        """Return the fields as plain types, for reports: {"prefix": "data/web", ...}.
 
-        Returns:
-            Such as {"prefix": "data/web", "samples_given": 750, ...}. `surplus` is added: how many
-            more samples are built than read. It is negative if the trainer starts the dataset
-            again. `before` is left out if it is 0.
+        `surplus` is added: how many samples are built that are not taken. It is negative if some
+        are taken twice, since the trainer starts the dataset again when its samples are used up.
+
+        `before` is left out if it is 0, as it nearly always is: it counts samples that were read
+        before a training run changed its weights.
         """
         values = asdict(self)
         values["surplus"] = self.samples_built - self.samples_given
-        if not self.before:
+        if self.before == 0:
             del values["before"]
         return values
 
@@ -150,18 +151,19 @@ def _blend_shares(plan: SplitPlan) -> list[float]:
 
 
 def _samples_asked(member: MemberPlan, n_samples: int) -> int:
-    """Return how many samples training should read of a dataset, because of its weight.
+    """Return how many samples of a dataset are to be read by its weight, for a report.
 
-    For example, 0.3 of 1,000 samples are 300. Because of rounding, the trainer may read slightly
-    fewer or more. A report shows both numbers.
+    For example, 0.3 of 1,000 samples are 300. As numbers are rounded, the trainer may read 299 or
+    301. The report shows both numbers.
 
     Args:
-        member: What is planned for the dataset: 300 samples (`samples_target`), without the first
-            ones (`begin`), which the trainer skips if a training run has changed its weights.
-        n_samples: How many samples the trainer reads, such as 299.
+        member: What is planned for the dataset: `samples_target` is 300. If a training run has
+            changed its weights, the trainer skips the first ones of these (`begin`).
+        n_samples: How many samples the trainer reads. This is the result if no number was planned,
+            because a dataset without a weight is read to its end.
     """
     if member.samples_target is None:
-        return n_samples  # no number is requested: what is read is what should be read
+        return n_samples
     n_skipped = member.begin  # usually 0
     return max(member.samples_target - n_skipped, 0)
 
@@ -227,15 +229,14 @@ def _tokens_unseen(
     """Return how many tokens of a dataset training never reads; None if that depends on chance.
 
     Some trainers mix samples of all datasets in random order, and read this mixture again and
-    again. So it matters how many samples of the dataset are in the mixture. For a dataset of 100
-    samples of 10 tokens:
+    again. So only the samples in the mixture can be read. For a dataset of 100 samples of 10
+    tokens:
 
         in the mixture    read    result
-        80                60      400: 60 samples are read, and 40 are not
-        80                500     200: the same 80 samples are repeated
-        200               60      None: each of the 100 samples is in the mixture twice, and some
-                                  are among the first 60 twice by chance
-        200               200     0: the mixture was read to its end
+        80                60      400: 40 samples are not read
+        80                500     200: the same 80 samples are repeated, and 20 are not read
+        200, each twice   200     0
+        200, each twice   60      None: some of these 60 samples may be the same
 
     Args:
         member: What is planned for the dataset. `samples_given` is its number of samples, 100.
@@ -247,50 +248,46 @@ def _tokens_unseen(
         return _tokens_not_read(member, n_samples, config)
 
     has_duplicates = samples_in_mixture > member.samples_given  # 200 > 100
-    is_mixture_read_to_end = n_samples >= samples_in_mixture
-    if has_duplicates and not is_mixture_read_to_end:
+    is_read_to_end = n_samples >= samples_in_mixture
+    if has_duplicates and not is_read_to_end:
         return None
-
-    n_without_repetitions = min(n_samples, samples_in_mixture)
-    return _tokens_not_read(member, n_without_repetitions, config)
+    # What is read after the end of the mixture are repetitions: of 500 samples, the first 80 count.
+    return _tokens_not_read(member, min(n_samples, samples_in_mixture), config)
 
 
 def _tokens_not_read(member: MemberPlan, n_samples: int, config: NanosetConfig) -> int | None:
-    """Return how many tokens of a dataset are in none of some samples; None if unknown.
+    """Return how many tokens of a dataset training has not read in the end; None if unknown.
 
-    For example, a dataset has 100 samples of 10 tokens. The trainer shuffles the samples of one
-    epoch, or those of two epochs together, where each token is in two of the 200 samples:
+    If several epochs are shuffled together, the same token may come twice before others come once.
+    For a dataset of 100 samples of 10 tokens:
 
-        epochs    samples read    result
-        1         60              400, whichever samples are read
-        2         60              None: some tokens may be read twice, and others not once
-        2         200             0
+        epochs    samples in all    samples read    result
+        1         100               60              400, whichever samples these are
+        2         200               60              None: it depends on chance
+        2         200               200             0
 
     Args:
-        member: What is planned for the dataset: how many epochs are shuffled, and how many samples
-            the run has read before, if it was stopped and continues (`taken_before`).
-        n_samples: How many samples are read now.
+        member: What is planned for the dataset: how many epochs are shuffled (`epochs`).
+        n_samples: How many samples are read. Those that a training run had read before it changed
+            its weights are added (`taken_before`).
         config: What is trained.
     """
     n_read = member.taken_before + n_samples
     if n_read == 0:
         return member.tokens
-    has_one_epoch = member.epochs <= 1
-    if has_one_epoch:
+    if member.epochs <= 1:
         tokens_read = _tokens_of_first_epoch(n_read, member.tokens, config)
         return max(0, member.tokens - tokens_read)
-
-    n_shuffled_together = _samples_shuffled_together(member, config)  # 200
-    if n_read >= n_shuffled_together:
-        return 0
-    return None
+    is_all_read = n_read >= _samples_shuffled_together(member, config)  # 200
+    return 0 if is_all_read else None
 
 
 def _samples_shuffled_together(member: MemberPlan, config: NanosetConfig) -> int:
     """Return how many samples of a dataset are shuffled together.
 
-    Usually all of them. But the last epoch may be shuffled on its own, after the others. For
-    example, a dataset of 100 samples is read three times. Then it is 200, of the first two epochs.
+    Usually, these are all samples. But the last epoch may be shuffled on its own, after the others.
+    For example, a dataset of 100 samples is read three times. Then it is 200, the samples of the
+    first two epochs.
 
     Args:
         member: What is planned for the dataset: the epochs, and whether the last one is separate.
@@ -298,10 +295,8 @@ def _samples_shuffled_together(member: MemberPlan, config: NanosetConfig) -> int
     """
     if not member.separate_last_epoch:
         return member.samples_built
-    # Epochs are joined, and cut into samples that start `step` (10) tokens apart. A sample also has
-    # the first token of the next one (`overlap`, 1).
-    tokens = (member.epochs - 1) * member.tokens  # 2 * 1,001
-    return (tokens - config.overlap) // config.step  # 200
+    n_epochs = member.epochs - 1  # 2
+    return config.samples_in(n_epochs * member.tokens)
 
 
 def _tokens_of_first_epoch(n_samples: int, tokens: int, config: NanosetConfig) -> int:

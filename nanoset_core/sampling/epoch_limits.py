@@ -12,11 +12,11 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-import numpy as np
+from typing import NamedTuple
 
 from nanoset_core.sampling.config import NanosetConfig
 from nanoset_core.sampling.corpora import (
+    MAX_ROUNDING_SAMPLES,
     CorpusParts,
     CorpusReader,
     MemberReads,
@@ -152,35 +152,27 @@ def epochs_needed(samples: int, tokens: int, config: NanosetConfig) -> float:
 def epochs_of_earlier_phases(
     config: NanosetConfig, split: SplitName, reader: LengthReader
 ) -> dict[str, float]:
-    """Return how often a training run had read each dataset when it was stopped.
+    """Return how often a training run has read each dataset before its weights were changed.
 
-    The run continues with other weights of the datasets. For example, before the stop it read 125
-    samples of web, which has 100 samples: {"data/web": 1.25}.
+    For example, it had read 125 samples of web, which has 100 samples: {"data/web": 1.25}. The
+    result is empty if the weights were never changed.
 
     Args:
-        config: What the run continues with. For each dataset that was read before the stop,
-            `orders` has the number of samples (`taken`: 125), and which documents belong to train
-            (`rows`: (0, 900)).
-        split: Name of the split. Only train continues; valid and test start again.
+        config: What is trained with the new weights. `orders` says what was read of each dataset
+            before: how many samples (`taken`: 125), of which documents (`rows`: (0, 900)).
+        split: Name of the split. The result is empty for valid and test: these are read from their
+            start after each change.
         reader: Reads the lengths of documents from the datasets' `.idx` files.
-
-    Returns:
-        Path of each dataset → how often it was read. Empty if the run was never stopped.
 
     Raises:
         MissingError: An `.idx` file is missing.
         FormatError: An `.idx` file is damaged.
     """
     epochs: dict[str, float] = {}
-    if split != "train":
-        return epochs
-    for prefix, order in config.orders.items():
-        # How many tokens has one epoch? Train has only some documents of the dataset.
-        document_lengths = reader.read(prefix).lengths  # (n_documents,) in tokens
-        start, stop = order.rows
-        tokens_of_epoch = int(document_lengths[start:stop].sum(dtype=np.int64))
-        # How many epochs have enough tokens for the samples that were read?
-        epochs[prefix] = epochs_needed(order.taken, tokens_of_epoch, config)
+    if split == "train":
+        for prefix, order in config.orders.items():
+            tokens_of_epoch = reader.tokens_of(prefix, order.rows)
+            epochs[prefix] = epochs_needed(order.taken, tokens_of_epoch, config)
     return epochs
 
 
@@ -218,6 +210,20 @@ class EpochLimits:
         corpora = self.corpora.parts(rows_by_prefix)
         return shared_limits(corpora, self.by_prefix)
 
+    def on_datasets(self, limits_on_copies: Sequence[SharedLimit]) -> dict[str, float]:
+        """Return the limits of the datasets whose documents have no copies in other datasets.
+
+        Args:
+            limits_on_copies: The limits for documents that have, as `on_copies` returns them.
+
+        Returns:
+            Path of a dataset → how often it may be read: {"data/code": 2}.
+        """
+        with_copies = {limit.prefix for limit in limits_on_copies}
+        return {
+            prefix: limit for prefix, limit in self.by_prefix.items() if prefix not in with_copies
+        }
+
     def exceeded(self, config: NanosetConfig, split: SplitName) -> list[ExceededLimit]:
         """Return the limits that training would exceed.
 
@@ -242,21 +248,10 @@ class EpochLimits:
         if plan is None:
             return []  # the split has no data
 
-        # Datasets whose documents have copies in others, such as web.
-        limits_on_copies = self.on_copies(plan, config)
+        limits_on_copies = self.on_copies(plan, config)  # that of web
         exceeded = _exceeded_on_copies(plan, config, limits_on_copies, self.reader)
-        if _reads_datasets_once(plan, config):
-            return exceeded  # without copies, no document is read more than once
-
-        # Datasets without such documents, like code. Their own number of epochs is what counts.
-        prefixes_with_copies = {limit.prefix for limit in limits_on_copies}
-        for dataset in plan.members:
-            limit = self.by_prefix.get(dataset.prefix)
-            if limit is None or dataset.prefix in prefixes_with_copies:
-                continue
-            if _is_built_too_often(dataset, limit, config):
-                epochs = _epochs_taken(dataset, config)
-                exceeded.append(ExceededLimit(dataset.prefix, split, epochs, limit))
+        limits_on_datasets = self.on_datasets(limits_on_copies)  # that of code
+        exceeded += _exceeded_on_datasets(plan, config, limits_on_datasets)
         return exceeded
 
 
@@ -308,8 +303,8 @@ def documents_read_too_often(
     For example, best-web has copies of some documents of web, and web may be read twice. If each of
     the two datasets is read 1.5 times, the copied documents are read 3 times.
 
-    Trainers prepare more samples than they read: to read 1,000, some prepare 1,005. Here, only
-    those that are read count.
+    The samples that trainers prepare in addition to those that they read do not count. And limits
+    may be exceeded by as much as rounding explains.
 
     Args:
         config: What is trained.
@@ -324,11 +319,17 @@ def documents_read_too_often(
     plan = plan_split(config, split, reader)
     if plan is None:
         return []  # the split has no data
-    # The limits of documents that several datasets contain.
     limits_on_copies = EpochLimits(limits, reader, corpora).on_copies(plan, config)
-    return _exceeded_on_copies(
-        plan, config, limits_on_copies, reader, counts_prepared_samples=False
-    )
+    if not limits_on_copies:
+        return []  # no two datasets have documents in common
+
+    epochs = _epochs_of_run(plan, config, reader).epochs_taken  # how often each dataset is read
+    exceeded = []
+    for limit in limits_on_copies:
+        tolerance = _epochs_of_rounding(limit, plan, config)
+        if limit.is_exceeded(epochs, tolerance):
+            exceeded.append(limit)
+    return _worst_of_each_dataset(exceeded, split, epochs)
 
 
 def unevenly_read(
@@ -425,12 +426,14 @@ def _is_built_too_often(member: MemberPlan, limit: float, config: NanosetConfig)
         200     201         too many
 
     Args:
-        member: What was planned for the dataset.
-        limit: How often it may be read: 2.
+        member: What was planned for the dataset: how many samples are prepared
+            (`samples_requested`), or None to read each once, which every limit allows.
+        limit: How often the dataset may be read: 2.
         config: What is trained.
     """
     if member.samples_requested is None:
-        return False  # each sample is read once
+        return False
+    # Samples that a run read before it changed its weights count, too.
     n_prepared = _samples_of_run(member, member.samples_requested)
     return n_prepared > most_samples(member.tokens, limit, config)
 
@@ -454,28 +457,53 @@ def _epochs_taken(member: MemberPlan, config: NanosetConfig) -> float:
 def _epochs_of_rounding(limit: SharedLimit, plan: SplitPlan, config: NanosetConfig) -> float:
     """Return by how much rounding may raise the number of times that documents are read.
 
-    Weights give exact numbers of samples, such as 750.25. They are rounded up to whole numbers, by
-    less than two samples for each dataset. For example, some documents are in two datasets, and
-    samples have 10 tokens:
+    The weights give an exact number of samples of each dataset, such as 750.25. It is rounded up,
+    by less than 2 samples. For samples of 10 tokens, these are 20 tokens. For example, some
+    documents are in two datasets:
 
-        dataset    tokens    copies of each document    2 samples, as a part of the dataset
-        web        1,000     1                          1 * 20 / 1,000 = 0.02
-        best-web     500     1                          1 * 20 /   500 = 0.04
-
-    So these documents may be read 0.06 times more.
+        dataset     tokens    copies of each document    may be read more often by
+        web         1,000     1                          1 * 20 / 1,000 = 0.02
+        best-web      500     1                          1 * 20 /   500 = 0.04
+        sum                                                               0.06
 
     Args:
         limit: The limit on these documents. `copies` has the number of copies in each dataset.
-        plan: What training reads.
+        plan: What training reads: the datasets, with their tokens.
         config: Its settings.
     """
-    tokens_of_two_samples = 2 * config.step  # 20
+    rounding_tokens = MAX_ROUNDING_SAMPLES * config.step  # 2 * 10
     epochs = []
     for dataset in plan.members:
         n_copies = limit.copies.get(dataset.prefix, 0)
-        tokens_of_dataset = max(dataset.tokens, 1)
-        epochs.append(n_copies * (tokens_of_two_samples / tokens_of_dataset))
+        epochs.append(n_copies * (rounding_tokens / max(dataset.tokens, 1)))
     return math.fsum(epochs)
+
+
+class _RunEpochs(NamedTuple):
+    """How often a training run reads each dataset, from its start to its end."""
+
+    epochs_taken: Mapping[str, float]
+    """Path of a dataset → how often it is read."""
+    epochs_built: Mapping[str, float]
+    """The same if all samples were read that the trainer prepares, to be safe."""
+
+
+def _epochs_of_run(plan: SplitPlan, config: NanosetConfig, reader: LengthReader) -> _RunEpochs:
+    """Return how often a training run reads each dataset, from its start to its end.
+
+    This includes datasets that were only read before the weights were changed.
+
+    Args:
+        plan: What training reads now.
+        config: Its settings.
+        reader: Reads the sizes of datasets from their `.idx` files.
+    """
+    epochs_taken = epochs_of_earlier_phases(config, plan.split, reader)
+    epochs_built = dict(epochs_taken)
+    for dataset in plan.members:  # `plan` says what was read of these before, too
+        epochs_taken[dataset.prefix] = _epochs_taken(dataset, config)
+        epochs_built[dataset.prefix] = _epochs_built(dataset, config)
+    return _RunEpochs(epochs_taken, epochs_built)
 
 
 def _exceeded_on_copies(
@@ -483,21 +511,18 @@ def _exceeded_on_copies(
     config: NanosetConfig,
     limits_on_copies: Sequence[SharedLimit],
     reader: LengthReader,
-    *,
-    counts_prepared_samples: bool = True,
 ) -> list[ExceededLimit]:
     """Return which documents training reads too often, of those that several datasets contain.
 
     For example, best-web is a selection of web, and web may be read twice. If training reads each
-    of them 1.5 times, the selected documents are read 3 times.
+    of them 1.5 times, the selected documents are read 3 times. Samples that the trainer prepares in
+    addition to those that it reads count, too.
 
     Args:
         plan: What training reads.
         config: Its settings.
         limits_on_copies: The limits on such documents.
         reader: Reads the sizes of datasets from their `.idx` files.
-        counts_prepared_samples: Trainers prepare a few more samples than they read. True counts
-            these, too.
 
     Returns:
         The exceeded limits, at most one for each dataset: that of the documents that are read most
@@ -505,34 +530,49 @@ def _exceeded_on_copies(
     """
     if not limits_on_copies:
         return []
-    # How often is each dataset read? Those that were only read before a change of weights keep
-    # their old number.
-    epochs_taken = epochs_of_earlier_phases(config, plan.split, reader)
-    epochs_built = dict(epochs_taken)
-    for member in plan.members:
-        epochs_taken[member.prefix] = _epochs_taken(member, config)
-        epochs_built[member.prefix] = _epochs_built(member, config)
+    run = _epochs_of_run(plan, config, reader)
+    exceeded = [limit for limit in limits_on_copies if limit.is_exceeded(run.epochs_built)]
+    return _worst_of_each_dataset(exceeded, plan.split, run.epochs_taken)
 
+
+def _exceeded_on_datasets(
+    plan: SplitPlan, config: NanosetConfig, limits: Mapping[str, float]
+) -> list[ExceededLimit]:
+    """Return which datasets training reads too often, if their documents have no copies in others.
+
+    Args:
+        plan: What training reads.
+        config: Its settings.
+        limits: Path of a dataset → how often it may be read: {"data/code": 2}.
+    """
+    if _reads_datasets_once(plan, config):
+        return []  # every limit allows this
     exceeded = []
-    for limit in limits_on_copies:
-        if counts_prepared_samples:
-            is_exceeded = limit.is_exceeded(epochs_built)
-        else:
-            tolerance = _epochs_of_rounding(limit, plan, config)
-            is_exceeded = limit.is_exceeded(epochs_taken, tolerance=tolerance)
-        if is_exceeded:
-            times_read = limit.times_read(epochs_taken)
-            exceeded.append(
-                ExceededLimit(limit.prefix, plan.split, times_read, limit.limit, limit.holders)
-            )
-    return _worst_of_each_dataset(exceeded)
+    for dataset in plan.members:
+        limit = limits.get(dataset.prefix)
+        if limit is not None and _is_built_too_often(dataset, limit, config):
+            epochs = _epochs_taken(dataset, config)
+            exceeded.append(ExceededLimit(dataset.prefix, plan.split, epochs, limit))
+    return exceeded
 
 
-def _worst_of_each_dataset(exceeded: Sequence[ExceededLimit]) -> list[ExceededLimit]:
-    """Return, for each dataset, its exceeded limit whose documents are read most often."""
+def _worst_of_each_dataset(
+    limits: Sequence[SharedLimit], split: SplitName, epochs: Mapping[str, float]
+) -> list[ExceededLimit]:
+    """Return, for each dataset, its exceeded limit whose documents are read most often.
+
+    Args:
+        limits: The exceeded limits. A dataset has several if its documents have different numbers
+            of copies in other datasets.
+        split: The split of the data, for the message.
+        epochs: Path of each dataset → how often it is read.
+    """
     worst_by_prefix: dict[str, ExceededLimit] = {}
-    for limit in exceeded:
+    for limit in limits:
+        times_read = limit.times_read(epochs)
         worst = worst_by_prefix.get(limit.prefix)
-        if worst is None or limit.epochs > worst.epochs:
-            worst_by_prefix[limit.prefix] = limit
+        if worst is None or times_read > worst.epochs:
+            worst_by_prefix[limit.prefix] = ExceededLimit(
+                limit.prefix, split, times_read, limit.limit, limit.holders
+            )
     return list(worst_by_prefix.values())

@@ -43,10 +43,10 @@ class Read:
 def orders_after(read: Read, *, exact: bool = True) -> dict[str, Order]:
     """Return how far a training run has read each dataset, so that it can continue there.
 
-    For example, the run has changed the weights of its datasets after 50 samples, and stops after
-    90. It will continue with other weights again:
+    A run may change the weights of its datasets several times. For example, it has changed them
+    after 50 samples, and stops after 90, to change them again:
 
-        dataset    samples 0 to 49    samples 50 to 89    result (`taken`)
+        dataset    samples 0 to 49    samples 50 to 89    result: samples read (`taken`)
         web        50                 30                  80
         books      -                  10                  10
 
@@ -55,9 +55,8 @@ def orders_after(read: Read, *, exact: bool = True) -> dict[str, Order]:
         exact: False estimates the numbers, wrong by one or two for each dataset. This is faster.
 
     Returns:
-        Path of a dataset → its `Order`: how many samples were read of it (`taken`), of which
-        documents (`rows`), and how many epochs were shuffled, the last one together with the others
-        or on its own. Datasets that were only read with earlier weights are included.
+        Path of a dataset → how many samples were read of it, and how it is shuffled. Datasets that
+        were only read with earlier weights are included.
 
     Raises:
         ConfigError: The run cannot have stopped there: it is before the last change of weights, or
@@ -66,39 +65,29 @@ def orders_after(read: Read, *, exact: bool = True) -> dict[str, Order]:
     start = read.config.consumed_samples  # 50: the present weights hold from this sample on
     if not start <= read.end <= read.plan.samples:
         raise _impossible_position_error(read)
-    counts = samples_per_dataset(read.plan, start, read.end, exact=exact)  # web 30, books 10
+    new_samples = samples_per_dataset(read.plan, start, read.end, exact=exact)  # [30, 10]
 
-    orders = dict(read.config.orders)  # those of samples 0 to 49: web has taken=50
-    for member, count in zip(read.plan.members, counts, strict=True):
-        order = member.order
-        if order is None:
-            # The weights were never changed: the dataset was read from its start on, and shuffled
-            # as planned.
-            order = Order(
-                taken=0,
-                rows=member.rows,
-                epochs=member.epochs,
-                separate_last_epoch=member.separate_last_epoch,
-            )
-        orders[member.prefix] = replace(order, taken=order.taken + count)  # web: 50 + 30
+    orders = dict(read.config.orders)  # after 50 samples: 50 of web
+    for dataset, n_new in zip(read.plan.members, new_samples, strict=True):
+        order = dataset.order_of_run  # `taken` is 50 for web, and 0 for books
+        orders[dataset.prefix] = replace(order, taken=order.taken + n_new)
     return orders
 
 
 def _impossible_position_error(read: Read) -> ConfigError:
     """Return the error for a training run that cannot have stopped after so many samples.
 
-    For example, the run has read 1,000 samples, changed the weights of its datasets, and planned
-    3,000 more. Then it cannot have stopped after 5,000. Users count samples from the start of the
-    run, but some trainers from the start of a plan:
+    A run has a new plan each time it changes the weights of its datasets. Trainers count samples
+    from the start of the run or of the plan, but users always from the start of the run. For
+    example, a plan for 3,000 samples was made when the run had read 1,000 (`read.before`):
 
-                                         of the run    of the plan
-        it can have stopped after            1,000              0    `consumed_samples`
-        or later, up to                      4,000          3,000    `plan.samples`
-        but is said to have stopped after    5,000          4,000    `end`
+                                             of the run    of the plan
+        is said to have stopped after             5,000          4,000
+        can have stopped after                   1,000              0
+        or later, up to                          4,000          3,000
 
     Args:
-        read: The plan, and how the trainer counts: `before` is the difference of both columns. It
-            is 0 for trainers that count from the start of the run.
+        read: The plan, and where the run is said to have stopped.
     """
     earliest_end = read.before + read.config.consumed_samples  # 1,000
     latest_end = read.before + read.plan.samples  # 4,000
@@ -172,80 +161,76 @@ def build_ordered(
         Two arrays: the documents of all epochs in the order of reading, shape (member.epochs *
         n_sequences,); and the samples in the order of reading, shape (member.samples_given,).
     """
-    run_order = _order_of_run(member, order, config)  # 2 4 0 3 1 8 5 9 6 7
-    samples = run_order.samples[order.taken :]  # 3 1 8 5 9 6 7
+    shuffled = _shuffle_all_epochs(member, order, config)  # 2 4 0 3 1 8 5 9 6 7
+    samples = shuffled.samples[order.taken :]  # 3 1 8 5 9 6 7
 
     # Put samples in front that the trainer skips: those that were read before, repeated if these
     # are too few, or only the first one if none was read.
     if member.begin > 0:
         n_available = max(order.taken, 1)
-        skipped_samples = np.resize(run_order.samples[:n_available], member.begin)  # 2 4
+        skipped_samples = np.resize(shuffled.samples[:n_available], member.begin)  # 2 4
         samples = np.concatenate([skipped_samples, samples])
-    return run_order.document_index, samples[: member.samples_given]
+    return shuffled.document_index, samples[: member.samples_given]
 
 
-class _RunOrder(NamedTuple):
-    """Some epochs of a dataset in the order in which all phases of a run read them."""
+class _ShuffledEpochs(NamedTuple):
+    """Successive epochs of a dataset, in the order in which a training run reads them."""
 
     document_index: NDArray[np.int32]
-    """Sequence numbers in the order of reading, shape (n_epochs * n_sequences,)."""
+    """Documents in the order of reading, shape (n_epochs * n_sequences,)."""
     samples: ShuffleIndex
-    """Sample numbers in the order of drawing, shape (n_samples,)."""
+    """Numbers of samples in the order of reading, shape (n_samples,)."""
 
 
-def _order_of_run(member: MemberPlan, order: Order, config: NanosetConfig) -> _RunOrder:
-    """Build the order of all epochs of a dataset, for a training run that has changed its weights.
+def _shuffle_all_epochs(member: MemberPlan, order: Order, config: NanosetConfig) -> _ShuffledEpochs:
+    """Shuffle all epochs of a dataset, for a training run that has changed its weights.
 
     The epochs that were needed before the change keep their order. Each epoch that is added now is
-    shuffled on its own, and comes after them. For example, an epoch has 3 documents and 5 samples:
+    shuffled on its own, and comes after them. For example, an epoch has 3 documents, which are cut
+    into 5 samples:
 
-        epoch                0, before the change    1, added
-        document_index       1  2  0                 0  2  1             documents in random order
-        samples              2  4  0  3  1           8  5  9  6  7       samples in random order
-
-    Sample 0 starts with the first document of `document_index`, and so on. Samples are numbered
-    through all epochs.
+        epoch                                0, before the change    1, added
+        documents in the order of reading    1  2  0                 0  2  1
+        samples in the order of reading      2  4  0  3  1           8  5  9  6  7
 
     Args:
-        member: What is planned with the new weights: 2 epochs with 10 samples (`samples_built`).
+        member: What is planned with the new weights: 2 epochs (`epochs`).
         order: How the dataset was shuffled before the change: 1 epoch.
         config: What is trained.
     """
-    orders_of_epochs = [_shuffle_first_epochs(member, order, config)]  # those before the change
+    shuffled = [_shuffle_first_epochs(member, order, config)]
     for epoch in range(order.epochs, member.epochs):
-        orders_of_epochs.append(_shuffle_epoch(epoch, member, order, config))
-    if len(orders_of_epochs) == 1:
-        return orders_of_epochs[0]  # without copying it
+        shuffled.append(_shuffle_added_epoch(epoch, member, order, config))
+    if len(shuffled) == 1:
+        return shuffled[0]  # without copying it
 
-    document_indices = [part.document_index for part in orders_of_epochs]
-    sample_numbers = [part.samples for part in orders_of_epochs]
     # All epochs together may have so many samples that their numbers need 64 bits.
     dtype = shuffle_dtype(member.samples_built)
-    return _RunOrder(
-        document_index=np.concatenate(document_indices),
-        samples=np.concatenate(sample_numbers, dtype=dtype),
+    return _ShuffledEpochs(
+        document_index=np.concatenate([epochs.document_index for epochs in shuffled]),
+        samples=np.concatenate([epochs.samples for epochs in shuffled], dtype=dtype),
     )
 
 
-def _shuffle_first_epochs(member: MemberPlan, order: Order, config: NanosetConfig) -> _RunOrder:
-    """Shuffle the first epochs of a dataset in the same way as the trainer.
+def _shuffle_first_epochs(
+    member: MemberPlan, order: Order, config: NanosetConfig
+) -> _ShuffledEpochs:
+    """Shuffle the epochs of a dataset that were needed first, in the same way as the trainer.
 
-    The trainer puts the documents of all epochs into random order, cuts them into samples, and
-    shuffles these. If only a few samples of the last epoch are needed, it shuffles them on their
-    own. Then no sample of this epoch comes before all others were read. For two epochs of 3 and 2
-    samples:
+    The trainer shuffles the documents, cuts them into samples, and shuffles these. If only a few
+    samples of the last epoch are needed, this epoch is shuffled on its own. Then none of its
+    samples comes before all others were read. For example, two epochs with 3 and 2 samples:
 
-        all together                2  4  0  3  1
-        last epoch on its own       2  0  1  4  3
+        both together                  2  4  0  3  1
+        the last epoch on its own      2  0  1  4  3
 
     Args:
-        member: What is planned for the dataset.
-        order: The documents that are read (`rows`: a first and a last one), the number of epochs,
-            and whether the last one is shuffled on its own.
+        member: What is planned for the dataset. `tokens` are those of one epoch.
+        order: How many epochs there are, of which documents (`rows`: a first one, and the one after
+            the last), and whether the last epoch is shuffled on its own.
         config: What is trained: the seed and the length of samples, for example.
     """
-    # One generator of random numbers is used for both arrays. So first the documents are shuffled,
-    # as in the trainer, and then the samples.
+    # The trainer takes random numbers from one generator, first for documents and then for samples.
     state = np.random.RandomState(config.random_seed)
     document_index = build_document_index(
         order.rows,
@@ -256,53 +241,50 @@ def _shuffle_first_epochs(member: MemberPlan, order: Order, config: NanosetConfi
     )
 
     n_samples = config.samples_in(order.epochs * member.tokens)  # 5
-    n_together = n_samples  # how many samples are shuffled together; the others come after them
-    if order.separate_last_epoch:
-        n_together = config.samples_in((order.epochs - 1) * member.tokens)  # 3
-    samples = build_shuffle_index(n_samples, n_together, state)
-    return _RunOrder(document_index, samples)
+    n_shuffled_together = config.samples_in(order.epochs_shuffled_together * member.tokens)  # 5, 3
+    samples = build_shuffle_index(n_samples, n_shuffled_together, state)
+    return _ShuffledEpochs(document_index, samples)
 
 
-def _shuffle_epoch(
+def _shuffle_added_epoch(
     epoch: int, member: MemberPlan, order: Order, config: NanosetConfig
-) -> _RunOrder:
-    """Shuffle one epoch of a dataset on its own: its documents, and its samples.
+) -> _ShuffledEpochs:
+    """Shuffle one more epoch of a dataset on its own: its documents, and its samples.
 
-    The tokens of all epochs are concatenated, and cut into samples. So a sample may begin in one
-    epoch and end in the next. It belongs to the epoch in which it ends. For example, epochs have 45
-    tokens, and samples 10, so that sample 4 has the tokens 40 to 49:
+    Samples are cut from the tokens of all epochs, one after another. So a sample may begin in one
+    epoch and end in the next. It belongs to the one in which it ends. For example, epochs have 45
+    tokens, and samples 10:
 
-        epoch                     0          1
-        tokens                    0 to 44    45 to 89
-        samples that end in it    0 to 3     4 to 8
-        result                               7, 4, 8, 6, 5    samples in random order
+        epoch                                    0          1
+        its tokens                               0 to 44    45 to 89
+        samples that end in it                   0 to 3     4 to 8       (4 has tokens 40 to 49)
+        these in random order, for epoch 1                  7, 4, 8, 6, 5
 
     Args:
         epoch: Number of the epoch: 1. It is part of the seed, so each epoch has another order.
-        member: What is planned for the dataset.
-        order: Which documents of it are read (`rows`: a first and a last one).
+        member: What is planned for the dataset. `tokens` are those of one epoch: 45.
+        order: Which documents are read (`rows`: a first one, and the one after the last).
         config: What is trained: the seed and the length of samples, for example.
     """
     state = np.random.RandomState([config.random_seed, epoch])
     document_index = build_document_index(
         order.rows,
-        1,  # epoch
-        state,
+        num_epochs=1,
+        state=state,
         separate_last_epoch=False,
         shuffle=config.shuffle_documents,
     )
 
-    # Which samples end in this epoch?
-    tokens_of_epoch = member.tokens  # 45
-    start = config.samples_in(epoch * tokens_of_epoch)  # 4 samples end before it
-    stop = config.samples_in((epoch + 1) * tokens_of_epoch)  # 9 samples end before the next one
+    # The samples that end up to the start and to the end of this epoch.
+    n_before = config.samples_in(epoch * member.tokens)  # 4
+    n_up_to_end = config.samples_in((epoch + 1) * member.tokens)  # 9
+    n_samples = n_up_to_end - n_before  # 5
 
-    # Shuffle the numbers from 0 on, and add that of the first sample.
-    n_samples = stop - start
+    # Shuffle the numbers from 0 on, and add those of all samples before.
     shuffled = build_shuffle_index(n_samples, n_samples, state)  # [3, 0, 4, 2, 1]
-    samples = shuffled.astype(shuffle_dtype(stop))  # a type that has room for `stop`
-    samples += samples.dtype.type(start)  # [7, 4, 8, 6, 5]
-    return _RunOrder(document_index, samples)
+    samples = shuffled.astype(shuffle_dtype(n_up_to_end))  # 32 or 64 bits, as in the trainer
+    samples += samples.dtype.type(n_before)  # [7, 4, 8, 6, 5]
+    return _ShuffledEpochs(document_index, samples)
 
 
 def other_versions(orders: Mapping[str, Order], prefixes: Mapping[str, str]) -> dict[str, str]:

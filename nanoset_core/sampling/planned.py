@@ -78,9 +78,25 @@ class MemberPlan(_PlannedFiles):
     """In a later phase of a run, the position in the shuffle index at which the run continues."""
 
     @property
+    def order_of_run(self) -> Order:
+        """How the training run shuffles the dataset, and how much of it earlier phases took.
+
+        The first phase of a run that reads the dataset decides this. If it is this phase, nothing
+        was taken before, and the dataset is shuffled as planned here.
+        """
+        if self.order is not None:
+            return self.order
+        return Order(
+            taken=0,
+            rows=self.rows,
+            epochs=self.epochs,
+            separate_last_epoch=self.separate_last_epoch,
+        )
+
+    @property
     def taken_before(self) -> int:
         """Samples that earlier phases of the run took of the dataset."""
-        return 0 if self.order is None else self.order.taken
+        return self.order_of_run.taken
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ them. `fill_shares` handles limits of single datasets, and `fill_shares_together
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -27,7 +27,8 @@ from nanoset_core.sampling.epoch_limits import (
     most_samples,
 )
 from nanoset_core.sampling.plan import plan_split
-from nanoset_core.sampling.planned import MemberPlan
+from nanoset_core.sampling.planned import MemberPlan, SplitPlan
+from nanoset_core.sampling.split_data import LengthReader
 from nanoset_core.sampling.splits import SPLITS, SplitName, plain_sum
 
 Shares = Mapping[str, float]
@@ -129,22 +130,20 @@ def _limits_of_all(
 ) -> _ShareLimits:
     """Return the limits on the shares of datasets that hold in all of some splits.
 
-    Train and valid can have the same weights. Then these must be small enough for both:
+    If train and valid have the same weights, these must be small enough for both:
 
-        dataset    largest share of train    of valid    result
-        books      0.4                       0.3         0.3
-        web        no limit                  no limit    inf
+        dataset                      limit in train     in valid           result
+        books                        at most 0.4        at most 0.3        at most 0.3
+        code                         none               none               infinity
+        web and best-web together    a joint limit      a joint limit      both joint limits
+
+    Joint limits cannot be compared, so all of them are kept.
 
     Args:
         splits: The splits (train, valid and test) that have the same weights.
         prefixes: Paths of all datasets.
         config: What is trained.
         limits: How often each dataset may be read.
-
-    Returns:
-        The largest share of each dataset, as in the example. And the limits of all splits that hold
-        for several datasets together, because these contain the same documents: each of them must
-        be kept.
 
     Raises:
         InputError: An earlier part of this training run has read a dataset as often as it may be.
@@ -178,11 +177,14 @@ class _ShareLimits(NamedTuple):
     """Limits that several datasets keep together, since they contain the same documents."""
 
 
+_NO_LIMITS = _ShareLimits(max_shares={}, joint_limits=())
+
+
 def _limits_of(split: SplitName, config: NanosetConfig, limits: EpochLimits) -> _ShareLimits:
     """Return which shares of a split's samples its datasets may have.
 
-    For example, training reads 1,000 samples. All datasets may be read once. Best-web contains some
-    of the documents of web:
+    Limits on how often datasets are read become limits on their shares. For example, training reads
+    1,000 samples, and all datasets may be read once. Best-web contains some documents of web:
 
         dataset     samples    limit
         books       400        a share of at most 0.4
@@ -197,32 +199,40 @@ def _limits_of(split: SplitName, config: NanosetConfig, limits: EpochLimits) -> 
     Raises:
         InputError: An earlier part of this training run has read a dataset as often as it may be.
     """
-    no_limits = _ShareLimits(max_shares={}, joint_limits=())
     n_samples = config.samples(split)
     if not n_samples:
-        return no_limits  # the split reads each dataset once, or nothing
+        return _NO_LIMITS  # the split reads each dataset once, or nothing
     plan = plan_split(config, split, limits.reader)
     if plan is None:
-        return no_limits  # the split has no data
+        return _NO_LIMITS  # the split has no data
+
     n_consumed = config.consumed_samples if split == "train" else 0
     samples = _SamplesByShare(config, n_samples, n_consumed)
+    limits_on_copies = limits.on_copies(plan, config)  # that of web
+    joint_limits = _joint_limits(limits_on_copies, plan, samples, limits.reader)
+    limits_on_datasets = limits.on_datasets(limits_on_copies)  # that of books
+    max_shares = _max_shares(plan.members, samples, limits_on_datasets)
+    return _ShareLimits(max_shares, joint_limits)
 
-    # Documents that are in several datasets: joint limits.
-    shared_limits = limits.on_copies(plan, config)
-    joint_limits = []
-    if shared_limits:
-        # How often has the run read each dataset, if its weights were changed before?
-        epochs_before = epochs_of_earlier_phases(config, split, limits.reader)
-        for shared_limit in shared_limits:
-            joint_limits.append(_JointLimit(shared_limit, plan.members, samples, epochs_before))
 
-    # Each of the other datasets has a largest share.
-    prefixes_with_joint_limits = {shared_limit.prefix for shared_limit in shared_limits}
-    max_epochs_of_others = {}
-    for prefix, max_epochs in limits.by_prefix.items():
-        if prefix not in prefixes_with_joint_limits:
-            max_epochs_of_others[prefix] = max_epochs
-    return _ShareLimits(_max_shares(plan.members, samples, max_epochs_of_others), joint_limits)
+def _joint_limits(
+    limits_on_copies: Sequence[SharedLimit],
+    plan: SplitPlan,
+    samples: _SamplesByShare,
+    reader: LengthReader,
+) -> list[_JointLimit]:
+    """Return how large the shares of datasets may be together that contain the same documents.
+
+    Args:
+        limits_on_copies: How often these documents may be read.
+        plan: What training reads, with the sizes of all datasets.
+        samples: Says how many samples the trainer prepares of a dataset with some share.
+        reader: Reads the sizes of datasets that were only read before the weights were changed.
+    """
+    if not limits_on_copies:
+        return []
+    epochs_before = epochs_of_earlier_phases(samples.config, plan.split, reader)
+    return [_JointLimit(limit, plan.members, samples, epochs_before) for limit in limits_on_copies]
 
 
 def _too_few_samples(max_shares: Shares, joint_limits: Sequence[_JointLimit]) -> InputError:
@@ -233,8 +243,7 @@ def _too_few_samples(max_shares: Shares, joint_limits: Sequence[_JointLimit]) ->
         books: at most 0.3000 of the samples
         documents in web and best-web: at most 2 times
 
-    The second one is a joint limit. It is for documents that both datasets contain, so that
-    training reads them through both.
+    The second one is a *joint limit*, on documents that both datasets contain.
 
     Args:
         max_shares: Path of a dataset → its largest share of the samples; infinity for no limit.
@@ -245,10 +254,7 @@ def _too_few_samples(max_shares: Shares, joint_limits: Sequence[_JointLimit]) ->
         if share < math.inf:
             texts.append(f"{Path(prefix).name}: at most {share:.4f} of the samples")
     for joint_limit in joint_limits:
-        shared_limit = joint_limit.shared_limit
-        dataset_names = " and ".join(shared_limit.holders)
-        max_epochs = shared_limit.limit
-        texts.append(f"documents in {dataset_names}: at most {max_epochs:g} times")
+        texts.append(joint_limit.text)
     unique_texts = dict.fromkeys(texts)  # splits may have the same limits
     return InputError(
         "with these limits on epochs, the datasets have too few samples",
@@ -300,33 +306,37 @@ class _SamplesByShare:
     """How many of these it read before the weights were changed; 0 if they never were."""
 
     def prepared(self, share: float) -> int:
-        """Return how many samples of a dataset the trainer prepares.
+        """Return how many samples of a dataset the trainer prepares for this training.
 
         For example, training reads 1,000 samples, and the share is 0.5. The trainer prepares 0.5 %
         more than it reads (`surplus`), to be safe:
 
-            read                               500
-            prepared                           503
+            read         500
+            prepared     503
 
-        A training run may change the weights of its datasets after 400 samples. Then the trainer
-        prepares the same number as if the new weights had held from the start, but skips those that
-        it would have read by now:
-
-            skipped                            200    or one fewer or more, as datasets take turns
-            prepared without these             304    if 199 are skipped, to be safe
+        If a training run changes its weights after 400 samples, it prepares the same number, but
+        skips 199 or more of these (`_fewest_skipped`). The others are at most 304.
 
         Args:
             share: The dataset's share of all samples: 0.5.
 
         Returns:
-            The number of samples. With changed weights, it may be slightly too high, but not too
-            low.
+            The number of samples, without those that are skipped.
         """
         config = self.config
         sizes = config.rules.member_sizes(self.n_samples, share, config.surplus)
-        n_skipped = int(share * self.n_consumed)  # 200
-        fewest_skipped = max(n_skipped - 1, 0)  # 199
-        return sizes.built - fewest_skipped
+        return sizes.built - self._fewest_skipped(share)
+
+    def _fewest_skipped(self, share: float) -> int:
+        """Return how many prepared samples of a dataset the trainer skips, at least.
+
+        It skips samples if a training run has changed its weights. For example, it has read 400
+        samples until then, and a dataset has the new share 0.5. Then it skips 0.5 * 400 = 200
+        samples of the dataset, as if this share had held from the start. It may be one more or
+        fewer, since datasets take turns. So the result is 199.
+        """
+        n_skipped = int(share * self.n_consumed)  # 200, or 0 if weights never changed
+        return max(n_skipped - 1, 0)
 
     def epochs_of(self, dataset: MemberPlan, share: float) -> float:
         """Return how often a training run reads a dataset that has some share, from its start on.
@@ -351,19 +361,19 @@ class _SamplesByShare:
             0.3990    399             401         too many
             0.3980    398             400         allowed
 
-        Each trainer rounds the number of prepared samples in another way, so there is no formula.
-        The share is found by a binary search among the multiples of a tiny unit, 2**-40.
+        Each trainer rounds these numbers in another way, so there is no formula. The share is found
+        by a binary search among the multiples of 2**-40.
 
         The caller divides the shares of all datasets by their sum, which is 1 except for rounding.
-        That may raise a share by less than half a unit. So the result is a share that is allowed
-        even if half a unit is added.
+        That may raise a share slightly, but by less than half of 2**-40. So the result is a share
+        that is allowed even if it is raised by as much.
 
         Args:
             n_allowed: Largest number of samples that may be prepared: 400.
         """
 
         def is_allowed(n_units: int) -> bool:
-            """Return whether a share of so many units is small enough, even if it is rounded up."""
+            """Return whether `n_units` * 2**-40 is small enough, even if it is raised slightly."""
             raised_share = (n_units + 0.5) / _SHARE_UNITS
             return self.prepared(raised_share) <= n_allowed
 
@@ -384,14 +394,25 @@ def _read_already_error(member: MemberPlan) -> InputError:
 class _JointLimit:
     """A limit on how often documents are read that are in several datasets."""
 
-    shared_limit: SharedLimit
-    """The limit, and the copies of the documents in each dataset."""
+    limit: SharedLimit
+    """How often the documents may be read, and the copies of them in each dataset."""
     datasets: Sequence[MemberPlan]
     """All datasets of a split, with their sizes."""
     samples: _SamplesByShare
     """Says how many samples of each dataset the trainer prepares."""
     epochs_before: Mapping[str, float]
     """Path of each dataset → how often it was read before the weights were changed."""
+
+    @property
+    def prefixes(self) -> Collection[str]:
+        """Paths of the datasets that contain the documents."""
+        return self.limit.copies.keys()
+
+    @property
+    def text(self) -> str:
+        """The limit as a part of a message: "documents in web and best-web: at most 2 times"."""
+        names = " and ".join(self.limit.holders)
+        return f"documents in {names}: at most {self.limit.limit:g} times"
 
     def fits(self, shares: Shares) -> bool:
         """Return whether the documents are read seldom enough with some shares of the datasets.
@@ -408,9 +429,9 @@ class _JointLimit:
         """
         epochs = dict(self.epochs_before)  # for datasets that are not read any more
         for dataset in self.datasets:
-            if dataset.prefix in self.shared_limit.copies:  # it has the documents
+            if dataset.prefix in self.prefixes:
                 epochs[dataset.prefix] = self.samples.epochs_of(dataset, shares[dataset.prefix])
-        return not self.shared_limit.is_exceeded(epochs)
+        return not self.limit.is_exceeded(epochs)
 
 
 def fill_shares(shares: Shares, max_shares: Shares) -> dict[str, float] | None:
@@ -483,9 +504,9 @@ def fill_shares_together(
 ) -> dict[str, float] | None:
     """Lower shares that are too large, if some limits hold for several datasets together.
 
-    Imagine that all shares grow from 0 in proportion. When a limit is reached, the datasets for
-    which it holds stop growing. The others grow until all shares add up to 1. For example, web and
-    best-web contain the same documents, and may have 0.4 together:
+    Imagine that all shares grow from 0 in proportion, until they add up to 1. When a limit is
+    reached, the datasets for which it holds stop growing, and the others get more. For example, web
+    and best-web contain the same documents, and may have 0.4 together:
 
         dataset                      web     best-web    code
         old share                    0.5     0.3         0.2
@@ -501,20 +522,20 @@ def fill_shares_together(
         Path of each dataset → its new share. They add up to 1. None if the limits do not allow
         that.
     """
-    fixed_shares: dict[str, float] = {}  # of the datasets that have stopped
+    stopped_shares: dict[str, float] = {}  # of the datasets that have stopped
     while True:
         # What the other datasets have in the end, if they reach no limit.
-        final_shares = _scaled_to_rest(shares, fixed_shares)
+        final_shares = _scaled_to_rest(shares, stopped_shares)
         if not final_shares:
             return None  # all have stopped, and add up to less than 1
-        growth = _Growth(fixed_shares, final_shares, max_shares, joint_limits)
-        if growth.keeps_limits_at(_SHARE_UNITS):  # at the last step, so in the end
-            return _in_order(shares, {**fixed_shares, **final_shares})
+        growth = _Growth(stopped_shares, final_shares, max_shares, joint_limits)
+        if growth.keeps_limits_at(_SHARE_UNITS):  # after the last step
+            return _in_order(shares, {**stopped_shares, **final_shares})
 
-        stopped_shares = growth.shares_at_limit()  # {"web": 0.25, "best-web": 0.15}
-        if 0 in stopped_shares.values():
+        shares_at_limit = growth.shares_at_limit()  # {"web": 0.25, "best-web": 0.15}
+        if 0 in shares_at_limit.values():
             return None  # a dataset may not be read at all
-        fixed_shares |= stopped_shares
+        stopped_shares |= shares_at_limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -524,54 +545,58 @@ class _Growth:
     There are so many steps that it hardly matters in which of them a limit is reached.
     """
 
-    fixed: Shares
+    stopped_shares: Shares
     """Shares of the datasets that do not grow any more."""
     final_shares: Shares
-    """The growing shares after the last step. They and the fixed shares add up to 1."""
+    """The growing shares after the last step. They and the stopped shares add up to 1."""
     max_shares: Shares
     """Largest share of each dataset."""
     joint_limits: Sequence[_JointLimit]
     """The limits that several datasets keep together."""
 
-    def datasets_over_limit(self, step: int) -> list[str]:
-        """Return which of the growing datasets have too large a share after some steps.
+    def shares_after(self, steps: float) -> dict[str, float]:
+        """Return the growing shares after some of the 2**40 steps; after half of them, half."""
+        return {prefix: share * steps / _SHARE_UNITS for prefix, share in self.final_shares.items()}
 
-        Shares grow evenly from 0. A dataset may have a largest share. Documents that are in several
-        datasets have a *joint limit* on how often they are read through all of these. For example,
-        after half of the steps:
+    def datasets_over_limit(self, steps: int) -> list[str]:
+        """Return which growing datasets have too large a share after some steps.
+
+        For example, books and old-books contain the same documents. They have a *joint limit* on
+        how often these are read through both. After half of the steps:
 
             dataset      final share    share now    limit
             web          0.4            0.2          at most 0.1: too large
             code         0.2            0.1          at most 1
-            books        0.2            0.1          read too often together with old-books
+            books        0.2            0.1          joint limit with old-books: too large
             old-books    -              0.2          (has stopped growing before)
 
         The result is web and books.
 
         Args:
-            step: How many steps the shares have grown: a half of 2**40 in the example.
+            steps: How many steps the shares have grown: half of 2**40.
         """
         # The caller later divides all shares by their sum, which is 1 except for rounding. That may
-        # raise a share by less than half a step. So try shares that are half a step larger.
-        fraction = (step + 0.5) / _SHARE_UNITS  # 0.5
-        shares = {prefix: share * fraction for prefix, share in self.final_shares.items()}
-
-        over_limit = set(_above(shares, self.max_shares))  # web
-        all_shares = {**self.fixed, **shares}  # with those that grow no more
+        # raise a share by less than half a step, so try shares that are half a step larger.
+        growing_shares = self.shares_after(steps + 0.5)
+        over_limit = set(_above(growing_shares, self.max_shares))  # web
+        all_shares = {**self.stopped_shares, **growing_shares}
         for joint_limit in self.joint_limits:
             if not joint_limit.fits(all_shares):
-                prefixes = joint_limit.shared_limit.copies  # keys: books, old-books
-                over_limit.update(prefixes)
+                over_limit.update(joint_limit.prefixes)  # books and old-books
 
         # Return them in a fixed order: the shares are added later, and the order decides how their
         # sum is rounded.
-        return [prefix for prefix in shares if prefix in over_limit]
+        return [prefix for prefix in growing_shares if prefix in over_limit]
+
+    def keeps_limits_at(self, steps: int) -> bool:
+        """Return whether no share is too large after some steps."""
+        return not self.datasets_over_limit(steps)
 
     def shares_at_limit(self) -> dict[str, float]:
-        """Let shares grow until some reach a limit. Return these, as large as they may be.
+        """Let shares grow until some reach a limit, and return these.
 
-        All shares grow from 0 in equal steps, of which there are 2**40 (`_SHARE_UNITS`). For an
-        example with 10 steps, web would have 0.6 after the last step, but may have at most 0.3:
+        For an example with 10 steps, web would have 0.6 after the last step, but may have at most
+        0.3:
 
             after step       4       5       6              10
             share of web     0.24    0.30    0.36    ...    0.6
@@ -583,14 +608,9 @@ class _Growth:
         Returns:
             Path of each dataset that stops → its share.
         """
-        # The last step at which all limits are kept, found by a binary search: 5.
-        last_step = largest_that_fits(_SHARE_UNITS, self.keeps_limits_at)
-        stopped_shares = {}
-        for prefix in self.datasets_over_limit(last_step + 1):  # web
-            share = self.final_shares[prefix] * last_step / _SHARE_UNITS  # 0.6 * 5 / 10
-            stopped_shares[prefix] = min(share, self.max_shares[prefix])  # despite rounding
-        return stopped_shares
-
-    def keeps_limits_at(self, step: int) -> bool:
-        """Return whether no share is too large after some steps."""
-        return not self.datasets_over_limit(step)
+        # The last step at which all limits are kept, found by a binary search.
+        last_step = largest_that_fits(_SHARE_UNITS, self.keeps_limits_at)  # 5
+        shares = self.shares_after(last_step)  # web 0.3, code 0.2
+        stopping = self.datasets_over_limit(last_step + 1)  # web
+        # Rounding could make a share slightly larger than it may be.
+        return {prefix: min(shares[prefix], self.max_shares[prefix]) for prefix in stopping}

@@ -75,6 +75,21 @@ class LengthReader:
             self._lengths_by_prefix[prefix] = DatasetLengths(lengths, idx_sha256)
         return self._lengths_by_prefix[prefix]
 
+    def tokens_of(self, prefix: str, rows: Rows) -> int:
+        """Return how many tokens some successive documents of a dataset have together.
+
+        Args:
+            prefix: Path of the dataset without .bin and .idx.
+            rows: The first document, and the one after the last: (0, 900).
+
+        Raises:
+            MissingError: The `.idx` file is missing.
+            FormatError: It is damaged.
+        """
+        start, stop = rows
+        lengths = self.read(prefix).lengths[start:stop]
+        return int(lengths.sum(dtype=np.int64))
+
     def _local_path(self, prefix: str) -> Path:
         """Return the path of the `.idx` file on this machine; it is downloaded if necessary."""
         if self._access is None:
@@ -153,7 +168,7 @@ class SplitData:
         """Return which documents the split (train, valid or test) has of a dataset.
 
         For example, train has 0.9 of a dataset of 1,000 documents: the documents 0 to 899, with
-        412,000 tokens together.
+        412,000 tokens together. `rows` of the result is (0, 900).
 
         Args:
             prefix: Path of the dataset without .bin and .idx.
@@ -174,9 +189,9 @@ class SplitData:
                 found=f"{prefix}: row {start}",
                 expected="more sequences",
             )
-        stop = max(start, stop)  # a split without documents may end before it begins
-        tokens = int(lengths[start:stop].sum(dtype=np.int64))
-        return DatasetPart((start, stop), tokens, idx_sha256)
+        # Due to rounding, a split without documents may end before it begins.
+        rows = (start, max(start, stop))
+        return DatasetPart(rows, self.reader.tokens_of(prefix, rows), idx_sha256)
 
     def tokens_by_prefix(self) -> dict[str, int]:
         """Return how many tokens the split (train, valid or test) has of each of its datasets.
@@ -191,38 +206,34 @@ class SplitData:
         """
         return {prefix: self.part_of(prefix).tokens for prefix in self.prefixes}
 
-    def _rows(self, n_sequences: int) -> Rows:
+    def _rows(self, n_documents: int) -> Rows:
         """Return which documents of a dataset the split has: the first, and the one after the last.
 
-        For example, train, valid and test have the shares 0.5, 0.3 and 0.2 of 17 documents. Each
-        trainer follows one of two rules:
+        For example, train, valid and test have the shares 0.5, 0.3 and 0.2 of 17 documents. A
+        trainer follows one of two rules. It rounds the borders between the splits ("bookends"), or
+        the number of documents of each ("cuts"):
 
-            rule                     "bookends"               "cuts"
-            what is rounded          borders between them     how many each of them has
-            exact                    8.5 and 13.6             8.5, 5.1 and 3.4
-            rounded                  8 and 14                 8, 5 and 3
-            one is left over         -                        train gets it
-            documents of train       0 to 7                   0 to 8
-            documents of valid       8 to 13                  9 to 13
-            documents of test        14 to 16                 14 to 16
+            rule         exact               rounded    train     valid      test
+            bookends     8.5 and 13.6        8, 14      (0, 8)    (8, 14)    (14, 17)
+            cuts         8.5, 5.1 and 3.4    8, 5, 3    (0, 9)    (9, 14)    (14, 17)
+
+        By the second rule, train also gets the document that is left over: 8 + 5 + 3 is only 16.
 
         Args:
-            n_sequences: Number of documents: 17. (If they are stored as several sequences, it is
+            n_documents: Number of documents: 17. (If they are stored as several sequences, it is
                 the number of these.)
 
         Returns:
-            For valid by the first rule: (8, 14). With few documents, this may be outside of the
-            dataset.
+            A column of the table. With few documents, this may be outside of the dataset.
         """
         if self.shares is None:
-            return 0, n_sequences  # the split does not share its datasets with others
+            return 0, n_documents  # the split does not share its datasets with others
 
         split_number = SPLITS.index(self.split)  # valid: 1
         if self.config.rules.split_rule == "cuts":
-            return rows_by_cuts(self.shares, n_sequences)[split_number]
+            return rows_by_cuts(self.shares, n_documents)[split_number]
 
-        # "bookends". The borders are shares of the documents: valid is from 0.5 to 0.8.
-        borders = split_bookends(self.shares)[split_number]
+        borders = split_bookends(self.shares)[split_number]  # valid: (0.5, 0.8)
         if borders is None:
             return 0, 0  # the split has no share
-        return rows_by_bookends(borders, n_sequences)
+        return rows_by_bookends(borders, n_documents)

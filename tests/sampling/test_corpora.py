@@ -17,7 +17,7 @@ from helpers.sample_pairs import GROWING, write_pair
 from helpers.slow_corpora import SlowCorpora, SlowMember, slow_coverage, write_view
 from nanoset_core.errors import InputError
 from nanoset_core.loading.builder import NanosetBuilder
-from nanoset_core.sampling.config import NanosetConfig
+from nanoset_core.sampling.config import NanosetConfig, Order
 from nanoset_core.sampling.corpora import (
     MANY_READS,
     CorpusCoverage,
@@ -305,11 +305,8 @@ def test_reads_of_a_tiny_dataset_that_is_read_a_million_times_are_counted_at_onc
     n_shuffled = config.samples_in(n_epochs * 1600)
     reads = MemberReads(
         tokens=1600,
-        samples_before=0,
+        order=Order(taken=0, rows=(0, 100), epochs=n_epochs, separate_last_epoch=False),
         samples_taken=round(n_shuffled * 2 / n_epochs),
-        epochs=n_epochs,
-        separate_last_epoch=False,
-        distinct_samples=None,
     )
 
     probabilities = reads.reads_of_copy(config)

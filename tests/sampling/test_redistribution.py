@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 from fractions import Fraction
-from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
@@ -139,14 +138,17 @@ class CombinedLimit:
             copies: Name of each dataset → copies of the document in it.
             maximum: Largest allowed sum.
         """
-        self.shared_limit = SimpleNamespace(copies=copies)
+        self.copies = copies
         self.maximum = maximum
 
     def load(self, shares):
         """Return the sum at some shares."""
-        return sum(
-            shares.get(name, 0) * copies for name, copies in self.shared_limit.copies.items()
-        )
+        return sum(shares.get(name, 0) * copies for name, copies in self.copies.items())
+
+    @property
+    def prefixes(self):
+        """Names of the datasets that have copies."""
+        return self.copies.keys()
 
     def fits(self, shares):
         """Return whether some shares keep the limit."""
@@ -192,9 +194,7 @@ def slow_fill_together(shares, max_shares, limits):
             load = limit.load(goal)
             if load > 0:
                 progress = (limit.maximum - limit.load(stopped)) / load
-                reached.append(
-                    LimitReached(progress, limit.shared_limit.copies.keys() & goal.keys())
-                )
+                reached.append(LimitReached(progress, limit.prefixes & goal.keys()))
         # Leave out cases in which the rounding of floats decides whether a limit is reached.
         assume(all(abs(stop.progress - 1) > Fraction(1, 10**6) for stop in reached))
 

@@ -14,8 +14,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-import numpy as np
-
 from nanoset_core.errors import ConfigError, InputError
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
@@ -470,15 +468,11 @@ class NanosetContext(NanosetLookup):
                                          documents are enough for 100 samples only
         """
         # In one epoch, each of these documents is read once.
-        sequence_lengths, _ = self.reader.read(prefix)
-        start, stop = order.rows
-        tokens_per_epoch = int(sequence_lengths[start:stop].sum(dtype=np.int64))
+        tokens_per_epoch = self.reader.tokens_of(prefix, order.rows)
         return MemberReads(
             tokens=tokens_per_epoch,
-            samples_before=order.taken,
+            order=order,
             samples_taken=0,  # the run reads no more of it
-            epochs=order.epochs,
-            separate_last_epoch=order.separate_last_epoch,  # whether it was shuffled on its own
         )
 
     # Settings, step by step.
