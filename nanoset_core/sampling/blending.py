@@ -266,33 +266,34 @@ def _blend_by_weights(
 
         training sample              0    1    2    3    4
         dataset                      0    1    0    1    0
-        sample of this dataset       0    0    1    1    2
+        sample of this dataset       0    0    1    1    2     so often the dataset came before
 
     Args:
-        weights: Weight of each dataset, shape (n_datasets,).
-        size: Number of training samples.
-        cost: For tests and benchmarks: counts how much is computed.
+        weights: Weight of each dataset, float64, shape (n_datasets,).
+        size: Number of training samples: 5.
+        cost: Counts how much is computed, for tests and benchmarks.
     """
     dataset_index = np.empty(size, np.int16)  # second row of the table
     dataset_sample_index = np.empty(size, np.int64)  # third row
-    counter = OccurrenceCounter(len(weights))  # of the samples taken of each dataset
+    occurrences = OccurrenceCounter(len(weights))  # how often each dataset came so far
 
-    # Training samples are computed in segments of up to 16 million.
+    # Fill in up to 16 million samples at a time.
     for start, datasets in greedy_segments(weights, size, cost):
         stop = start + len(datasets)
         dataset_index[start:stop] = datasets
-        # How often did the dataset occur before? That many of its samples were taken.
-        counter.count_earlier(datasets, out=dataset_sample_index[start:stop])
-    return _Blend(dataset_index, dataset_sample_index, counter.counts)
+        occurrences.count_earlier(datasets, out=dataset_sample_index[start:stop])
+    return _Blend(dataset_index, dataset_sample_index, occurrences.counts)
 
 
 def _correct_end(blend: _Blend, weights: NDArray[np.float64], sizes: NDArray[np.int64]) -> None:
-    """Correct the end of a mixture that takes a sample that a dataset does not have.
+    """Correct a mixture that takes samples that a dataset does not have, at its end.
 
-    For example, two datasets have 3 and 2 samples. The last sample is from the other one instead:
+    A mixture takes all samples of all datasets, in proportion to their numbers. Due to rounding, it
+    may take too many of a dataset, when the others have samples left. For example, dataset 0 has 3
+    samples, 0 to 2, and dataset 1 has 2 samples:
 
-        dataset                      0  1  0  0  0        dataset 0 has no sample 3
-        number within the dataset    0  0  1  2  3
+        dataset                      0  1  0  0  0
+        number within the dataset    0  0  1  2  3        dataset 0 has no sample 3
         corrected dataset            0  1  0  0  1
         corrected number             0  0  1  2  1
 
@@ -303,12 +304,12 @@ def _correct_end(blend: _Blend, weights: NDArray[np.float64], sizes: NDArray[np.
     """
     # The samples before the first one that does not exist are right.
     is_missing = blend.dataset_sample_index >= sizes[blend.dataset_index]  # (n_samples,)
-    first_missing = int(np.argmax(is_missing))  # 4
+    first_missing = int(np.flatnonzero(is_missing)[0])  # 4
     counts = np.bincount(blend.dataset_index[:first_missing], minlength=len(sizes))  # [3, 1]
 
     # From there on, take the samples one by one.
     for sample in range(first_missing, len(blend.dataset_index)):
-        dataset = _furthest_behind(weights, sizes, counts, sample)
+        dataset = _furthest_behind(weights, sizes, counts, sample)  # 1
         blend.dataset_index[sample] = dataset
         blend.dataset_sample_index[sample] = counts[dataset]
         counts[dataset] += 1

@@ -62,18 +62,18 @@ _CHUNK_NUMBERS = 1 << 15
 """Numbers in the temporary arrays of lanes: few enough to stay in the processor's cache."""
 _SEGMENT_SAMPLES = 1 << 24
 """Largest number of samples in a segment."""
-_FIRST_CHECK_STEPS = 32
-"""Samples after which a repair checks for the first time whether blocks are done.
+_FIRST_RANGE_SAMPLES = 32
+"""Samples after which the repair of a block compares it for the first time.
 
-The distance to the next check is doubled each time, since most blocks are done soon.
+The distance to the next comparison is doubled each time, since most blocks are done soon.
 """
-_MAX_CHECK_STEPS = 1024
-"""Largest number of samples between two checks."""
+_MAX_RANGE_SAMPLES = 1024
+"""Largest number of samples between two comparisons."""
 
 
 @dataclass(slots=True)
 class SpeculationCost:
-    """Counts the work of `greedy_segments`, for tests and benchmarks."""
+    """Counts how many samples are computed from guesses, and again, for tests and benchmarks."""
 
     segments: int = 0
     """Segments that were computed in blocks."""
@@ -96,16 +96,17 @@ def greedy_segments(
     weights 0.6, 0.3 and 0.1 give the datasets 0, 1, 2, 0, 0 for the first five samples.
 
     Args:
-        weights: Weight of each dataset, shape (n_datasets,).
+        weights: Weight of each dataset, float64, shape (n_datasets,).
         size: Number of samples. There may be billions.
-        cost: For tests and benchmarks: counts how much is computed.
+        cost: Counts how much is computed, for tests and benchmarks.
 
     Yields:
         The result for up to 16 million samples at a time (a segment): the number of its first
-        sample, and the dataset of each sample, shape (n_samples,). Such as (0, [0, 1, 2, 0, 0]).
+        sample, and the dataset of each sample, uint8 or uint16, shape (n_samples,). Such as (0, [0,
+        1, 2, 0, 0]).
     """
     if cost is None:
-        cost = SpeculationCost()  # it is not looked at
+        cost = SpeculationCost()  # nobody looks at it
     # (n_datasets,) how many samples of each dataset were taken before the segment
     counts = np.zeros(len(weights))
     for start, stop in _segment_ranges(size):
@@ -138,29 +139,36 @@ class PickedSamples(NamedTuple):
     counts: FloatArray
     """How many samples of each dataset were taken up to the last of them, shape (n_datasets,)."""
 
+    def first(self, n_samples: int) -> PickedSamples:
+        """Return only the first of these samples, and do not count the others."""
+        excess = self.picks[n_samples:]
+        excess_counts = np.bincount(excess, minlength=len(self.counts))  # (n_datasets,)
+        return PickedSamples(self.picks[:n_samples], self.counts - excess_counts)
+
 
 def _pick_segment(
     weights: FloatArray, counts: FloatArray, start: int, n_samples: int, cost: SpeculationCost
 ) -> PickedSamples:
     """Decide for successive training samples from which dataset each is taken.
 
-    If there are many samples, they are divided into blocks, which are computed side by side. If
-    there are few, it is faster to compute one after another. The result is the same.
+    Each decision depends on all samples before. But numpy is fast only if it computes many at a
+    time. So many samples are divided into ranges, the *blocks*. It is guessed how many samples of
+    each dataset come before a block, so that all blocks can be computed at the same time. Blocks
+    with a wrong guess are corrected, so the result is the same as that of one sample after another.
 
     Args:
         weights: Weight of each dataset, shape (n_datasets,).
         counts: How many samples of each dataset were taken before, shape (n_datasets,).
         start: How many samples were taken before.
-        n_samples: Number of samples.
-        cost: Counts how much is computed, for benchmarks.
+        n_samples: Number of samples. A few thousand are computed one after another.
+        cost: Counts how much is computed, for tests and benchmarks.
     """
-    # Which share of the samples is from each dataset? This is its weight, if weights add up to 1.
-    shares = long_run_shares(weights)
-    shape = block_shape(shares, n_samples)
-    if shape.n_blocks > 1:
-        return pick_in_blocks(weights, counts, start, n_samples, shape, cost)
-    cost.sequential += n_samples
-    return take_one_by_one(weights, counts, start, n_samples)
+    shape = block_shape(long_run_shares(weights), n_samples)
+    if shape.n_blocks == 1:
+        cost.sequential += n_samples
+        return take_one_by_one(weights, counts, start, n_samples)
+    cost.segments += 1
+    return pick_in_blocks(weights, counts, start, n_samples, shape, cost)
 
 
 def _picks_dtype(n_datasets: int) -> np.dtype:
@@ -186,8 +194,9 @@ class BlockShape(NamedTuple):
 def block_shape(shares: FloatArray, n_samples: int) -> BlockShape:
     """Return into how many blocks some training samples are divided, and how long these are.
 
-    Blocks are computed side by side, so many short blocks are fast. But each of them starts from a
-    guess, and if it is too short to forget a wrong guess, the next block has to be computed again.
+    Blocks are computed at the same time, each from a guess. Many short blocks are fast, since numpy
+    then computes more at a time. But they must be long enough for a wrong guess to lose its effect:
+    otherwise, the next block is wrong, too, and both are computed again.
 
     For example, 16,777,216 samples of 3 datasets are divided into 2048 blocks of 8192 samples.
 
@@ -195,19 +204,31 @@ def block_shape(shares: FloatArray, n_samples: int) -> BlockShape:
         shares: Which share of the samples is from each dataset, shape (n_datasets,).
         n_samples: Number of samples.
     """
-    # All numbers here were found by measuring. They decide only how long it takes.
-    n_datasets = len(shares)
-    max_blocks = 2048
-    # Guesses are often wrong for rare datasets: those with fewer samples than there are blocks.
-    n_rare = np.count_nonzero(shares * n_samples < max_blocks)
-    if n_datasets >= _MANY_DATASETS:  # 96
-        max_blocks = 256
-    elif n_rare > max(n_datasets / 4, 2):
-        max_blocks = 512
-
-    min_block_samples = max(16 * n_datasets, 256)
-    block_samples = max(_divide_up(n_samples, max_blocks), min_block_samples)
+    # Found by measuring. It decides only how long it takes.
+    min_block_samples = max(16 * len(shares), 256)
+    block_samples = _divide_up(n_samples, _max_blocks(shares, n_samples))
+    block_samples = max(block_samples, min_block_samples)
     return BlockShape(_divide_up(n_samples, block_samples), block_samples)
+
+
+def _max_blocks(shares: FloatArray, n_samples: int) -> int:
+    """Return the largest number of blocks into which some training samples are divided.
+
+    It was found by measuring, and decides only how long it takes.
+
+    Args:
+        shares: Which share of the samples is from each dataset, shape (n_datasets,).
+        n_samples: Number of samples.
+    """
+    n_datasets = len(shares)
+    if n_datasets >= _MANY_DATASETS:  # 96
+        return 256
+    # Guesses are often wrong for rare datasets: those with less than a sample in each block.
+    max_blocks = 2048
+    n_rare = np.count_nonzero(shares * n_samples < max_blocks)
+    if n_rare > max(n_datasets / 4, 2):
+        return 512
+    return max_blocks
 
 
 def take_one_by_one(
@@ -267,29 +288,40 @@ def pick_in_blocks(
         start: How many samples were taken before.
         n_samples: Number of samples.
         shape: Number of blocks, and their length. The last one may extend beyond the samples.
-        cost: Counts how much is computed, for benchmarks.
+        cost: Counts how much is computed, for tests and benchmarks.
     """
-    blocks = _SpeculatedBlocks(weights, counts, start, shape)
-    # How many blocks are right, from the first one on? Nearly always all of them.
-    n_right = blocks.repair_all()
-    cost.segments += 1
-    cost.passes += blocks.n_repairs
-    cost.redone += blocks.n_redone
+    blocks = _SpeculatedBlocks(weights, counts, start, shape, cost)  # from guesses
+    n_right = blocks.repair_all()  # nearly always all blocks
+    picked = blocks.first_blocks(n_right)
 
-    picks = blocks.picks_in_order(n_right)  # (n_right * block_samples,) dataset of each sample
-    counts_after = blocks.end_counts[n_right - 1]  # (n_datasets,)
+    n_missing = n_samples - len(picked.picks)
+    if n_missing <= 0:
+        return picked.first(n_samples)  # the last block may extend beyond them
 
-    if len(picks) < n_samples:
-        # Some blocks are wrong, as their repair took too long. Compute their samples one by one.
-        n_missing = n_samples - len(picks)
-        cost.sequential += n_missing
-        rest = take_one_by_one(weights, counts_after, start + len(picks), n_missing)
-        return PickedSamples(np.concatenate([picks, rest.picks]), rest.counts)
+    # Some blocks are wrong, as their repair took too long. Compute their samples one by one.
+    cost.sequential += n_missing
+    rest = take_one_by_one(weights, picked.counts, start + len(picked.picks), n_missing)
+    return PickedSamples(np.concatenate([picked.picks, rest.picks]), rest.counts)
 
-    # The last block may have more samples than are needed. Leave them out, and do not count them.
-    excess = picks[n_samples:]
-    excess_counts = np.bincount(excess, minlength=len(weights))  # (n_datasets,)
-    return PickedSamples(picks[:n_samples], counts_after - excess_counts)
+
+class _WrongBlocks(NamedTuple):
+    """Blocks of samples that are computed a second time, and what was taken up to a position."""
+
+    numbers: IntArray
+    """Numbers of the blocks, ascending, shape (n_wrong,)."""
+    first_counts: FloatArray
+    """How many samples of each dataset were taken the first time, shape (n_wrong, n_datasets)."""
+    second_counts: FloatArray
+    """The same for the second time."""
+
+    def still_different(self) -> _WrongBlocks:
+        """Return those of these blocks whose counts are not the same both times."""
+        is_different = (self.first_counts != self.second_counts).any(axis=1)  # (n_wrong,)
+        return _WrongBlocks(
+            self.numbers[is_different],
+            self.first_counts[is_different],
+            self.second_counts[is_different],
+        )
 
 
 class _SpeculatedBlocks:
@@ -311,13 +343,20 @@ class _SpeculatedBlocks:
         counts: True counts before the first block, shape (n_datasets,).
         start: Number of the first sample.
         shape: Number of blocks, and samples of a block.
+        cost: Counts how many samples are computed again.
     """
 
     def __init__(
-        self, weights: FloatArray, counts: FloatArray, start: int, shape: BlockShape
+        self,
+        weights: FloatArray,
+        counts: FloatArray,
+        start: int,
+        shape: BlockShape,
+        cost: SpeculationCost,
     ) -> None:
         """Compute all blocks from guessed counts."""
         self.weights = weights
+        self.cost = cost
         block_numbers = np.arange(shape.n_blocks, dtype=np.int64)
         self.first_samples = start + block_numbers * shape.block_samples  # (n_blocks,)
         self.start_counts = guess_counts(weights, counts, self.first_samples)
@@ -329,12 +368,8 @@ class _SpeculatedBlocks:
         self.picks: NDArray[Any] = blocks.picks  # (block_samples, n_blocks)
         self.end_counts = blocks.counts  # (n_blocks, n_datasets)
 
-        self.n_repairs = 0
-        """How many times `repair` was called."""
-        self.n_redone = 0
-        """How many samples were computed again."""
-        self.microseconds = 0.0
-        """About how long this took, computed from the number of steps."""
+        self.repair_microseconds = 0.0
+        """About how long repairs took, computed from the number of samples."""
 
     def repair_all(self) -> int:
         """Compute blocks again until none starts from a wrong guess, or until it takes too long.
@@ -353,136 +388,131 @@ class _SpeculatedBlocks:
         max_microseconds = n_samples * (1.5 + 0.001 * len(self.weights))
 
         wrong_blocks = self.find_wrong()
-        while len(wrong_blocks) > 0 and self.microseconds <= max_microseconds:
+        while len(wrong_blocks) > 0 and self.repair_microseconds <= max_microseconds:
             self.repair(wrong_blocks)
             wrong_blocks = self.find_wrong()
         if len(wrong_blocks) > 0:
-            return int(wrong_blocks[0])
+            return int(wrong_blocks[0])  # blocks are in order, so all before it are right
         return n_blocks
 
     def find_wrong(self) -> IntArray:
         """Return which blocks of samples started from a wrong guess.
 
-        The *counts* say how many samples of each dataset were taken so far. A block started from a
-        wrong guess if the block before it ended with other counts:
+        Blocks are ranges of samples that were computed at the same time. Each started from a guess
+        of how many samples of each dataset were taken before it. The guess was wrong if the block
+        before it ended with other counts. For two datasets:
 
             block           0        1        2
-            start_counts    0, 0     3, 1     5, 3
+            start_counts    0, 0     3, 1     5, 3      guesses
             end_counts      2, 2     5, 3     7, 5
-            wrong?                   yes               (3, 1 is not 2, 2)
+            wrong?                   yes                since 3, 1 is not 2, 2
 
         Returns:
             Numbers of the wrong blocks, ascending: [1]; shape (n_wrong,). Block 0 is never wrong.
         """
-        right_counts = self.end_counts[:-1]  # for blocks 1, 2, ...; (n_blocks - 1, n_datasets)
-        is_different = self.start_counts[1:] != right_counts
-        is_wrong = is_different.any(axis=1)  # (n_blocks - 1,)
-        return np.flatnonzero(is_wrong) + 1  # the first of these blocks has the number 1
+        is_different = self.start_counts[1:] != self.end_counts[:-1]  # (n_blocks - 1, n_datasets)
+        is_wrong = is_different.any(axis=1)  # (n_blocks - 1,) [True, False] for blocks 1 and 2
+        return np.flatnonzero(is_wrong) + 1
 
     def repair(self, wrong_blocks: IntArray) -> None:
-        """Compute blocks of samples again that started from wrong counts.
+        """Compute blocks of samples a second time, since they started from wrong counts.
 
         The *counts* say how many samples of each dataset were taken so far. They decide from which
         datasets the next samples are. So as soon as a block has the same counts as the first time,
         the rest of it stays as it was. For example, block 1 had started from the counts 3, 1, but
         block 0 ends with 2, 2:
 
-                                        first time    this time
+                                        first time    second time
             counts at the start         3, 1          2, 2
             sample 0 is from dataset    1             0
-            counts after sample 0       3, 2          3, 2         the same, so the block is done
+            counts after sample 0       3, 2          3, 2           the same: the block is done
 
         To save time, the counts are only compared after 32 samples, then after 64 more, and so on.
 
         Args:
             wrong_blocks: Numbers of the blocks, ascending, without 0, shape (n_wrong,).
         """
-        self.n_repairs += 1
-        blocks = wrong_blocks  # numbers of the blocks that are not done, (n_blocks,)
-        counts_before = self.start_counts[blocks]  # of the first time, (n_blocks, n_datasets)
-        counts_now = self.end_counts[blocks - 1]  # with which the preceding blocks end
-        self.start_counts[blocks] = counts_now
-
-        for samples in _ranges_between_checks(len(self.picks)):  # 0 to 31, 32 to 95, ...
-            # Which counts did the blocks have after these samples the first time, and now?
-            picks_before = self.picks[samples, blocks]  # (n_samples, n_blocks)
-            counts_before += _counts_by_block(picks_before, n_datasets=len(self.weights))
-            counts_now = self._pick_again(samples, blocks, counts_now)
-
-            # Continue with the blocks whose counts are still different.
-            is_different = (counts_now != counts_before).any(axis=1)  # (n_blocks,)
-            blocks = blocks[is_different]
-            counts_before = counts_before[is_different]
-            counts_now = counts_now[is_different]
-            if len(blocks) == 0:
-                break
+        self.cost.passes += 1
+        blocks = _WrongBlocks(
+            wrong_blocks,
+            first_counts=self.start_counts[wrong_blocks],  # 3, 1
+            second_counts=self.end_counts[wrong_blocks - 1],  # 2, 2
+        )
+        self.start_counts[wrong_blocks] = blocks.second_counts
+        for samples in _ranges_between_comparisons(len(self.picks)):  # 0 to 31, 32 to 95, ...
+            blocks = self._pick_again(samples, blocks).still_different()
+            if len(blocks.numbers) == 0:
+                return
 
         # The remaining blocks are different up to their end, so they end with other counts.
-        self.end_counts[blocks] = counts_now
+        self.end_counts[blocks.numbers] = blocks.second_counts
 
-    def _pick_again(self, samples: slice, blocks: IntArray, counts: FloatArray) -> FloatArray:
-        """Compute some samples of some blocks again, and return the counts after them.
+    def _pick_again(self, samples: slice, blocks: _WrongBlocks) -> _WrongBlocks:
+        """Compute some samples of some blocks a second time.
 
-        A block is a range of samples, here of 1,000 of them. It was computed from wrong *counts*,
-        the numbers of samples that were taken of each dataset before. So its samples may be from
-        the wrong datasets. For example, compute the samples 32 to 95 of the blocks 2 and 5 again,
-        which are the samples 2,032 to 2,095 and 5,032 to 5,095 of all.
+        A block is a range of samples, here of 1,000. For example, compute the samples 32 to 95 of
+        the blocks 2 and 5 again. Of all samples, these are 2,032 to 2,095 and 5,032 to 5,095.
 
         Args:
             samples: Which samples of each block: slice(32, 96).
-            blocks: Numbers of the blocks: [2, 5]; shape (n_blocks,).
-            counts: The right counts before the samples 2,032 and 5,032, shape (n_blocks,
-                n_datasets).
+            blocks: The blocks, and how many samples of each dataset were taken before these
+                samples, the first and the second time.
 
         Returns:
-            The counts after the samples 2,095 and 5,095, in the same shape.
+            The blocks, and the counts after these samples.
         """
-        first_samples = self.first_samples[blocks] + samples.start  # [2032, 5032]
+        # `picks` has the results of the first time: a row for each sample, a column for each block.
+        first_picks = self.picks[samples, blocks.numbers]  # (n_samples, n_wrong)
+        first_counts = blocks.first_counts + _counts_by_block(first_picks, len(self.weights))
+
+        first_samples = self.first_samples[blocks.numbers] + samples.start  # [2032, 5032]
         n_samples = samples.stop - samples.start  # 64 in each block
-        again = pick_side_by_side(self.weights, counts, first_samples, n_samples)
-        # `picks` has a column for each block.
-        self.picks[samples, blocks] = again.picks  # (n_samples, n_blocks)
+        second = pick_side_by_side(self.weights, blocks.second_counts, first_samples, n_samples)
+        self.picks[samples, blocks.numbers] = second.picks
 
         # Add up how long repairs take, so that they can be given up.
-        self.n_redone += n_samples * len(blocks)
-        self.microseconds += n_samples * _step_cost(len(self.weights), len(blocks))
-        return again.counts
+        n_blocks = len(blocks.numbers)
+        self.cost.redone += n_samples * n_blocks
+        self.repair_microseconds += n_samples * _step_cost(len(self.weights), n_blocks)
+        return _WrongBlocks(blocks.numbers, first_counts, second.counts)
 
-    def picks_in_order(self, n_blocks: int) -> Picks:
-        """Return the dataset of each sample of the first blocks, in the order of the samples.
+    def first_blocks(self, n_blocks: int) -> PickedSamples:
+        """Return the samples of the first blocks, one block after another.
 
-        They are stored in another order: `picks` has a column for each block. For blocks of two
-        samples:
+        They are stored in another order: `picks` has a column for each block. For three blocks of
+        two samples:
 
-            block                 0       1       2
-            first samples         0       2       0
-            second samples        1       0       0
-            result for 2 blocks   0, 1,   2, 0
+            block                           0       1       2
+            dataset of the first sample     0       2       0
+            dataset of the second one       1       0       0
+            result for 2 blocks             0, 1,   2, 0
 
         Args:
             n_blocks: How many blocks.
-
-        Returns:
-            Numbers of datasets, shape (n_blocks * block_samples,).
         """
         # Copy the columns of these blocks to rows, and put the rows one after another.
         by_block = np.ascontiguousarray(self.picks[:, :n_blocks].T)  # (n_blocks, block_samples)
-        return by_block.reshape(-1)
+        return PickedSamples(by_block.reshape(-1), counts=self.end_counts[n_blocks - 1])
 
 
-def _ranges_between_checks(block_samples: int) -> Iterator[slice]:
-    """Yield which samples of a block are computed before each check whether the block is done.
+def _ranges_between_comparisons(block_samples: int) -> Iterator[slice]:
+    """Yield ranges of the samples of a block, after each of which a comparison is made.
 
-    The first ranges are short, because nearly all blocks are done soon. For a block of 300 samples:
-    0 to 31, 32 to 95, 96 to 223 and 224 to 299. The longest ranges have 1024 samples.
+    A block of samples is computed a second time, until the comparison shows that the rest of it
+    stays the same as the first time. That is nearly always soon, so the first ranges are short.
+    Each is twice as long as the one before, up to 1024 samples. For a block of 300 samples: 0 to
+    31, 32 to 95, 96 to 223 and 224 to 299.
+
+    Args:
+        block_samples: Samples of a block: 300.
     """
     start = 0
-    n_steps = _FIRST_CHECK_STEPS
+    n_samples = _FIRST_RANGE_SAMPLES
     while start < block_samples:
-        stop = min(start + n_steps, block_samples)
+        stop = min(start + n_samples, block_samples)
         yield slice(start, stop)
         start = stop
-        n_steps = min(2 * n_steps, _MAX_CHECK_STEPS)
+        n_samples = min(2 * n_samples, _MAX_RANGE_SAMPLES)
 
 
 def _step_cost(n_datasets: int, n_lanes: int) -> float:
@@ -608,18 +638,17 @@ def long_run_shares(weights: FloatArray) -> FloatArray:
     Returns:
         Share of each dataset, shape (n_datasets,).
     """
-    # Which datasets get a share? Add them from the largest weight on, until one gets nothing.
-    descending = np.sort(weights)[::-1].tolist()  # [0.9, 0.5, 0.1]
-    amount = descending[0] - 1.0
-    weight_sum = 0.0
-    for n_added, weight in enumerate(descending, start=1):
-        weight_sum += weight  # 0.9, 1.4, 1.5
-        # What has to be subtracted from each, so that these add up to 1?
-        next_amount = (weight_sum - 1.0) / n_added  # -0.1, 0.2, 0.17
-        if weight <= next_amount:  # 0.1 <= 0.17
-            break
-        amount = next_amount
-    shares: FloatArray = np.maximum(weights - amount, 0.0)  # 0.2 is subtracted
+    descending = np.sort(weights)[::-1]  # (n_datasets,) [0.9, 0.5, 0.1]
+    # If only the n datasets with the largest weights get a share, for n = 1, 2, ...: what must be
+    # subtracted from each, so that these add up to 1?
+    n_datasets = np.arange(1, len(weights) + 1)
+    amounts = (np.cumsum(descending) - 1.0) / n_datasets  # [-0.1, 0.2, 0.17]
+
+    # As many datasets as possible get a share, which must be positive: 0.1 - 0.17 is not.
+    gets_share = descending > amounts  # [True, True, False]
+    n_with_share = max(int(np.count_nonzero(gets_share)), 1)  # 2
+    amount = amounts[n_with_share - 1]  # 0.2
+    shares: FloatArray = np.maximum(weights - amount, 0.0)
     return shares
 
 
@@ -639,17 +668,17 @@ def pick_side_by_side(
 ) -> PickedLanes:
     """Decide from which datasets the samples of several ranges are taken, all ranges side by side.
 
-    In a range, each sample depends on the one before it. So one sample of every range is computed
-    in each step, with numpy operations for all ranges, which are called *lanes*. For two lanes of 4
-    samples:
+    In a range, each sample depends on those before it. But different ranges are independent, since
+    it is known how many samples of each dataset come before them. So a step computes one sample of
+    every range at the same time. Such a range is called a *lane*. For two lanes of 4 samples:
 
         step                 0    1    2    3
         samples of lane 0    0    1    2    3
         samples of lane 1    4    5    6    7
 
     A sample is from the dataset that is furthest behind its weight: the one with the largest
-    weight * time - count, where the time is the number of the sample, and the count how many
-    samples of the dataset were taken before.
+    weight * time - count. The time is the number of the sample (1 for sample 0, as in the
+    trainers), and the count how many samples of the dataset come before it.
 
     Args:
         weights: Weight of each dataset, shape (n_datasets,).
@@ -659,15 +688,16 @@ def pick_side_by_side(
     """
     n_lanes, n_datasets = counts.shape
     picks: Picks = np.empty((n_steps, n_lanes), _picks_dtype(n_datasets))
-    lanes = _lanes_of(weights, counts)  # keeps the counts of each lane from step to step
+    lanes = _lanes_of(weights, counts)
 
     # Some steps at a time, so that the arrays for them fit into the processor's cache.
     for start in range(0, n_steps, lanes.chunk_steps):
         picks_of_chunk = picks[start : start + lanes.chunk_steps]  # (n_chunk_steps, n_lanes)
         steps = np.arange(start, start + len(picks_of_chunk), dtype=np.float64)
         sample_numbers = first_samples + steps[:, np.newaxis]  # (n_chunk_steps, n_lanes)
-        times = np.maximum(sample_numbers, 1.0)  # the trainers count sample 0 as 1
-        lanes.fill(picks_of_chunk, times)  # decides for these samples
+        times = np.maximum(sample_numbers, 1.0)
+        # Decide for these samples. The lanes count them for the next chunk.
+        lanes.fill(picks_of_chunk, times)
     return PickedLanes(picks, lanes.counts())
 
 
@@ -712,9 +742,9 @@ class RowLanes:
     def fill(self, picks: NDArray[np.integer], times: FloatArray) -> None:
         """Decide from which dataset each of the next samples is taken, in all lanes side by side.
 
-        A lane is a range of samples. A sample is from the dataset with the largest error, weight *
-        time - count: the one that is furthest behind its weight. A step for two lanes and three
-        datasets:
+        A lane is a range of samples. Each step decides for one sample of every lane. It is from the
+        dataset with the largest error, weight * time - count: the one that is furthest behind its
+        weight. A step for two lanes and three datasets:
 
                                               lane 0            lane 1
             weights * time                    1.5  0.9  0.6     2.0  1.2  0.8
@@ -725,7 +755,8 @@ class RowLanes:
 
         Args:
             picks: Filled with the dataset of each sample, shape (n_steps, n_lanes).
-            times: Number of each sample, but at least 1. Shape (n_steps, n_lanes).
+            times: Number of each sample, or 1 for sample 0, as in the trainers. Shape (n_steps,
+                n_lanes).
         """
         # For all steps at once, since it does not depend on the counts.
         weights_by_time = times[:, :, np.newaxis] * self._weights  # (n_steps, n_lanes, n_datasets)
@@ -734,14 +765,29 @@ class RowLanes:
         # each step into it takes up to a quarter longer.
         datasets_of_steps = np.empty(picks.shape, np.intp)  # (n_steps, n_lanes)
         for errors, datasets in zip(weights_by_time, datasets_of_steps, strict=True):
-            # (n_lanes, n_datasets) in place: `errors` is one step of `weights_by_time`
-            np.subtract(errors, self._counts, out=errors)
+            np.subtract(errors, self._counts, out=errors)  # (n_lanes, n_datasets)
             errors.argmax(axis=1, out=datasets)  # (n_lanes,) the first one, if several are equal
-
-            # Add 1 to one count of each lane. In `_flat_counts`, those of lane 0 are at the
-            # positions 0, 1 and 2, and those of lane 1 at 3, 4 and 5. So add 1 at 0 + 0 and 3 + 1.
-            self._flat_counts[self._first_positions + datasets] += 1.0
+            self._count_one_sample(datasets)
         picks[:] = datasets_of_steps
+
+    def _count_one_sample(self, datasets: NDArray[np.intp]) -> None:
+        """Add 1 to the count of one dataset in each lane, which is a range of samples.
+
+        The counts have a row for each lane and a column for each dataset. For example, two lanes
+        take a sample of the datasets 0 and 1:
+
+            counts before    afterwards    positions in the array
+            1 1 1            2 1 1         0 1 2
+            2 1 1            2 2 1         3 4 5
+
+        So 1 is added at the positions 0 and 4. numpy is faster with these than with rows and
+        columns.
+
+        Args:
+            datasets: Dataset of each lane: [0, 1]; shape (n_lanes,).
+        """
+        positions = self._first_positions + datasets  # [0, 3] + [0, 1]
+        self._flat_counts[positions] += 1.0
 
 
 class ColumnLanes:
