@@ -135,9 +135,9 @@ def _origin_of_member(member: MemberPlan, config: NanosetConfig) -> dict[str, An
         "shuffle_documents": config.shuffle_documents,
         "description": member.hash,  # of the text with which the trainer describes the files
     }
-    has_changed_weights = member.order is not None
-    if has_changed_weights:
-        # A training run that has changed its weights continues in the order that it had before.
+    if member.order is not None:
+        # The training run has changed the weights of its datasets, and continues the order in which
+        # it has read this one. `begin` is the first sample that it reads now.
         origin["order"] = to_plain(member.order)
         origin["begin"] = member.begin
         # For people who compare the files with those that the trainer builds.
@@ -149,39 +149,45 @@ def _origin_of_member(member: MemberPlan, config: NanosetConfig) -> dict[str, An
 
 
 def blend_set(plan: SplitPlan, blend: BlendPlan, cache_dir: str | os.PathLike[str]) -> FileSet:
-    """Return an object that writes and checks the index files of a blend of datasets.
+    """Return an object that writes and checks the index files of a mixture of datasets.
 
-    For each training sample, one file says which dataset it is from, and another one which sample
-    of that dataset it is:
+    They say, for each training sample, which dataset it is from, and which sample of that dataset
+    it is:
 
         dataset_index           0    0    1    0
         dataset_sample_index    0    1    0    2
 
-    Nothing is written yet. The object can find out whether the files exist, and write them if not.
-
     Args:
         plan: What is planned for the split, such as train.
-        blend: What is planned for its blend: the weights, the number of samples, and the names of
+        blend: What is planned for its mixture: the weights, the number of samples, and the names of
             the files.
         cache_dir: Folder of the files.
     """
-    # Everything that decides the content of the files. It is stored next to them, so that files are
-    # written again if something has changed.
-    dataset_sizes = [member.samples_given for member in plan.members]  # in samples
-    made_from = {
-        "preset": plan.preset,  # the trainer, such as "megatron"
-        "description": blend.hash,  # md5 of `blend.description`
-        "lengths": dataset_sizes,
-    }
     return FileSet(
         folder=Path(cache_dir),
         files=blend.files,  # {"dataset_index": "9f3c...-dataset_index.npy", ...}
-        receipt_name=blend.receipt_name,  # a JSON file that stores `made_from`
+        receipt_name=blend.receipt_name,  # a JSON file that says what they were made from
         description=blend.description,  # a text with the weights, which trainers look for
-        made_from=made_from,
-        # Called without arguments to compute both arrays, if the files have to be written.
+        made_from=_origin_of_blend(plan, blend),
+        # Called without arguments if files are missing.
         build_arrays=partial(build_blend_indices, plan),
     )
+
+
+def _origin_of_blend(plan: SplitPlan, blend: BlendPlan) -> dict[str, Any]:
+    """Return everything that decides the content of the index files of a mixture of datasets.
+
+    It is stored next to the files. If it is different for a later call, the files are outdated.
+
+    Args:
+        plan: What is planned for the split, such as train.
+        blend: What is planned for its mixture.
+    """
+    return {
+        "preset": plan.preset,  # the trainer, such as "megatron"
+        "description": blend.hash,  # md5 of a text with the weights and the number of samples
+        "lengths": [member.samples_given for member in plan.members],  # samples of each dataset
+    }
 
 
 def _build_planned_member(member: MemberPlan, config: NanosetConfig) -> MemberIndices:
@@ -219,7 +225,13 @@ def open_member(
     """Open the index files that say in which order a trainer reads a dataset.
 
     They are three arrays, which are mapped into memory without reading them. It is checked that
-    they have the planned lengths.
+    they have the planned shapes. For example, a dataset of 2 documents is read twice, and has 3
+    samples:
+
+        document_index    (4,)      the documents in the order of reading, those of both epochs
+        sample_index      (4, 2)    where each sample starts, and the last one ends: a position in
+                                    the first array, and a token of this document
+        shuffle_index     (3,)      the samples in the order of reading
 
     Args:
         member: What is planned for the dataset.
@@ -233,9 +245,9 @@ def open_member(
     first_document, stop = member.rows
     n_documents = stop - first_document
     shapes = {
-        "document_index": (n_documents * member.epochs,),  # all documents, once for each epoch
-        "sample_index": (member.samples_built + 1, 2),  # where each sample starts; and the end
-        "shuffle_index": (member.samples_given,),  # samples in random order, some maybe repeated
+        "document_index": (n_documents * member.epochs,),
+        "sample_index": (member.samples_built + 1, 2),
+        "shuffle_index": (member.samples_given,),  # some trainers repeat the built samples in it
     }
     return MemberIndices(**_open_arrays(member.files, shapes, Path(cache_dir), access))
 
@@ -268,24 +280,17 @@ def open_blend(
 def cache_dir_of(member: MemberPlan, config: NanosetConfig) -> Path:
     """Return the folder of a dataset's index files, which say in which order a trainer reads it.
 
-    It is the setting `path_to_cache`. Without it, each trainer has its own default:
-
-        data/web/cache/GPTDataset_indices       Megatron-LM, for the dataset data/web
-        data                                    NeMo: the folder of the dataset
+    It is the setting `path_to_cache`. Without it, each trainer has its own default, such as
+    data/web/cache/GPTDataset_indices for the dataset data/web.
 
     Args:
         member: What is planned for the dataset.
-        config: Its `path_to_cache`, and the trainer's rules for names.
+        config: The setting, and the rules of the trainer.
     """
     if config.path_to_cache is not None:
         return Path(config.path_to_cache)
-    pattern = config.rules.folder  # "{prefix}/cache/{kind}_indices" for Megatron-LM
-    folder = pattern.format(
-        prefix=member.prefix,
-        kind=config.rules.member_kind,
-        folder=os.path.dirname(member.prefix) or ".",
-    )
-    return with_home(folder, where=member.prefix)
+    folder = config.rules.default_folder(member.prefix)
+    return with_home(folder, where=member.prefix)  # the path may begin with `~`
 
 
 def _has_room(n_bytes: int, folder: str) -> None:
@@ -316,8 +321,7 @@ class FileSet:
         save time, only the sizes are compared with those of the files.
         """
         delivery = self.delivery(compares_sizes=True)
-        digests = self._recorded_digests(delivery)
-        return digests is not None
+        return self._recorded_digests(delivery) is not None
 
     def _recorded_digests(self, delivery: Delivery) -> dict[str, str] | None:
         """Return the digests of the index files, or None if the files have to be written.
@@ -332,12 +336,15 @@ class FileSet:
         Returns:
             File name → sha256: {"web-shuffle_index.npy": "9f86d0..."}; or None.
         """
-        # This only reads. `overwrite` says that files of other data or settings may be replaced
-        # later: then they count as missing, and are no error.
+        # Files of other data or settings count as missing: they may be replaced (`overwrite`). This
+        # call only reads.
         receipt_content = delivery.find(overwrite=True)
         if receipt_content is None:
             return None
-        return self._digests_in(receipt_content)
+        entries = self._entries_of_all_files(StoredReceipt(receipt_content))
+        if entries is None:
+            return None
+        return {name: entries[name]["sha256"] for name in self.files.values()}
 
     def delivery(self, folder: Location | None = None, *, compares_sizes: bool = False) -> Delivery:
         """Return an object that writes these index files to a folder, or finds them there.
@@ -358,9 +365,8 @@ class FileSet:
         return Delivery(
             folder=target_folder,
             receipt=receipt,
-            files=tuple(self.files.values()),
-            # By these files, a trainer recognises that the index files are complete. So old ones
-            # are deleted before anything else, and new ones are written last.
+            files=tuple(self.files.values()),  # their names
+            # Files that are deleted before any other, and written last: see there.
             completing_files=self._completing_files(target_folder, receipt),
             is_hashed=True,  # the receipt has the digests of the files
             # If another process has written the same files meanwhile, keep these.
@@ -371,15 +377,16 @@ class FileSet:
     def _completing_files(self, folder: Location, receipt: Receipt) -> tuple[str, ...]:
         """Return the files by which a trainer recognises that all index files exist.
 
-        The caller deletes these before it writes anything, and writes them last. So a trainer that
-        starts meanwhile never reads some old and some new files. There are two kinds of trainers:
+        A trainer may start while index files are replaced. It must not read some old and some new
+        ones. So the caller deletes the files that the trainer looks for before all others, and
+        writes them last:
 
-            looks for                             result
-            a description, which is a text        the description
-            the index files, which are arrays     all of them
+            a trainer looks for                               result
+            a description, which is a text                    the description
+            all index files, as it writes no description      all of them
 
-        But for the second kind, the result is empty if another process may be writing the same
-        index files right now. Otherwise, the caller would delete what that process has written.
+        In the second case, another process may be writing the same files right now. These must not
+        be deleted, so the result is empty.
 
         Args:
             folder: A folder, or a folder of a bucket, that the files go to.
@@ -389,8 +396,6 @@ class FileSet:
         if description_name is not None:
             return (description_name,)
 
-        # Next to the files is a receipt, which says what they were made from. A process that writes
-        # the files stores it first, and adds the list of files last.
         stored_receipt = read_receipt(folder / self.receipt_name)
         if _may_be_being_written(stored_receipt, receipt):
             return ()
@@ -422,37 +427,34 @@ class FileSet:
             receipt: Its bytes; None if it does not exist.
 
         Returns:
-            The files, as in the example. None if the index files have to be written again.
+            The files, as in the example. None if the index files have to be written again: the
+            receipt is missing or damaged, does not list all of them yet, or they were made from
+            other data or settings than those of this object.
         """
         stored = parse_receipt(receipt)
-        if stored is None:
-            return None  # missing or damaged
-        if not stored.is_of_same_output(self._receipt()):
-            return None  # the files were made from other data or settings
-        has_all_files = self._digests_in(stored.content) is not None
-        if not has_all_files:
-            return None  # they were not written to the end
-        return stored.files
+        if stored is None or not stored.is_of_same_output(self._receipt()):
+            return None
+        return self._entries_of_all_files(stored)
 
-    def _digests_in(self, receipt_content: Mapping[str, Any]) -> dict[str, str] | None:
-        """Return the digest of each index file, which is recorded in a JSON file next to them.
+    def _entries_of_all_files(
+        self, receipt: StoredReceipt
+    ) -> Mapping[str, Mapping[str, Any]] | None:
+        """Return the size and the digest of each index file, which are recorded next to them.
 
         Args:
-            receipt_content: Content of that file, the receipt, such as {"files":
-                {"web-shuffle_index.npy": {"sha256": "9f86d0..."}}}.
+            receipt: What the JSON file with these entries contains.
 
         Returns:
-            File name → sha256; None if a file is not recorded, for example since it was not written
-            yet.
+            File name → entry: {"web-shuffle_index.npy": {"bytes": 4128, "sha256": "9f86d0..."}}.
+            None if a file is not recorded, for example since it was not written yet.
         """
-        entries = StoredReceipt(receipt_content).files or {}
-        digests: dict[str, str] = {}
+        entries = receipt.files
+        if entries is None:
+            return None
         for name in self.files.values():
-            sha256 = entries.get(name, {}).get("sha256")
-            if not isinstance(sha256, str):
+            if not isinstance(entries.get(name, {}).get("sha256"), str):
                 return None
-            digests[name] = sha256
-        return digests
+        return entries
 
     def describe_mismatch(self, name: str, receipt: bytes | None) -> str | None:
         """Describe in words why existing index files are not the ones that are needed now.

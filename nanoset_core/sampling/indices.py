@@ -111,10 +111,10 @@ def _build_planned_shuffle(
     The samples are in random order. It depends on the trainer and on the plan. For two epochs of 3
     and 2 samples:
 
-        all epochs are shuffled together                 2, 4, 0, 3, 1
+        all samples are shuffled together                2, 4, 0, 3, 1
         the last epoch is shuffled on its own            1, 0, 2, 4, 3
         these samples are read twice (`repeats`)         2, 4, 0, 3, 1, 2, 4, 0, 3, 1
-        the trainer does not shuffle at this point       0, 1, 2, 3, 4
+        the trainer shuffles samples later               0, 1, 2, 3, 4
 
     Args:
         member: What is planned for the dataset.
@@ -125,16 +125,15 @@ def _build_planned_shuffle(
     Returns:
         Numbers of samples in the order of reading.
     """
-    if config.rules.windows:
-        # Trainers for which samples are windows of a dataset shuffle later: when they mix datasets,
-        # or when they read samples.
+    # Trainers that cut datasets into windows shuffle when they mix datasets, or read samples.
+    shuffles_later = config.rules.windows
+    if shuffles_later:
         return np.arange(n_samples, dtype=shuffle_dtype(n_samples))
 
-    n_together = n_samples  # how many samples are shuffled together; the others come after them
+    n_first_group = n_samples  # the samples that are shuffled together; the others come after them
     if member.separate_last_epoch:
-        tokens_before_last_epoch = (member.epochs - 1) * member.tokens
-        n_together = config.samples_in(tokens_before_last_epoch)  # 3
-    return build_shuffle_index(n_samples, n_together, state, repeats=member.repeats)
+        n_first_group = config.samples_in((member.epochs - 1) * member.tokens)  # 3
+    return build_shuffle_index(n_samples, n_first_group, state, repeats=member.repeats)
 
 
 def _build_planned_samples(
@@ -201,16 +200,17 @@ def build_blend_indices(plan: SplitPlan) -> BlendIndices:
             "the split is a plain dataset: there is no blend to build", where=f"split {plan.split}"
         )
     dataset_index, sample_index = _mix_datasets(plan, blend)
+
     # The mixture may take more samples of a dataset than it has: start again from its first one, or
     # raise an error.
     sample_index = _fit_into_datasets(plan, dataset_index, sample_index)
+    integer_type = get_preset(plan.preset).blend_dtype  # in which the trainer stores datasets
+    indices = BlendIndices(dataset_index.astype(integer_type, copy=False), sample_index)
 
-    blend_dtype = get_preset(plan.preset).blend_dtype
-    indices = BlendIndices(dataset_index.astype(blend_dtype, copy=False), sample_index)
-    if blend.seed is None:
-        return indices
-    # This trainer shuffles the mixture, which is one epoch, and repeats it.
-    return _shuffle_and_repeat(indices, blend.size, blend.seed)
+    # Some trainers shuffle the mixture, which is one epoch of all datasets, and repeat it.
+    if blend.seed is not None:
+        return _shuffle_and_repeat(indices, blend.size, blend.seed)
+    return indices
 
 
 def _mix_datasets(plan: SplitPlan, blend: BlendPlan) -> tuple[NDArray[np.int16], NDArray[np.int64]]:
@@ -221,20 +221,19 @@ def _mix_datasets(plan: SplitPlan, blend: BlendPlan) -> tuple[NDArray[np.int16],
 
     Args:
         plan: What is planned for a split of the data, such as train.
-        blend: How its datasets are mixed.
+        blend: How its datasets are mixed. If it has a `seed`, the trainer shuffles one epoch, and
+            repeats it. The result is this epoch, not shuffled yet.
 
     Returns:
         Two arrays, shape (n_samples,) each.
     """
     if blend.exhaustive:
         # All samples are read once. Then the plan has the sizes of the datasets as weights.
-        dataset_sizes = [int(weight) for weight in blend.weights]
+        dataset_sizes = [int(size) for size in blend.weights]
         return build_exhaustive_blending_indices(dataset_sizes)
 
     n_samples = blend.size
-    if blend.seed is not None:
-        # This trainer mixes as many samples as all datasets have. The caller shuffles these, and
-        # repeats them until there are enough.
+    if blend.seed is not None:  # one epoch: as many samples as all datasets have
         n_samples = sum(member.samples_given for member in plan.members)
     return build_blending_indices(blend.weights, n_samples)
 
@@ -288,24 +287,24 @@ def _too_few_samples(plan: SplitPlan, member: MemberPlan) -> SampleIndexError:
 
     For example, 300 samples are planned in proportion to the dataset's weight. As the mixture is
     computed sample by sample, it may take one or two more. Trainers prepare a few more samples for
-    that, but sometimes not enough of them.
+    that, such as 302, but sometimes not enough of them.
 
     Args:
         plan: What is planned for a split of the data, such as train.
-        member: What is planned for the dataset.
+        member: What is planned for the dataset: 300 samples (`samples_target`), of which 302 are
+            prepared (`samples_given`).
     """
+    remedy = (
+        "request another number of samples, or change the weights: "
+        "the reserve of this trainer is fixed"
+    )
     if get_preset(plan.preset).blend_margin == "surplus":
         remedy = "raise surplus, for example to 0.05"
-    else:
-        remedy = (
-            "request another number of samples, or change the weights: "
-            "the reserve of this trainer is fixed"
-        )
 
     expected = f"at most {member.samples_given}"
-    n_planned = member.samples_target
-    # Trainers without a reserve plan nothing, or more than the dataset has.
-    if n_planned is not None and n_planned < member.samples_given:
+    n_planned = member.samples_target  # None if datasets have no weights
+    has_reserve = n_planned is not None and n_planned < member.samples_given
+    if has_reserve:
         expected += f", of which {n_planned} are planned and the others are a reserve"
     return SampleIndexError(
         "the blend takes more samples of a dataset than were prepared",

@@ -141,8 +141,12 @@ class MemberPlanner:
     def _is_used(self, prefix: str, part: DatasetPart) -> bool:
         """Return whether the trainer uses a dataset in a split (train, valid or test).
 
-        It nearly always does. But a split can be without any document of it: 0.01 of 20 documents
-        are rounded to none. Then some trainers leave the dataset out.
+        It does, unless the split has no document of the dataset: for example, 0.01 of 20 documents
+        are rounded to none. Then the rule `empty_split` of the trainer says what it does:
+
+            "build"      it uses the dataset, with 0 samples
+            "skip"       it leaves the dataset out
+            "refuse"     it stops with an error
 
         Args:
             prefix: Path of the dataset without .bin and .idx.
@@ -172,16 +176,19 @@ class MemberPlanner:
 
         Args:
             prefix: Path of the dataset without .bin and .idx.
-            part: What the split has of the dataset.
+            part: What the split has of the dataset: 1,000 tokens, which are 100 samples.
             needed: How many samples are needed; None to read each once.
 
         Raises:
             ConfigError: No sample is needed, and the trainer would stop with an error.
         """
-        if needed.requested is None and self.rules.sample_requests == "always":
-            n_all = self.config.samples_in(part.tokens)
+        always_asks_for_number = self.rules.sample_requests == "always"
+        if needed.requested is None and always_asks_for_number:
+            n_all = self.config.samples_in(part.tokens)  # 100
             needed = NeededSamples(target=n_all, requested=n_all)
-        if needed.requested == 0 and self.rules.zero_samples == "never":
+
+        accepts_zero = self.rules.zero_samples != "never"
+        if needed.requested == 0 and not accepts_zero:
             raise self._zero_samples_error(prefix)
         return needed
 
@@ -197,27 +204,27 @@ class MemberPlanner:
     def _plan_epochs(
         self, prefix: str, part: DatasetPart, requested: int | None, start: int
     ) -> _PlannedEpochs:
-        """Decide from how many epochs of a dataset samples are taken.
+        """Decide how often a dataset is read, so that there are enough samples of it.
 
-        For example, a sample has 10 tokens. So 150 samples need 2 epochs of a dataset of 1,000
-        tokens.
+        One reading is an *epoch*. For example, samples have 10 tokens. So 150 samples need 2 epochs
+        of a dataset of 1,000 tokens.
 
         Args:
             prefix: Path of the dataset without .bin and .idx.
             part: What the split (such as train) has of the dataset.
             requested: How many samples are asked for: 150; None for each sample once.
-            start: How many of these the trainer skips; 0 if the weights were not changed.
+            start: How many of these the trainer skips, since a training run has changed the weights
+                of its datasets; 0 if it has not.
 
         Raises:
             ConfigError: Samples are needed of a dataset without tokens, or the run has read other
                 documents of the dataset before.
         """
         n_epochs = self._epochs_for(prefix, part.tokens, requested)
-        is_continued = self.is_later_phase  # with other weights than before
-        if is_continued:
+        if self.is_later_phase:  # the weights were changed
             return self._plan_epochs_of_run(prefix, part, requested, start, n_epochs)
-        separates_last = self._separates_last_epoch(n_epochs, part.tokens, requested)
-        return _PlannedEpochs(n_epochs, separates_last, order=None)
+        separate_last = self._separates_last_epoch(n_epochs, part.tokens, requested)
+        return _PlannedEpochs(n_epochs, separate_last, order=None)
 
     def _plan_epochs_of_run(
         self, prefix: str, part: DatasetPart, requested: int | None, start: int, n_epochs: int
@@ -302,39 +309,36 @@ class MemberPlanner:
         return separate_last_epoch(epochs, tokens, requested, config.step, config.overlap)
 
     def _order_of_run(self, prefix: str, part: DatasetPart, n_needed: int) -> Order:
-        """Return in which order a training run reads a dataset, if it has changed its weights.
+        """Return how a training run shuffles a dataset, if it has changed the weights of datasets.
 
-        A run reads a dataset in one order, even if the weights change, so that no sample is
-        repeated too early. The order is decided when the run first reads the dataset. That may be
-        now: new weights may come with new datasets.
+        Its order of samples stays the same, so that none is repeated too early. There are two
+        cases:
+
+            the run has read the dataset before         the order that it had then
+            it has not, as new weights came with new    a new order, of as many epochs as are needed
+            datasets                                    now
 
         Args:
             prefix: Path of the dataset without .bin and .idx.
             part: The documents that train has of it now, such as 0 to 899.
             n_needed: Samples that are needed of it now.
 
-        Returns:
-            How many samples the run has read (`taken`), of which documents (`rows`), and how many
-            epochs were shuffled, the last one together with the others or after them.
-
         Raises:
             ConfigError: The run has read other documents of the dataset before, such as 0 to 949,
                 for example because `split` was changed, too.
         """
-        order = self.config.orders.get(prefix)  # from before the change
-        if order is not None:
-            if order.rows != part.rows:
-                raise self._other_documents_error(prefix, part, order)
-            return order
-
-        # The run has not read the dataset. Shuffle as many epochs as are needed now.
-        n_epochs = self._epochs_for(prefix, part.tokens, n_needed)
-        return Order(
-            taken=0,
-            rows=part.rows,
-            epochs=n_epochs,
-            separate_last_epoch=self._separates_last_epoch(n_epochs, part.tokens, n_needed),
-        )
+        order = self.config.orders.get(prefix)
+        if order is None:
+            n_epochs = self._epochs_for(prefix, part.tokens, n_needed)
+            return Order(
+                taken=0,
+                rows=part.rows,
+                epochs=n_epochs,
+                separate_last_epoch=self._separates_last_epoch(n_epochs, part.tokens, n_needed),
+            )
+        if order.rows != part.rows:
+            raise self._other_documents_error(prefix, part, order)
+        return order
 
     def _other_documents_error(self, prefix: str, part: DatasetPart, order: Order) -> ConfigError:
         """Return the error for a training run that has read other documents of a dataset before.
@@ -424,15 +428,18 @@ class MemberPlanner:
 def _continued_epochs(order: Order, n_needed: int) -> _PlannedEpochs:
     """Return how many epochs of a dataset there are after the weights of a run were changed.
 
-    For example, two epochs were shuffled before the change. If now three are needed, a third one is
-    appended. If one is enough, the two stay.
+    For example, two epochs were shuffled together before the change:
+
+        needed now    epochs
+        1             2, as before
+        3             3: the third one is shuffled on its own, and comes after these two
+        4             4: the third one and the fourth one, each on its own
 
     Args:
         order: How the dataset was shuffled before the change.
         n_needed: Epochs that are needed now.
     """
     if n_needed > order.epochs:
-        # Appended epochs are shuffled on their own, each after the one before it.
         return _PlannedEpochs(n_needed, separate_last=True, order=order)
     return _PlannedEpochs(order.epochs, order.separate_last_epoch, order)
 
@@ -442,15 +449,15 @@ def separate_last_epoch(
 ) -> bool:
     """Return whether the last epoch of a dataset is shuffled on its own, as Megatron-LM does.
 
-    It is if less than 80 % of it is needed. For example, an epoch has 100 samples, and two epochs
-    are needed:
+    It is if less than 80 % of its samples are needed. For example, a dataset has 100 samples, and
+    is read twice:
 
-        samples needed    of the last epoch    shuffled on its own, after the first epoch
+        samples needed    of the last epoch    shuffled on its own
         150               50                   yes
         190               90                   no
 
-    If both epochs were shuffled together, and only 150 of the 200 samples were read, some text
-    would be read twice, and other text not once. With 190 samples, this hardly matters.
+    If all 200 samples were shuffled together, and 150 of them read, some text would be read twice
+    and other text not once. If 190 are read, this hardly matters.
 
     Source: Megatron-LM `gpt_dataset.py`, `_build_document_sample_shuffle_indices`.
 
@@ -459,17 +466,14 @@ def separate_last_epoch(
         tokens: Tokens of one epoch: 1,001.
         requested: Samples that are needed: 150; None for those of one epoch.
         length: Tokens from the start of a sample to the start of the next: 10.
-        extra: 1 if a sample also has the first token of the next one. So 100 samples take 100 * 10
-            + 1 tokens. 0 for some trainers.
+        extra: 1 if a sample also has the first token of the next one; else 0.
     """
     if epochs == 1 or requested is None:
         return False
 
-    # Trainers join the tokens of epochs, and cut them into samples.
-    tokens_before_last = (epochs - 1) * tokens  # 1,001
-    samples_before_last = (tokens_before_last - extra) // length  # (1,001 - 1) // 10 = 100
+    # The tokens of all epochs are joined, and cut into samples. A few tokens (`extra`) at the end
+    # are part of the last sample only.
+    samples_of_epoch = (tokens - extra) // length  # 1,000 // 10 = 100
+    samples_before_last = ((epochs - 1) * tokens - extra) // length  # 100
     needed_of_last = requested - samples_before_last  # 50
-
-    samples_of_epoch = (tokens - extra) // length  # 100
-    min_needed = int(_LAST_EPOCH_SHARE * samples_of_epoch)  # 0.8 * 100
-    return needed_of_last < min_needed
+    return needed_of_last < int(_LAST_EPOCH_SHARE * samples_of_epoch)  # 0.8 * 100

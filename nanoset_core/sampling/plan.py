@@ -206,12 +206,12 @@ class _SplitPlanner:
             ConfigError: The trainer cannot build the split, or would read wrong samples.
         """
         blend = self.config.blend(self.split)
-        if blend is None or not self._may_have_sequences():
+        if blend is None or not self._may_have_documents():
             return None
         prefixes, weights = blend  # paths of the datasets such as "data/web", and their weights
         self._check_blend(prefixes, weights)
-        if self._is_plain_dataset(prefixes, weights):
-            return self._plan_plain_dataset(prefixes[0])
+        if self._is_single_dataset(prefixes, weights):
+            return self._plan_single_dataset(prefixes[0])
 
         members = self._plan_members(prefixes, weights)
         if not members:
@@ -219,20 +219,20 @@ class _SplitPlanner:
         blend_plan = self._plan_blend(members, weights)
         return SplitPlan(self.split, self.rules.name, members, blend_plan)
 
-    def _may_have_sequences(self) -> bool:
+    def _may_have_documents(self) -> bool:
         """Return whether the split can have documents of the datasets.
 
         It can if it has a share of them, such as 0.05 for valid, or datasets of its own. NeMo is an
-        exception: rounding may give it a document for a split without a share, which it then uses.
+        exception: rounding may give a document to a split without a share. NeMo uses it if samples
+        of the split are requested.
         """
         if self.data.has_own_blend or self.data.has_share:
             return True
-        # Rounding can give a sequence to a split without a share. NeMo then builds it, if samples
-        # are requested.
-        return self.rules.empty_split == "skip" and self.requested is not None
+        is_nemo = self.rules.empty_split == "skip"
+        return is_nemo and self.requested is not None
 
     def _check_blend(self, prefixes: Sequence[str], weights: Sequence[float] | None) -> None:
-        """Check that the trainer can take samples from these datasets, before anything is planned.
+        """Check that the trainer can mix these datasets, before anything is planned.
 
         For example, NeMo cannot read more than 254 datasets, and some trainers need weights.
 
@@ -244,11 +244,11 @@ class _SplitPlanner:
             ConfigError: The trainer cannot mix these datasets, or not for this number of samples.
         """
         self._check_number_of_datasets(prefixes)
-        self._check_separate_blends()
+        self._check_may_have_own_datasets()
         self._check_weights(prefixes, weights)
-        self._check_requested_samples(has_weights=weights is not None)
+        self._check_number_of_samples(has_weights=weights is not None)
 
-    def _check_requested_samples(self, *, has_weights: bool) -> None:
+    def _check_number_of_samples(self, *, has_weights: bool) -> None:
         """Check whether a number of samples may be, or must be, requested of the split.
 
         Some trainers always read valid and test once, so no number may be requested. With weights,
@@ -297,7 +297,7 @@ class _SplitPlanner:
                 expected=f"at most {self.rules.max_datasets}",
             )
 
-    def _check_separate_blends(self) -> None:
+    def _check_may_have_own_datasets(self) -> None:
         """Check that the trainer can read other datasets for valid or test than for train.
 
         Some trainers can only divide the same datasets among the splits: 95 % of each for train and
@@ -336,7 +336,7 @@ class _SplitPlanner:
                 expected="{prefix: weight}",
             )
 
-    def _is_plain_dataset(self, prefixes: Sequence[str], weights: Sequence[float] | None) -> bool:
+    def _is_single_dataset(self, prefixes: Sequence[str], weights: Sequence[float] | None) -> bool:
         """Return whether the trainer reads the split from one dataset, without a blend."""
         if len(prefixes) != 1 or self.rules.windows:
             return False
@@ -344,7 +344,7 @@ class _SplitPlanner:
             return True
         return self.data.has_own_blend and self.rules.lone_weight_is_plain
 
-    def _plan_plain_dataset(self, prefix: str) -> SplitPlan | None:
+    def _plan_single_dataset(self, prefix: str) -> SplitPlan | None:
         """Plan a split that is a single dataset without a blend."""
         needed = NeededSamples(self.requested, self.requested)
         member = self.members.plan(prefix, None, needed, self.config.consumed_samples)
@@ -458,8 +458,9 @@ class _SplitPlanner:
         has_changed_weights = self.members.is_later_phase
         if not has_changed_weights or weights is None:
             return [0] * len(prefixes)
-        blend_weights = tuple(self.rules.blend_weights(self.rules.normalized(weights)))  # 0.7, 0.3
         n_read = self.config.consumed_samples  # 100
+        blend_weights = tuple(self.rules.blend_weights(weights))  # 0.7, 0.3
+        # `exact` is False if numbers that are wrong by one or two are enough.
         return samples_taken(blend_weights, start=0, stop=n_read, exact=self.exact)
 
     def _check_file_names(self, members: Sequence[MemberPlan]) -> None:
@@ -552,6 +553,9 @@ class _SplitPlanner:
     ) -> None:
         """Check that each dataset has enough tokens for a sample, if the trainer needs one.
 
+        It does if datasets have no weights: then it reads all samples of each, and fails if there
+        are none. With weights, it depends on the trainer.
+
         Args:
             members: What is planned for each dataset of the split.
             weights: Weight of each dataset; None for datasets without weights.
@@ -560,40 +564,29 @@ class _SplitPlanner:
             ConfigError: A dataset has too few tokens: 1,500, and a sample has 2,049.
         """
         for member in members:
-            has_sample = member.samples_given > 0
-            if not has_sample and not self._may_lack_samples(member, weights):
-                raise ConfigError(
-                    "a dataset of the blend has no samples in the split",
-                    where=self.where,
-                    found=f"{member.prefix}: {member.tokens} tokens",
-                    expected=f"{self.config.sample_tokens} tokens or more",
-                )
+            if member.samples_given > 0:
+                continue
+            if weights is not None and self._accepts_without_sample(member.tokens):
+                continue
+            raise ConfigError(
+                "a dataset of the blend has no samples in the split",
+                where=self.where,
+                found=f"{member.prefix}: {member.tokens} tokens",
+                expected=f"{self.config.sample_tokens} tokens or more",
+            )
 
-    def _may_lack_samples(self, member: MemberPlan, weights: Sequence[float] | None) -> bool:
-        """Return whether the trainer can work with a dataset that has too few tokens for a sample.
+    def _accepts_without_sample(self, n_tokens: int) -> bool:
+        """Return whether the trainer accepts a weighted dataset with too few tokens for a sample.
 
-        It depends on whether the datasets of the split have weights:
-
-            datasets           trainer                result
-            without weights    any                    no: it reads all samples of each dataset, and
-                                                      fails if there are none
-            with weights       most                   yes: they notice nothing, unless the weight is
-                                                      so large that they take a sample of it, which
-                                                      is an error later
-            with weights       starts a dataset       if the dataset has 2 tokens or more: otherwise
-                               again when its         it has no index files, which the trainer
-                               samples are used up    opens (nanotron)
+        Most trainers do: they notice nothing, unless the weight is so large that they take a sample
+        of the dataset, which is an error later. But nanotron opens the index files of each dataset,
+        and there are none if the dataset has less than 2 tokens.
 
         Args:
-            member: What is planned for the dataset.
-            weights: Weight of each dataset; None for datasets without weights.
+            n_tokens: Tokens of the dataset.
         """
-        if weights is None:
-            return False
-        starts_datasets_again = self.rules.wraps != "never"
-        if not starts_datasets_again:
-            return True
-        return member.tokens >= MIN_NANOTRON_TOKENS  # 2
+        opens_index_files = self.rules.wraps != "never"
+        return not opens_index_files or n_tokens >= MIN_NANOTRON_TOKENS
 
     def _mixture_of(
         self, members: Sequence[MemberPlan], weights: Sequence[float] | None
@@ -607,8 +600,8 @@ class _SplitPlanner:
             none          200          200 samples, with the weights 0.75 and 0.25
             none          none         400 samples, each once, with the weights 300 and 100
 
-        In the last case, trainers for which samples are windows of the dataset (that have no token
-        in common) take the weights 0.75 and 0.25, too.
+        Trainers that read datasets in windows (samples without a common token) have simpler rules:
+        the number that is requested, and weights that always add up to 1.
 
         Args:
             members: What is planned for each dataset of the split.
@@ -633,31 +626,29 @@ class _SplitPlanner:
             dataset_sizes: Samples of each dataset: 300 and 100.
             weights: Weight of each dataset; None for datasets without weights.
         """
-        size = self.requested
-        if size is None:
-            size = sum(dataset_sizes)
-        proportions: Sequence[float] = dataset_sizes
-        if weights is not None:
-            proportions = weights
+        size = sum(dataset_sizes) if self.requested is None else self.requested
+        proportions = dataset_sizes if weights is None else weights
         shares = self.rules.normalized(proportions)  # they add up to 1
         return _Mixture(size, tuple(shares))
 
     def _mixture_by_size(self, dataset_sizes: tuple[int, ...]) -> _Mixture:
-        """Return how many samples are read of datasets without weights.
+        """Return how many samples are read of datasets without weights, and how these are mixed.
 
-        No sample is read twice. So for datasets of 300 and 100 samples, it is at most 400.
+        No sample is read twice. For datasets of 300 and 100 samples:
+
+            requested    samples    weights
+            200          200        0.75 and 0.25
+            1,000        400        0.75 and 0.25
+            none         400        300 and 100, since trainers write the sizes in this case
 
         Args:
             dataset_sizes: Samples of each dataset.
         """
-        n_available = sum(dataset_sizes)
+        n_available = sum(dataset_sizes)  # 400
         if self.requested is None:
-            # Each sample is read once. In this case, trainers mix by the sizes themselves: 300 and
-            # 100.
-            return _Mixture(n_available, dataset_sizes)
-        size = min(self.requested, n_available)
-        shares = self.rules.normalized(dataset_sizes)  # 0.75 and 0.25
-        return _Mixture(size, tuple(shares))
+            return _Mixture(n_available, weights=dataset_sizes)
+        shares = self.rules.normalized(dataset_sizes)
+        return _Mixture(min(self.requested, n_available), tuple(shares))
 
     def _mixture_by_weight(
         self, members: Sequence[MemberPlan], weights: Sequence[float]
@@ -676,13 +667,13 @@ class _SplitPlanner:
         Depending on the trainer, one of these three sums is the number of samples.
 
         Args:
-            members: What is planned for each dataset.
-            weights: Weight of each dataset.
+            members: What is planned for each dataset: `samples_target` is the number that is
+                rounded up, and `samples_requested` that with the reserve.
+            weights: Weight of each dataset: 3 and 1.
         """
-        # Make the weights add up to 1. Most trainers do this twice. The second time, only the last
-        # digit can change, but that can decide which sample comes next.
-        shares = tuple(self.rules.blend_weights(self.rules.normalized(weights)))  # 0.75 and 0.25
+        shares = tuple(self.rules.blend_weights(weights))  # 0.75 and 0.25
         if self.requested is None:
+            # The trainer reads as many samples as all datasets have.
             n_available = sum(member.samples_given for member in members)
             return _Mixture(n_available, shares)
 

@@ -18,6 +18,7 @@ The arguments with which a trainer is started are not part of a preset:
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -95,7 +96,9 @@ class Preset:
     describes: bool = True
     """Whether the trainer writes description.txt next to a dataset's index files."""
     folder: str = "{prefix}/cache/{kind}_indices"
-    """Where a dataset's index files are stored if no cache folder is configured."""
+    """Where a dataset's index files are stored if no cache folder is configured: a pattern for
+    `default_folder`, with the path of the dataset, its folder, and `member_kind`.
+    """
 
     # Splits.
     split_rule: Literal["bookends", "cuts"] = "bookends"
@@ -219,14 +222,28 @@ class Preset:
         """
         return "{hash}" in self.member_file
 
+    def default_folder(self, prefix: str) -> str:
+        """Return where the trainer keeps the index files of a dataset, if no folder is configured.
+
+        For example, for the dataset data/web:
+
+            data/web/cache/GPTDataset_indices       Megatron-LM
+            data                                    NeMo: next to the dataset
+
+        Args:
+            prefix: Path of the dataset without .bin and .idx.
+        """
+        return self.folder.format(
+            prefix=prefix, kind=self.member_kind, folder=os.path.dirname(prefix) or "."
+        )
+
     def check_options(
         self, *, add_extra_token: bool, shuffle_documents: bool, surplus: float
     ) -> None:
-        """Check that the trainer has the options that the user has set.
+        """Check that the trainer has the options that the user has set to other than the default.
 
-        Most of these are options of one trainer only. The others always do the same, so another
-        value would have no effect there. For example, Megatron-LM always shuffles documents, so it
-        is an error to set `shuffle_documents` to False.
+        For example, only NeMo can leave documents in their order (`shuffle_documents=False`). All
+        other trainers always shuffle them, so it is an error for them.
 
         Args:
             add_extra_token: Whether a sample also has the first token of the next one.
@@ -242,7 +259,7 @@ class Preset:
             raise self._unknown_option("shuffle_documents=False", "shuffle_documents=True")
 
         has_surplus_option = self.blend_margin == "surplus"
-        if not has_surplus_option and surplus != _DEFAULT_SURPLUS:
+        if not has_surplus_option and surplus != _DEFAULT_SURPLUS:  # 0.005
             raise self._unknown_option(
                 f"surplus={surplus}", f"surplus={_DEFAULT_SURPLUS}, its own constant"
             )
@@ -277,16 +294,15 @@ class Preset:
         return minor >= _FIRST_COMPENSATED_MINOR
 
     def check_depends_on_python(self, option: str) -> None:
-        """Check that an option may say with which version of Python the trainer runs.
+        """Check that it makes a difference with which version of Python the trainer runs.
 
-        It may only if this makes a difference. Some trainers add up the shares of train, valid and
-        test with Python's `sum`. From Python 3.12 on, it corrects rounding errors of floats, which
-        can move a document from one split to another. All other trainers divide data in the same
-        way in every version.
+        It does if the trainer divides data into train, valid and test by Python's `sum`, which
+        rounds in another way since Python 3.12. For all other trainers, an option that tells the
+        version is an error.
 
         Args:
-            option: The option that the user has set, for the message: "trainer_python='3.12'" in
-                nanoset.yaml, or "compensated_sums=True" in Python.
+            option: The option, for the message: "trainer_python='3.12'" in nanoset.yaml, or
+                "compensated_sums=True" in Python.
 
         Raises:
             ConfigError: The trainer does not use `sum`.
@@ -306,7 +322,8 @@ class Preset:
         """Divide weights by their sum, with the same rounding as the trainer.
 
         For example, 3 and 1 become 0.75 and 0.25. Even the last digit matters, since it can change
-        the number of samples of a dataset by one.
+        the number of samples of a dataset by one. It depends on how the sum is computed: one weight
+        after another ("plain sum"), or in pairs, as numpy does.
 
         Args:
             weights: Weight of each dataset.
@@ -314,29 +331,28 @@ class Preset:
         Returns:
             Weights whose sum is 1, except for rounding.
         """
-        uses_numpy = self.weights_normalized != "plain sum first"
-        if uses_numpy:
-            return normalize(weights)  # numpy adds up many numbers in pairs
-        total = plain_sum(weights)  # one by one
-        return [weight / total for weight in weights]
+        if self.weights_normalized == "plain sum first":
+            total = plain_sum(weights)
+            return [weight / total for weight in weights]
+        return normalize(weights)  # with numpy's sum
 
     def blend_weights(self, weights: Sequence[float]) -> list[float]:
         """Return the weights with which the trainer mixes datasets, to the last digit.
 
-        Most trainers divide the weights by their sum once more before they mix. As the sum is
-        nearly 1, such as 0.9999999999999999, this changes at most the last digit. But that can
-        change the order of the samples.
+        They add up to 1. Most trainers divide weights by their sum twice: once to compute how many
+        samples of each dataset there are, and once more to mix them. The second division changes at
+        most the last digit, but that can change the order of the samples.
 
         Args:
-            weights: Weights that add up to 1, as `normalized` returns them.
+            weights: Weight of each dataset, as the user has written it: 3 and 1.
 
         Returns:
-            A weight for each dataset.
+            A weight for each dataset: 0.75 and 0.25.
         """
-        divides_once_more = self.weights_normalized != "once"
-        if divides_once_more:
-            return normalize(weights)
-        return list(weights)
+        shares = self.normalized(weights)
+        if self.weights_normalized == "once":
+            return shares
+        return normalize(shares)
 
     def member_sizes(self, size: int, weight: float, surplus: float) -> MemberSizes:
         """Return how many samples of a dataset the trainer takes, and how many it builds.
@@ -430,9 +446,12 @@ class Preset:
     def repeats(self, requested: int | None, samples_of_epoch: int) -> int:
         """Return how many times the trainer's index files repeat the samples of a dataset.
 
-        It is 1 for most trainers: if they need more samples than the dataset has, they shuffle
-        several epochs. But some versions of nanotron shuffle one epoch, and repeat it: three times
-        if 250 samples are needed of a dataset of 100.
+        For example, a dataset has 100 samples, and 250 are needed:
+
+            trainer                       how it gets 250 samples                         result
+            most                          it cuts them from the tokens of three epochs    1
+            some versions of nanotron     its index files repeat the 100 samples          3
+            others                        it repeats them when it reads index files       1
 
         Args:
             requested: Samples that are needed: 250; None for each sample once.
@@ -440,8 +459,8 @@ class Preset:
         """
         if not self.one_epoch or requested is None:
             return 1
-        if self.windows:
-            return 1  # these trainers repeat samples only when they read them
+        if self.windows:  # the last row
+            return 1
         # This is how nanotron rounds: 200 samples are repeated 3 times, although 2 would be enough.
         return int(requested / samples_of_epoch) + 1
 

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
 
 from nanoset_core.errors import InputError
 from nanoset_core.records.text import format_count
 from nanoset_core.sampling.config import NanosetConfig
-from nanoset_core.sampling.presets import Preset
 from nanoset_core.sampling.split_data import LengthReader, SplitData
 from nanoset_core.sampling.splits import SplitName
 
@@ -27,11 +25,7 @@ def cannot_be_built(config: NanosetConfig, split: SplitName, reader: LengthReade
     """Return whether a split is so small that the trainer would hang or fail.
 
     For example, 0.01 of a small dataset are for validation, and no document falls into it. Then
-    Megatron-LM loops forever (`gpt_dataset.py`, `_get_num_epochs`). What a trainer needs differs:
-
-        a sample of each dataset
-        at least 2 tokens of each dataset, and a sample of any of them
-        a token of each dataset
+    Megatron-LM loops forever (`gpt_dataset.py`, `_get_num_epochs`).
 
     Args:
         config: What is trained, and with which trainer.
@@ -49,60 +43,49 @@ def cannot_be_built(config: NanosetConfig, split: SplitName, reader: LengthReade
     prefixes, weights = blend  # paths of the datasets, and their weights
     if not prefixes:
         return False
+    has_weights = weights is not None
     token_counts = [data.part_of(prefix).tokens for prefix in prefixes]
-    sample_counts = [config.samples_in(tokens) for tokens in token_counts]
 
-    need = _need_of(config.rules, n_datasets=len(prefixes), has_weights=weights is not None)
-    if need == "a sample of each dataset":
-        return 0 in sample_counts
-    if need == "index files of each dataset, and a sample":
-        has_index_files = min(token_counts) >= MIN_NANOTRON_TOKENS  # 2
-        has_sample = any(sample_counts)
-        return not (has_index_files and has_sample)
+    # How many tokens must each dataset have?
+    least_tokens = _least_tokens(config, n_datasets=len(prefixes), has_weights=has_weights)
+    is_left_out = not any(token_counts) and config.rules.empty_split == "skip"
+    if least_tokens == 1 and is_left_out:
+        return False  # NeMo leaves out a split in which no dataset has any
+    if min(token_counts) < least_tokens:
+        return True
 
-    # A token of each dataset. But NeMo leaves out a split in which no dataset has any.
-    has_tokens = any(token_counts)
-    if not has_tokens and config.rules.empty_split == "skip":
-        return False
-    return 0 in token_counts
+    # Some trainers accept datasets without a sample, but no blend of nothing but such datasets.
+    needs_any_sample = config.rules.zero_samples == "no blend" and has_weights
+    return needs_any_sample and max(token_counts) < config.sample_tokens
 
 
-_Need = Literal[
-    "a sample of each dataset",
-    "index files of each dataset, and a sample",
-    "a token of each dataset",
-]
-"""What a trainer needs of the datasets of a split to build it."""
+def _least_tokens(config: NanosetConfig, *, n_datasets: int, has_weights: bool) -> int:
+    """Return how many tokens a trainer needs of each dataset of a split (train, valid or test).
 
+    If a dataset has fewer, the trainer hangs or fails. It depends on the trainer (`zero_samples`),
+    and on whether samples are divided among datasets by weights:
 
-def _need_of(rules: Preset, *, n_datasets: int, has_weights: bool) -> _Need:
-    """Return what a trainer needs of the datasets of a split (train, valid or test) to build it.
+        `zero_samples`    weights    result
+        "never"           any        those of a sample: the trainer accepts no empty dataset
+        others            no         those of a sample: it takes all samples of each dataset
+        "no blend"        yes        2: nanotron opens index files of each dataset, and there are
+                                     none for fewer tokens
+        "any"             yes        1: it repeats a dataset until it has enough tokens
 
-    A dataset may have too few tokens for a training sample. Not all trainers can work with that:
-
-        `zero_samples`    weights    needed                  otherwise, the trainer fails, since
-        "never"           any        a sample of each        it accepts no empty dataset
-        others            no         a sample of each        it takes all samples of each dataset
-        "no blend"        yes        index files of each,    it opens these files, and accepts empty
-                                     and one sample          datasets, but no empty mixture (blend)
-        "any"             yes        a token of each         it can repeat a dataset to get more
-                                                             tokens, but not one without any
-
-    A single dataset without weights is not mixed. Then the last row also holds for "no blend".
+    For a single dataset without weights, it is the last row for "no blend", too.
 
     Args:
-        rules: The rules of the trainer. `zero_samples` says what it accepts without samples.
-        n_datasets: Number of datasets.
-        has_weights: Whether they have weights, by which samples are divided among them.
+        config: What is trained, and with which trainer.
+        n_datasets: Number of datasets of the split.
+        has_weights: Whether they have weights.
     """
-    if rules.zero_samples == "never":
-        return "a sample of each dataset"
+    zero_samples = config.rules.zero_samples
     takes_all_samples = n_datasets > 1 and not has_weights
-    if takes_all_samples:
-        return "a sample of each dataset"
-    if has_weights and rules.zero_samples == "no blend":
-        return "index files of each dataset, and a sample"
-    return "a token of each dataset"
+    if zero_samples == "never" or takes_all_samples:
+        return config.sample_tokens
+    if zero_samples == "no blend" and has_weights:
+        return MIN_NANOTRON_TOKENS
+    return 1
 
 
 def too_few_tokens(
@@ -155,12 +138,7 @@ def _are_too_small(
     """
     blend = config.blend(split)
     has_weights = blend is not None and blend[1] is not None
-    need = _need_of(config.rules, n_datasets=len(token_counts), has_weights=has_weights)
-    least_tokens = 1
-    if need == "a sample of each dataset":
-        least_tokens = config.sample_tokens
-    elif need == "index files of each dataset, and a sample":
-        least_tokens = MIN_NANOTRON_TOKENS
+    least_tokens = _least_tokens(config, n_datasets=len(token_counts), has_weights=has_weights)
     are_too_small = [tokens < least_tokens for tokens in token_counts]
     if not any(are_too_small):
         return [True] * len(token_counts)

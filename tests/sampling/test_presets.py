@@ -174,7 +174,7 @@ def test_the_ways_to_normalise_differ_for_these_weights():
 def test_nanotron_normalises_weights_once():
     preset = get_preset("nanotron")
 
-    weights = preset.blend_weights(preset.normalized(WEIGHTS))
+    weights = preset.blend_weights(WEIGHTS)
 
     assert weights == divided_by_numpy_sum(WEIGHTS)
 
@@ -182,7 +182,7 @@ def test_nanotron_normalises_weights_once():
 def test_megatron_lm_normalises_weights_twice():
     preset = get_preset("megatron")
 
-    weights = preset.blend_weights(preset.normalized(WEIGHTS))
+    weights = preset.blend_weights(WEIGHTS)
 
     assert weights == divided_by_numpy_sum(divided_by_numpy_sum(WEIGHTS))
 
@@ -193,7 +193,7 @@ def test_nemo_normalises_weights_by_a_running_sum_and_then_by_numpy():
     shares = preset.normalized(WEIGHTS)
 
     assert shares == divided_by_running_sum(WEIGHTS)
-    assert preset.blend_weights(shares) == divided_by_numpy_sum(shares)
+    assert preset.blend_weights(WEIGHTS) == divided_by_numpy_sum(shares)
 
 
 # NeMo's index files
