@@ -78,7 +78,7 @@ class SequenceHasher:
 
         A document is hashed in words of 8 bytes, such as two tokens of 4 bytes. Only its last word
         may have one token. For example, document 0 has the tokens a, b and c, and document 1 has d
-        to h. When d is added, its word is not known yet, so it waits for the next call:
+        to h. When d is added, it is only half of a word, so it waits for the next call:
 
             added      hashed now         waits    returned
             a b c d    (a b) (c)          d        hash of document 0
@@ -93,30 +93,35 @@ class SequenceHasher:
         if self._waiting is not None:
             tokens = np.concatenate([self._waiting, tokens])  # d e f g h
 
-        # How many of these tokens are whole words? Positions count from token a.
-        start = self._n_hashed  # 3: a, b and c were hashed
-        tokens_per_word = WORD_BYTES // tokens.dtype.itemsize
-        stop = self._end_of_last_word(start + len(tokens), tokens_per_word)
-        n_in_words = stop - start
+        # Hash all tokens except for half a word at the end.
+        tokens_per_word = WORD_BYTES // tokens.dtype.itemsize  # 2
+        n_known = self._n_hashed + len(tokens)  # 4 in the first call, and 8 in the second one
+        n_waiting = self._n_of_incomplete_word(n_known, tokens_per_word)  # 1, and then 0
+        n_in_words = len(tokens) - n_waiting
 
         self._waiting = None
-        if n_in_words < len(tokens):
+        if n_waiting > 0:
             self._waiting = tokens[n_in_words:].copy()  # a view would keep all tokens in memory
         return self._hash(tokens[:n_in_words])  # adds their number to `_n_hashed`, too
 
-    def _end_of_last_word(self, stop: int, tokens_per_word: int) -> int:
-        """Return how many tokens can be hashed if the first `stop` tokens are known.
+    def _n_of_incomplete_word(self, n_known: int, tokens_per_word: int) -> int:
+        """Return how many of the tokens so far belong to a word of which more tokens will come.
 
-        These are all of them, unless a document continues after them. For example, words are two
-        tokens, and 4 tokens are known. Document 1 starts at token 3 and continues. So token 3 is
-        the first half of a word, and the result is 3.
+        A document is hashed in words. For example, document 0 has the tokens 0 to 2, and document 1
+        the tokens 3 to 7. If a word is two tokens, and the tokens 0 to 3 are known, token 3 is the
+        first half of a word: the result is 1.
+
+        Args:
+            n_known: How many tokens are known, of all documents: 4.
+            tokens_per_word: Tokens of a word: 2.
         """
-        # Which documents have ended? The next one may continue.
-        n_ended = int(np.searchsorted(self._borders, stop, side="right")) - 1  # 1
-        if n_ended == len(self._borders) - 1:
-            return stop  # all have
-        n_known = stop - int(self._borders[n_ended])  # 1 token of document 1
-        return stop - n_known % tokens_per_word
+        # `_borders` is where documents start, and the last one ends: [0, 3, 8].
+        n_ended = int(np.searchsorted(self._borders, n_known, side="right")) - 1  # 1 document
+        n_documents = len(self._borders) - 1
+        if n_ended == n_documents:
+            return 0
+        n_known_of_next = n_known - int(self._borders[n_ended])  # 4 - 3: token 3 of document 1
+        return n_known_of_next % tokens_per_word
 
     def _hash(self, tokens: Tokens) -> NDArray[np.uint64]:
         """Hash the next tokens, which are whole words, and return the hashes of documents that end.

@@ -121,16 +121,20 @@ def _is_one_sequence_each(n_sequences: int, document_indices: NDArray[np.int64])
 def assign(
     lengths: NDArray[Any], rule: PieceRule, plan: PackPlan, seed: int
 ) -> Iterator[FilledPacks]:
-    """Decide which documents go into which training sample.
+    """Decide which documents go into which training sample, for samples of several documents.
 
-    A sample of several short documents is called a *pack*. The plan has classes of packs. For
-    example, 3 packs of class 0 have room for a document of 6 tokens, and 2 packs of class 1 for
-    documents of 4 and 3 tokens. First the packs are put into a random order. Then each place gets
-    the next document of its length. For documents 0 to 6 of 4, 6, 3, 6, 4, 6 and 3 tokens:
+    Such samples are called *packs*. It was planned how many packs there are, and how long the
+    documents in each are. Packs with equal lengths are a *class*. For example:
+
+        class    packs    tokens of the documents in each pack
+        0        3        6
+        1        2        4, 3
+
+    First the packs are put into a random order. Then each pack gets the next documents of these
+    lengths. For documents 0 to 6 of 4, 6, 3, 6, 4, 6 and 3 tokens:
 
         pack             0    1       2    3       4
         class            0    1       0    1       0
-        places           6    4, 3    6    4, 3    6     tokens
         documents        1    0, 2    3    4, 6    5
 
     Documents that are longer than a pack are divided into pieces first.
@@ -138,7 +142,7 @@ def assign(
     Args:
         lengths: Tokens of each document, integers, shape (n_documents,); may be memory-mapped.
         rule: How long documents are divided into pieces.
-        plan: How many packs there are of each class, and how long their pieces are.
+        plan: The classes of packs.
         seed: Decides the order of the packs.
 
     Yields:
@@ -151,27 +155,23 @@ def assign(
 
 
 class _PackFiller:
-    """Gives a document to each piece of packs, which must be passed in the order of the packs.
+    """Gives documents to packs (training samples), which must be passed in their order.
 
     Args:
         lengths: Tokens of each document, integers, shape (n_documents,).
         rule: How documents are divided into pieces.
-        plan: The packs of these pieces.
+        plan: How many pieces the packs of each class have, and how long these are.
     """
 
     def __init__(self, lengths: NDArray[Any], rule: PieceRule, plan: PackPlan) -> None:
-        """Prepare to give documents to the planned packs (training samples) in their order."""
-        self._lengths = lengths
-        self._rule = rule
+        """Put the documents into queues, in their order."""
         self._plan = plan
-        # Documents wait in queues: for pieces as long as a pack, and for what remains of them.
+        self._pieces_per_pack = plan.pieces_per_pack  # (n_classes,)
+        self._are_full_pieces = plan.are_full_pieces  # (n_classes,)
         self._remainders = RemainderQueue(lengths, rule)
+        """The pieces at the ends of documents, which are shorter than a pack."""
         self._full_pieces = FullPieceQueue(lengths, rule)
-
-        # A class of packs has pieces of the same lengths: how many, and is it one full piece?
-        self._pieces_of_class = np.diff(plan.piece_starts)  # (n_classes,)
-        first_lengths = plan.piece_lengths[plan.piece_starts[:-1]]  # (n_classes,)
-        self._is_full_class = first_lengths == rule.length  # (n_classes,)
+        """The pieces that are as long as a pack."""
 
     def fill(self, class_of_pack: NDArray[np.int64]) -> FilledPacks:
         """Give documents to the next packs, which are training samples.
@@ -193,14 +193,13 @@ class _PackFiller:
         Returns:
             The packs with the documents of their pieces.
         """
-        # Take the next documents, first for full pieces (10, 10), and then for others (4, 3).
-        is_full_pack = self._is_full_class[class_of_pack]  # (n_packs,) [True, False, True]
-        n_full_packs = int(np.count_nonzero(is_full_pack))  # 2
-        full_pieces = self._full_pieces.take(n_full_packs)  # of documents 0 and 1
-        short_pieces = self._take_last_pieces(class_of_pack[~is_full_pack])  # of documents 2 and 5
+        # Take the next pieces of documents, first the full ones (10, 10), and then others (4, 3).
+        is_full_pack = self._are_full_pieces[class_of_pack]  # (n_packs,) [True, False, True]
+        full_pieces = self._full_pieces.take(int(np.count_nonzero(is_full_pack)))
+        short_pieces = self._take_short_pieces(class_of_pack[~is_full_pack])
 
         # Put both kinds of pieces into the order of the packs: 10 | 4, 3 | 10.
-        piece_counts = self._pieces_of_class[class_of_pack]  # (n_packs,) [1, 2, 1]
+        piece_counts = self._pieces_per_pack[class_of_pack]  # (n_packs,) [1, 2, 1]
         is_full_piece = np.repeat(is_full_pack, piece_counts)  # [True, False, False, True]
         pieces = PieceArrays.interleaved(is_full_piece, full_pieces, short_pieces)
 
@@ -208,51 +207,24 @@ class _PackFiller:
         bounds = np.concatenate([[0], np.cumsum(piece_counts)])  # [0, 1, 3, 4]
         return FilledPacks(bounds, pieces)
 
-    def _take_last_pieces(self, class_of_pack: NDArray[np.int64]) -> PieceArrays:
-        """Give each piece of some packs the next document that ends with a piece of this length.
+    def _take_short_pieces(self, class_of_pack: NDArray[np.int64]) -> PieceArrays:
+        """Take the next pieces of documents for packs (training samples) without full pieces.
 
-        A pack is a training sample, here of 10 tokens. A document of 25 tokens is divided into two
-        pieces of 10 and a last piece of 5. For example, a pack is planned with pieces of 5 and 3
-        tokens:
-
-            next document that ends with a piece of 5 tokens    document 8, of 25 tokens
-            next document that ends with a piece of 3 tokens    document 2, of 13 tokens
-
-        In the result, the documents of a pack are in ascending order: 2 and 8.
+        For example, a pack is planned with pieces of 5 and 3 tokens, and packs have 10 tokens. The
+        next documents that end with such pieces, after pieces of 10 tokens, are document 8 of 25
+        tokens, and document 2 of 13 tokens. So the pack gets the ends of documents 2 and 8.
 
         Args:
             class_of_pack: Class of each pack, which says how long its pieces are: [7] for one pack
                 of class 7; shape (n_packs,).
 
         Returns:
-            The last pieces of these documents, pack by pack.
+            The pieces, pack by pack. Those of a pack are in the order of their documents.
         """
-        # Which pieces are planned: their lengths, and the pack of each?
-        planned_lengths = self._planned_lengths(class_of_pack)  # (n_pieces,) [5, 3]
-        piece_counts = self._pieces_of_class[class_of_pack]  # (n_packs,) [2]
+        planned_lengths = self._plan.lengths_in(class_of_pack)  # (n_pieces,) [5, 3]
+        piece_counts = self._pieces_per_pack[class_of_pack]  # (n_packs,) [2]
         pack_of_piece = np.repeat(np.arange(len(class_of_pack)), piece_counts)  # (n_pieces,) [0, 0]
-
-        # Take a document for each, and sort those of a pack.
-        documents = self._remainders.take(planned_lengths, pack_of_piece)  # (n_pieces,) [2, 8]
-
-        # The last piece of each document: its first token, and its number of tokens.
-        document_tokens = np.asarray(self._lengths[documents], np.int64)  # [13, 25]
-        piece_tokens = self._rule.remainders(document_tokens)  # [3, 5] after pieces of 10 tokens
-        first_tokens = document_tokens - piece_tokens  # [10, 20]
-        return PieceArrays(documents, first_tokens, piece_tokens)
-
-    def _planned_lengths(self, class_of_pack: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return how long the pieces of some packs are, pack by pack; shape (n_pieces,).
-
-        A pack is a training sample. For example, packs of class 0 have a piece of 10 tokens, and
-        those of class 1 have pieces of 4 and 3 tokens. The classes [1, 0, 1] give [4, 3, 10, 4, 3].
-
-        Args:
-            class_of_pack: Class of each pack, shape (n_packs,).
-        """
-        first_indices = self._plan.piece_starts[class_of_pack]  # (n_packs,)
-        piece_counts = self._pieces_of_class[class_of_pack]  # (n_packs,)
-        return self._plan.piece_lengths[positions_in(first_indices, piece_counts)]
+        return self._remainders.take(planned_lengths, pack_of_piece)
 
 
 def _pack_order(plan: PackPlan, seed: int) -> Iterator[NDArray[np.int64]]:
@@ -280,20 +252,42 @@ def _pack_order(plan: PackPlan, seed: int) -> Iterator[NDArray[np.int64]]:
     n_strata = max(1, -(-plan.pieces // _STRATUM_PIECES))  # rounded up
     class_hashes = _class_hashes(len(plan.counts), seed)  # they make the positions random
     for stratum in range(n_strata):
-        # The packs that may be in this stratum, which is 1 in the examples, and their positions.
-        candidates = _candidates(plan.counts, stratum, n_strata)
-        positions = _positions_of(candidates, plan.counts, class_hashes)  # 0.1, 0.45, 0.9, 0.3, 0.8
+        yield _classes_in_stratum(stratum, n_strata, plan.counts, class_hashes)
 
-        # Which of them are in it? 0.8 is 1.6 strata from the start, and so in stratum 1.
-        positions_in_strata = positions * n_strata  # [0.2, 0.9, 1.8, 0.6, 1.6]
-        stratum_of_pack = positions_in_strata.astype(np.int64)  # [0, 0, 1, 0, 1]
-        # The end of the line, 2.0, belongs to the last stratum.
-        stratum_of_pack = np.minimum(stratum_of_pack, n_strata - 1)
-        is_inside = stratum_of_pack == stratum
 
-        # Sort these by their distance from the start of the stratum: 0.8 and 0.6.
-        order = _order_of(positions_in_strata[is_inside] - stratum)
-        yield candidates.classes[is_inside][order]
+def _classes_in_stratum(
+    stratum: int, n_strata: int, counts: NDArray[np.int64], class_hashes: NDArray[np.uint64]
+) -> NDArray[np.int64]:
+    """Return the class of each pack in one part of the order of all packs (training samples).
+
+    The order is a line from 0 to 1, which is divided into parts of equal length, the *strata*. For
+    example, the second of two strata is from 0.5 to 1:
+
+        class of the pack           0      0      0      1      1
+        position                    0.1    0.45   0.9    0.3    0.8
+        number of strata before     0.2    0.9    1.8    0.6    1.6
+        is in this stratum                        yes           yes
+
+    Sorted by their positions, these two packs have the classes 1 and 0.
+
+    Args:
+        stratum: Number of the part: 1.
+        n_strata: Number of parts: 2.
+        counts: Number of packs of each class: [3, 2]; shape (n_classes,).
+        class_hashes: Random number of each class, shape (n_classes,).
+
+    Returns:
+        Shape (n_packs_of_stratum,): [1, 0].
+    """
+    packs = _packs_near_stratum(stratum, n_strata, counts)  # a few more than those in it
+    strata_before = _positions_of(packs, counts, class_hashes) * n_strata  # [0.2, 0.9, ...]
+    # The end of the line, 2.0, belongs to the last stratum.
+    stratum_of_pack = np.minimum(strata_before.astype(np.int64), n_strata - 1)  # [0, 0, 1, 0, 1]
+
+    is_inside = stratum_of_pack == stratum
+    order = _order_of(strata_before[is_inside] - stratum)  # 0.8 and 0.6 give [1, 0]
+    classes: NDArray[np.int64] = packs.classes[is_inside][order]
+    return classes
 
 
 def _class_hashes(n_classes: int, seed: int) -> NDArray[np.uint64]:
@@ -311,34 +305,36 @@ def _class_hashes(n_classes: int, seed: int) -> NDArray[np.uint64]:
 
 
 def _positions_of(
-    candidates: _Candidates, counts: NDArray[np.int64], class_hashes: NDArray[np.uint64]
+    packs: _NumberedPacks, counts: NDArray[np.int64], class_hashes: NDArray[np.uint64]
 ) -> NDArray[np.float64]:
     """Return at which place on a line from 0 to 1 each pack is, which decides the order of packs.
 
     A pack is a training sample. The packs of a class are spread evenly, each at a random place of
     its part of the line. For the 4 packs of a class:
 
-        pack         0              1                2               3
-        part         0 to 0.25      0.25 to 0.5      0.5 to 0.75     0.75 to 1
-        position     0.1            0.3              0.7             0.8
+        pack            0            1              2              3
+        part            0 to 0.25    0.25 to 0.5    0.5 to 0.75    0.75 to 1
+        random number   0.4          0.2            0.8            0.2
+        position        0.1          0.3            0.7            0.8
+
+    For example, pack 1 is at (1 + 0.2) / 4 = 0.3.
 
     Args:
-        candidates: Class of each pack, and its number within the class; shape (n_packs,).
+        packs: Class of each pack, and its number within the class; shape (n_packs,).
         counts: Number of packs of each class, shape (n_classes,).
         class_hashes: Random number of each class, shape (n_classes,).
 
     Returns:
         Positions, shape (n_packs,).
     """
-    packs_of_class = counts[candidates.classes]  # (n_packs,) 4 for each of these
-    # (n_packs,) how far into its part each pack is, from 0 to 1: pack 1 at 0.2
-    random_numbers = _jitters(class_hashes[candidates.classes], candidates.numbers)
-    positions: NDArray[np.float64] = (candidates.numbers + random_numbers) / packs_of_class
-    return positions  # (1 + 0.2) / 4 = 0.3
+    random_numbers = _jitters(class_hashes[packs.classes], packs.numbers)  # (n_packs,) 0 to 1
+    packs_of_class = counts[packs.classes]  # (n_packs,) 4 for each of these
+    positions: NDArray[np.float64] = (packs.numbers + random_numbers) / packs_of_class
+    return positions
 
 
-class _Candidates(NamedTuple):
-    """Packs that may be in a stratum, ordered by class and number; shape (n_candidates,) each."""
+class _NumberedPacks(NamedTuple):
+    """Some packs, ordered by class and number; shape (n_packs,) each."""
 
     classes: NDArray[np.int64]
     """Class of each pack."""
@@ -346,36 +342,37 @@ class _Candidates(NamedTuple):
     """Number of each pack in its class, from 0."""
 
 
-def _candidates(counts: NDArray[np.int64], stratum: int, n_strata: int) -> _Candidates:
-    """Return which packs of each class may be in one of several equal parts of the order.
+def _packs_near_stratum(stratum: int, n_strata: int, counts: NDArray[np.int64]) -> _NumberedPacks:
+    """Return which packs of each class may be in one part of the order of all packs.
 
-    Packs are training samples, on a line from 0 to 1. Those of a class are spread evenly: pack 3 of
-    10 is somewhere between 0.3 and 0.4. The line is divided into parts, the *strata*. For the
+    Packs are training samples, on a line from 0 to 1. Those of a class are spread evenly: pack 5 of
+    10 is somewhere between 0.5 and 0.6. The line is divided into parts, the *strata*. For the
     second half of the line, from 0.5 to 1:
 
-        class    packs    may be in this half          result
-        0        10       5 to 9                       4 to 9
-        1        3        1 (0.33 to 0.67) and 2       0 to 2
+        class    packs    can be in this half
+        0        10       5 to 9
+        1        3        1 and 2: pack 1 is somewhere between 0.33 and 0.67
 
-    The result has one more at each end, if there is one. For positions are rounded, so that pack 4
-    of class 0 may be at 0.5 exactly. The caller computes where the packs really are.
+    Positions are computed with rounding errors, so that a pack at the border may be on either side
+    of it. So the result also has the packs before and after these, if there are any: 4 to 9 of
+    class 0, and 0 to 2 of class 1. The caller computes where these packs really are.
 
     Args:
-        counts: Number of packs of each class: [10, 3]; shape (n_classes,).
         stratum: Number of the part: 1.
         n_strata: Number of parts: 2.
+        counts: Number of packs of each class: [10, 3]; shape (n_classes,).
     """
-    starts = counts * stratum // n_strata  # (n_classes,) rounded down: [5, 1]
+    firsts = counts * stratum // n_strata  # (n_classes,) rounded down: [5, 1]
     stops = -(-counts * (stratum + 1) // n_strata)  # (n_classes,) rounded up: [10, 3]
 
-    # One more at each end, but none before the first or after the last pack.
-    starts = np.maximum(starts - 1, 0)  # [4, 0]
+    # The pack before the first one, and that after the last one, if they exist.
+    firsts = np.maximum(firsts - 1, 0)  # [4, 0]
     stops = np.minimum(stops + 1, counts)  # [10, 3]
 
-    n_candidates = stops - starts  # [6, 3]
-    return _Candidates(
-        classes=np.repeat(np.arange(len(counts)), n_candidates),  # 0 six times, 1 three times
-        numbers=positions_in(starts, n_candidates),  # 4, 5, ..., 9, and 0, 1, 2
+    n_packs = stops - firsts  # [6, 3]
+    return _NumberedPacks(
+        classes=np.repeat(np.arange(len(counts)), n_packs),  # 0 six times, 1 three times
+        numbers=positions_in(firsts, n_packs),  # 4, 5, ..., 9, and 0, 1, 2
     )
 
 

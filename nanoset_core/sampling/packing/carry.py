@@ -31,7 +31,8 @@ def carry_room(batches: Iterable[FilledPacks], length: int) -> Iterator[FilledPa
         before     6, 2    10    7          10    9
         after              10    6, 2, 2    10    5, 5    4
 
-    The first pack has room, so its pieces wait. With 2 tokens of the third pack, they are full.
+    The pieces 6 and 2 of the first pack wait until there are 2 more tokens, from the third pack.
+    Its other 5 tokens wait for the last pack.
 
     Args:
         batches: All packs in order, some at a time.
@@ -46,7 +47,7 @@ def carry_room(batches: Iterable[FilledPacks], length: int) -> Iterator[FilledPa
         pending = carried.pending
         yield carried.full_packs
 
-    # What still waits is the last pack.
+    # What still waits is the last pack: 4.
     n_pending = len(pending.lengths)
     if n_pending > 0:
         yield FilledPacks(bounds=np.array([0, n_pending]), pieces=pending)

@@ -26,6 +26,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from nanoset_core.formats.indexed.layout import positions_in
+
 LongDocuments = Literal["fragment", "truncate"]
 """A document longer than a pack is cut into pieces, or only its first tokens are kept."""
 Tail = Literal["pad", "carry"]
@@ -247,9 +249,38 @@ class PackPlan:
         return int(self.counts.sum())
 
     @property
+    def pieces_per_pack(self) -> NDArray[np.int64]:
+        """Number of pieces in a pack of each class; int64, shape (n_classes,)."""
+        counts: NDArray[np.int64] = np.diff(self.piece_starts)
+        return counts
+
+    @property
     def pieces(self) -> int:
         """Number of pieces in all packs."""
-        return int(self.counts @ np.diff(self.piece_starts))
+        return int(self.counts @ self.pieces_per_pack)
+
+    @property
+    def are_full_pieces(self) -> NDArray[np.bool_]:
+        """Whether a pack of each class is one piece as long as the pack; shape (n_classes,)."""
+        first_lengths = self.piece_lengths[self.piece_starts[:-1]]  # (n_classes,)
+        are_full: NDArray[np.bool_] = first_lengths == self.length
+        return are_full
+
+    def lengths_in(self, class_of_pack: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return how long the pieces of some packs are, one pack after another.
+
+        For example, packs of class 0 have a piece of 10 tokens, and those of class 1 have pieces of
+        3 and 7 tokens. The classes [1, 0, 1] give [3, 7, 10, 3, 7].
+
+        Args:
+            class_of_pack: Class of each pack, shape (n_packs,).
+
+        Returns:
+            Shape (n_pieces,).
+        """
+        first_indices = self.piece_starts[class_of_pack]  # (n_packs,) [1, 0, 1]
+        piece_counts = self.pieces_per_pack[class_of_pack]  # (n_packs,) [2, 1, 2]
+        return self.piece_lengths[positions_in(first_indices, piece_counts)]
 
     @property
     def room(self) -> NDArray[np.int64]:

@@ -50,7 +50,7 @@ def sort_pairs(
 
 
 class RemainderQueue:
-    """Hands out the documents that have a remainder: a piece at their end, shorter than a pack.
+    """Hands out the remainders of documents: pieces at their ends that are shorter than a pack.
 
     There is a queue for each length of a remainder. All of them are in one array, the shortest
     remainders first. For example, for documents 0 to 3 with remainders of 3, 5, 3 and 4 tokens:
@@ -80,6 +80,8 @@ class RemainderQueue:
             documents           0    2    3    1
             queue of length     1    1    1    2
         """
+        self._lengths = lengths
+        self._rule = rule
         # Where each queue starts: after those of all shorter remainders.
         counts = _count_remainders(lengths, rule)  # (tokens of a sample,) [0, 3, 1]
         self._next_positions = np.cumsum(counts) - counts  # [0, 0, 3]
@@ -102,21 +104,16 @@ class RemainderQueue:
 
     def take(
         self, piece_lengths: NDArray[np.int64], pack_numbers: NDArray[np.int64]
-    ) -> NDArray[np.int64]:
-        """Take a document for each of some pieces: the next one that ends with such a piece.
+    ) -> PieceArrays:
+        """Take pieces of some lengths, each from the end of the next document with such a piece.
 
-        Documents wait in queues, one for each length of their last piece. All queues are in one
-        array, those of shorter pieces first. For example, documents 0 and 2 end with a piece of 3
-        tokens, and document 1 with one of 4 tokens:
+        For example, packs of 10 tokens are planned with these pieces:
 
-            queued documents         0  2 | 1
-
-        Pack 0, which is a training sample, is planned with a piece of 3 tokens, and pack 1 with
-        pieces of 4 and 3 tokens:
-
-            pack                     0    1    1
-            length of the piece      3    4    3
-            document                 0    1    2
+            pack                   0                1    1
+            length of the piece    3                4    3
+            next document          0                1    2
+            its tokens             13               14   3
+            piece                  tokens 10 to 12  10 to 13  0 to 2
 
         Args:
             piece_lengths: Tokens of each piece: [3, 4, 3]; shape (n_pieces,).
@@ -124,24 +121,48 @@ class RemainderQueue:
                 (n_pieces,).
 
         Returns:
-            The documents, pack by pack; shape (n_pieces,). Those of a pack are ascending, whatever
-            the order of `piece_lengths` is, so that a document on disk is read before later ones.
+            The pieces, pack by pack. The documents of a pack are ascending, whatever the order of
+            `piece_lengths` is, so that a document on disk is read before later ones.
         """
-        # From each queue, take as many documents as there are pieces of its length.
-        counts = np.bincount(piece_lengths, minlength=len(self._next_positions))  # [0, 0, 0, 2, 1]
-        positions = positions_in(self._next_positions, counts)  # [0, 1, 2]; (n_pieces,)
-        documents = self._documents[positions].astype(np.int64)  # [0, 2, 1]
-        self._next_positions += counts
-
-        # These documents are ordered by the length of their pieces: 3, 3, 4. Sort the packs like
-        # that, too. Then they show which document goes to which pack.
+        # Take documents, which come in the order of these lengths: 3, 3, 4. If the packs are sorted
+        # by the lengths of their pieces, too, they show which document goes to which pack.
+        documents = self._next_documents(piece_lengths)  # [0, 2, 1]
         piece_numbers = np.arange(len(piece_lengths))
         by_length = sort_pairs(piece_lengths, piece_numbers).second  # [0, 2, 1]
         pack_of_document = pack_numbers[by_length]  # [0, 1, 1]
 
         # Sort by pack, and the documents of a pack by their number.
         by_pack = sort_pairs(pack_of_document, documents, second_bits=_DOCUMENT_BITS)
-        return by_pack.second  # [0, 1, 2]
+        return self._remainders_of(by_pack.second)  # of documents 0, 1 and 2
+
+    def _next_documents(self, piece_lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Take the next documents of several queues: those that end with pieces of some lengths.
+
+        For example, documents 0 and 2 end with a piece of 3 tokens, and document 1 with one of 4.
+        For the lengths 3, 4 and 3, these are the documents 0, 2 and 1.
+
+        Args:
+            piece_lengths: How long the pieces are, shape (n_pieces,).
+
+        Returns:
+            The documents, ordered by the length of their piece and then by number; shape
+            (n_pieces,).
+        """
+        # From each queue, take as many documents as there are pieces of its length.
+        counts = np.bincount(piece_lengths, minlength=len(self._next_positions))  # [0, 0, 0, 2, 1]
+        positions = positions_in(self._next_positions, counts)  # [0, 1, 2]; (n_pieces,)
+        self._next_positions += counts
+        return self._documents[positions].astype(np.int64)
+
+    def _remainders_of(self, documents: NDArray[np.int64]) -> PieceArrays:
+        """Return the last piece of each document: for pieces of 10 tokens, 13 tokens end with 3.
+
+        Args:
+            documents: Numbers of the documents, shape (n_documents,).
+        """
+        document_tokens = np.asarray(self._lengths[documents], np.int64)  # [13]
+        piece_tokens = self._rule.remainders(document_tokens)  # [3]
+        return PieceArrays(documents, firsts=document_tokens - piece_tokens, lengths=piece_tokens)
 
 
 def _count_remainders(lengths: NDArray[Any], rule: PieceRule) -> NDArray[np.int64]:
@@ -243,40 +264,40 @@ class FullPieceQueue:
         n_missing = count
         while n_missing > 0:
             if self._n_taken == self._pieces.n_pieces:  # all of the documents that were read
-                self._pieces = self._read_documents()
-                self._n_taken = 0
-                continue
+                self._read_documents()
+                continue  # these may have no such piece
 
             # The next pieces of these documents, such as 3 to 7 of 8.
             start = self._n_taken
             stop = min(start + n_missing, self._pieces.n_pieces)
-            taken_pieces.append(self._pieces.between(start, stop, self._rule.length))
+            taken_pieces.append(self._pieces.between(start, stop, piece_length=self._rule.length))
             self._n_taken = stop
             n_missing -= stop - start
         return PieceArrays.concatenated(taken_pieces)
 
-    def _read_documents(self) -> _FullPieces:
-        """Read the lengths of the next million documents, and return their full pieces.
+    def _read_documents(self) -> None:
+        """Read the lengths of the next million documents, and find pieces as long as a sample.
 
-        Full pieces are as long as a training sample. For example, samples have 10 tokens:
+        Documents are divided into such pieces, and what remains. For training samples of 10 tokens:
 
             document                   0     1    2
             tokens                     25    7    30
             full pieces                2     0    3
             numbers of these pieces    0, 1  -    2, 3, 4
 
-        Returns:
-            The documents with such pieces, [0, 2], and where the pieces of each end, [2, 5].
+        `_pieces` gets the documents that have any, [0, 2], and the number of pieces up to the end
+        of each, [2, 5].
         """
         start = self._next_document
         if start >= len(self._lengths):
             # The caller has planned how many pieces there are, and takes no more.
             raise AssertionError("the plan has more full pieces than the documents")
         stop = start + CHUNK_DOCUMENTS
-        self._next_document = stop
 
         lengths = self._lengths[start:stop]  # (n_documents,) [25, 7, 30]
         piece_counts = self._rule.full_pieces(lengths)  # (n_documents,) [2, 0, 3]
         with_pieces = np.flatnonzero(piece_counts)  # [0, 2]
         stops = np.cumsum(piece_counts[with_pieces])  # [2, 2 + 3]
-        return _FullPieces(documents=start + with_pieces, stops=stops)
+        self._pieces = _FullPieces(documents=start + with_pieces, stops=stops)
+        self._n_taken = 0
+        self._next_document = stop
