@@ -107,20 +107,21 @@ class FrequentValues:
     def _drop_rare_values(self) -> None:
         """Forget the values with the smallest counters, to limit the memory.
 
-        All counters are lowered by the same number, such that enough of them become 0. So a value
-        that comes often later can get ahead of others (Misra and Gries). For example, there may be
-        two counters:
+        A number is subtracted from all counters, such that enough of them become 0 or less. So a
+        value that comes often later can get ahead of others (Misra and Gries). For example, there
+        may be two counters:
 
             value               a    b    c    d
             counter             5    3    1    1     subtract 1
             new counter         4    2    0    0     c and d are forgotten
 
-        If c comes again, it starts with 0, although 1 document had it. So a counter can be up to 1
-        too small now. `error` is the sum of all numbers that were ever subtracted.
+        If c comes again, it is counted from 0, although 1 document had it. So it can have 1 more
+        document than are counted. `error` is the sum of all numbers that were ever subtracted.
         """
         n_to_drop = len(self._counters) - MAX_COUNTERS  # 2
-        # The largest of the counters that must become 0.
-        subtracted = int(np.partition(self._counters, n_to_drop - 1)[n_to_drop - 1])
+        # The largest counter among the 2 smallest ones. `partition` moves it to where it would be
+        # if the counters were sorted, which is faster than sorting them.
+        subtracted = int(np.partition(self._counters, n_to_drop - 1)[n_to_drop - 1])  # 1
         counters = self._counters - subtracted
         remains = counters > 0
 
@@ -131,10 +132,10 @@ class FrequentValues:
         self._tokens = self._tokens[remains]
 
     def _keep_texts(self, hashes: NDArray[np.uint64], text_of: Callable[[int], str]) -> None:
-        """Keep the texts of the values that are the most frequent now.
+        """Keep the texts of the values that are the most frequent now, and forget all others.
 
         Values are counted by their hashes, as their texts can be long. Only the texts of the most
-        frequent ones are needed in the end, so all others are forgotten.
+        frequent ones are needed in the end.
 
         Args:
             hashes: Hash of each value that was just counted, shape (n_added,).
@@ -143,13 +144,13 @@ class FrequentValues:
         text_by_hash: dict[int, str] = {}
         for index in self._most_counted():
             value_hash = int(self._hashes[index])
-            if value_hash in self._text_by_hash:
-                text_by_hash[value_hash] = self._text_by_hash[value_hash]
-            else:
-                # It was not among the most frequent values before. So its number has grown, and it
-                # is one of the values that were just counted.
+            text = self._text_by_hash.get(value_hash)
+            if text is None:
+                # The value was not among the most frequent ones before the last call of `add`. Only
+                # values that this call counted can have become more frequent.
                 added_index = int(np.flatnonzero(hashes == value_hash)[0])
-                text_by_hash[value_hash] = text_of(added_index)
+                text = text_of(added_index)
+            text_by_hash[value_hash] = text
         self._text_by_hash = text_by_hash
 
     def _most_counted(self) -> list[int]:
@@ -166,39 +167,44 @@ class FrequentValues:
     def most_frequent(self) -> list[FrequentValue]:
         """Return the values that most documents have, the most frequent first.
 
-        All numbers are exact if there were few different values. Otherwise, to save memory, all
-        counters were lowered at times, and values with the counter 0 were forgotten. If such a
-        value came again, it was counted from 0, so documents that had it before are missing. But
-        these are no more than the counters had been lowered until then. For example, counters were
-        lowered by 30 in all (`error`):
-
-            value    documents    counter    lowered since    lowered before    documents at most
-            en       520          490        30               0                 520
-            de       40           30         10               20                60
-
-        So "en" was counted from the start, and "de" perhaps not.
+        All numbers are exact if there were few different values. Otherwise, rare values were
+        forgotten at times, to save memory. Then a value may have more documents than were counted,
+        and `max_documents` is how many it has at most.
 
         Returns:
             At most `n_values` values. Those with so few documents that a forgotten value may have
             as many are left out.
         """
+        most_of_forgotten_values = self.error
         frequent_values: list[FrequentValue] = []
         for index in self._most_counted():
             documents = int(self._documents[index])
-            most_of_forgotten_values = self.error
             if documents <= most_of_forgotten_values:
                 continue
-
-            # While a value is counted, its counter only differs from its documents by what was
-            # subtracted.
-            lowered_since = documents - int(self._counters[index])
-            lowered_before = self.error - lowered_since
             frequent_values.append(
                 FrequentValue(
                     value=self._text_by_hash[int(self._hashes[index])],
                     documents=documents,
-                    max_documents=documents + lowered_before,
+                    max_documents=documents + self._max_missed(index),
                     tokens=int(self._tokens[index]),
                 )
             )
         return frequent_values
+
+    def _max_missed(self, index: int) -> int:
+        """Return how many documents with a value may be missing in its count, at most.
+
+        Counters are lowered at times, and values with the counter 0 are forgotten. If such a value
+        comes again, it is counted from 0. Documents that had it before are missing then: as many as
+        its counter had been lowered by until then, at most. For example, counters were lowered by
+        30 in all (`error`):
+
+            value    documents counted    counter    lowered since    so before, at most
+            en       520                  490        30               0: no document is missing
+            de       40                   30         10               20
+
+        Args:
+            index: Where the value is in the arrays of counters.
+        """
+        lowered_since = int(self._documents[index]) - int(self._counters[index])
+        return self.error - lowered_since

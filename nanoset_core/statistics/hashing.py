@@ -239,7 +239,12 @@ def sum_words(
     bytes_of_last_word = lengths - WORD_BYTES * (words_per_text - 1)  # (n_texts,) [3, 2]
     words[stops - 1] &= _MASKS[bytes_of_last_word]
 
-    _add_steps(words, first_words, words_per_text, n_words_before)
+    # Add STEP to the first word of a text, 2 * STEP to the second, and so on. If the first text has
+    # begun in an earlier call, continue with the numbers after its words there.
+    _add_steps(words, first_words, words_per_text)
+    if n_words_before > 0:
+        words[: words_per_text[0]] += np.array([n_words_before], np.uint64) * STEP
+
     _mix_in_place(words)
     sums: NDArray[np.uint64] = np.add.reduceat(words, first_words)
     return sums
@@ -259,38 +264,26 @@ def _words_in(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _add_steps(
-    words: NDArray[np.uint64],
-    first_words: NDArray[np.int64],
-    words_per_text: NDArray[np.int64],
-    n_words_before: int,
+    words: NDArray[np.uint64], first_words: NDArray[np.int64], words_per_text: NDArray[np.int64]
 ) -> None:
     """Add STEP to the first word of each text, 2 * STEP to the second one, and so on.
 
     STEP is a large constant. With it, texts with the same words in another order get different
     hashes. For example, two texts have 2 and 3 words:
 
-        text                              0    0    1    1    1
-        STEPs, as if it were one text     1    2    3    4    5
-        too many                          0    0    2    2    2
-        STEPs that are added              1    2    1    2    3
-
-    If 4 words of text 0 were passed to an earlier call, its words here are its fifth and sixth one.
-    Then 1 and 2 STEPs are 4 too few, and 5 and 6 are added.
+        text                                  0    0    1    1    1
+        add, as if all were one text          1    2    3    4    5     times STEP
+        subtract the words of texts before    0    0    2    2    2     times STEP
+        result                                1    2    1    2    3     times STEP
 
     Args:
         words: The words of all texts, which are changed in place, modulo 2**64; shape (n_words,).
-        first_words: Index of each text's first word: [0, 2]; shape (n_texts,).
+        first_words: How many words are before each text: [0, 2]; shape (n_texts,).
         words_per_text: Number of words of each text: [2, 3]; shape (n_texts,).
-        n_words_before: Words of the first text in earlier calls; mostly 0.
     """
-    # Add the second row of the table: this is fast, since the multiples of STEP are stored.
-    words += _multiples_of_step(len(words))
-
-    # Subtract the third row. If a number in it is negative, this adds STEPs (modulo 2**64).
-    too_many = first_words.copy()  # (n_texts,) [0, 2]
-    too_many[0] -= n_words_before
-    steps_too_many = too_many.astype(np.uint64) * STEP
-    words -= np.repeat(steps_too_many, words_per_text)
+    words += _multiples_of_step(len(words))  # stored, so that nothing is multiplied
+    steps_before = first_words.astype(np.uint64) * STEP  # (n_texts,)
+    words -= np.repeat(steps_before, words_per_text)
 
 
 def _read_words(

@@ -84,25 +84,25 @@ def histogram(chunks: Chunks) -> list[Bin]:
     spread = _spread_of(chunks())
     if spread is None:
         return []
-    if spread.minimum == spread.maximum:
-        sums = sum_by_bin(chunks(), edges=[])  # (1, n_amounts): without edges, there is one bin
-        return [_only_bin(spread, sums[0])]
 
     # Read them a second time to add up the amounts of each bin.
+    if spread.minimum == spread.maximum:
+        return [_only_bin(chunks(), spread)]
     edges = _round_edges(spread)  # [0, 100, 200]
     sums = sum_by_bin(chunks(), [float(edge) for edge in edges])  # (n_edges + 1, n_amounts)
     return _bins_of(edges, sums, spread)
 
 
-def _only_bin(spread: _Spread, sums: NDArray[np.int64]) -> Bin:
+def _only_bin(chunks: Iterable[WeighedValues], spread: _Spread) -> Bin:
     """Return the only bin of a histogram of numbers that are all equal, such as "7".
 
     Args:
+        chunks: The numbers, and what belongs to them, such as documents and tokens.
         spread: The range of the numbers, from 7 to 7.
-        sums: What belongs to all numbers, such as documents and tokens; shape (n_amounts,).
     """
     value = float(spread.minimum)
     exact_value = Decimal(spread.minimum) if spread.is_whole else value
+    sums = sum_by_bin(chunks, edges=[])[0]  # (n_amounts,) of the only bin, as there are no edges
     return Bin(_number_text(exact_value), value, value, tuple(sums.tolist()))
 
 
@@ -218,16 +218,14 @@ def _middle_of(counts: NDArray[np.int64]) -> _Middle:
         counts: How many numbers are in each interval, shape (n_intervals,); not all are 0.
     """
     n_numbers = int(counts.sum())  # 1,000
-    n_left_out = int(_EXTREME_SHARE * n_numbers)  # 5 at either end
+    n_left_out = int(_EXTREME_SHARE * n_numbers)  # 5 at either end: half a percent
     first_interval = _interval_of_rank(n_left_out, counts)  # it has the sixth number
     median_interval = _interval_of_rank(n_numbers // 2, counts)
     last_interval = _interval_of_rank(n_numbers - n_left_out - 1, counts)
-
-    # An interval ends where the next one starts.
     return _Middle(
         low=_interval_start(first_interval),
-        median=_interval_start(median_interval + 1),
-        high=_interval_start(last_interval + 1),
+        median=_interval_end(median_interval),
+        high=_interval_end(last_interval),
     )
 
 
@@ -235,7 +233,8 @@ def _count_by_interval(values: NDArray[Any]) -> NDArray[np.int64]:
     """Count how many numbers are in each of 65,536 small intervals.
 
     Intervals of small numbers are narrow, and those of great ones are wide: 1 to 1.0625 is one, and
-    1,024 to 1,088. All floats that begin with the same 16 of their 64 bits are in one interval.
+    1,024 to 1,088. Each float has a *key*, an integer of 64 bits, such that greater floats have
+    greater keys. The number of its interval is the first 16 bits of the key.
 
     Args:
         values: int64 or float64, shape (n_values,). Infinite ones are not counted.
@@ -244,11 +243,8 @@ def _count_by_interval(values: NDArray[Any]) -> NDArray[np.int64]:
         A count for each interval, from the lowest numbers to the highest; shape (65536,).
     """
     floats = values.astype(np.float64)
-    # As integers in the same order, whose first bits are compared first. For positive floats, these
-    # are nearly their own bits.
-    keys = order_keys(floats[np.isfinite(floats)])
-    first_16_bits = keys >> U64(_REST_BITS)
-    intervals = first_16_bits.astype(np.int64)
+    keys = order_keys(floats[np.isfinite(floats)])  # (n_finite,)
+    intervals = (keys >> U64(_REST_BITS)).astype(np.int64)  # their first 16 bits
     counts: NDArray[np.int64] = np.bincount(intervals, minlength=1 << _INTERVAL_BITS)
     return counts
 
@@ -275,26 +271,32 @@ def _interval_of_rank(rank: int, counts: NDArray[np.int64]) -> int:
 def _interval_start(interval: int) -> float:
     """Return the smallest number of an interval, such as 1.0 for the floats from 1 to 1.0625.
 
-    Each float has a *key*, an integer of 64 bits. Greater floats have greater keys. An interval has
-    all floats whose keys begin with the same 16 bits, which are the number of the interval:
+    Each float has a *key*, an integer of 64 bits, such that greater floats have greater keys. The
+    number of an interval is the first 16 bits of all keys in it. In hexadecimal digits:
 
-        float         key                       interval
-        1.0           0xbff0 0000 0000 0000     0xbff0 = 49136
-        1.06249...    0xbff0 ffff ffff ffff     0xbff0
-        1.0625        0xbff1 0000 0000 0000     0xbff1
-
-    So the smallest number of an interval has the key that ends with 48 zeros.
+        interval    keys                          floats
+        bff0        bff0000000000000              1.0
+                    to bff0ffffffffffff           to 1.0624999...
 
     Args:
-        interval: Number of the interval, from 0: 49136.
+        interval: Number of the interval, from 0: 0xbff0.
     """
-    smallest_key = interval << _REST_BITS  # append 48 zeros
-    start = float(values_of_keys(np.array([smallest_key], np.uint64), np.float64)[0])
+    smallest_key = interval << _REST_BITS  # append 48 zero bits
+    floats = values_of_keys(np.array([smallest_key], np.uint64), np.float64)
+    return float(floats[0])
 
-    # Callers take the start of the next interval as the end of one. After the greatest floats comes
-    # infinity, with which they cannot compute.
+
+def _interval_end(interval: int) -> float:
+    """Return the number at which an interval ends, such as 1.0625 for the floats from 1 to 1.0625.
+
+    The next interval starts there. After the interval of the greatest floats, only infinity
+    follows. Callers cannot compute with it, so the result is the greatest float then.
+
+    Args:
+        interval: Number of the interval, from 0.
+    """
     greatest_float = float(np.finfo(np.float64).max)
-    return min(start, greatest_float)
+    return min(_interval_start(interval + 1), greatest_float)
 
 
 def _round_edges(spread: _Spread) -> list[Decimal]:

@@ -98,7 +98,7 @@ def first_excess(chunks: Callable[[], Iterable[KeyedAmounts]], limit: int) -> Ex
         # sum is above the limit: take the last digit.
         digit = min(digit, _N_DIGIT_VALUES - 1)
         amount_below = int(running_sums[digit] - amounts[digit])
-        prefix = (prefix << U64(_DIGIT_BITS)) | U64(digit)  # append the digit
+        prefix = _append_digit(prefix, digit)
     return Excess(prefix, amount_below)
 
 
@@ -128,14 +128,65 @@ def keys_at_ranks(
     for shift in _SHIFTS:
         counts_by_prefix = _counts_by_digit(chunks(), set(prefixes), shift)
         for index, prefix in enumerate(prefixes):
-            counts = counts_by_prefix[prefix]  # (65536,) keys with each next digit
-            running_counts = np.cumsum(counts)  # keys with this digit or a smaller one
-            # The first digit up to which there are more keys than the position.
-            digit = int(np.searchsorted(running_counts, ranks_in_prefix[index], side="right"))
-            n_smaller = int(running_counts[digit] - counts[digit])
-            ranks_in_prefix[index] -= n_smaller
-            prefixes[index] = (prefix << U64(_DIGIT_BITS)) | U64(digit)  # append the digit
+            digit = _digit_at_rank(counts_by_prefix[prefix], ranks_in_prefix[index])
+            prefixes[index] = _append_digit(prefix, digit.value)
+            ranks_in_prefix[index] -= digit.n_smaller
     return prefixes
+
+
+class _Digit(NamedTuple):
+    """A digit of a key."""
+
+    value: int
+    n_smaller: int
+    """Number of keys with a smaller digit, of those that are equal up to it."""
+
+
+def _digit_at_rank(counts: NDArray[np.int64], rank: int) -> _Digit:
+    """Return the digit of the key at some position, if keys were sorted by this digit.
+
+    For example, one key has the digit 1, and two have 3. So 1 is at position 0, and 3 is at the
+    positions 1 and 2.
+
+    Args:
+        counts: How many keys have each digit, shape (65536,): [0, 1, 0, 2, ...].
+        rank: The position: 2.
+    """
+    counts_up_to_digit = np.cumsum(counts)  # [0, 1, 1, 3, ...]
+    # The first digit up to which there are more keys than the position: 3.
+    value = int(np.searchsorted(counts_up_to_digit, rank, side="right"))
+    n_smaller = int(counts_up_to_digit[value] - counts[value])  # 3 - 2
+    return _Digit(value, n_smaller)
+
+
+def _append_digit(prefix: np.uint64, digit: int) -> np.uint64:
+    """Return the first digits of a key and the next one: with decimal digits, 12 and 3 are 123."""
+    return (prefix << U64(_DIGIT_BITS)) | U64(digit)
+
+
+def _prefixes_of(keys: NDArray[np.uint64], shift: int) -> NDArray[np.uint64]:
+    """Return the first digits of keys, up to the digit that `_digits_of` returns.
+
+    With decimal digits, if one digit follows that one, it is 12 for the key 1234.
+
+    Args:
+        keys: Shape (n_keys,).
+        shift: How many bits follow the digit, one of `_SHIFTS`.
+    """
+    return (keys >> U64(shift)) >> U64(_DIGIT_BITS)
+
+
+def _digits_of(keys: NDArray[np.uint64], shift: int) -> NDArray[np.int64]:
+    """Return one digit of each key: the 16 bits that `shift` bits follow.
+
+    With decimal digits, if one digit follows, it is 3 for the key 1234.
+
+    Args:
+        keys: Shape (n_keys,).
+        shift: How many bits follow the digit, one of `_SHIFTS`.
+    """
+    last_bits = U64(_N_DIGIT_VALUES - 1)  # 16 bits that are 1
+    return ((keys >> U64(shift)) & last_bits).astype(np.int64)
 
 
 def _counts_by_digit(
@@ -143,16 +194,17 @@ def _counts_by_digit(
 ) -> dict[np.uint64, NDArray[np.int64]]:
     """Count, of the keys that begin with some digits, how many have each next digit.
 
-    Keys have 64 bits, which are four digits of 16 bits. For an example with four decimal digits, it
-    is known that a key begins with 12:
+    A key is searched for digit by digit. For example, with decimal digits, it is known that it
+    begins with 12 (the *prefix*):
 
-        key     without what follows the third digit    prefix    third digit
-        1234    123                                     12        3
-        1239    123                                     12        3
-        1278    127                                     12        7
-        5612    561                                     56        -
+        key     prefix    next digit
+        1234    12        3
+        1239    12        3
+        1278    12        7
+        5612    56        -
 
-    So of the keys that begin with 12, two continue with 3, and one with 7.
+    So of the keys that begin with 12, two continue with 3, and one with 7. (In fact, digits have 16
+    bits, and keys have four of them.)
 
     Args:
         chunks: The keys in chunks.
@@ -165,13 +217,11 @@ def _counts_by_digit(
     """
     counts_by_prefix = {prefix: np.zeros(_N_DIGIT_VALUES, np.int64) for prefix in prefixes}
     for keys in chunks:
-        # Cut off what follows the next digit (1234 becomes 123), and then that digit, too (12).
-        shortened_keys = keys >> U64(shift)
-        key_prefixes = shortened_keys >> U64(_DIGIT_BITS)
+        prefixes_of_keys = _prefixes_of(keys, shift)  # [12, 12, 12, 56]
         for prefix, counts in counts_by_prefix.items():
-            with_prefix = shortened_keys[key_prefixes == prefix]  # 123, 123, 127
-            last_digits = with_prefix & U64(_N_DIGIT_VALUES - 1)  # 3, 3, 7: the last 16 bits
-            counts += np.bincount(last_digits.astype(np.int64), minlength=_N_DIGIT_VALUES)
+            with_prefix = keys[prefixes_of_keys == prefix]  # [1234, 1239, 1278]
+            digits = _digits_of(with_prefix, shift)  # [3, 3, 7]
+            counts += np.bincount(digits, minlength=_N_DIGIT_VALUES)
     return counts_by_prefix
 
 
@@ -180,42 +230,36 @@ def _amounts_by_digit(
 ) -> NDArray[np.int64]:
     """Add up what belongs to keys by their next digit, if their first digits are known.
 
-    This is a step of a search for a key without sorting all of them: each pass through the keys
-    finds one more of its digits. Each key has an amount, such as the tokens of a document. For
-    example, with decimal digits, it is known that the key begins with 3 (the prefix):
+    A key is searched for digit by digit. Each key has an amount, such as the tokens of a document.
+    For example, with decimal digits, it is known that the key begins with 3 (the *prefix*):
 
         key             35    38    52
         amount           3     5     2
         next digit       5     8     -       (does not begin with 3)
 
-    The sums are 3 for the digit 5, 5 for the digit 8, and 0 for all others. The digits that are
-    used here have 16 bits, so a key of 64 bits has four of them:
-
-        digit that is wanted    first    second    third    fourth
-        bits before it          0        16        32       48        the prefix
-        bits after it           48       32        16       0         `shift`
+    The sums are 3 for the digit 5, 5 for the digit 8, and 0 for all others. (In fact, digits have
+    16 bits, and keys have four of them.)
 
     Args:
         chunks: The keys and amounts in chunks.
         prefix: The first digits, as one number: 3.
-        shift: The last row.
+        shift: How many bits follow the next digit: 48 if it is the first digit of a key, 32 for the
+            second, 16 for the third and 0 for the last one.
 
     Returns:
         The sums, shape (65536,).
     """
     sums = np.zeros(_N_DIGIT_VALUES, np.int64)
     for chunk in chunks:
-        # Remove the bits that follow the next digit. Then this is the last digit, and all digits
-        # before it are the prefix.
-        upper_bits = chunk.keys >> U64(shift)
+        keys = chunk.keys
         amounts = chunk.amounts
         is_first_digit = shift == _SHIFTS[0]
         if not is_first_digit:
-            has_prefix = (upper_bits >> U64(_DIGIT_BITS)) == prefix
-            upper_bits = upper_bits[has_prefix]
+            has_prefix = _prefixes_of(keys, shift) == prefix
+            keys = keys[has_prefix]
             amounts = amounts[has_prefix]
-        digits = (upper_bits & U64(_N_DIGIT_VALUES - 1)).astype(np.int64)
         # bincount adds up floats, which are exact up to 2**53.
+        digits = _digits_of(keys, shift)
         sums += np.bincount(digits, amounts, _N_DIGIT_VALUES).astype(np.int64)
     return sums
 
@@ -251,12 +295,15 @@ def order_keys(values: NDArray[Any]) -> NDArray[np.uint64]:
 def values_of_keys(keys: NDArray[np.uint64], dtype: Any) -> NDArray[Any]:
     """Convert unsigned integers back to the numbers from which `order_keys` has made them.
 
-    `order_keys` changes some bits of numbers, so that unsigned integers with these bits are in the
-    same order. The same bits are inverted again here:
+    `order_keys` inverts some bits of numbers, so that unsigned integers with these bits are in the
+    same order. The same bits are inverted again here. Keys whose first bit is 0 are those of
+    negative numbers. For floats:
 
-        integers            the first bit
-        negative floats     all bits, so that the first one, 1, became 0
-        other floats        the first bit, which was 0 and became 1
+        number    its bits    bits that are inverted    key
+        -1.5      1011...     all                       0100...
+        1.5       0011...     the first                 1011...
+
+    For integers, only the first bit is inverted, in all of them.
 
     Args:
         keys: The unsigned integers, shape (n_keys,).
