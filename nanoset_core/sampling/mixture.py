@@ -125,21 +125,14 @@ def mixture_of(mix: MixPart, config: NanosetConfig, reader: LengthReader | None 
     tokens_by_prefix = data.tokens_by_prefix()
     _check_corpora_have_tokens(mix, tokens_by_prefix, split)
 
-    # Which dataset has each corpus of the tree? {("english", "web"): "data/web", ...}
-    corpus_paths = _corpus_paths(mix, ())
-    prefix_by_path = dict(zip(corpus_paths, tokens_by_prefix, strict=True))  # in equal order
-
-    # Without those that a run has read before it changed its mixture.
+    datasets = _datasets_by_path(mix, tokens_by_prefix)
     n_samples = _samples_to_read(config, split)
-    mixer = _Mixer(config, prefix_by_path, tokens_by_prefix, n_samples)
     try:
-        return mixer.mix(mix)
+        return _Mixer(config, datasets, n_samples).mix(mix)
     except InputError:
         # Perhaps the parts lack a few samples, because `max_epochs` limits the epochs that are
         # shuffled together. Then it only limits those that are read, and the plan has a warning.
-        lenient_mixer = _Mixer(
-            config, prefix_by_path, tokens_by_prefix, n_samples, counts_shuffled_epochs=False
-        )
+        lenient_mixer = _Mixer(config, datasets, n_samples, counts_shuffled_epochs=False)
         return lenient_mixer.mix(mix)
 
 
@@ -198,6 +191,31 @@ def _first_split(config: NanosetConfig) -> SplitName:
     raise AssertionError("the shares of splits add up to 1")
 
 
+class _Dataset(NamedTuple):
+    """The dataset of a corpus of a mixture."""
+
+    prefix: str
+    """Its path without .bin and .idx."""
+    tokens: int
+    """Tokens of one epoch: those that the split has of it."""
+
+
+def _datasets_by_path(mix: MixPart, tokens_by_prefix: Mapping[str, int]) -> dict[MixPath, _Dataset]:
+    """Return the dataset of each corpus of a mixture.
+
+    Args:
+        mix: The mixture, a tree of corpora (collections of texts) and groups of corpora.
+        tokens_by_prefix: Path of each dataset → its tokens, in the order of the corpora.
+
+    Returns:
+        Names from the root of the tree to each corpus → its dataset: {("english", "web"):
+        ("data/web", 5000000), ...}.
+    """
+    corpus_paths = _corpus_paths(mix, path=())
+    datasets = [_Dataset(prefix, tokens) for prefix, tokens in tokens_by_prefix.items()]
+    return dict(zip(corpus_paths, datasets, strict=True))
+
+
 def _corpus_paths(part: MixPart, path: MixPath) -> list[MixPath]:
     """Return where the corpora of a mixture are in its tree of groups.
 
@@ -250,6 +268,16 @@ class _Part:
             corpora += child.corpora
         return corpora
 
+    @property
+    def weighted_children(self) -> list[_Part]:
+        """The parts of a group that have no target, and divide by weights what is left."""
+        return [child for child in self.children if child.target is None]
+
+    @property
+    def target_sum(self) -> float:
+        """Sum of the targets of the parts of a group."""
+        return plain_sum(child.target for child in self.children if child.target is not None)
+
 
 class _Allotment(NamedTuple):
     """Which fraction of the training samples a part of a mixture gets, from 0 to 1."""
@@ -266,14 +294,18 @@ class _Allotment(NamedTuple):
     decided_by: str
     """The setting that decides it, such as "max_epochs", as the user sees it."""
 
+    @property
+    def fraction_without_limits(self) -> float:
+        """Fraction that it would get if no share were limited: its target, or that by its share."""
+        return self.fraction if self.fraction_by_shares is None else self.fraction_by_shares
+
 
 class _Mixer:
     """Divides the samples of train among the parts of a tree.
 
     Args:
         config: Configuration of the nanoset.
-        prefix_by_path: Path of each corpus in the tree → prefix of its dataset.
-        tokens_by_prefix: Prefix → tokens that the split has of the dataset.
+        datasets: Path of each corpus in the tree → its dataset.
         samples: Samples of the split that are still to be read; None if no number is requested.
         counts_shuffled_epochs: Whether `max_epochs` also limits how many epochs of a corpus the
             trainer shuffles together.
@@ -282,15 +314,13 @@ class _Mixer:
     def __init__(
         self,
         config: NanosetConfig,
-        prefix_by_path: Mapping[MixPath, str],
-        tokens_by_prefix: Mapping[str, int],
+        datasets: Mapping[MixPath, _Dataset],
         samples: int | None,
         *,
         counts_shuffled_epochs: bool = True,
     ) -> None:
         self.config = config
-        self.prefix_by_path = prefix_by_path
-        self.tokens_by_prefix = tokens_by_prefix
+        self.datasets = datasets
         self.samples = samples
         self.counts_shuffled_epochs = counts_shuffled_epochs
 
@@ -308,7 +338,8 @@ class _Mixer:
         root = self._build_part(mix, path=(), outer_limit=None)
 
         # From the root to the corpora: how much does each part get?
-        allotments = self._divide(root, fraction=1.0, fraction_by_shares=1.0)
+        all_samples = _Allotment(root, fraction_by_shares=1.0, fraction=1.0, decided_by="")
+        allotments = _divide(all_samples)
         rows = tuple(self._row(allotment) for allotment in allotments)
         return Mixture(_weights_of_corpora(allotments), rows)
 
@@ -371,31 +402,30 @@ class _Mixer:
         """Find the largest fraction of the training samples that a corpus can have.
 
         A corpus is a collection of texts. Without a limit, all samples can be from it. For example,
-        a corpus has 100 samples and may be read twice (`max_epochs`), so at most 200 of 1,000
-        samples can be from it: 0.2. If a training run changes its mixture, and has read 50 samples
-        of the corpus before, 150 are left.
+        a corpus has 100 samples and may be read twice, so at most 200 of 1,000 samples can be from
+        it: 0.2. If a training run changes its mixture, and has read 50 samples of the corpus
+        before, only 150 of 1,000 are possible: 0.15.
 
         Args:
             settings: The settings of the corpus.
             path: Names from the root of the mixture to the corpus, such as ("english", "books").
             max_epochs: How often the whole training run may read the corpus; None for no limit.
         """
-        prefix = self.prefix_by_path[path]  # path of the corpus's dataset, such as "data/books"
-        tokens = self.tokens_by_prefix[prefix]
+        dataset = self.datasets[path]
         max_fraction = 1.0
         if max_epochs is not None:
-            n_samples = self._most_samples_of_corpus(prefix, tokens, max_epochs)
+            n_samples = self._most_samples_of_corpus(dataset, max_epochs)  # 200
             max_fraction = self._fraction_of_samples(n_samples)
         return _Part(
             path=path,
             settings=settings,
-            tokens=tokens,
+            tokens=dataset.tokens,
             children=(),
             min_fraction=0.0,
             max_fraction=max_fraction,
         )
 
-    def _most_samples_of_corpus(self, prefix: str, tokens: int, max_epochs: float) -> int:
+    def _most_samples_of_corpus(self, dataset: _Dataset, max_epochs: float) -> int:
         """Return how many samples of a corpus training may still read by its `max_epochs`.
 
         Trainers prepare more samples than they read. If a corpus has only a few samples, these can
@@ -409,12 +439,11 @@ class _Mixer:
         So 8 is the result. For large corpora, it is the number of samples of these epochs.
 
         Args:
-            prefix: Path of the corpus's dataset.
-            tokens: Tokens of the corpus: 1,203, if a sample has 512.
+            dataset: The dataset of the corpus: 1,203 tokens, if a sample has 512.
             max_epochs: How often the whole training run may read it: 4.
         """
-        n_samples = most_samples(tokens, max_epochs, self.config)  # 9
-        order = self.config.orders.get(prefix)  # in which the run has read the corpus before
+        n_samples = most_samples(dataset.tokens, max_epochs, self.config)  # 9
+        order = self.config.orders.get(dataset.prefix)  # None if the run has not read the corpus
         if order is not None:
             return n_samples - order.taken
         is_first_phase = self.config.consumed_samples == 0
@@ -427,7 +456,7 @@ class _Mixer:
             sizes = self.config.rules.member_sizes(
                 self._n_train_samples, share, self.config.surplus
             )
-            n_epochs = epochs_shuffled_together(sizes.built, tokens, self.config)
+            n_epochs = epochs_shuffled_together(sizes.built, dataset.tokens, self.config)
             return n_epochs <= math.ceil(max_epochs)
 
         # If not even one sample fits, the limit cannot be kept. The plan warns of it.
@@ -451,7 +480,7 @@ class _Mixer:
         if settings.epochs is not None:
             return self._fraction_of_corpora(part.corpora, settings.epochs)
         # The targets of the parts were computed before. Each part of such a group has one.
-        return plain_sum(child.target for child in part.children if child.target is not None)
+        return part.target_sum
 
     def _fraction_of_tokens(self, tokens: float) -> float:
         """Return which fraction of the training samples a number of tokens is."""
@@ -502,92 +531,6 @@ class _Mixer:
         n_samples_to_read = max(n_samples - _ROUNDING_SAMPLES, 0.0)  # 199.999
         return n_samples_to_read / self._n_train_samples
 
-    def _divide(self, part: _Part, fraction: float, fraction_by_shares: float) -> list[_Allotment]:
-        """Divide the samples of a group among its parts, and so on down to the corpora.
-
-        For example, english has 0.4 of all training samples. Its parts are web, which is a corpus
-        (a collection of texts), and books, which is a group:
-
-            english: {share: 1, mix: {web: 3, books: {share: 1, mix: {novels: 1, poems: 1}}}}
-
-            part        fraction of all training samples
-            web         0.3
-            books       0.1
-            novels      0.05       (of the 0.1 of books)
-            poems       0.05
-
-        Args:
-            part: The group: english. For a corpus, which has no parts, the result is empty.
-            fraction: Its fraction of all training samples: 0.4.
-            fraction_by_shares: The fraction that it would have by shares alone, without limits.
-
-        Returns:
-            The rows of the table, each group followed by its parts.
-
-        Raises:
-            InputError: No fractions fulfil all settings, or nothing is left for a part.
-        """
-        allotments = []
-        # Those of web and books.
-        direct_allotments = self._divide_among_children(part, fraction, fraction_by_shares)
-        for allotment in direct_allotments:
-            child = allotment.part
-            if allotment.fraction <= _TOLERANCE:  # 0, except for rounding
-                raise _nothing_left_error(child, group=part, group_fraction=fraction)
-            allotments.append(allotment)
-            child_fraction_by_shares = allotment.fraction_by_shares
-            if child_fraction_by_shares is None:  # tokens or epochs fix its amount
-                child_fraction_by_shares = allotment.fraction
-            # Nothing for web; novels and poems for books.
-            allotments += self._divide(child, allotment.fraction, child_fraction_by_shares)
-        return allotments
-
-    def _divide_among_children(
-        self, part: _Part, fraction: float, fraction_by_shares: float
-    ) -> list[_Allotment]:
-        """Divide the samples of a group among its direct parts.
-
-        The settings may fix how much a part gets, its *target*. The other parts divide the rest.
-        For example, a group has 0.5 of all training samples:
-
-            part       settings          gets
-            math       tokens: 20e9      0.2     (its target)
-            web        share: 2          0.2     (two thirds of the other 0.3)
-            books      share: 1          0.1     (one third)
-
-        Args:
-            part: The group. For a corpus, which has no parts, the result is empty.
-            fraction: Its fraction of all training samples: 0.5.
-            fraction_by_shares: The fraction that it would have by shares alone, without limits.
-
-        Returns:
-            What each direct part gets, in the order of nanoset.yaml.
-
-        Raises:
-            InputError: The parts cannot have that much, or need more.
-        """
-        if not part.children:
-            return []
-        # The parts without a target, web and books.
-        divided = {
-            allotment.part.path: allotment
-            for allotment in _divide_by_weight(part, fraction, fraction_by_shares)
-        }
-
-        allotments = []
-        for child in part.children:
-            if child.target is None:
-                allotment = divided[child.path]
-            else:
-                allotment = _Allotment(
-                    part=child,
-                    fraction_by_shares=None,  # it has no share
-                    fraction=child.target,
-                    decided_by=_key_of_target(child.settings),  # "tokens"
-                )
-            allotments.append(allotment)
-        return allotments
-
     def _row(self, allotment: _Allotment) -> MixRow:
         """Return the row of a table that shows the user how much of a corpus or group is read.
 
@@ -630,6 +573,75 @@ class _Mixer:
         return fraction * self.samples * self.config.step
 
 
+def _divide(group: _Allotment) -> list[_Allotment]:
+    """Divide the training samples that a group gets among its parts, and theirs, down to corpora.
+
+    For example, english gets 0.4 of all training samples. Its parts are web, which is a corpus (a
+    collection of texts), and books, which is a group:
+
+        english: {share: 1, mix: {web: 3, books: {share: 1, mix: {novels: 1, poems: 1}}}}
+
+        part        fraction of all training samples
+        web         0.3
+        books       0.1
+        novels      0.05       (half of books)
+        poems       0.05
+
+    Args:
+        group: The group, and what it gets: english. For a corpus, the result is empty.
+
+    Returns:
+        The rows of the table, each group followed by its parts.
+
+    Raises:
+        InputError: No fractions fulfil all settings, or nothing is left for a part.
+    """
+    allotments = []
+    for allotment in _divide_among_children(group):  # web, books
+        if allotment.fraction <= _TOLERANCE:  # 0, except for rounding
+            raise _nothing_left_error(allotment.part, group)
+        allotments.append(allotment)
+        allotments += _divide(allotment)  # nothing for web; novels and poems for books
+    return allotments
+
+
+def _divide_among_children(group: _Allotment) -> list[_Allotment]:
+    """Divide the training samples that a group gets among its direct parts.
+
+    The settings may fix how much a part gets, its *target*. The other parts divide the rest. For
+    example, a group gets 0.5 of all training samples:
+
+        part       settings          gets
+        math       tokens: 20e9      0.2     (its target)
+        web        share: 2          0.2     (two thirds of the other 0.3)
+        books      share: 1          0.1     (one third)
+
+    Args:
+        group: The group, and what it gets. For a corpus, which has no parts, the result is empty.
+
+    Returns:
+        What each direct part gets, in the order of nanoset.yaml.
+
+    Raises:
+        InputError: The parts cannot have that much, or need more.
+    """
+    children = group.part.children
+    if not children:
+        return []
+    allotment_by_path = {}
+    for allotment in _divide_by_weight(group):  # web, books
+        allotment_by_path[allotment.part.path] = allotment
+    for child in children:
+        if child.target is not None:  # math
+            allotment_by_path[child.path] = _Allotment(
+                part=child,
+                fraction_by_shares=None,  # it has no share
+                fraction=child.target,
+                decided_by=_key_of_target(child.settings),  # "tokens"
+            )
+    return [allotment_by_path[child.path] for child in children]
+
+
 def _weights_of_corpora(allotments: Sequence[_Allotment]) -> tuple[float, ...]:
     """Return the weight of each corpus of a mixture: its fraction of the training samples.
 
@@ -669,23 +681,19 @@ def _with_target(part: _Part, target: float) -> _Part:
     return replace(part, min_fraction=target, max_fraction=target, target=target)
 
 
-def _divide_by_weight(
-    group: _Part, group_fraction: float, group_fraction_by_shares: float
-) -> list[_Allotment]:
+def _divide_by_weight(group: _Allotment) -> list[_Allotment]:
     """Divide among the parts of a group what fixed amounts leave, in proportion to weights.
 
-    All numbers are fractions of the training samples. For example, the group has 0.5, of which math
-    has the fixed amount 0.2. The other 0.3 are divided 2 to 1. But web can have at most 0.15, so
-    books get more:
+    All numbers are fractions of the training samples. For example, the group gets 0.5, of which
+    math has the fixed amount 0.2, its *target*. The other 0.3 are divided 2 to 1. But web can have
+    at most 0.15, so books get more:
 
         part       weight    by weight alone    gets
         web        2         0.2                0.15
         books      1         0.1                0.15
 
     Args:
-        group: The group.
-        group_fraction: The fraction that it has: 0.5.
-        group_fraction_by_shares: The fraction that it would have by shares alone, without limits.
+        group: The group, and what it gets: 0.5.
 
     Returns:
         What each part without a fixed amount gets: web and books.
@@ -693,28 +701,40 @@ def _divide_by_weight(
     Raises:
         InputError: These parts cannot have that much together, or need more.
     """
-    targets = [child.target for child in group.children if child.target is not None]
-    rest = group_fraction - plain_sum(targets)  # 0.5 - 0.2 = 0.3
-    children = [child for child in group.children if child.target is None]
-    bounds = [_bounds(child, group_fraction) for child in children]  # web: at most 0.15
-    _check_rest(group, children, bounds, rest)
+    children = group.part.weighted_children  # web, books
+    rest = group.fraction - group.part.target_sum  # 0.3
+    bounds = [_bounds(child, group.fraction) for child in children]  # web: at most 0.15
+    _check_rest(group.part, children, bounds, rest)
     if not children:
         return []
 
-    # What the parts would get by shares alone, if the groups around them had no limits either.
-    rest_by_shares = max(group_fraction_by_shares - plain_sum(targets), 0.0)
-    weights = [_weight(child, group.settings.temperature) for child in children]  # 2, 1
-    weight_sum = plain_sum(weights)
+    weights = [_weight(child, group.part.settings.temperature) for child in children]  # 2, 1
     fractions = divide_within_bounds(weights, bounds, rest)  # 0.15, 0.15
+    fractions_by_shares = _fractions_by_shares(group, weights)  # 0.2, 0.1
     allotments = []
-    for child, weight, fraction in zip(children, weights, fractions, strict=True):
-        by_shares = rest_by_shares * weight / weight_sum  # 0.2, 0.1
-        decided_by = _decided_by(child, fraction, group, group_fraction)
+    for child, by_shares, fraction in zip(children, fractions_by_shares, fractions, strict=True):
+        decided_by = _decided_by(child, fraction, group)  # "max_epochs" for web
         allotments.append(_Allotment(child, by_shares, fraction, decided_by))
     return allotments
 
 
-def _nothing_left_error(part: _Part, group: _Part, group_fraction: float) -> InputError:
+def _fractions_by_shares(group: _Allotment, weights: Sequence[float]) -> list[float]:
+    """Return which fractions of the training samples some parts would get by weight alone.
+
+    Reports show these numbers. They ignore the limits of the parts, and those of all groups around
+    them. For example, the group would get 0.5 then, and has a part with the fixed amount 0.2. So
+    parts with the weights 2 and 1 would get 0.2 and 0.1.
+
+    Args:
+        group: The group.
+        weights: Weight of each part without a fixed amount: [2, 1].
+    """
+    rest = max(group.fraction_without_limits - group.part.target_sum, 0.0)  # 0.3
+    weight_sum = plain_sum(weights)
+    return [rest * weight / weight_sum for weight in weights]
+
+
+def _nothing_left_error(part: _Part, group: _Allotment) -> InputError:
     """Return the error for a corpus of a mixture that gets no samples, since others need all.
 
     For example, "mix.english.books: nothing is left for a part of the mixture, found: the other
@@ -722,13 +742,12 @@ def _nothing_left_error(part: _Part, group: _Part, group_fraction: float) -> Inp
 
     Args:
         part: The corpus, or a group of corpora: books.
-        group: The group around it: english.
-        group_fraction: The fraction of the training samples that the group has: 0.4.
+        group: The group around it, and what it gets: english, 0.4 of the training samples.
     """
     return InputError(
         "nothing is left for a part of the mixture",
         where=part.where,
-        found=f"the other parts of {group.where} need all of its {_percent(group_fraction)} "
+        found=f"the other parts of {group.part.where} need all of its {_percent(group.fraction)} "
         "of train",
         remedy="lower the others, or leave it out",
     )
@@ -859,7 +878,7 @@ def _other_total_error(group: _Part, rest: float) -> InputError:
         group: The group, or the whole mixture.
         rest: What the group has, less the sum of its parts: 0.36. Negative if they need more.
     """
-    total = plain_sum(child.target for child in group.children if child.target is not None)
+    total = group.target_sum  # 0.64
     if rest > 0:
         remedy = (
             "remove tokens or epochs of one part, which then gets the rest; "
@@ -921,32 +940,28 @@ def _impossible_mixture(
     )
 
 
-def _decided_by(part: _Part, fraction: float, group: _Part, group_fraction: float) -> str:
+def _decided_by(part: _Part, fraction: float, group: _Allotment) -> str:
     """Return which setting decides how much is read of a corpus or group, as the user sees it.
 
-    It depends on its settings, and on those of the group around it:
+    The first of these that applies:
 
-        settings                   of the group        decided by
-        share: 1, max_epochs: 2                        "max_epochs", if the share alone gave it more
-        share: 3                                       "share"
-        none                       temperature: 0.5    "temperature": in proportion to the square
-                                                       roots of the sizes of corpora
-        none                       none                "size": in proportion to these sizes
+        "max_epochs", or another limit    it would get more or less without this setting
+        "share"                           it has a share
+        "temperature"                     the group around it has a temperature, with which small
+                                          corpora are read more often than large ones
+        "size"                            none: it is read in proportion to its tokens
 
     Args:
         part: The corpus (a collection of texts) or group of corpora.
         fraction: The fraction of all training samples that it gets, such as 0.1.
-        group: The group around it.
-        group_fraction: The fraction of all training samples that this group has, such as 0.4.
+        group: The group around it, and what it gets, such as 0.4.
     """
-    # Such as "max_epochs"; None if no setting keeps the part from getting more or less.
-    limiting_key = _key_of_limit(part, fraction, group_fraction)
+    limiting_key = _key_of_limit(part, fraction, group.fraction)
     if limiting_key is not None:
         return limiting_key
-
     if part.settings.share is not None:
         return "share"
-    if group.settings.temperature is not None:
+    if group.part.settings.temperature is not None:
         return "temperature"
     return "size"
 
@@ -967,8 +982,9 @@ def _key_of_target(settings: MixPart) -> str:
 def _key_of_limit(part: _Part, fraction: float, group_fraction: float) -> str | None:
     """Return which setting keeps a corpus or group from getting more, or less.
 
-    For example, a group has 0.5 of the training samples, and books, which is in it, gets 0.2. The
-    setting `max_share: 0.4` allows at most 0.4 * 0.5 = 0.2. So this setting is what limits books.
+    For example, a group gets 0.5 of the training samples, and books, which is in it, gets 0.2. If
+    books has the setting `max_share: 0.4`, it can get at most 0.4 * 0.5 = 0.2. So this setting is
+    what limits it. If several settings do, the first one is returned.
 
     Args:
         part: The corpus (a collection of texts) or group of corpora: books.
@@ -979,7 +995,8 @@ def _key_of_limit(part: _Part, fraction: float, group_fraction: float) -> str | 
         Name of the setting. "its parts" for a group that gets only what settings of its parts
         demand. None if it is not at a limit.
     """
-    # What is at a limit is exactly equal to it, since it was computed in the same way.
+    # A fraction at a limit is exactly equal to it: limits are computed here as they were before,
+    # and nothing is added to them.
     settings = part.settings
     if settings.min_share and fraction == settings.min_share * group_fraction:
         return "min_share"
