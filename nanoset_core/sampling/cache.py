@@ -366,7 +366,8 @@ class FileSet:
             folder=target_folder,
             receipt=receipt,
             files=tuple(self.files.values()),  # their names
-            # Files that are deleted before any other, and written last: see there.
+            # By these files, a trainer recognises that all index files exist. So they are deleted
+            # first, and written last.
             completing_files=self._completing_files(target_folder, receipt),
             is_hashed=True,  # the receipt has the digests of the files
             # If another process has written the same files meanwhile, keep these.

@@ -113,6 +113,20 @@ class CorpusParts:
         """Whether a document is in several members, or several times in one."""
         return any(sum(part.copies) > 1 for part in self.parts)
 
+    def copies_by_prefix(self, part: CorpusPart) -> dict[str, int]:
+        """Return the datasets that contain the tokens of a part, and how many copies they have.
+
+        Returns:
+            Path of each dataset → copies: {"data/web": 1, "data/best-web": 2}.
+        """
+        copies = zip(self.prefixes, part.copies, strict=True)
+        return {prefix: n_copies for prefix, n_copies in copies if n_copies > 0}
+
+    def holders_of(self, part: CorpusPart) -> tuple[str, ...]:
+        """Return the names of the datasets that contain the tokens of a part."""
+        copies = zip(self.members, part.copies, strict=True)
+        return tuple(name for name, n_copies in copies if n_copies > 0)
+
 
 def epochs_drawn(samples: int, tokens: int, config: NanosetConfig) -> float:
     """Return how often a dataset is read if a number of samples is taken of it.
@@ -869,23 +883,16 @@ def _limits_of_part(
         part: The documents, with their copies in each dataset: (1, 0, 2).
         limits: Path of a dataset → how often it may be read: {"data/web": 2, "data/code": 3}.
     """
-    # The datasets that contain the documents: web and best-web.
-    holders = []
-    copies_by_prefix: dict[str, int] = {}
-    for name, prefix, n_copies in zip(corpus.members, corpus.prefixes, part.copies, strict=True):
-        if n_copies > 0:
-            holders.append(name)
-            copies_by_prefix[prefix] = n_copies
-
-    shared_limits_of_part = []
+    copies_by_prefix = corpus.copies_by_prefix(part)  # {"data/web": 1, "data/best-web": 2}
+    limits_of_part = []
     for prefix in copies_by_prefix:
         if prefix in limits:
             shared_limit = SharedLimit(
                 prefix=prefix,
                 corpus=corpus.corpus,
-                holders=tuple(holders),
+                holders=corpus.holders_of(part),
                 copies=copies_by_prefix,
                 limit=limits[prefix],
             )
-            shared_limits_of_part.append(shared_limit)
-    return shared_limits_of_part
+            limits_of_part.append(shared_limit)
+    return limits_of_part

@@ -63,16 +63,16 @@ def member_names(
 ) -> IndexNames:
     """Return the names under which a trainer looks for the index files of a dataset.
 
-    Each trainer names them by a pattern. That of most trainers contains the hash of a text, so the
-    text must be the same to the byte. For Megatron-LM and NeMo:
+    Each trainer has a pattern for the names. Most of them contain the hash of a description, a text
+    that must be the same to the byte. For Megatron-LM:
 
         description    {"class": "GPTDataset", "dataset_path": "/data/web", "num_samples": 1000,
                        ...}
         pattern        {hash}-{kind}-{split}-{part}
         name           5ce5...-GPTDataset-train-sample_index.npy
 
-        pattern        {basename}_{split}_indexmap_{samples}ns_{sequence_length}sl_{seed}s_{part}
-        name           web_train_indexmap_1000ns_2048sl_1234s_sample_idx.npy
+    NeMo has no hash, but {basename}_{split}_indexmap_{samples}ns_{sequence_length}sl_{seed}s_{part}
+    gives web_train_indexmap_1000ns_2048sl_1234s_sample_idx.npy.
 
     Sources: Megatron-LM `MegatronDataset`, nanotron `Nanoset`.
 
@@ -82,13 +82,11 @@ def member_names(
         prefix: Path of the dataset without .bin and .idx.
         requested: How many samples are built of it; None for each sample once.
     """
-    rules = config.rules  # of the trainer
-
-    # The text has some of these values, those that the trainer writes (`member_keys`).
+    rules = config.rules  # of the trainer: which values its description has, and its pattern
     described_values = _values_of_member(config, split, prefix, requested)
     description = _description(rules.member_keys, described_values)
 
-    # The pattern has some of these values, and the hash of the text.
+    # What the pattern may contain in addition to the hash, which is computed from the description.
     values_of_pattern = {
         "kind": rules.member_kind,  # "GPTDataset"
         "split": split,
@@ -97,7 +95,7 @@ def member_names(
         "sequence_length": config.sequence_length,
         "seed": config.random_seed,
     }
-    endings = _endings_of_member(rules)  # {"sample_index": "sample_index.npy", ...}
+    endings = _endings_of_member(rules)  # values of {part}, such as "sample_index.npy"
     return _names(description, rules.member_file, values_of_pattern, endings)
 
 
@@ -189,10 +187,6 @@ def blend_names(
         pattern        {hash}-{kind}-{split}-{part}
         name           9f3c...-BlendedDataset-train-dataset_index.npy
 
-    If each sample of all datasets is read once, there are no weights and no number of samples. Then
-    trainers write the sizes of the datasets in place of the weights, such as [300, 100], and null
-    as the size.
-
     Sources: Megatron-LM `BlendedDataset`, nanotron `BlendedNanoset`.
 
     Args:
@@ -200,11 +194,11 @@ def blend_names(
         split: The split of the data: train, valid or test.
         members: What is planned for each dataset. Each has a description of its own, which is JSON,
             too.
-        weights: Weight of each dataset, or its number of samples if each is read once.
-        size: Number of samples; None if each is read once.
+        weights: Weight of each dataset: [0.75, 0.25]. If each sample is read once, there are no
+            weights. Then trainers write the numbers of samples in their place: [300, 100].
+        size: Number of samples: 1000; None if each is read once.
     """
-    # All values that any trainer writes into its text. `blend_keys` are those of this trainer.
-    values = {
+    described_values = {
         "class": rules.blend_kind,  # "BlendedDataset"
         "datasets": [json.loads(member.description) for member in members],
         "split": split,
@@ -213,9 +207,10 @@ def blend_names(
         "dataset_sizes": [member.samples_given for member in members],
         "renormalize_blend_weights": False,  # an option of Megatron-LM; this is its default
     }
-    description = _description(rules.blend_keys, values)
+    # Each trainer writes only some of these, its `blend_keys`.
+    description = _description(rules.blend_keys, described_values)
 
-    # The other values of the pattern. `_names` adds the hash, and the part of each file.
+    # What the pattern contains in addition to the hash and the part.
     values_of_pattern = {"kind": rules.blend_kind, "split": split}
     return _names(description, rules.blend_file, values_of_pattern, _ENDINGS_OF_BLEND)
 

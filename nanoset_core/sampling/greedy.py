@@ -466,15 +466,21 @@ class _SpeculatedBlocks:
         first_counts = blocks.first_counts + _counts_by_block(first_picks, len(self.weights))
 
         first_samples = self.first_samples[blocks.numbers] + samples.start  # [2032, 5032]
-        n_samples = samples.stop - samples.start  # 64 in each block
+        n_samples = len(first_picks)  # 64 in each block
         second = pick_side_by_side(self.weights, blocks.second_counts, first_samples, n_samples)
         self.picks[samples, blocks.numbers] = second.picks
+        self._add_cost(n_samples, n_blocks=len(blocks.numbers))
+        return _WrongBlocks(blocks.numbers, first_counts, second.counts)
 
-        # Add up how long repairs take, so that they can be given up.
-        n_blocks = len(blocks.numbers)
+    def _add_cost(self, n_samples: int, n_blocks: int) -> None:
+        """Count how many samples repairs compute, and how long this takes, to give up in time.
+
+        Args:
+            n_samples: Samples of each block that were computed again.
+            n_blocks: Number of blocks.
+        """
         self.cost.redone += n_samples * n_blocks
         self.repair_microseconds += n_samples * _step_cost(len(self.weights), n_blocks)
-        return _WrongBlocks(blocks.numbers, first_counts, second.counts)
 
     def first_blocks(self, n_blocks: int) -> PickedSamples:
         """Return the samples of the first blocks, one block after another.
@@ -677,8 +683,8 @@ def pick_side_by_side(
         samples of lane 1    4    5    6    7
 
     A sample is from the dataset that is furthest behind its weight: the one with the largest
-    weight * time - count. The time is the number of the sample (1 for sample 0, as in the
-    trainers), and the count how many samples of the dataset come before it.
+    weight * time - count. The time is the number of the sample, and the count how many samples of
+    the dataset come before it.
 
     Args:
         weights: Weight of each dataset, shape (n_datasets,).
@@ -688,17 +694,35 @@ def pick_side_by_side(
     """
     n_lanes, n_datasets = counts.shape
     picks: Picks = np.empty((n_steps, n_lanes), _picks_dtype(n_datasets))
-    lanes = _lanes_of(weights, counts)
+    lanes = _lanes_of(weights, counts)  # keeps the counts of each lane from step to step
 
     # Some steps at a time, so that the arrays for them fit into the processor's cache.
     for start in range(0, n_steps, lanes.chunk_steps):
-        picks_of_chunk = picks[start : start + lanes.chunk_steps]  # (n_chunk_steps, n_lanes)
-        steps = np.arange(start, start + len(picks_of_chunk), dtype=np.float64)
-        sample_numbers = first_samples + steps[:, np.newaxis]  # (n_chunk_steps, n_lanes)
-        times = np.maximum(sample_numbers, 1.0)
-        # Decide for these samples. The lanes count them for the next chunk.
-        lanes.fill(picks_of_chunk, times)
+        stop = min(start + lanes.chunk_steps, n_steps)
+        times = _times_of_steps(first_samples, start, stop)  # (n_chunk_steps, n_lanes)
+        picks[start:stop] = lanes.pick_next(times)
     return PickedLanes(picks, lanes.counts())
+
+
+def _times_of_steps(first_samples: IntArray, start: int, stop: int) -> FloatArray:
+    """Return the numbers of the samples that some ranges of samples, the lanes, have in some steps.
+
+    For example, two lanes begin with the samples 0 and 4. In the steps 0 and 1, they have the
+    samples 0 and 4, and then 1 and 5. The result is [[1, 4], [1, 5]]: the trainers count sample 0
+    as 1.
+
+    Args:
+        first_samples: Number of the first sample of each lane: [0, 4]; shape (n_lanes,).
+        start: The first step: 0.
+        stop: The step after the last one: 2.
+
+    Returns:
+        Shape (n_steps, n_lanes).
+    """
+    steps = np.arange(start, stop, dtype=np.float64)
+    sample_numbers = first_samples + steps[:, np.newaxis]  # (n_steps, n_lanes)
+    times: FloatArray = np.maximum(sample_numbers, 1.0)
+    return times
 
 
 def _lanes_of(weights: FloatArray, counts: FloatArray) -> RowLanes | ColumnLanes:
@@ -727,7 +751,7 @@ class RowLanes:
     def __init__(self, weights: FloatArray, counts: FloatArray) -> None:
         n_lanes, n_datasets = counts.shape
         self.chunk_steps = _steps_of_chunk(n_lanes * n_datasets)
-        """How many samples of each lane `fill` computes in one call."""
+        """For how many samples of each lane `pick_next` should be called at once."""
         self._weights = weights  # (n_datasets,)
         self._counts = np.array(counts, dtype=np.float64, order="C")  # (n_lanes, n_datasets)
         # (n_lanes * n_datasets,) a view of _counts: numpy is faster with one index than with two
@@ -739,7 +763,7 @@ class RowLanes:
         """Return how many samples of each dataset were taken, shape (n_lanes, n_datasets)."""
         return self._counts
 
-    def fill(self, picks: NDArray[np.integer], times: FloatArray) -> None:
+    def pick_next(self, times: FloatArray) -> NDArray[np.intp]:
         """Decide from which dataset each of the next samples is taken, in all lanes side by side.
 
         A lane is a range of samples. Each step decides for one sample of every lane. It is from the
@@ -754,40 +778,24 @@ class RowLanes:
             counts afterwards                 2    1    1       2    2    1
 
         Args:
-            picks: Filled with the dataset of each sample, shape (n_steps, n_lanes).
             times: Number of each sample, or 1 for sample 0, as in the trainers. Shape (n_steps,
                 n_lanes).
+
+        Returns:
+            Numbers of datasets, shape (n_steps, n_lanes).
         """
         # For all steps at once, since it does not depend on the counts.
         weights_by_time = times[:, :, np.newaxis] * self._weights  # (n_steps, n_lanes, n_datasets)
 
-        # argmax can only write integers of the type intp, so `picks` is filled at the end. To copy
-        # each step into it takes up to a quarter longer.
-        datasets_of_steps = np.empty(picks.shape, np.intp)  # (n_steps, n_lanes)
-        for errors, datasets in zip(weights_by_time, datasets_of_steps, strict=True):
+        picks = np.empty(times.shape, np.intp)  # argmax cannot write smaller integers
+        for errors, datasets in zip(weights_by_time, picks, strict=True):
             np.subtract(errors, self._counts, out=errors)  # (n_lanes, n_datasets)
             errors.argmax(axis=1, out=datasets)  # (n_lanes,) the first one, if several are equal
-            self._count_one_sample(datasets)
-        picks[:] = datasets_of_steps
 
-    def _count_one_sample(self, datasets: NDArray[np.intp]) -> None:
-        """Add 1 to the count of one dataset in each lane, which is a range of samples.
-
-        The counts have a row for each lane and a column for each dataset. For example, two lanes
-        take a sample of the datasets 0 and 1:
-
-            counts before    afterwards    positions in the array
-            1 1 1            2 1 1         0 1 2
-            2 1 1            2 2 1         3 4 5
-
-        So 1 is added at the positions 0 and 4. numpy is faster with these than with rows and
-        columns.
-
-        Args:
-            datasets: Dataset of each lane: [0, 1]; shape (n_lanes,).
-        """
-        positions = self._first_positions + datasets  # [0, 3] + [0, 1]
-        self._flat_counts[positions] += 1.0
+            # Add 1 to one count of each lane. In `_flat_counts`, lane 0 has the positions 0 to 2,
+            # and lane 1 has 3 to 5. So for the datasets 0 and 1, add 1 at 0 + 0 and 3 + 1.
+            self._flat_counts[self._first_positions + datasets] += 1.0
+        return picks
 
 
 class ColumnLanes:
@@ -805,7 +813,7 @@ class ColumnLanes:
     def __init__(self, weights: FloatArray, counts: FloatArray) -> None:
         n_lanes, n_datasets = counts.shape
         self.chunk_steps = _steps_of_chunk(n_lanes)
-        """How many samples of each lane `fill` computes in one call."""
+        """For how many samples of each lane `pick_next` should be called at once."""
         self._weights = np.ascontiguousarray(weights[:, np.newaxis])  # (n_datasets, 1)
         self._counts = np.array(counts.T, dtype=np.float64, order="C")  # (n_datasets, n_lanes)
         # (n_datasets * n_lanes,) a view of _counts: numpy is faster with one index than with two
@@ -829,7 +837,7 @@ class ColumnLanes:
         """Return how many samples of each dataset were taken, shape (n_lanes, n_datasets)."""
         return np.ascontiguousarray(self._counts.T)
 
-    def fill(self, picks: NDArray[np.integer], times: FloatArray) -> None:
+    def pick_next(self, times: FloatArray) -> NDArray[np.intp]:
         """Decide from which dataset each of the next samples is taken, in all lanes side by side.
 
         A lane is a range of samples. Each step decides for one sample of every lane. It is from the
@@ -847,20 +855,23 @@ class ColumnLanes:
             picked dataset                1         0
 
         Args:
-            picks: Filled with the dataset of each sample, shape (n_steps, n_lanes).
             times: Number of each sample, or 1 for sample 0, as in the trainers. Shape (n_steps,
                 n_lanes).
+
+        Returns:
+            Numbers of datasets, shape (n_steps, n_lanes).
         """
-        for picks_of_step, times_of_step in zip(picks, times, strict=True):
-            # Arrays of shape (n_datasets, n_lanes). They are overwritten in each step, as it would
-            # take longer to allocate them. The product is rounded before the subtraction, as in the
-            # trainers.
+        picks = np.empty(times.shape, np.intp)
+        for step, times_of_step in enumerate(times):
+            # (n_datasets, n_lanes) overwritten in each step, as it would take longer to allocate
+            # it. The product is rounded before the subtraction, as in the trainers.
             np.multiply(self._weights, times_of_step, out=self._errors)
             np.subtract(self._errors, self._counts, out=self._errors)
 
             datasets = self._first_with_largest_error()  # (n_lanes,)
-            picks_of_step[:] = datasets
             self._count_one_sample(datasets)
+            picks[step] = datasets
+        return picks
 
     def _count_one_sample(self, datasets: NDArray[np.intp]) -> None:
         """Add 1 to the count of one dataset in each lane, which is a range of samples.
