@@ -9,6 +9,7 @@ from typing import BinaryIO
 from nanoset_core.errors import InputError, MissingError, NanosetError, SourceChangedError
 from nanoset_core.storage.input_files import Probe, open_input, probing
 from nanoset_core.storage.location import RawFolder
+from nanoset_core.storage.worker_folders import worker_folder
 
 READ_BYTES = 1 << 20
 """Bytes that are read at once."""
@@ -115,11 +116,15 @@ def _explained_errors(path: RawFolder) -> Iterator[None]:
     except MemoryError as error:
         raise too_large(path) from error
     except FileNotFoundError as error:
-        raise MissingError(
-            "a file of the corpus is missing",
-            where=path,
-            remedy="build again: the inventory will be updated",
-        ) from error
+        remedy = "build again: the inventory will be updated"
+        is_worker_of_cluster = worker_folder() is not None
+        if is_worker_of_cluster:
+            # The machine of the build has just listed the file, so this one probably lacks a mount.
+            remedy = (
+                "if the file exists on the machine of the build, give the machine of this worker "
+                f"the same files under the same path, or end the worker; otherwise {remedy}"
+            )
+        raise MissingError("a file of the corpus is missing", where=path, remedy=remedy) from error
     except OSError as error:
         raise InputError(
             "a file of the corpus cannot be read",
