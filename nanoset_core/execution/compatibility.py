@@ -37,6 +37,8 @@ _APPEARS_WITHIN_SECONDS = 3.0
 """How long a file of another machine may take to appear on a network file system."""
 _RETRY_SECONDS = 0.1
 """Time between two attempts to read such a file."""
+_CORE = "nanoset_core"
+"""This package, whose version is a digest of its source files."""
 _PACKAGES = ("numpy", "pyarrow", "tokenizers", "orjson", "isal")
 """Packages whose version may change the bytes of outputs."""
 
@@ -121,7 +123,7 @@ class CompatibilityCheck:
                 "and might write other bytes",
                 found=_format_differences(installed, self.software),
                 expected=_format_differences(self.software, installed),
-                remedy="install the same versions on all machines, and start the workers again",
+                remedy=_same_software_remedy(installed, self.software),
             )
 
         # The marker proves that this machine sees the same store of outputs. Network file systems
@@ -315,7 +317,7 @@ def software() -> Software:
     python_version = ".".join(platform.python_version_tuple()[:2])
     installed = [
         SoftwareVersion("python", python_version),
-        SoftwareVersion("nanoset_core", _source_digest()),
+        SoftwareVersion(_CORE, _source_digest()),
     ]
     for package in _PACKAGES:
         try:
@@ -348,5 +350,28 @@ def _format_differences(these: Software, others: Software) -> str:
         these: The versions on the first machine.
         others: The versions on the second machine.
     """
-    differing = [item for item in these if item not in others]
-    return ", ".join(f"{item.name} {item.version}" for item in differing)
+    differences: list[str] = []
+    for item in these:
+        if item in others:
+            continue
+        # No command prints this digest, so say what it is.
+        name = f"{item.name} with source files" if item.name == _CORE else item.name
+        differences.append(f"{name} {item.version}")
+    return ", ".join(differences)
+
+
+def _same_software_remedy(these: Software, others: Software) -> str:
+    """Return how a user makes two machines have the same software.
+
+    Args:
+        these: The versions on the first machine.
+        others: The versions on the second machine.
+    """
+    remedy = "install the same versions on all machines, and start the workers again"
+    is_same_core = dict(these).get(_CORE) == dict(others).get(_CORE)
+    if is_same_core:
+        return remedy
+    return (
+        f"{remedy}; if all have one version of nanoset-platform already, its source files were "
+        "edited on a machine, or are of another commit"
+    )

@@ -195,6 +195,22 @@ def test_a_worker_with_other_software_is_refused(tmp_path):
     assert re.fullmatch(r"numpy [0-9.]+", caught.value.found)
 
 
+def test_a_worker_with_an_edited_source_file_is_told_that_its_version_may_be_the_same(tmp_path):
+    other_software: list[SoftwareVersion] = []
+    for item in software():
+        if item.name == "nanoset_core":
+            item = item._replace(version="0123456789abcdef")
+        other_software.append(item)
+
+    with compatibility_check(FileAccess(tmp_path)) as check:
+        check_of_other_owner = replace(check, software=tuple(other_software))
+        with pytest.raises(StaleError, match="other software") as caught:
+            check_of_other_owner.check()
+
+    assert caught.value.expected == "nanoset_core with source files 0123456789abcdef"
+    assert "its source files were edited on a machine" in caught.value.remedy
+
+
 def test_the_version_of_the_core_is_the_digest_of_its_source():
     core = software()[1]
 
