@@ -134,6 +134,8 @@ class _BuildPlan:
     """Expects the steps of the runs."""
     survey: OutputSurvey
     """The outputs of the project before the build."""
+    selected: frozenset[Node]
+    """The outputs that the user wants to build, also those that are up to date."""
     runs: list[list[Step]]
     """The steps of each run, in the order in which the runs are executed."""
 
@@ -239,7 +241,7 @@ class _Builder:
         # Divide those that have to be made into runs.
         runs = _runs_to_execute(survey.steps, state, nodes, rebuild=rebuild)
 
-        plan = _BuildPlan(project_defs, counter, survey, runs)
+        plan = _BuildPlan(project_defs, counter, survey, frozenset(nodes), runs)
         counter.expect(plan.nodes)
         return plan
 
@@ -315,6 +317,7 @@ class _Builder:
         # The user may have named some text collections. If not, all are built.
         has_all_corpora = not self.corpora
         report = _report_before_runs(plan.survey, plan.steps, has_all_corpora=has_all_corpora)
+        report.selected = plan.selected
         if not plan.runs:
             return report
 

@@ -22,6 +22,8 @@ class BuildReport:
     """Entry of the raw folder that is no corpus → why it is not read."""
     has_all_corpora: bool = True
     """Whether all corpora were examined, and not only those that `--corpus` names."""
+    selected: frozenset[Node] | None = None
+    """The outputs that the user wanted to build; None for all outputs of the project."""
     made: dict[str, float] = field(default_factory=dict)
     """Label of each step that ran → seconds of its run, shared evenly by the steps of the run."""
     failed: dict[str, Exception] = field(default_factory=dict)

@@ -408,8 +408,13 @@ def _examined_rows(report: BuildReport) -> list[StatusRow]:
     if report.has_all_corpora:
         return all_rows
 
-    # After `nanoset build --corpus web`, nothing is known of other text collections.
-    examined_rows = {step.node.row for step in report.steps}  # such as ("corpus", "web", None)
+    # After `nanoset build --corpus web`, nothing is known of other text collections. Outputs that
+    # are made from `web`, but were not requested, would seem to be missing.
+    examined_rows: set[RowKey] = set()  # such as {("corpus", "web", None)}
+    for step in report.steps:
+        is_requested = report.selected is None or step.node in report.selected
+        if is_requested or report.was_made(step.node):
+            examined_rows.add(step.node.row)
     # If the files of a corpus cannot be listed, it has no steps.
     examined_rows |= {node.row for node in report.graph.nodes() if report.has_failed(node)}
     rows: list[StatusRow] = []

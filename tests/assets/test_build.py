@@ -168,6 +168,8 @@ def test_the_report_of_one_corpus_shows_nothing_else(books_build, capsys):
     printed = printed_report(books_build.project, books_build.report, capsys)
 
     assert re.search(r"│ books +│ up to date", printed)
+    assert "Made 1 of 1 outputs" in printed  # `pbin` of this corpus was not requested
+    assert "missing" not in printed
     assert "web" not in printed
     assert "pretrain" not in printed
 
