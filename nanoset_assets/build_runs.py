@@ -282,6 +282,8 @@ class BuildRuns:
         failed_label = label_of(nodes[n_made])
         self.report.failed[failed_label] = error
         self.report.skip(nodes[n_made:])  # all but the failed one, which is recorded already
+        if failed_label == _run_label(steps):  # the line starts with the label of the run
+            return f"failed after {seconds:.1f} s"
         return f"{failed_label} failed after {seconds:.1f} s"
 
     def _count_made(self, steps: Sequence[Step]) -> int:

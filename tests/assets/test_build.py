@@ -362,6 +362,24 @@ def test_a_run_that_fails_before_its_first_output_is_reported_as_a_failure_of_th
     assert report.skipped == ["tokenized_shards [web]", "indexed_dataset [web]"]
 
 
+def test_a_run_of_one_step_that_fails_is_named_once(make_project, instance, monkeypatch):
+    project = Project.open(make_project())
+    build(project, instance, corpora=["web"])
+    fail_in_dagster(monkeypatch, n_outputs=0)
+    lines: list[str] = []
+
+    build(
+        project,
+        instance,
+        select="indexed_dataset",
+        corpora=["web"],
+        rebuild=True,
+        say=lines.append,
+    )
+
+    assert re.fullmatch(r"\[1/1\] indexed_dataset \[web\]: failed after .*", lines[-1])
+
+
 def test_a_build_prints_which_step_of_a_run_failed(make_project, instance):
     config_file = make_project()
     raw_file = config_file.parent / "raw/web/part-0/web-0.jsonl"
