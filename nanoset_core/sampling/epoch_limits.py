@@ -204,9 +204,9 @@ class EpochLimits:
         """
         if self.corpora is None or not self.by_prefix:
             return []
-        # Which documents are read of each dataset? {"data/web": (0, 900), "data/best-web": (0, 80)}
+        # The documents that are read: {"data/web": (0, 900), "data/best-web": (0, 80)}
         rows_by_prefix = _rows_of_run(plan, config)
-        # Which of these are in several datasets?
+        # Collections of these, in which documents in the same datasets are grouped.
         corpora = self.corpora.parts(rows_by_prefix)
         return shared_limits(corpora, self.by_prefix)
 

@@ -265,20 +265,20 @@ class MemberPlanner:
     def _epochs_for(self, prefix: str, tokens: int, requested: int | None) -> int:
         """Return how often a dataset must be read to have enough tokens for some samples.
 
-        For example, samples have 10 tokens. So 150 samples need two epochs of 1,000 tokens.
+        For example, samples have 10 tokens, and also the first token of the next one. So 150
+        samples need 1,501 tokens: two epochs of a dataset of 1,000 tokens. It is at least one.
 
         Args:
             prefix: Path of the dataset without .bin and .idx.
-            tokens: Tokens of one epoch.
-            requested: Number of samples; None for those of one epoch.
+            tokens: Tokens of one epoch: 1,000.
+            requested: Number of samples: 150; None for those of one epoch.
 
         Raises:
             ConfigError: Samples are needed of a dataset without tokens.
         """
         if requested is None:
             return 1
-        # Samples start `step` (10) tokens apart, and the last one has `overlap` (1) token more.
-        tokens_needed = requested * self.config.step + self.config.overlap  # 1,501
+        tokens_needed = requested * self.config.step + self.config.overlap  # 150 * 10 + 1
         if tokens_needed == 0:
             return 1
         if tokens == 0:
