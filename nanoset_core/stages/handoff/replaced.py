@@ -1,4 +1,4 @@
-"""Find handoffs of a run with phases whose samples have another order than those of today.
+"""Find handoffs of a run whose samples have another order than those of today.
 
 The phases of a run (`continue: true`) are planned together: phase 2 begins where phase 1 ends. If
 text is added, a build plans all of them again, in another order. nanoset cannot know whether the
@@ -102,6 +102,37 @@ def planned_order_warning(project: Project, handoff: Manifest) -> str | None:
     return (
         f"its handoff {handoff.digest} would be replaced, and the samples may get another order. "
         f"{_WHAT_TO_DO}"
+    )
+
+
+def planned_length_warning(project: Project, handoff: Manifest) -> str | None:
+    """Return the warning that a build is going to replace the handoff of a run of another length.
+
+    How many samples a run reads decides how many epochs of each dataset are shuffled, and so the
+    order of the samples. A resumed run would read some of them again, and others not at all.
+
+    Args:
+        project: The project, with its settings.
+        handoff: The current handoff of a nanoset. The build makes another one, and index files.
+
+    Returns:
+        Sentences without the last full stop; None if the nanoset reads as many samples as before,
+        or if its samples continue an order that another handoff has begun.
+    """
+    spec = project.nanoset(_nanoset_of(handoff))
+    is_phase = spec.span is not None
+    built_schedule = handoff.recipe["options"].get("schedule")  # such as [1000, 64, 100, 10]
+    if is_phase or spec.continues_run or spec.schedule is None or built_schedule is None:
+        return None
+
+    iterations, batch_size, *_ = built_schedule
+    if iterations * batch_size == spec.schedule.iterations * spec.schedule.global_batch_size:
+        return None
+    return (
+        f"its handoff {handoff.digest} would be replaced, and the samples may get another order, "
+        "since a run of another length repeats other documents. If a run has begun with this "
+        "handoff, let it continue its order (see docs/orders.md, Make a run longer or change its "
+        "batch size)"
     )
 
 

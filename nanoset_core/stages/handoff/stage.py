@@ -22,7 +22,7 @@ from nanoset_core.stages.exports.settings import exports_for_trainer
 from nanoset_core.stages.exports.stage import EXPORT
 from nanoset_core.stages.handoff.evaluation_warnings import evaluation_warnings
 from nanoset_core.stages.handoff.gather import trainer_tokenizer, views_of
-from nanoset_core.stages.handoff.replaced import planned_order_warning
+from nanoset_core.stages.handoff.replaced import planned_length_warning, planned_order_warning
 from nanoset_core.stages.handoff.show import handoff_summary
 from nanoset_core.stages.mappings.planning import NanosetContext
 from nanoset_core.stages.mappings.settings import ScheduleSpec
@@ -184,11 +184,15 @@ class HandoffStage(BoundToMachine, Planned, Advising, WarnsBeforeReplacing):
                 "train" matters: the order of the samples that the run reads.
 
         Returns:
-            The warning, or None if no later phase of a run depends on the order.
+            The warning, or None if no later phase of a run depends on the order, and the run is as
+            long as before.
         """
         if "train" not in changed_inputs:
             return None
-        return planned_order_warning(project, manifest)
+        order_warning = planned_order_warning(project, manifest)  # of a run with phases
+        if order_warning is not None:
+            return order_warning
+        return planned_length_warning(project, manifest)
 
     def show(self, project: Project, manifest: Manifest) -> Summary:
         """Return the summary of a handoff, which Dagster and `nanoset status` show."""
