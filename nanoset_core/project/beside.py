@@ -19,12 +19,12 @@ _MOST_ENTRIES = 10_000
 _DEPTH = 2
 """How many levels of folders below the project's folder are searched."""
 _SETTINGS = re.compile(
-    r".*(token|vocab|merges|config|schema|special|package|template).*\.json", re.IGNORECASE
+    r".*(token|tekken|vocab|merges|config|schema|special|package|template).*\.json", re.IGNORECASE
 )
 """JSON files that are no text: those of tokenizers, models and editors."""
 
 
-def text_beside(folder: Path, *, has_corpora: bool) -> list[str]:
+def text_beside(folder: Path, *, has_corpora: bool, tokenizer: Path | None = None) -> list[str]:
     """Return the text files that the user may have put at the wrong place in a new project.
 
     Text is read from the subfolder `raw`. `nanoset init` mentions text at other places:
@@ -33,16 +33,20 @@ def text_beside(folder: Path, *, has_corpora: bool) -> list[str]:
         texts/b.jsonl        mentioned
         texts/c.txt          mentioned only if `raw` has no text at all
         requirements.txt     not mentioned: a .txt or .csv file here is often something else
+        bpe.json             not mentioned if it is the tokenizer
 
     Args:
         folder: The project's folder.
         has_corpora: Whether `raw` has text.
+        tokenizer: The file of the project's tokenizer, which may have any name.
 
     Returns:
         Paths relative to the project's folder, sorted, such as ["texts/b.jsonl"].
     """
     files = []
     for file in _files_outside_raw(folder):
+        if tokenizer is not None and file.resolve() == tokenizer.resolve():
+            continue
         is_in_subfolder = file.parent != folder
         may_be_txt = is_in_subfolder and not has_corpora  # whether .txt and .csv files count
         if _is_meant_as_text(file.name, may_be_txt=may_be_txt):

@@ -141,7 +141,11 @@ def write_config(
     if draft.error is not None:
         raise draft.error
 
-    beside = text_beside(folder, has_corpora=bool(text.corpora))
+    beside = text_beside(
+        folder,
+        has_corpora=bool(text.corpora),
+        tokenizer=folder / draft.values["tokenizer"]["path"],
+    )
     with writing_to(folder):
         _write_schema(folder)
         if not exists:

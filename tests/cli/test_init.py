@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -301,6 +302,19 @@ def test_text_outside_of_the_raw_folder_is_named(tmp_path, init_project):
         f"not read: 4 files of text outside of {tmp_path / 'raw'}: a.jsonl, c.json.gz, data/train"
     )
     assert "move it to" in line
+
+
+def test_the_file_of_a_tokenizer_is_not_called_text(tmp_path, tokenizer_file):
+    write_rows(tmp_path, "web/a.jsonl", sentences("web", 60))
+    (tmp_path / "models").mkdir()
+    shutil.copy(tokenizer_file, tmp_path / "models/bpe.json")
+    (tmp_path / "tekken.json").write_text("{}")  # of another tokenizer
+    (tmp_path / "models/other.json").write_text("{}")
+
+    output = output_of("init", tmp_path, "--tokenizer", tmp_path / "models/bpe.json")
+
+    (line,) = [line for line in output.splitlines() if "outside of" in line]
+    assert f"1 file of text outside of {tmp_path / 'raw'}: models/other.json: " in line
 
 
 def test_txt_files_in_no_corpus_are_named_in_one_line(tmp_path, init_project):
