@@ -25,10 +25,15 @@ from nanoset_core.cli.origin_lines import (
     step_lines,
 )
 from nanoset_core.cli.terminal import print_json
+from nanoset_core.errors import NanosetError
 from nanoset_core.untrusted import Multiline
 
 if TYPE_CHECKING:
     from nanoset_core.project.project import Project
+
+
+_MAX_NAMES = 10
+"""How many nanosets and webdatasets an error names."""
 
 
 class StepsType(click.ParamType):  # type: ignore[type-arg]
@@ -150,7 +155,7 @@ def command(
                 "--step, --rank and --from-log need --run, with the run.yaml of a training run"
             )
         if nanoset is None:
-            raise click.UsageError("Missing argument 'NAME'")
+            raise click.UsageError(f"Missing argument 'NAME'{_possible_names(config)}")
         _explain_dataset(config, nanoset, split, sample, document, show=show, as_json=as_json)
     elif from_log is not None:
         if as_json:
@@ -162,6 +167,28 @@ def command(
         )
     else:
         _explain_run(config, run, step, rank, document, show=show, as_json=as_json)
+
+
+def _possible_names(config: Path) -> str:
+    """Return the names that the argument NAME may have, as the rest of a sentence.
+
+    For example: ": a nanoset or webdataset of nanoset.yaml, one of pretrain, plain, shuffled". It
+    is empty if the settings cannot be read, or have neither.
+
+    Args:
+        config: The project's settings file.
+    """
+    from nanoset_core.project.project import Project
+    from nanoset_core.text.notices import abbreviated
+
+    try:
+        settings = Project.open(config).config
+    except NanosetError:
+        return ""
+    names = [*settings.nanosets, *settings.webdatasets]
+    if not names:
+        return ""
+    return f": a nanoset or webdataset of {config}, one of {abbreviated(names, _MAX_NAMES)}"
 
 
 def _explain_run(

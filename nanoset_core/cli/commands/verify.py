@@ -33,7 +33,9 @@ from nanoset_core.cli.terminal import (
     print_rows,
 )
 from nanoset_core.cli.tokenizer_options import tokenizer_options
+from nanoset_core.errors import NanosetError
 from nanoset_core.records.text import format_count
+from nanoset_core.storage.places import is_here, with_ending
 from nanoset_core.untrusted import Multiline
 
 if TYPE_CHECKING:
@@ -102,6 +104,7 @@ def command(
             raise click.UsageError("--select is for projects, not for a PREFIX")
         if eod is not None and tokenizer is None:
             raise click.UsageError("--eod needs a --tokenizer, which has the token's id")
+        _check_not_an_output(prefix, config)
         reports = _verify_pairs(prefix, tokenizer, eod, deep=deep)
 
     # Each report is made while this list is built.
@@ -142,6 +145,38 @@ def _verify_project(project: Project, select: tuple[str, ...], *, deep: bool) ->
 
     check_tokenizer(project)
     return verify_project(project, select, deep)
+
+
+def _check_not_an_output(prefix: Location, config: Path) -> None:
+    """Check that a PREFIX without files is not the name of an output of the project.
+
+    Commands such as `nanoset diff web` take a name, so users also try `nanoset verify web`.
+
+    Args:
+        prefix: The PREFIX that the user gave.
+        config: The project's settings file, which need not exist.
+
+    Raises:
+        UsageError: There is such an output.
+    """
+    from nanoset_core.formats.indexed.pairs import PAIR_ENDINGS, pairs_at
+    from nanoset_core.project.project import Project
+    from nanoset_core.project.verify import targets
+
+    if not is_here(prefix):
+        return
+    try:
+        # `pairs_at` returns the path itself if there is nothing at it.
+        is_one_pair = any(with_ending(prefix, ending).is_file() for ending in PAIR_ENDINGS)
+        if is_one_pair or prefix.exists() or pairs_at(prefix) != [prefix]:
+            return
+        targets(Project.open(config), [str(prefix)])
+    except NanosetError:
+        return  # there is no project, or no output of this name
+    raise click.UsageError(
+        f"{prefix} is an output of {config}, and PREFIX is the path of a .bin and .idx: "
+        f"run `nanoset verify --select {prefix}`"
+    )
 
 
 def _verify_pairs(
