@@ -12,10 +12,12 @@ from nanoset_core.errors import MissingError
 from nanoset_core.storage.location import RawFolder
 from nanoset_core.storage.places import takes_requests
 from nanoset_core.text.choice import FileChoice
+from nanoset_core.text.compressions import COMPRESSION_NAMES
 from nanoset_core.text.endings import (
     ending_of,
     is_companion,
     is_text,
+    is_text_of_other_compression,
     is_txt_or_csv,
     is_unfinished,
 )
@@ -189,7 +191,8 @@ class Contents:
 def _unread_notice(paths: Sequence[str], *, has_txt_or_csv: bool) -> Notice:
     """Return a notice on files that may contain text, but are not read because of their endings.
 
-    Such as "12 .pdf (a.pdf, b.pdf, …), 1 .xml (c.xml)": the most frequent ending comes first.
+    Such as "12 .pdf (a.pdf, b.pdf, …), 1 .xml (c.xml)": the most frequent ending comes first. If
+    the file could be read after a change, such as another compression, the notice says how.
 
     Args:
         paths: The files, at least one.
@@ -207,6 +210,8 @@ def _unread_notice(paths: Sequence[str], *, has_txt_or_csv: bool) -> Notice:
     names = ", ".join(descriptions)
     if has_txt_or_csv:
         names += "; to have .txt, .csv and .tsv read, put them into a folder of their own"
+    if any(is_text_of_other_compression(path) for path in paths):
+        names += f"; to have text of another compression read, use {COMPRESSION_NAMES}"
     return Notice("not_read", len(paths), names)
 
 

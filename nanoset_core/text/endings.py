@@ -191,6 +191,21 @@ def is_unfinished(path: str) -> bool:
     return path.lower().endswith(_UNFINISHED)
 
 
+def is_text_of_other_compression(path: str) -> bool:
+    """Return whether a file is text by its name, but compressed in a way that is not read.
+
+        a.jsonl.xz, a.txt.bz2     True
+        a.jsonl.gz                False: it is read
+        a.tar.xz                  False: no text
+
+    Args:
+        path: Path or name of the file.
+    """
+    stem, dot, compression = path.rpartition(".")
+    is_compressed = f"{dot}{compression.lower()}" in _UNREAD_COMPRESSED
+    return is_compressed and (is_text(stem) or is_txt_or_csv(stem))
+
+
 def ending_of(path: str) -> str:
     """Return the ending of a file that is not read, for messages that count such files.
 

@@ -69,7 +69,7 @@ def test_other_files_are_counted_by_their_endings(not_read_notice):
     assert not_read_notice.text == (
         "14 files are not read: 12 .txt (n-0.txt, n-1.txt, n-2.txt and 9 more), 1 no ending (c), "
         "1 .jsonl.bz2 (sub/b.JSONL.bz2); to have .txt, .csv and .tsv read, put them into a folder of "
-        "their own"
+        "their own; to have text of another compression read, use gzip or zstd"
     )
 
 
@@ -163,7 +163,8 @@ def test_folders_in_which_nothing_is_read_are_reported(tmp_path, names_only):
 
     assert corpora.unread_entries == {
         "c4": "a folder in which nothing is read: "
-        "2 files are not read: 2 .json.bz2 (a.json.bz2, b.json.bz2)",
+        "2 files are not read: 2 .json.bz2 (a.json.bz2, b.json.bz2); to have text of another "
+        "compression read, use gzip or zstd",
         "docs": "a folder in which nothing is read: "
         "1 file accompanies the text and is not read, judging by its name: README.md",
         "new": "a folder in which nothing is read: it is empty",

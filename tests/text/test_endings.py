@@ -23,6 +23,7 @@ from nanoset_core.text.endings import (
     is_cuttable,
     is_table,
     is_text,
+    is_text_of_other_compression,
     is_txt_or_csv,
 )
 from nanoset_core.text.fingerprints import fingerprint
@@ -379,3 +380,18 @@ def test_a_file_without_documents_is_described(head, description):
 )
 def test_lines_that_may_be_documents_are_not_described(head):
     assert describe_content(head) is None
+
+
+@pytest.mark.parametrize(
+    ("path", "is_recognized"),
+    [
+        ("web/A.jsonl.XZ", True),
+        ("a.json.bz2", True),
+        ("a.txt.zip", True),
+        ("a.jsonl.gz", False),
+        ("a.tar.xz", False),
+        ("xz", False),
+    ],
+)
+def test_text_with_another_compression_is_recognized_by_its_name(path, is_recognized):
+    assert is_text_of_other_compression(path) == is_recognized
