@@ -156,7 +156,8 @@ def main() -> int:
 
         python preflight.py --tokenizer-model /models/llama --seed 8
 
-    This prints "seed: 8", which has to be in nanoset.yaml to build index files for this run.
+    This prints "seed: 8": the line of nanoset.yaml that has to change, so that nanoset builds index
+    files for this run.
     """
     folder = os.path.dirname(os.path.abspath(__file__))
     try:
@@ -176,7 +177,7 @@ def main() -> int:
             )
             return 1
 
-        changes = [*changed_settings(built, run), *changed_samples(run)]  # lines of nanoset.yaml
+        changes = required_changes(built, run)  # such as ["seed: 8"]
         tokenizer = build_tokenizer(run)
         has_other_tokens = report_other_tokens(tokenizer)
         code = report(run, changes, tokenizer.unique_identifiers)
@@ -349,9 +350,17 @@ def flag_of(name: str) -> str:
 
 
 def parse_options(words: list[str]) -> argparse.Namespace:
-    """Return the options that matter here, and ignore all others.
+    """Parse those options of a trainer's command line that decide which index files it looks for.
 
-    The result also has the attributes that `build_tokenizer` of any version of Megatron-LM reads.
+    Such are --seed and the options of the tokenizer. All others, such as --lr, are ignored.
+
+        --seed 7 --lr 0.1      seed=7, and the default or None for each option that is not given
+
+    Megatron-LM's function `build_tokenizer` gets the same object. So attributes that any version of
+    this function reads are added.
+
+    Args:
+        words: The command line, divided at spaces: ["--seed", "7", …].
 
     Raises:
         argparse.ArgumentError: An option lacks its value, or has text in place of a number.
@@ -372,7 +381,12 @@ def parse_options(words: list[str]) -> argparse.Namespace:
         action="store_false",
     )
     options, _ = parser.parse_known_args(words)
+    add_tokenizer_attributes(options)
+    return options
 
+
+def add_tokenizer_attributes(options: argparse.Namespace) -> None:
+    """Add what Megatron-LM's `build_tokenizer` reads under names that are not those of options."""
     # Versions of Megatron-LM have different names for the same two values.
     special_tokens = options.tokenizer_special_tokens or options.tiktoken_special_tokens
     options.tokenizer_special_tokens = special_tokens
@@ -385,48 +399,66 @@ def parse_options(words: list[str]) -> argparse.Namespace:
     options.padded_vocab_size = options.vocab_size or 1
     for name, value in BUILD_ARGUMENTS.items():
         setattr(options, name, value)
-    return options
 
 
 def unpredictable_options(run: argparse.Namespace) -> list[str]:
     """Return the options of a run whose effect on the indexes is not computed here."""
     names = list(UNPREDICTABLE_OPTIONS)
-    if SAMPLES:
+    if not has_phases():
         # A nanoset without phases was built for one run without transitions.
         names.append(PHASE_OPTION)
     return [name for name in names if getattr(run, name) is not None]
 
 
-def changed_settings(built: argparse.Namespace, run: argparse.Namespace) -> list[str]:
-    """Return what to change in nanoset.yaml for options that ask for other index files.
+def has_phases() -> bool:
+    """Return whether the run is divided into phases, each of which reads other data.
 
-        arguments.txt       options of the run    result
-        --seed 7            --seed 8              seed: 8
-        --train-iters 40    --train-iters 50      for a run with phases, which reads other data from
-                                                  some step on: "# --train-iters: change schedule …"
+    Then several jobs train one after another, and no numbers of samples are given for one job.
+    """
+    return not SAMPLES
 
-    For a run without phases, `changed_samples` compares options such as --train-iters.
+
+def required_changes(built: argparse.Namespace, run: argparse.Namespace) -> list[str]:
+    """Return what to change in nanoset.yaml, so that the index files of a run are built.
+
+    For example, the index files were built for --seed 7 and --train-iters 40. The run has --seed 8
+    and --train-iters 50, which needs other index files. The result is two lines:
+
+        seed: 8
+        schedule: {"iterations": 50, …}
 
     Args:
         built: The options of arguments.txt, for which the index files were built.
         run: The options of the run.
 
     Returns:
-        Lines of nanoset.yaml; or comments, if no single line corresponds to an option.
+        Lines of nanoset.yaml; or comments, if no single line corresponds to an option. Empty if the
+        options request the same index files.
 
     Raises:
-        ValueError: The options of the run cannot be compared, see `check_data`.
+        ValueError: The options of the run cannot be compared, see `check_data` and `check_length`.
     """
     changed = [name for name, value in vars(run).items() if getattr(built, name) != value]
     check_data(run, changed)
+    lines = changed_settings(run, changed)
+    if has_phases():
+        return lines + schedule_comments(changed)
+    return lines + changed_samples(run)
+
+
+def changed_settings(run: argparse.Namespace, changed: list[str]) -> list[str]:
+    """Return lines of nanoset.yaml for the sequence length, seed and split that have changed.
+
+    For a run with --seed 8 instead of --seed 7, this is ["seed: 8"].
+
+    Args:
+        run: The options of the run.
+        changed: Names of the options that differ from those of arguments.txt.
+    """
     lines: list[str] = []
     for name, key in KEY_BY_OPTION.items():
         if name in changed:
             lines.append(yaml_line(key, getattr(run, name)))
-
-    has_phases = not SAMPLES
-    if has_phases:
-        lines += schedule_comments(changed)
     return lines
 
 
@@ -464,39 +496,40 @@ def changed_samples(run: argparse.Namespace) -> list[str]:
     """Return what to change in nanoset.yaml if its number of samples is not that of the run.
 
     Options such as --train-iters decide how many samples Megatron-LM requests of train, valid and
-    test. The index files, by which it finds the samples, were built for the numbers in SAMPLES. If
-    the run requests others, nanoset.yaml needs one of two keys, in place of the other one:
+    test. Its index files were built for certain numbers. For example, of a run with batches of 8:
 
-        schedule: {"iterations": 50, …}      if this gives the same numbers as the run
-        samples: {"train": 400, …}           otherwise, for example with --skip-train
+        built for        {"train": 320, "valid": 24, "test": 8}      (SAMPLES)
+        --train-iters 50 requests {"train": 400, "valid": 24, "test": 8}
+        result           ['schedule: {"iterations": 50, "global_batch_size": 8, …}   # replaces …']
 
     Returns:
-        A list of one line with this key. It is empty if the numbers are the same, or for a run with
-        phases, which has no SAMPLES; `changed_settings` checks those.
+        One line with the key `schedule`; or with the key `samples`, such as {"train": 400, …}, if
+        no schedule gives the numbers of the run. Empty if the index files have these numbers.
 
     Raises:
         ValueError: The run lacks an option from which the numbers are computed, or it is invalid.
     """
-    has_phases = not SAMPLES
-    if has_phases:
-        return []
     check_length(run)
-    requested = requested_samples(run)  # such as {"train": 400, "valid": 24, "test": 8}
-
-    differing_splits: list[str] = []
-    for split, n_built_for in SAMPLES.items():
-        needs_no_index = requested[split] == 0
-        if not needs_no_index and requested[split] != n_built_for:
-            differing_splits.append(split)
-    if not differing_splits:
+    requested = requested_samples(run)
+    if has_samples_of_run(requested):
         return []
 
     schedule = schedule_of(run)
     if scheduled_samples(schedule) == requested:
         return [yaml_line("schedule", schedule, replaced_key="samples")]
-    # Leave out splits without a number: 0 if the split is not read, None if all of it is read once.
+    # With --skip-train, for example, no schedule gives these numbers. Leave out splits without a
+    # number: 0 if the split is not read, None if all of it is read once.
     samples = {split: requested[split] for split in SAMPLES if requested[split]}
     return [yaml_line("samples", samples, replaced_key="schedule")]
+
+
+def has_samples_of_run(requested: dict[str, int | None]) -> bool:
+    """Return whether the index files were built for as many samples as a run requests.
+
+    Args:
+        requested: Split → number of samples. A split with 0 samples is not read.
+    """
+    return all(requested[split] in (0, n_built_for) for split, n_built_for in SAMPLES.items())
 
 
 def check_length(run: argparse.Namespace) -> None:
