@@ -18,6 +18,8 @@ _NOT_BUILT = "not built yet"
 """Problem of an output that has no current version."""
 _MAX_VALUE_CHARACTERS = 40
 """Values in messages are cut to this length."""
+_EQUAL_CHARACTERS = 12
+"""If the start of two long values is left out, this many characters remain before they differ."""
 _TEXT_BY_OPTION = {
     "trainer_path": "where trainers find the outputs (trainer_path, or else their location)",
     "purged": "documents that are left out (nanoset purge)",
@@ -260,8 +262,35 @@ def _format_change(before: Any, now: Any) -> str:
         added = [item for item in now if item not in before]
         # If there are none, only the order has changed, which the whole lists show.
         if removed or added:
-            return f"{_shorten(removed)} → {_shorten(added)}"
-    return f"{_shorten(before)} → {_shorten(now)}"
+            return _format_values(removed, added)
+    return _format_values(before, now)
+
+
+def _format_values(before: Any, now: Any) -> str:
+    """Return two values as text `before → now`, both shortened such that the difference is shown.
+
+        /projects/language/models/llama/tokenizer-a
+        /projects/language/models/llama/tokenizer-b    …a/tokenizer-a → …a/tokenizer-b
+
+    Args:
+        before: The earlier value.
+        now: The later value.
+    """
+    short_before = _shorten(before)
+    short_now = _shorten(now)
+    text_before = str(before)
+    text_now = str(now)
+    if short_before != short_now or text_before == text_now:
+        return f"{short_before} → {short_now}"
+
+    # The values have the same start, which alone would be shown. So leave most of it out.
+    n_equal = 0  # characters
+    for character_before, character_now in zip(text_before, text_now, strict=False):
+        if character_before != character_now:
+            break
+        n_equal += 1
+    start = max(n_equal - _EQUAL_CHARACTERS, 0)
+    return f"…{_shorten(text_before[start:])} → …{_shorten(text_now[start:])}"
 
 
 def _are_long_lists(before: Any, now: Any) -> bool:

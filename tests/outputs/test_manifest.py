@@ -712,6 +712,12 @@ PATTERN_2 = "--tiktoken-pattern v2"
             id="an item was added to a list",
         ),
         pytest.param(
+            {"t": "/projects/language/models/llama/tokenizer-a"},
+            {"t": "/projects/language/models/llama/tokenizer-b"},
+            "t: …a/tokenizer-a → …a/tokenizer-b",
+            id="long texts differ at their end",
+        ),
+        pytest.param(
             {"t": [TYPE, MODEL]},
             {"t": [MODEL, TYPE]},
             f"t: ['{TYPE}', '--tokenizer-mod…",
