@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_core.tokenizers.engines.arrays import Bools, Bytes, Ints
+from nanoset_core.tokenizers.engines.arrays import Bools, Bytes, Ints, Runs
 
 _APOSTROPHE = 0x27
 
@@ -66,37 +66,27 @@ ANY_CASE = ContractionTables(
 """Contractions in letters of any case."""
 
 
-def contraction_lengths(data: Bytes, apostrophes: Ints, tables: ContractionTables) -> Ints:
-    """Return how many bytes the contraction at each apostrophe of a text has, 0 if it has none.
-
-    For example, 's has 2 bytes, 'll has 3, and the apostrophe of 'x begins no contraction.
+def find_contractions(data: Bytes, tables: ContractionTables) -> Runs:
+    """Find the contractions of a text: in "it's 'll x'y", these are 's and 'll.
 
     Args:
         data: uint8, shape (n_bytes,): UTF-8 texts; the last byte is a separator, 0xFF.
-        apostrophes: int64, shape (n_apostrophes,): positions of the apostrophes.
         tables: Which bytes after an apostrophe make a contraction.
 
     Returns:
-        int64, shape (n_apostrophes,).
+        The range of bytes of each contraction, from its apostrophe on: [2, 4) and [5, 8).
     """
-    next_bytes = byte_pairs_after(data, apostrophes)  # "ll" as one number, an index of the tables
+    # The two bytes after each apostrophe decide: "s ", "ll" and "y" with a separator.
+    apostrophes = np.flatnonzero(data == _APOSTROPHE)  # 2 5 10
+    next_bytes = byte_pairs_after(data, apostrophes)  # as one number, an index of the tables
+
+    # The apostrophe and one or two bytes.
     lengths = np.zeros(len(apostrophes), np.int64)
-    lengths[tables.one_byte[next_bytes]] = 2  # the apostrophe and one byte
+    lengths[tables.one_byte[next_bytes]] = 2
     lengths[tables.two_bytes[next_bytes]] = 3
-    return lengths
 
-
-def find_apostrophes(data: Bytes) -> Ints:
-    """Return the positions of all apostrophes of a text.
-
-    Args:
-        data: The text in UTF-8, uint8, shape (n_bytes,).
-
-    Returns:
-        int64, shape (n_apostrophes,), ascending: `it's 'x'` gives 2 5 7.
-    """
-    apostrophes: Ints = np.flatnonzero(data == _APOSTROPHE)
-    return apostrophes
+    contractions = Runs(apostrophes, apostrophes + lengths)  # [2, 4), [5, 8) and [10, 10)
+    return contractions.where(lengths > 0)
 
 
 def byte_pairs_after(data: Bytes, apostrophes: Ints) -> NDArray[np.uint16]:

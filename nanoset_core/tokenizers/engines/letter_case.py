@@ -31,8 +31,7 @@ from nanoset_core.tokenizers.engines.classes import (
 )
 from nanoset_core.tokenizers.engines.contractions import (
     ANY_CASE,
-    contraction_lengths,
-    find_apostrophes,
+    find_contractions,
 )
 from nanoset_core.tokenizers.engines.patterns import SplitPattern
 
@@ -63,15 +62,20 @@ def resolve_case(data: Bytes, byte_classes: Bytes, pattern: SplitPattern) -> Int
     """
     # Accents get the class of letters, or of symbols if they follow a symbol as in "!!\u0301".
     _resolve_marks(data, byte_classes)
-    # Some tokenizers keep "!\n//" together. Their slashes get the class of the newline.
+
+    # Some tokenizers keep "!\n//" together. These slashes get the class of the newline, so that
+    # they are joined with the symbol as newlines are.
     if pattern.slashes_end_symbols:
-        _extend_newlines_by_slashes(data, byte_classes)
+        slashes = _slashes_after_symbols_and_newlines(data, byte_classes)
+        byte_classes[slashes.positions()] = NEWLINE
 
     # For some tokenizers, the contraction of "it's" is a part of the word, a suffix. It gets the
     # class SUFFIX, and the word ends after it.
     cuts_after_suffixes: Ints = np.empty(0, np.int64)
     if pattern.contractions == "suffix":
-        cuts_after_suffixes = _mark_suffixes(data, byte_classes)
+        suffixes = _find_suffixes(data, byte_classes)
+        byte_classes[suffixes.positions()] = SUFFIX
+        cuts_after_suffixes = suffixes.stops
 
     cuts_before_capitals = _cuts_before_capitals(byte_classes)
 
@@ -81,46 +85,58 @@ def resolve_case(data: Bytes, byte_classes: Bytes, pattern: SplitPattern) -> Int
 
 
 def _resolve_marks(data: Bytes, byte_classes: Bytes) -> None:
-    """Decide for each combining mark, such as an accent, whether it counts as letter or symbol.
+    r"""Decide for each combining mark, such as an accent, whether it counts as letter or symbol.
 
-    A mark is drawn over the character before it. After a letter, it counts as a letter. After a
-    symbol, that depends. A symbol, such as "(", may be the first character of a word, and then the
-    mark is the word's first letter. But it is not if it follows a space or another symbol: the
-    symbol is no part of a word, and the mark belongs to it. With m for a mark and _ for a space:
-
-        text           a m    ! m    ! ! m    _ ! m    ( m ! ! m
-        mark is a      L      L          S        S      L     S      (L letter, S symbol)
+    A mark is drawn over the character before it, and counts as the same: as a letter in "a\u0301",
+    and as a symbol in "!!\u0301". But a word may start with one symbol, as in "(word": the mark of
+    "(\u0301" counts as the first letter of a word.
 
     Args:
         data: uint8, shape (n_bytes,): UTF-8 texts between separators (bytes 0xFF).
         byte_classes: uint8, shape (n_bytes,): the class of each byte's character. MARK is replaced
-            by LETTER or OTHER (symbol), in place.
+            by LETTER, or by OTHER for symbols, in place.
     """
-    # Here for a text between two separators: . a ! m _ ! m .
-    #                               position:  0 1 2 3 4 5 6 7
     is_mark = byte_classes == MARK
     if not is_mark.any():
         return
     is_symbol = byte_classes == OTHER
-    byte_classes[is_mark] = LETTER  # nearly all marks; those after symbols are corrected below
+    symbol_marks = _marks_of_symbols(data, is_mark, is_symbol)
+    byte_classes[is_mark] = LETTER  # nearly all of them
+    byte_classes[symbol_marks.positions()] = OTHER
 
-    # Find the marks right after a symbol: 3 and 6. (Several marks in a row are alike, so a run is
-    # one mark or several.)
-    mark_runs = find_runs(is_mark)
-    runs = mark_runs.where(is_symbol[mark_runs.starts - 1])
-    if not len(runs):
-        return
 
-    # Which symbols and marks are before these, without any other character in between? Those from
-    # 2 on, and those from 5 on.
+def _marks_of_symbols(data: Bytes, is_mark: Bools, is_symbol: Bools) -> Runs:
+    """Find the combining marks that belong to a symbol which cannot be the start of a word.
+
+    Tokenizers let a word start with one symbol, as in "(word", but not if a space or another symbol
+    is before that symbol. A mark after such a symbol belongs to the symbol, and so do all further
+    symbols and marks up to the next other character. With m for a mark and _ for a space:
+
+        position              0 1 2    3 4 5 6 7 8
+        text               .  a ! m    _ ! m ( m b  .
+        is in the result          no       yes yes
+
+    Args:
+        data: uint8, shape (n_bytes,): UTF-8 texts between separators (bytes 0xFF).
+        is_mark: bool, shape (n_bytes,): whether a byte belongs to a combining mark.
+        is_symbol: bool, shape (n_bytes,): whether a byte belongs to a symbol.
+
+    Returns:
+        Ranges of one mark or several: here [5, 6) and [7, 8).
+    """
+    # Marks right after a symbol: those at 2, 5 and 7.
+    marks = find_runs(is_mark)
+    marks = marks.where(is_symbol[marks.starts - 1])
+    if not len(marks):
+        return marks
+
+    # Each is in a run of symbols and marks: [1, 3) or [4, 8). The mark belongs to a symbol if one
+    # that starts no word is in this run before it. Here, that is the symbol at 4.
     symbols_and_marks = find_runs(is_mark | is_symbol)
-    first_positions = symbols_and_marks.starts_at(runs.starts)  # (n_runs,) 2 5
-
-    # If one of them is a symbol after a space or another symbol, the marks are symbols. Here, only
-    # the symbol at 5 is, so that only the mark at 6 becomes a symbol.
-    symbols_in_no_word = _inner_symbols(data, is_symbol)  # 5
-    are_symbols = _have_position_between(symbols_in_no_word, first_positions, runs.starts)  # F T
-    byte_classes[runs.where(are_symbols).positions()] = OTHER
+    run_starts = symbols_and_marks.starts_at(marks.starts)  # (n_marks,) 1 4 4
+    symbols_in_no_word = _inner_symbols(data, is_symbol)  # 4 6
+    is_of_symbol = _have_position_between(symbols_in_no_word, run_starts, marks.starts)  # F T T
+    return marks.where(is_of_symbol)
 
 
 def _inner_symbols(data: Bytes, is_symbol: Bools) -> Ints:
@@ -170,89 +186,65 @@ def _have_position_between(positions: Ints, starts: Ints, stops: Ints) -> Bools:
     return have_position
 
 
-def _extend_newlines_by_slashes(data: Bytes, byte_classes: Bytes) -> None:
-    r"""Give slashes the class of newlines if they follow a symbol and newlines, as in "!\n//".
+def _slashes_after_symbols_and_newlines(data: Bytes, byte_classes: Bytes) -> Runs:
+    r"""Find the slashes after a symbol and newlines, as in "!\n//".
 
     Some tokenizers keep these together: their regular expression for symbols ends with `[\r\n/]*`.
-    A later step joins newlines with the symbol before them. If slashes have the class of newlines,
-    it joins them, too:
 
-        position       1 2  3 4 5      1 2  3 4 5
-        text           ! \n / / a      b \n / / a
-        before         O N  O O L      L N  O O L     (O symbol, N newline, L letter)
-        afterwards     O N  N N L      L N  O O L     (no symbol before the newline: no change)
+        text         ! \n / / a      b \n / / a
+        position     1 2  3 4 5      6 7  8 9
+        result            [3, 5)     none, since no symbol is before the newline
 
     Args:
         data: uint8, shape (n_bytes,): UTF-8 texts. The first and the last byte are separators.
         byte_classes: uint8, shape (n_bytes,): the class of each byte's character; OTHER is the
-            class of symbols. Changed in place.
+            class of symbols.
+
+    Returns:
+        The ranges of one slash or several.
     """
-    # Each run is one newline or several. Here it starts at 2, and stops at 3, where a slash is.
+    # Slashes after a newline: [3, 5) and [8, 10).
+    slashes = find_runs(data == _SLASH)
+    slashes = slashes.where(byte_classes[slashes.starts - 1] == NEWLINE)
+    if not len(slashes):
+        return slashes
+
+    # The newline may be the last of several: look at what is before the first one.
     newlines = find_runs(byte_classes == NEWLINE)
-    is_after_symbol = byte_classes[newlines.starts - 1] == OTHER
-    is_before_slash = data[newlines.stops] == _SLASH
-    first_slashes = newlines.stops[is_after_symbol & is_before_slash]  # 3
-    if not len(first_slashes):
-        return
-
-    # The slash may be the first of several. Change all from 3 up to 5.
-    all_slashes = find_runs(data == _SLASH)
-    stops = all_slashes.stops_at(first_slashes)  # 5: where the run of slashes at 3 stops
-    changed_slashes = Runs(first_slashes, stops)
-    byte_classes[changed_slashes.positions()] = NEWLINE
+    newline_starts = newlines.starts_at(slashes.starts - 1)  # 2 7
+    is_after_symbol = byte_classes[newline_starts - 1] == OTHER  # T F
+    return slashes.where(is_after_symbol)
 
 
-def _mark_suffixes(data: Bytes, byte_classes: Bytes) -> Ints:
-    """Make contractions such as 's a part of the word before them, and return where they end.
+def _find_suffixes(data: Bytes, byte_classes: Bytes) -> Runs:
+    """Find the contractions that are a part of the word before them: the 's of "it's".
 
     A word may have only one contraction. If several follow each other, as in "he'd've's", the first
     is a part of the word "he'd". The second begins a new word, and the third is its contraction:
-    "'ve's". So each first, third, fifth and so on is a part of the word before it, a suffix:
+    "'ve's". So each first, third, fifth and so on is a suffix, a part of the word before it:
 
         position          0 1 2 3 4 5 6 7 8 9
         text              h e ' d ' v e ' s _
         number                0   1     2           (of the contraction, from 0)
-        suffix                x x       x x         (0 and 2: their bytes get the class SUFFIX)
-        result                    ^         ^       (where the suffixes end: 4 and 9)
-
-    Args:
-        data: uint8, shape (n_bytes,): UTF-8 texts. The first and the last byte are separators.
-        byte_classes: uint8, shape (n_bytes,): the class of each byte's character. Changed in place.
-
-    Returns:
-        int64, shape (n_suffixes,): the position after each suffix, where a piece starts.
-    """
-    contractions = _contractions_after_letters(data, byte_classes)  # [2, 4)  [4, 7)  [7, 9)
-    if not len(contractions):
-        return np.empty(0, np.int64)
-
-    # Contractions without a letter between them are numbered from 0: 0 1 2.
-    numbers = _index_in_row(contractions)
-    suffixes = contractions.where(numbers % 2 == 0)  # [2, 4)  [7, 9)
-    byte_classes[suffixes.positions()] = SUFFIX  # the bytes 2 3 7 8
-    return suffixes.stops
-
-
-def _contractions_after_letters(data: Bytes, byte_classes: Bytes) -> Runs:
-    """Find the contractions right after a letter, such as the 's of "it's" or the 've of "we've".
-
-    Those of "'tis" or "it 's" are not found: their apostrophe is not after a letter.
+        suffixes              [2, 4)    [7, 9)
 
     Args:
         data: uint8, shape (n_bytes,): UTF-8 texts. The first and the last byte are separators.
         byte_classes: uint8, shape (n_bytes,): the class of each byte's character.
 
     Returns:
-        The range of bytes of each contraction: for "it's", the range [2, 4).
+        The range of bytes of each suffix.
     """
-    apostrophes = find_apostrophes(data)
-    is_after_letter = np.isin(byte_classes[apostrophes - 1], (LOWER, UPPER, LETTER))
-    apostrophes = apostrophes[is_after_letter]
+    # Only contractions right after a letter: not those of "'tis" or "it 's".
+    contractions = find_contractions(data, ANY_CASE)  # [2, 4)  [4, 7)  [7, 9)
+    class_before = byte_classes[contractions.starts - 1]
+    contractions = contractions.where(np.isin(class_before, (LOWER, UPPER, LETTER)))
+    if not len(contractions):
+        return contractions
 
-    lengths = contraction_lengths(data, apostrophes, ANY_CASE)  # 2 for 's, 0 for no contraction
-    is_contraction = lengths > 0
-    starts = apostrophes[is_contraction]
-    return Runs(starts, starts + lengths[is_contraction])
+    # Contractions without a letter between them are numbered from 0: 0 1 2.
+    numbers = _index_in_row(contractions)
+    return contractions.where(numbers % 2 == 0)
 
 
 def _index_in_row(runs: Runs) -> Ints:
@@ -283,77 +275,45 @@ def _cuts_before_capitals(byte_classes: Bytes) -> Ints:
             letter without case. The first and the last byte are separators.
 
     Returns:
-        int64, shape (n_cuts,): in no particular order.
+        int64, shape (n_cuts,), ascending.
     """
-    is_upper = byte_classes == UPPER
-    is_lower = byte_classes == LOWER
-    is_caseless = byte_classes == LETTER
+    # One capital or several in a row. What is before and after them?
+    capitals = find_runs(byte_classes == UPPER)
+    class_before = byte_classes[capitals.starts - 1]  # (n_runs,)
+    class_after = byte_classes[capitals.stops]  # (n_runs,)
 
-    # aB: compare each byte with the next one. The capital is the next one, hence + 1.
-    after_lower = np.flatnonzero(is_lower[:-1] & is_upper[1:]) + 1
+    # aB is always cut.
+    is_cut = class_before == LOWER
 
-    # 中B: capitals after a letter without case. Is it the second or the third line above?
-    after_caseless = np.flatnonzero(is_caseless[:-1] & is_upper[1:]) + 1
-    if not len(after_caseless):
-        return after_lower
-    has_small_before = _follow_lower_and_caseless(after_caseless, is_lower, is_caseless)
-    is_other_letter = is_lower | is_caseless
-    has_only_capitals_after = _only_capitals_follow(after_caseless, is_upper, is_other_letter)
-    is_cut = has_small_before | has_only_capitals_after
-    return np.concatenate([after_lower, after_caseless[is_cut]])
+    # 中B is cut if it is a中B, or if no other letter follows the capitals.
+    is_after_caseless = class_before == LETTER
+    if is_after_caseless.any():
+        after_caseless = capitals.starts[is_after_caseless]
+        is_after_small = _follow_small_and_caseless(after_caseless, byte_classes)
+        is_before_letter = np.isin(class_after[is_after_caseless], (LOWER, LETTER))
+        is_cut[is_after_caseless] = is_after_small | ~is_before_letter
+    cuts: Ints = capitals.starts[is_cut]
+    return cuts
 
 
-def _follow_lower_and_caseless(capitals: Ints, is_lower: Bools, is_caseless: Bools) -> Bools:
-    """Return before which capitals there are a small letter and then letters without case.
-
-    These capitals begin a new word, since the word before them has small letters already: the
-    tokenizer cuts "a中中B" into "a中中" and "B". In this text, with a position for each letter:
+def _follow_small_and_caseless(capitals: Ints, byte_classes: Bytes) -> Bools:
+    """Return which capitals follow a small letter and then letters without case, as in "a中中B".
 
         text          .  a  中  中  B  .  中  D
-        position      0  1  2   3   4  5  6   7
-        result                      True      False     (a dot is before 中D, no small letter)
+        position      0  1  2   3   4  5  6   7        (of letters, not of bytes)
+        result                      T         F        (a dot is before 中D, and no small letter)
 
     Args:
         capitals: int64, shape (n_capitals,): the positions of capitals that are right after a
-            letter without case: 4, 7.
-        is_lower: bool, shape (n_bytes,): whether a byte of the text belongs to a small letter. The
-            first byte of the text belongs to no letter.
-        is_caseless: bool, shape (n_bytes,): whether a byte belongs to a letter without case, such
-            as 中.
+            letter without case: 4 7.
+        byte_classes: uint8, shape (n_bytes,): the class of each byte's character: LOWER for small
+            letters, and LETTER for those without case. The first byte is a separator.
 
     Returns:
         bool, shape (n_capitals,).
     """
     # Go back from each capital over the letters without case before it, 中中 or 中.
-    caseless_runs = find_runs(is_caseless)  # [2, 4)  [6, 7)
-    run_starts = caseless_runs.starts_at(capitals - 1)  # (n_capitals,) of the runs with 3 and 6
-    bytes_before_runs = run_starts - 1  # 1 5: of a, and of the second dot
-    follow: Bools = is_lower[bytes_before_runs]
-    return follow
-
-
-def _only_capitals_follow(capitals: Ints, is_upper: Bools, is_other_letter: Bools) -> Bools:
-    """Return which capitals have no other letter than capitals after them in their word.
-
-    For the B in each of these texts:
-
-        text      what follows     result
-        中B!      nothing          True
-        中BD!     D, a capital     True
-        中Bc      c                False
-        中BDc     D and then c     False
-
-    Args:
-        capitals: int64, shape (n_capitals,): the positions of some capitals.
-        is_upper: bool, shape (n_bytes,): whether a byte of the text belongs to a capital. The last
-            byte of the text is a separator.
-        is_other_letter: bool, shape (n_bytes,): whether a byte belongs to any other letter.
-
-    Returns:
-        bool, shape (n_capitals,).
-    """
-    # Each capital is in a run of capitals: B or BD. Look at the byte after the run: ! ! c c.
-    capital_runs = find_runs(is_upper)
-    run_stops = capital_runs.stops_at(capitals)  # (n_capitals,)
-    only_capitals_follow: Bools = ~is_other_letter[run_stops]
-    return only_capitals_follow
+    caseless = find_runs(byte_classes == LETTER)  # [2, 4)  [6, 7)
+    caseless_starts = caseless.starts_at(capitals - 1)  # (n_capitals,) 2 6
+    follow_small: Bools = byte_classes[caseless_starts - 1] == LOWER  # the class of a, and of a dot
+    return follow_small

@@ -129,10 +129,10 @@ class SplitPattern:
     """Whether letters are joined with any white space before them, and symbols with a plain space.
     Otherwise, everything is joined with a plain space only.
     """
-    leader: int | None = None
-    """Class of a single character that is joined with the letters after it. A symbol is joined only
-    if no other symbol and no space precedes it. None if letters are joined with nothing.
-    """
+    joins_symbols: bool = False
+    """Whether letters are joined with a single symbol before them, as in "(word"."""
+    joined_classes: tuple[tuple[int, int], ...] = ()
+    """Pairs of classes: a character of the first one is joined with all of the second after it."""
     joins_ascii_symbols: bool = False
     """Whether ASCII letters are joined with a single ASCII symbol before them.
 
@@ -159,20 +159,6 @@ class SplitPattern:
     def cuts_at_capitals(self) -> bool:
         """Whether words are cut before capital letters."""
         return self._has_class(UPPER)
-
-    @property
-    def joined_classes(self) -> tuple[tuple[int, int], ...]:
-        """Pairs of classes whose characters are joined, as a symbol and letters in "(word".
-
-        A character of the first class is joined with all of the second class after it.
-        """
-        if self.leader is None:
-            return ()
-        if self.leader == BARE:
-            # DeepSeek cuts out runs of Chinese and Japanese characters, and then splits these as it
-            # splits all others. They have classes of their own here.
-            return ((BARE, LETTER), (IDEOGRAPH_BARE, IDEOGRAPH))
-        return ((self.leader, LETTER),)
 
     @property
     def number_class(self) -> int:
@@ -227,7 +213,7 @@ LLAMA3 = SplitPattern(
     name="llama3",
     classes=(_LETTER_RULE, _NUMBER_RULE, _SPACE_RULE, _NEWLINE_RULE),
     joins_any_space=True,
-    leader=OTHER,
+    joins_symbols=True,
     contractions="any case",
     max_digits=3,
     regex=(PATTERNS["llama3"].regex,),
@@ -360,7 +346,10 @@ DEEPSEEK = replace(
         (r"\p{N}", DIGIT),
     ),
     rest=BARE,
-    leader=BARE,
+    joins_symbols=False,
+    # Runs of Chinese and Japanese characters are cut out, and then split as all others are. They
+    # have classes of their own here.
+    joined_classes=((BARE, LETTER), (IDEOGRAPH_BARE, IDEOGRAPH)),
     joins_ascii_symbols=True,
     contractions="none",
     regex=(r"\p{N}{1,3}", f"[{_KANJI}]+", _DEEPSEEK_REST),

@@ -39,6 +39,7 @@ from nanoset_core.tokenizers.engines.arrays import (
     Bools,
     Bytes,
     Ints,
+    Runs,
     character_starts,
     cut_positions,
     find_runs,
@@ -55,8 +56,7 @@ from nanoset_core.tokenizers.engines.classes import (
 from nanoset_core.tokenizers.engines.contractions import (
     ANY_CASE,
     EXACT,
-    contraction_lengths,
-    find_apostrophes,
+    find_contractions,
 )
 from nanoset_core.tokenizers.engines.letter_case import resolve_case
 from nanoset_core.tokenizers.engines.patterns import SplitPattern
@@ -154,8 +154,10 @@ def piece_starts(
     if pattern.has_newline_class:
         _join_newlines(is_start, byte_classes, join_symbols=pattern.newlines_end_symbols)
     _join_last_spaces(is_start, data, byte_classes, wide_spaces, any_space=pattern.joins_any_space)
-    for leader, letter in pattern.joined_classes:
-        _join_leaders(is_start, data, byte_classes, leader=leader, letter=letter)
+    if pattern.joins_symbols:
+        _join_symbols(is_start, data, byte_classes)
+    for first_class, letter_class in pattern.joined_classes:
+        _join_first_characters(is_start, data, byte_classes, first_class, letter_class)
     if pattern.joins_ascii_symbols:
         _join_ascii_symbols(is_start, data, byte_classes)
 
@@ -219,13 +221,13 @@ def _have_equal_neighbour(mask: Bools) -> Bools:
 def _join_newlines(is_start: Bools, byte_classes: Bytes, *, join_symbols: bool) -> None:
     """Join newlines with the white space or symbols before them, as many tokenizers do.
 
-    So far, a piece starts wherever the class of the characters changes. But two kinds of pieces are
-    longer: white space up to its last newline, and symbols with the newlines after them. In these
-    two texts, n is a newline, _ is a space, and | is where a piece starts:
+    So far, a piece starts wherever the class of the characters changes. In these two texts, n is a
+    newline, _ is a space, and | is where a piece starts:
 
-        so far         a | _ | n | _ | n | b      a | ! | n | _ | n | b
-        first step     a | _   n | _   n | b      a | !   n | _   n | b
-        second step    a | _   n   _   n | b      no change: "!n" is a piece of its own
+        so far                          a | _ | n | _ | n | b      a | ! | n | _ | n | b
+        newlines after symbols          no change                  a | !   n | _ | n | b
+        spaces between two newlines     a | _ | n   _ | n | b      no change
+        newlines after spaces           a | _   n   _   n | b      a | !   n | _   n | b
 
     Args:
         is_start: bool, shape (n_bytes + 1,): whether a piece starts at a byte. Changed in place.
@@ -233,30 +235,38 @@ def _join_newlines(is_start: Bools, byte_classes: Bytes, *, join_symbols: bool) 
             class of symbols. The first and the last byte are separators.
         join_symbols: Whether newlines are joined with symbols before them. The tokenizers differ.
     """
-    # First step: no piece starts at newlines that are right after white space, or after a symbol.
     newlines = find_runs(byte_classes == NEWLINE)  # each run is one newline or several
     class_before = byte_classes[newlines.starts - 1]  # (n_runs,)
-    follows_space = class_before == SPACE
-    is_joined = follows_space
     if join_symbols:
-        is_joined = follows_space | (class_before == OTHER)
-    is_start[newlines.starts[is_joined]] = False
-    if not follows_space.any():
-        return
+        is_after_symbol = class_before == OTHER
+        is_start[newlines.starts[is_after_symbol]] = False
 
-    # Second step: no piece starts at white space between two newlines, as in "n_n". Take the white
-    # space before a newline, and look at what is before it.
+    is_after_space = class_before == SPACE
+    if is_after_space.any():
+        _join_spaces_between_newlines(is_start, byte_classes, newlines)
+        is_start[newlines.starts[is_after_space]] = False
+
+
+def _join_spaces_between_newlines(is_start: Bools, byte_classes: Bytes, newlines: Runs) -> None:
+    r"""Join white space between two newlines, as in "\n \n", with the newline before it.
+
+    If that newline belongs to a symbol, as in "!\n \n", the white space is not joined.
+
+    Args:
+        is_start: bool, shape (n_bytes + 1,): whether a piece starts at a byte. At a newline, none
+            starts if it belongs to a symbol. Changed in place.
+        byte_classes: uint8, shape (n_bytes,): the class of each byte's character.
+        newlines: All newlines; each run is one newline or several.
+    """
+    # White space with a newline on both sides.
     spaces = find_runs(byte_classes == SPACE)
-    last_spaces = newlines.starts[follows_space] - 1
-    space_starts = spaces.starts_at(last_spaces)
-    is_after_newline = byte_classes[space_starts - 1] == NEWLINE
-    space_starts = space_starts[is_after_newline]
-    if join_symbols:
-        # Leave out white space after "!n", which is a piece of its own.
-        newline_starts = newlines.starts_at(space_starts - 1)
-        is_after_symbol = byte_classes[newline_starts - 1] == OTHER
-        space_starts = space_starts[~is_after_symbol]
-    is_start[space_starts] = False
+    spaces = spaces.where(byte_classes[spaces.starts - 1] == NEWLINE)
+    spaces = spaces.where(byte_classes[spaces.stops] == NEWLINE)
+
+    # Leave out that after "!\n": no piece starts at this newline.
+    newlines_before = newlines.starts_at(spaces.starts - 1)
+    spaces = spaces.where(is_start[newlines_before])
+    is_start[spaces.starts] = False
 
 
 def _join_last_spaces(
@@ -300,7 +310,11 @@ def _join_last_spaces(
         _move_starts_to_first_bytes(is_start, data, is_last_space, wide_spaces)
 
     # Second step: no piece starts at byte i + 1, which is item i of the slice `is_start[1:-1]`.
-    is_joined = is_last_space & _can_be_joined(data, byte_classes, any_space=any_space)
+    if any_space:
+        is_joined = _joined_spaces_of_any_kind(is_last_space, data, byte_classes)
+    else:
+        is_plain_space = data[:-1] == SPACE_BYTE
+        is_joined = is_last_space & is_plain_space
     is_start[1:-1] &= ~is_joined
 
 
@@ -336,78 +350,96 @@ def _move_starts_to_first_bytes(
     is_start[wide_spaces[is_before_word]] = True
 
 
-def _can_be_joined(data: Bytes, byte_classes: Bytes, *, any_space: bool) -> Bools:
-    """Return where white space is joined with the character after it, as in the piece " word".
+def _joined_spaces_of_any_kind(is_last_space: Bools, data: Bytes, byte_classes: Bytes) -> Bools:
+    """Return which white space is joined with the character after it: in " word", it is.
 
-    Tokenizers have one of two rules. White space that is joined with
+    This is the rule of the tokenizers that join words with white space of any kind:
 
-                                   a letter          a number    a symbol
-        any_space is False         a plain space     the same    the same
-        any_space is True          any white space   none        a plain space
+        after the white space    it is joined                 text
+        a letter                 always                       "\\tword"
+        a symbol                 if it is a plain space       " !", but not "\\t!"
+        a number                 never                        " 12" is two pieces
 
     Args:
+        is_last_space: bool, shape (n_bytes - 1,): whether a byte is the last one of white space
+            before a letter, symbol or number.
         data: uint8, shape (n_bytes,): UTF-8 texts between separators.
-        byte_classes: uint8, shape (n_bytes,): the class of each byte's character: LETTER, NUMBER,
-            OTHER for symbols, and so on.
-        any_space: Which of the two rules the tokenizer has.
+        byte_classes: uint8, shape (n_bytes,): the class of each byte's character: LETTER, OTHER for
+            symbols, and so on.
 
     Returns:
-        bool, shape (n_bytes - 1,): whether the bytes i and i + 1 may be in one piece. The caller
-        uses only the values at which byte i is white space and byte i + 1 is a letter, number or
-        symbol.
+        bool, shape (n_bytes - 1,): whether this byte and the next one are in one piece.
     """
-    is_plain_space: Bools = data[:-1] == SPACE_BYTE
-    if not any_space:
-        return is_plain_space
-
     next_class = byte_classes[1:]
-    is_before_letter = next_class == LETTER
-    is_plain_before_symbol = is_plain_space & (next_class == OTHER)
-    can_be_joined: Bools = is_before_letter | is_plain_before_symbol
-    return can_be_joined
+    is_plain_space = data[:-1] == SPACE_BYTE
+    is_joined: Bools = is_plain_space & (next_class == OTHER)
+    is_joined |= next_class == LETTER
+    is_joined &= is_last_space
+    return is_joined
 
 
-def _join_leaders(
-    is_start: Bools, data: Bytes, byte_classes: Bytes, leader: int, letter: int
-) -> None:
-    r"""Let words start with the character before them, as in "(word", if it has a given class.
+def _join_symbols(is_start: Bools, data: Bytes, byte_classes: Bytes) -> None:
+    """Let words start with a single symbol before them: "(word" becomes one piece.
 
-    This character is called the leader. For most tokenizers, such as Llama 3's, it is a symbol. A
-    symbol that already belongs to a piece is no leader. With | where a piece starts:
+    Most tokenizers, such as Llama 3's, do this. A symbol that already belongs to a piece with the
+    symbol or space before it is not joined. With | where a piece starts:
 
         so far          afterwards
         a | ( | word    a | (word
-        (( | word       (( | word      no change: the second symbol belongs to the first one
-         ( | word        ( | word      no change: the symbol belongs to the space before it
+        (( | word       (( | word      no change: no piece starts at the second symbol
+         ( | word        ( | word      no change: the piece starts at the space
 
     Args:
         is_start: bool, shape (n_bytes + 1,): whether a piece starts at a byte. Changed in place.
-        data: uint8, shape (n_bytes,): UTF-8 texts. The first and the last byte are separators.
-        byte_classes: uint8, shape (n_bytes,): the class of each byte's character.
-        leader: Class of the leaders: OTHER, the class of symbols, or another one (for DeepSeek). A
-            leader of another class is always joined, also if one of its class is before it.
-        letter: Class of the letters.
+        data: uint8, shape (n_bytes,): UTF-8 texts between separators.
+        byte_classes: uint8, shape (n_bytes,): the class of each byte's character: LETTER, or OTHER
+            for symbols, and so on.
     """
-    # Find the letters right after a leader: compare each byte with the next one.
-    is_leader_before_letter = (byte_classes[:-1] == leader) & (byte_classes[1:] == letter)
-    leader_last_bytes = np.flatnonzero(is_leader_before_letter)  # (n_leaders,)
-    letters = leader_last_bytes + 1
+    letters = _first_letters_after(byte_classes, OTHER, LETTER)  # the "w" of "(word"
+    symbols = character_starts(data, letters - 1)  # "«" has two bytes: take the first one
+    starts_piece = is_start[symbols]
+    is_start[letters[starts_piece]] = False
 
-    # A leader may have several bytes. That of "«word" starts at C2, and its last byte is AB.
-    leaders = character_starts(data, leader_last_bytes)  # (n_leaders,) first bytes
 
-    # Leave out symbols that belong to what is before them, as in "((word" and " (word".
-    if leader == OTHER:
-        bytes_before = leaders - 1
-        is_after_symbol = byte_classes[bytes_before] == OTHER
-        is_after_space = data[bytes_before] == SPACE_BYTE
-        is_alone = ~(is_after_symbol | is_after_space)
-        leaders = leaders[is_alone]
-        letters = letters[is_alone]
+def _join_first_characters(
+    is_start: Bools, data: Bytes, byte_classes: Bytes, first_class: int, letter_class: int
+) -> None:
+    """Let words start with a character before them that is neither a letter nor a symbol.
 
-    # The piece starts at the leader instead of the letter.
-    is_start[leaders] = True
+    DeepSeek's tokenizer does this, for example with control characters. In this text, ~ is such a
+    character, and | is where a piece starts:
+
+        so far          a | ~~ | word
+        afterwards      a | ~ | ~word       (only the last one is joined with the letters)
+
+    Args:
+        is_start: bool, shape (n_bytes + 1,): whether a piece starts at a byte. Changed in place.
+        data: uint8, shape (n_bytes,): UTF-8 texts between separators.
+        byte_classes: uint8, shape (n_bytes,): the class of each byte's character.
+        first_class: The class of the characters that words may start with.
+        letter_class: The class of the letters.
+    """
+    letters = _first_letters_after(byte_classes, first_class, letter_class)
+    first_characters = character_starts(data, letters - 1)
+    is_start[first_characters] = True
     is_start[letters] = False
+
+
+def _first_letters_after(byte_classes: Bytes, class_before: int, letter_class: int) -> Ints:
+    """Return the positions of letters right after a character of another class: 2 for "a(word".
+
+    Args:
+        byte_classes: uint8, shape (n_bytes,): the class of each byte's character.
+        class_before: The class of the character before the letter, such as OTHER for symbols.
+        letter_class: The class of the letters.
+
+    Returns:
+        int64, shape (n_letters,), ascending: the first byte of each letter.
+    """
+    # Compare each byte with the next one. The letter is the next one, hence + 1.
+    is_before_letter = (byte_classes[:-1] == class_before) & (byte_classes[1:] == letter_class)
+    letters: Ints = np.flatnonzero(is_before_letter) + 1
+    return letters
 
 
 def _join_ascii_symbols(is_start: Bools, data: Bytes, byte_classes: Bytes) -> None:
@@ -426,22 +458,18 @@ def _join_ascii_symbols(is_start: Bools, data: Bytes, byte_classes: Bytes) -> No
             for symbols, and so on.
     """
     is_ascii = data < 0x80
-    is_ascii_letter = is_ascii & (byte_classes == LETTER)
-    is_ascii_symbol = is_ascii & (byte_classes == OTHER)
+    letters = find_runs(is_ascii & (byte_classes == LETTER))  # the words of ASCII letters
 
-    # Symbols that start a piece and have a letter after them: compare each byte with the next one.
-    is_before_letter = is_ascii_symbol[:-1] & is_ascii_letter[1:]
-    is_joined = is_before_letter & is_start[:-2]  # `is_start` has two values more
-    symbols = np.flatnonzero(is_joined)
-    if not len(symbols):
-        return
-    first_letters = symbols + 1  # the w of "(word", and the n of "(naïve"
-    is_start[first_letters] = False
+    # Select those with an ASCII symbol before them that starts a piece: "word" of "(word".
+    symbols = letters.starts - 1
+    is_ascii_symbol = is_ascii[symbols] & (byte_classes[symbols] == OTHER)
+    letters = letters.where(is_ascii_symbol & is_start[symbols])
 
-    # The ASCII letters may stop in the middle of a word: a piece starts at the ï of "(naïve".
-    stops = find_runs(is_ascii_letter).stops_at(first_letters)  # byte after the ASCII letters
-    is_other_letter = byte_classes[stops] == LETTER
-    is_start[stops[is_other_letter]] = True
+    # The piece starts at the symbol. It ends before a letter that is not ASCII, so that another one
+    # starts there: at the ï of "(naïve".
+    is_start[letters.starts] = False
+    is_before_other_letter = byte_classes[letters.stops] == LETTER
+    is_start[letters.stops[is_before_other_letter]] = True
 
 
 def _cut_contractions(is_start: Bools, data: Bytes, *, any_case: bool) -> None:
@@ -460,18 +488,13 @@ def _cut_contractions(is_start: Bools, data: Bytes, *, any_case: bool) -> None:
         any_case: Whether capital letters make contractions, too, as in "IT'S".
     """
     tables = ANY_CASE if any_case else EXACT  # the letters that make a contraction
+    contractions = find_contractions(data, tables)  # the ranges of 's and 'll
+    contractions = contractions.where(is_start[contractions.starts])
 
-    # The apostrophes at which a piece starts, and a contraction.
-    apostrophes = find_apostrophes(data)
-    apostrophes = apostrophes[is_start[apostrophes]]
-    lengths = contraction_lengths(data, apostrophes, tables)  # 2 for 's, 0 for no contraction
-    is_contraction = lengths > 0
-    starts = apostrophes[is_contraction]
-    stops = starts + lengths[is_contraction]
-
-    # No piece starts after the apostrophe any more, but one starts after the contraction.
-    is_start[starts + 1] = False
-    is_start[stops] = True
+    # A piece starts at the apostrophe. None starts after the apostrophe any more, but one starts
+    # after the contraction.
+    is_start[contractions.starts + 1] = False
+    is_start[contractions.stops] = True
 
 
 def _cut_numbers(is_start: Bools, data: Bytes, is_number: Bools, max_digits: int) -> None:
