@@ -186,7 +186,7 @@ class _EngineFactory:
     """The engine whose ids the others have to give."""
     folder: Path | None
     """Where proofs are kept; nowhere if None."""
-    without: Collection[str]
+    distrusted_engines: Collection[str]
     """Name and version of engines not to use, because they once gave wrong tokens for a document
     with this tokenizer: "numpy 0.9.0".
     """
@@ -332,7 +332,7 @@ class _EngineFactory:
         Raises:
             WrongTokensError: It did give wrong tokens.
         """
-        if engine in self.without:
+        if engine in self.distrusted_engines:
             saved.drop("the engine gave wrong tokens")
             raise WrongTokensError(f"the {engine} engine gave wrong tokens for a document")
 

@@ -160,6 +160,7 @@ class PairSplitter:
             bool, shape (n_characters,).
         """
         right = code_points_at(data, positions)  # (n_characters,)
+        # The byte before a character is the last one of the previous character.
         previous_positions = character_starts(data, positions - 1)
         left = code_points_at(data, previous_positions)
         hashes = _hash_pairs(left.astype(np.uint64), right.astype(np.uint64))
@@ -232,12 +233,15 @@ def _kinds_of_byte_pairs(boundary_pairs: Ids) -> Bytes:
     # Never cut inside of a character: its second, third and fourth bytes are 0x80 to 0xBF.
     table[:, 0x80:0xC0] = _JOINED
 
-    # The last byte of the left character and the first byte of the right one, such as A9 "t". If
-    # both characters are ASCII, these are all of their bytes, so that there is no doubt.
+    # The last byte of the left character and the first byte of the right one, such as A9 "t".
     left_bytes = _last_bytes(boundary_pairs[:, 0])  # (n_pairs,)
     right_bytes = _first_bytes(boundary_pairs[:, 1])  # (n_pairs,)
-    is_ascii_pair = (left_bytes < 0x80) & (right_bytes < 0x80)
-    table[left_bytes, right_bytes] = np.where(is_ascii_pair, _JOINED, _DOUBTFUL)
+    table[left_bytes, right_bytes] = _DOUBTFUL
+
+    # Two ASCII characters, such as "t" and "h", have no other bytes, so that there is no doubt.
+    is_ascii_pair = (boundary_pairs < 0x80).all(axis=1)  # (n_pairs,)
+    left_ascii, right_ascii = boundary_pairs[is_ascii_pair].T
+    table[left_ascii, right_ascii] = _JOINED
 
     # A word starts after a separator, FF, whatever byte is next. (No pair has this byte.)
     table[SEPARATOR_BYTE] = _CUT
@@ -272,7 +276,8 @@ class CharacterMerger(Merger):
 
     def __init__(self, vocabulary: Vocabulary, ranks: PairRanks) -> None:
         super().__init__(ranks)
-        self._byte_tokens = vocabulary.byte_tokens  # int32, shape (256,)
+        self._byte_tokens = vocabulary.byte_tokens.copy()  # int32, shape (256,)
+        self._byte_tokens[0] = NO_TOKEN  # words are padded with zeros
         code_points, tokens = vocabulary.characters.T
         self._character_tokens = np.full(CODE_POINTS, -1, np.int32)  # -1: no token
         self._character_tokens[code_points] = tokens
@@ -283,9 +288,10 @@ class CharacterMerger(Merger):
         A character without a token of its own gets the tokens of its bytes. For the words "tü" and
         "✓", if "✓" has no token:
 
-            bytes of the words    tokens at the bytes         tokens that are returned
-            t C3 BC               t   ü   none                t   ü
-            E2 9C 93              <E2>   <9C>   <93>          <E2>   <9C>   <93>
+            bytes of the words    tokens at the bytes         table that is returned
+            t  C3 BC              t    ü    -                 t    <E2>
+            E2 9C 93              <E2> <9C> <93>              ü    <9C>
+                                                              -    <93>
 
         Args:
             letters: uint8, shape (width, n_words): the bytes of each word in a column, then zeros.
@@ -295,41 +301,36 @@ class CharacterMerger(Merger):
         words = letters.T  # (n_words, width)
         padding = np.zeros(4, np.uint8)
         data = np.append(words.ravel(), padding)
-
-        # The token at each byte. There is none if the byte is the second of a character, and so on.
-        tokens, is_token = self._tokens_at_bytes(data)
+        tokens = self._tokens_at_bytes(data)
         tokens_by_word = tokens[: words.size].reshape(words.shape)  # (n_words, width)
-        is_token_by_word = is_token[: words.size].reshape(words.shape)
 
-        # Close these gaps, and return a column for each word, as MergeTable wants them.
-        table = _columns_without_gaps(tokens_by_word, is_token_by_word)  # (width, n_words)
+        # Close the gaps, which are at the second and further bytes of characters such as ü.
+        table = _columns_without_gaps(tokens_by_word)  # (width, n_words)
         return MergeTable(table, self._ranks.of_columns(table))
 
-    def _tokens_at_bytes(self, data: Bytes) -> tuple[Ids, Bools]:
-        """Return the token that starts at each byte of a text, and whether there is one.
+    def _tokens_at_bytes(self, data: Bytes) -> Ids:
+        """Return the token that starts at each byte of a text, or NO_TOKEN.
 
         A character that is in the vocabulary is one token. Of other characters, each byte is a
-        token. If "ü" is in the vocabulary, and "✓" is not:
+        token. If "ü" is in the vocabulary, and "✓" is not (- is NO_TOKEN):
 
             text           t   ü       ✓
             bytes          t   C3  BC  E2     9C     93
             tokens         t   ü   -   <E2>   <9C>   <93>
-            is_token       T   T   F   T      T      T
 
         Args:
             data: uint8, shape (n_bytes,): words in UTF-8, padded with zeros; at least three zeros
                 at the end.
 
         Returns:
-            tokens: int32, shape (n_bytes,).
-            is_token: bool, shape (n_bytes,).
+            int32, shape (n_bytes,).
         """
-        # Start with the tokens of all single bytes. The padding has none.
+        # Start with the tokens of all single bytes: t <C3> <BC> <E2> <9C> <93>.
         tokens = self._byte_tokens.take(data)
-        is_token = data != 0
 
         # Find the characters that are in the vocabulary: t and ü.
-        is_first_byte = is_token & (data & 0xC0 != 0x80)  # further bytes have the form 10xxxxxx
+        is_first_byte = data & 0xC0 != 0x80  # further bytes have the form 10xxxxxx
+        is_first_byte &= data != 0  # the padding
         starts = np.flatnonzero(is_first_byte)  # (n_characters,)
         character_tokens = self._character_tokens.take(code_points_at(data, starts))  # -1: no token
         has_token = character_tokens >= 0
@@ -337,8 +338,8 @@ class CharacterMerger(Merger):
         # The token of such a character is at its first byte, and none at the others.
         starts_with_token = starts[has_token]
         tokens[starts_with_token] = character_tokens[has_token]
-        is_token[_further_bytes(data, starts_with_token)] = False
-        return tokens, is_token
+        tokens[_further_bytes(data, starts_with_token)] = NO_TOKEN
+        return tokens
 
 
 def _further_bytes(data: Bytes, starts: Ints) -> Ints:
@@ -369,26 +370,24 @@ def _further_bytes(data: Bytes, starts: Ints) -> Ints:
     )
 
 
-def _columns_without_gaps(tokens_by_word: Ids, is_token: Bools) -> Words:
+def _columns_without_gaps(tokens_by_word: Ids) -> Words:
     """Remove the gaps between the tokens of words, and turn rows into columns.
 
-    With - for a gap, and . for NO_TOKEN, a number that stands for "no more tokens":
+    With - for NO_TOKEN, which is a gap, or means that there are no more tokens:
 
         rows          columns
         5  -  7       5  8
-        -  8  -       7  .
-                      .  .
+        -  8  -       7  -
+                      -  -
 
     Args:
         tokens_by_word: int32, shape (n_words, width): the tokens of a word in each row.
-        is_token: bool, shape (n_words, width): False in gaps.
 
     Returns:
         uint64, shape (width, n_words).
     """
     # Sort each row by whether there is a gap: first all tokens, in their order, and then the gaps.
-    is_gap = ~is_token
+    is_gap = tokens_by_word == NO_TOKEN
     order = np.argsort(is_gap, axis=1, kind="stable")  # (n_words, width) 0 2 1 and 1 0 2
-    tokens_or_gaps = np.where(is_gap, NO_TOKEN, tokens_by_word)
-    rows = np.take_along_axis(tokens_or_gaps, order, axis=1)  # 5 7 . and 8 . .
+    rows = np.take_along_axis(tokens_by_word, order, axis=1)  # 5 7 - and 8 - -
     return rows.T.astype(np.uint64, order="C")

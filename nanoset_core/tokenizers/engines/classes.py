@@ -86,15 +86,6 @@ _MIXED = 255  # in place of a class: several are possible
 # code point. The others are a mark of the character's length: 0, 110, 1110 or 11110.
 _FIRST_BYTE_MASKS = np.repeat([0x7F, 0x1F, 0x0F, 0x07], [0xC0, 0x20, 0x10, 0x10])
 
-# The code points of the characters of two, three and four bytes, and the number of consecutive ones
-# that have the same first two bytes: each further byte has 64 values. So E4 B8 are the first two
-# bytes of 64 ideographs, U+4E00 to U+4E3F.
-_BLOCKS_WITH_SAME_TWO_BYTES = (
-    (range(0x80, 0x800), 1),
-    (range(0x800, 0x10000), 64),
-    (range(0x10000, CODE_POINTS), 64 * 64),
-)
-
 ClassRules: TypeAlias = tuple[tuple[str, int], ...]
 """Rules (members, class): the members as in a regular expression's brackets, or DIGITS. If several
 rules apply to a character, the last one counts.
@@ -119,16 +110,23 @@ def probe_classes(rules: ClassRules, rest: int) -> Bytes:
         have `rest`.
     """
     classes = np.full(CODE_POINTS, rest, np.uint8)
-    # Most characters match no rule. It saves time to ask for all rules at once first: `[a-z]` and
-    # `[0-9]` in one expression are `[[a-z][0-9]]`. Only DIGITS is no expression.
-    any_rule = "".join(f"[{members}]" for members, _ in rules if members != DIGITS)
     for points in _blocks_of_code_points():
-        candidates = points[are_in(any_rule, points)]
+        # Most characters match none of the expressions. It saves time to find the others first.
+        candidates = points[are_in(_any_of(rules), points)]
         for members, class_of_members in rules:
-            probed_points = points if members == DIGITS else candidates
-            member_points = probed_points[are_in(members, probed_points)]
-            classes[member_points] = class_of_members
+            # DIGITS is no expression.
+            searched = points if members == DIGITS else candidates
+            is_member = are_in(members, searched)
+            classes[searched[is_member]] = class_of_members
     return classes
+
+
+def _any_of(rules: ClassRules) -> str:
+    """Return an expression for the characters of any rule: `[a-z][0-9]` for `a-z` and `0-9`.
+
+    It is written as in the brackets of a regular expression, which may contain further brackets.
+    """
+    return "".join(f"[{members}]" for members, _ in rules if members != DIGITS)
 
 
 def _blocks_of_code_points() -> Iterator[Ints]:
@@ -319,9 +317,7 @@ def _fill_characters(
 def _classes_by_first_two_bytes(classes: Bytes) -> Bytes:
     """Return a table of the classes of characters (letter, symbol, …) by their first two bytes.
 
-    In UTF-8, a character of three bytes shares its first two bytes with 63 others, since the third
-    byte has 64 values. One of four bytes shares them with 4095 others. These characters have
-    successive code points. If they have several classes, the entry is _MIXED:
+    If the characters with the same first two bytes have several classes, the entry is _MIXED:
 
         first bytes    characters                                 entry
         C3 A9          é                                          LETTER
@@ -335,17 +331,27 @@ def _classes_by_first_two_bytes(classes: Bytes) -> Bytes:
         uint8, shape (65536,); the index is 256 * first byte + second byte.
     """
     table = np.full((256, 256), _MIXED, np.uint8)  # first byte, second byte
-    # All code points from 0x80 on, by the number that share two bytes: 1, 64 and 4096.
-    for code_points, block_size in _BLOCKS_WITH_SAME_TWO_BYTES:
-        for block_start in code_points[::block_size]:
-            block_classes = classes[block_start : block_start + block_size]
-            first_class = block_classes[0]
-            have_one_class = (block_classes == first_class).all()
-            if have_one_class:
-                # Surrogates, which are in no text, can be encoded only with "surrogatepass".
-                encoded = chr(block_start).encode(errors="surrogatepass")
-                table[encoded[0], encoded[1]] = first_class
+    for points in _points_with_same_two_bytes():
+        classes_of_points = classes[points.start : points.stop]
+        if classes_of_points.min() == classes_of_points.max():
+            # Surrogates, which are in no text, can be encoded only with "surrogatepass".
+            encoded = chr(points.start).encode(errors="surrogatepass")
+            table[encoded[0], encoded[1]] = classes_of_points[0]
     return table.ravel()
+
+
+def _points_with_same_two_bytes() -> Iterator[range]:
+    """Yield the code points from 0x80 on in groups that have the same first two bytes in UTF-8.
+
+    Each further byte has 64 values. So characters of three bytes are in groups of 64, such as
+    U+4E00 (E4 B8 80) to U+4E3F (E4 B8 BF), and characters of four bytes in groups of 64 * 64.
+    """
+    for start in range(0x80, 0x800):  # characters of two bytes
+        yield range(start, start + 1)
+    for start in range(0x800, 0x10000, 64):
+        yield range(start, start + 64)
+    for start in range(0x10000, CODE_POINTS, 64 * 64):
+        yield range(start, start + 64 * 64)
 
 
 def code_points_at(data: Bytes, starts: Ints) -> Ints:
@@ -368,11 +374,10 @@ def code_points_at(data: Bytes, starts: Ints) -> Ints:
     first_bytes = data[starts]  # (n_characters,)
     points: Ints = first_bytes & _FIRST_BYTE_MASKS.take(first_bytes)
 
-    # Append the bits of each further byte: 00011 101001. A character has a second, third and fourth
-    # byte if its first byte is at least this.
-    longer = np.arange(len(starts))  # indices of the characters that have a further byte
+    # Append the bits of each further byte: 00011 101001. A character has a second byte if its first
+    # one is at least 0xC0, a third one from 0xE0 on, and a fourth one from 0xF0 on.
     for offset, min_first_byte in ((1, 0xC0), (2, 0xE0), (3, 0xF0)):
-        longer = longer[first_bytes[longer] >= min_first_byte]
+        longer = np.flatnonzero(first_bytes >= min_first_byte)  # indices of characters
         low_bits = data[starts[longer] + offset] & 0x3F  # without the mark 10
         points[longer] = (points[longer] << 6) | low_bits
     return points

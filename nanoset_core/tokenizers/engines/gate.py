@@ -17,7 +17,7 @@ texts with an added token.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import compress
 from typing import Any, Protocol, get_args
 from unicodedata import category, combining, decomposition, is_normalized, normalize, ucd_3_2_0
@@ -97,8 +97,8 @@ class GatedEngine:
         self.reference = reference
         self.helper = ""
         self._fast = fast
-        self._fallback: Engine = reference
         self._make_fallback = make_fallback
+        self._faster_fallback: Engine | None = None  # not made yet
         self._n_refused_characters = 0  # that the fast one must not encode
         self._is_doubtful = gate["doubtful"]  # bool, shape (0x110000,)
         tokens = [token.encode() for token in from_array(gate["tokens"])]
@@ -163,31 +163,30 @@ class GatedEngine:
         if self._n_refused_characters <= FALLBACK_CHARACTERS:
             return self.reference
 
-        # The first time, this makes the faster one; it may fail.
-        self._make_faster_fallback()
-        if self._fallback is not self.reference:
-            self.helper = f"{self._fallback.name} {self._fallback.version}"  # for reports
-        return self._fallback
+        if self._faster_fallback is None:
+            self._faster_fallback = self._make_faster_fallback()
+        if self._faster_fallback is not self.reference:
+            # For reports
+            self.helper = f"{self._faster_fallback.name} {self._faster_fallback.version}"
+        return self._faster_fallback
 
-    def _make_faster_fallback(self) -> None:
-        """Replace the slow tokenizer, for text that the fast one must not encode, by a better one.
+    def _make_faster_fallback(self) -> Engine:
+        """Return a faster tokenizer than Hugging Face's library, or the library if there is none.
 
-        The fast, compiled one cannot encode some texts. So far, Hugging Face's library encoded
-        these. If there are many, a tokenizer in numpy does it faster. That is tried once.
+        It is for much text that the compiled tokenizer must not encode.
         """
         if self._make_fallback is None:
-            return
-        make_fallback = self._make_fallback
-        self._make_fallback = None
+            return self.reference
         try:
-            self._fallback = make_fallback()
+            return self._make_fallback()
         except (NotRecognisedError, WrongTokensError) as error:
-            # No faster engine understands the tokenizer: the reference stays the fallback.
+            # Our own engine does not understand the tokenizer.
             logger.info(
                 "text that the %s engine must not encode goes to the tokenizers library: %s",
                 self.name,
                 error,
             )
+            return self.reference
 
     def _find_refused(self, texts: Sequence[str], encoded: Sequence[bytes]) -> Bools:
         """Find the texts that the fast, compiled tokenizer must not encode.
@@ -331,15 +330,28 @@ def doubtful_points(form: Form | None) -> Bools:
         composable_points = _composable_points()  # combine with others, as "e" and accents do
     is_doubtful = np.ones(CODE_POINTS, bool)  # there are no characters from _ASSIGNED_BELOW on
     for point in range(_ASSIGNED_BELOW):
-        character = chr(point)
-        if category(character) in ("Cn", "Cs"):  # no character, or a surrogate, which no text has
-            continue
-        if form is None or not _is_late(point):  # it is in Unicode 3.2
-            is_doubtful[point] = False
-        else:
-            may_change = point in composable_points or _may_change_alone(character, form)
-            is_doubtful[point] = may_change
+        is_doubtful[point] = _is_doubtful(point, form, composable_points)
     return is_doubtful
+
+
+def _is_doubtful(point: int, form: Form | None, composable_points: Collection[int]) -> bool:
+    """Return whether versions of Unicode may treat a character differently.
+
+    Args:
+        point: The code point of the character.
+        form: The normal form to which the tokenizer converts text, or None.
+        composable_points: Code points that normalization may combine with another character.
+    """
+    character = chr(point)
+    if category(character) in ("Cn", "Cs"):  # no character, or a surrogate, which no text has
+        return True
+    if form is None:
+        return False
+    # All versions normalize the characters of Unicode 3.2 in the same way. Older versions leave
+    # later characters alone, which matters if newer ones do not.
+    if not _is_late(point):
+        return False
+    return point in composable_points or _may_change_alone(character, form)
 
 
 def _may_change_alone(character: str, form: Form) -> bool:

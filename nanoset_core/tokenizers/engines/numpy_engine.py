@@ -209,7 +209,7 @@ class NumpyEngine:
     def _starts_without_added_tokens(self, data: Bytes) -> Bools:
         """Return at which bytes of a text words start: bool, shape (n_bytes + 1,)."""
         if isinstance(self._splitter, PatternSplitter):
-            return self._splitter.starts(data, has_added_tokens=False)
+            return self._splitter.starts_without_added_tokens(data)
         return self._splitter.starts(data)
 
     def _batches(self, texts: Sequence[str]) -> Iterator[list[Unit]]:
@@ -474,8 +474,8 @@ class NumpyEngine:
             (ids of all words, concatenated; number of tokens of each word).
         """
         n_words, width = words.shape
-        min_words = _FEW_WORDS_PER_BYTE * width
-        if n_words < min_words:
+        are_few = n_words < _FEW_WORDS_PER_BYTE * width
+        if are_few:
             return self._encode_by_reference([word.tobytes().rstrip(b"\0") for word in words])
         return self._merger.merge_words(words)
 

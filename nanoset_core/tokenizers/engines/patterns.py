@@ -86,6 +86,11 @@ class SpaceSigns:
     each_apart: bool = False
     """Whether every ▁ starts a piece. Otherwise only the first of several does."""
 
+    @property
+    def prepends(self) -> bool:
+        """Whether a ▁ is put before documents, or before those that do not start with one."""
+        return self.prepend != "never"
+
     def prepared(self, text: bytes) -> bytes:
         """Put a space before a document if the tokenizer does, and write each ▁ as a space.
 

@@ -369,50 +369,54 @@ class PretokenCache:
     def _learn(self, width: int, unknown: UnknownWords, encode: EncodeWords) -> Codes:
         """Encode words that the cache does not know, and remember their tokens.
 
-        A table maps each word to its code, a number that stands for its tokens. The code of a
-        single token is this token. A list of several tokens is stored, and gets a number from 2**20
-        on. Each distinct word is encoded once. For the words "ab", "xy", "ab":
-
-            distinct words                "ab"    "xy"
-            their tokens                  17      5 9
-            their codes                   17      1048576
-            number of each word           0       1          0
-            result: code of each word     17      1048576    17
-
         Args:
             width: How many 64-bit integers the bytes of each word fill; each width has a table.
             unknown: Words of this width; some may occur several times.
             encode: Encodes words of up to LONGEST (248) bytes.
 
         Returns:
-            Code of each word; int32, shape (n_words,).
+            The code of each word, a number that stands for its tokens: int32, shape (n_words,).
         """
-        distinct = _distinct(unknown)
-        ids, list_lengths = encode(_words_of(distinct.keys))  # 17 5 9, and 1 2
-        distinct_codes = self._lists.add(ids, list_lengths)
-        self._tables[width].insert(distinct.keys, distinct_codes)
-        return distinct_codes[distinct.numbers]
+        words = _distinct(unknown)  # so that each word is encoded once
+        codes = self._encode_to_codes(words.keys, encode)
+        self._tables[width].insert(words.keys, codes)
+        return codes[words.numbers]
 
     def _encode_without_learning(self, unknown: UnknownWords) -> Codes:
-        """Encode words for which the cache has no room.
-
-        The cache has a table that maps each word to a code, and the lists of tokens for which the
-        codes stand. Here the tokens become lists, so that the caller can read those of all words in
-        the same way. But the words are not added to the table, so that no later text finds them.
-        The caller removes the lists when it has read them.
+        """Encode words for which the cache has no room, so that no later text finds them.
 
         Args:
             unknown: Words whose bytes fill the same number of 64-bit integers. Some may occur
                 several times.
 
         Returns:
-            Code of each word; int32, shape (n_words,). If "ab" gets the code 17, and "xy" gets
-            1048576, the words "ab", "xy", "ab" give 17 1048576 17.
+            The code of each word, a number that stands for its tokens: int32, shape (n_words,). It
+            is valid until the caller truncates the lists of tokens.
         """
-        distinct = _distinct(unknown)  # "ab" and "xy", so that each word is encoded once
-        ids, list_lengths = self._encode(_words_of(distinct.keys))
-        distinct_codes = self._lists.add(ids, list_lengths)  # 17 1048576
-        return distinct_codes[distinct.numbers]  # the numbers of the words are 0 1 0
+        words = _distinct(unknown)  # so that each word is encoded once
+        codes = self._encode_to_codes(words.keys, self._encode)
+        return codes[words.numbers]
+
+    def _encode_to_codes(self, keys: Keys, encode: EncodeWords) -> Codes:
+        """Encode words, and return for each a code, a number that stands for its tokens.
+
+        The code of a single token is this token. A list of several tokens is stored, and gets a
+        number from 2**20 on:
+
+            word      tokens    code
+            "ab"      17        17
+            "xy"      5 9       1048576
+
+        Args:
+            keys: uint64, shape (width, n_words): the bytes of each word, as `width` integers.
+            encode: Encodes words of up to LONGEST (248) bytes.
+
+        Returns:
+            int32, shape (n_words,).
+        """
+        words = _words_of(keys)  # uint8, shape (n_words, 8 * width)
+        ids, list_lengths = encode(words)  # 17 5 9, and 1 2
+        return self._lists.add(ids, list_lengths)
 
     def _n_learnt(self, width: int) -> int:
         n_words: int = self._tables[width].count - self._n_seeded[width]
@@ -421,29 +425,21 @@ class PretokenCache:
     def _save_if_grown(self) -> None:
         """Save the cache for later processes, whenever it has grown by half.
 
-        The cache is several tables of words and their tokens. `learnt` is the number of words that
-        occurred in texts, without those of the vocabulary, which each cache has from the start.
-
-        If a table of short words is more than half full, the cache is not saved any more. Later
-        processes start with the saved words, and need room for those of their own texts. Tables of
-        long words do not matter, since few of these words occur a second time.
+        Later processes start with the saved words, and need room for those of their own texts. So
+        a cache without room for many more short words is not saved. Long words do not matter, since
+        few of them occur a second time.
         """
         if self.learnt < self._save_at:
             return
         self._save_at = _GROWTH * self.learnt  # for example, from 100,000 words to 150,000
-
-        # Short words are those of the widths 1 and 2: of up to 16 bytes.
-        leaves_room = True
-        for width in _RECURRING_WIDTHS:
-            if self._is_more_than_half_full(width):
-                leaves_room = False
-        if leaves_room:
+        if all(self._is_half_empty(width) for width in _RECURRING_WIDTHS):
             self._saved.save(self._arrays())
 
-    def _is_more_than_half_full(self, width: int) -> bool:
+    def _is_half_empty(self, width: int) -> bool:
+        """Return whether at least half of the room for learnt words of a width is left."""
         capacity = _capacity(width)
         room = capacity - self._n_learnt(width)
-        return room < capacity // 2
+        return room >= capacity // 2
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
         """Return the contents of the cache, as the constructor reads them."""
@@ -466,9 +462,10 @@ def _capacity(width: int) -> int:
 
 
 def _positions_by_width(positions: Ints, lengths: Ints) -> Iterator[tuple[int, Ints]]:
-    """Group words of more than 8 bytes by how many 64-bit integers their bytes need, the width.
+    """Group words of more than 8 bytes by the table that has room for them.
 
-    Only these widths are used, since there is a table of words for each:
+    A word is stored as 64-bit integers of 8 bytes. There is a table for each of these widths, the
+    number of integers:
 
         bytes    9 – 16   17 – 32   33 – 64   65 – 128   129 – 248   more
         width    2        4         8         16         31          in no group
@@ -480,13 +477,13 @@ def _positions_by_width(positions: Ints, lengths: Ints) -> Iterator[tuple[int, I
     Yields:
         (width, indices of the words that have this width, int64), the smallest width first.
     """
-    widths = [width for width in SLOT_BITS_LIMITS if width > 1]  # 2 4 8 16 31
-    for width in widths:
-        # Words that do not fit into this width remain for the next one.
-        fits = lengths.take(positions) <= 8 * width
-        if fits.any():
-            yield width, positions.take(fits.nonzero()[0])
-            positions = positions.take((~fits).nonzero()[0])
+    widths = np.array([width for width in SLOT_BITS_LIMITS if width > 1])  # 2 4 8 16 31
+    # The first width that is large enough for each word: an index into `widths`.
+    width_numbers = np.searchsorted(8 * widths, lengths.take(positions))
+    for number, width in enumerate(widths.tolist()):
+        positions_of_width = positions.take((width_numbers == number).nonzero()[0])
+        if len(positions_of_width):
+            yield width, positions_of_width
 
 
 def _distinct(words: UnknownWords) -> DistinctWords:

@@ -215,29 +215,28 @@ def _texts_of_all_characters(categories: Mapping[int, str]) -> Iterator[str]:
         after a symbol     "!é!ê!ë"
         after 中           "中é中ê中ë"
 
-    To compare all characters in all places would take too long, so some represent others. In a row
-    of characters of the same category, such as the 20,000 ideographs, the first two and the last
-    two represent all. After a letter or a space, only rows of 1,000 characters or more are
-    shortened in this way. After a symbol or 中, all rows are.
+    To compare all characters in all places would take too long. After a symbol or 中, only the ends
+    of rows of similar characters are compared, as is explained at `_points_of_runs`. After a letter
+    or a space, all characters are, except in rows of 1,000 or more, such as the ideographs.
 
     Args:
         categories: Code point → Unicode category, such as 233 ("é") → "Ll", small letter. In
             ascending order, for all parts of Unicode with assigned characters.
     """
-    # The parts of Unicode that no character is assigned to, or only private ones. One code point
-    # in 4,096 represents all.
-    unassigned_points = [
+    # The parts of Unicode without a category here have no characters, or only private ones. One
+    # code point in 4,096 represents all.
+    other_points = [
         *range(0x40000, 0xE0000, _PRIVATE_STEP),
         *range(0xF0000, 0x110000, _PRIVATE_STEP),
         0x10FFFF,  # the last one of Unicode
     ]
-    nearly_all_points = _points_of_runs(categories, min_length=_LONG_RUN_OF_ONE_CATEGORY)
-    ends_of_rows = _points_of_runs(categories, min_length=0)
-    many_points = [*unassigned_points, *nearly_all_points]
-    few_points = [*unassigned_points, *ends_of_rows]
+    ends_of_long_rows = _points_of_runs(categories, min_length=_LONG_RUN_OF_ONE_CATEGORY)
+    ends_of_all_rows = _points_of_runs(categories, min_length=0)
+    nearly_all_points = [*other_points, *ends_of_long_rows]
+    few_points = [*other_points, *ends_of_all_rows]
 
-    yield from _after_prefix("a", many_points)
-    yield from _after_prefix(" ", many_points)
+    yield from _after_prefix("a", nearly_all_points)
+    yield from _after_prefix(" ", nearly_all_points)
     yield from _after_prefix("!", few_points)
     yield from _after_prefix("中", few_points)
 

@@ -580,68 +580,106 @@ def _read_added_tokens(
     Raises:
         NotRecognisedError: The engine could not even tell which text has one of the other tokens.
     """
-    has_signs = isinstance(split, SpaceSigns)
-    prepends_sign = isinstance(split, SpaceSigns) and split.prepend != "never"
     repeatable = _repeatable_characters(split)
     run_tokens = []  # tokens that repeat one character: found while text is split
     other_tokens = []
-    leaves_documents = prepends_sign
-    for token in value or []:
-        _check_members(token, "an added token", **_ADDED_TOKEN_MEMBERS)
-        content = token["content"]
-        depends_on_context = _depends_on_surroundings(token, has_signs=has_signs)
-        repeats_one_character = len(set(content)) == 1 and content[0] in repeatable
-        if repeats_one_character and not depends_on_context:
+    leaves_documents = isinstance(split, SpaceSigns) and split.prepends
+    for entry in value or []:
+        _check_members(entry, "an added token", **_ADDED_TOKEN_MEMBERS)
+        token = _AddedToken(entry)
+        depends_on_context = token.depends_on_context(split)
+        if token.repeats_one_of(repeatable) and not depends_on_context:
             run_tokens.append(token)
             continue
 
         # Text with any other token goes to the library. Most often that is only some lines around
         # the token. It is the whole document if the engine might cut a text inside of the token.
-        _check_content(token, form, may_be_space=not repeatable, has_signs=has_signs)
+        _check_text(token, split, form, may_be_space=not repeatable)
         other_tokens.append(token)
-        may_contain_cut = SAFE_CUT.search(content.encode()) is not None
+        may_contain_cut = SAFE_CUT.search(token.text.encode()) is not None
         leaves_documents |= depends_on_context or may_contain_cut
 
     return _AddedTokens(
         runs=_read_repeated_tokens(run_tokens, split, form),
-        texts=tuple(token["content"] for token in other_tokens),
+        texts=tuple(token.text for token in other_tokens),
         leaves_documents=leaves_documents,
     )
 
 
-def _repeatable_characters(split: SplitPattern | SpaceSigns) -> str:
-    r"""Return the characters for which our own fast tokenizer supports tokens that repeat them.
+@dataclass(frozen=True, slots=True)
+class _AddedToken:
+    """A text such as "<s>" that becomes one token wherever Hugging Face's library finds it."""
 
-    Some vocabularies have a token for two spaces, one for three, and so on. Tokenizers look for
-    these tokens before they cut text into words. Text with tokens of other repeated characters,
-    such as "----", is left to Hugging Face's library, which is slower.
+    entry: Mapping[str, Any]
+    """The token as in the tokenizer.json, such as {"content": "<s>", "id": 1, "lstrip": true}."""
+
+    @property
+    def text(self) -> str:
+        """The text that is found, such as "<s>"."""
+        text: str = self.entry["content"]
+        return text
+
+    @property
+    def is_found_after_normalizing(self) -> bool:
+        """Whether the library looks for it in the text that the normalizer has changed."""
+        return self.entry.get("normalized") is not False  # a missing flag counts as true
+
+    def repeats_one_of(self, characters: str) -> bool:
+        """Return whether the token is one of some characters, repeated once or more."""
+        return len(set(self.text)) == 1 and self.text[0] in characters
+
+    def depends_on_context(self, split: SplitPattern | SpaceSigns) -> bool:
+        """Return whether it depends on the text around the token how it is found.
+
+        These are the reasons, for a token "<s>":
+
+            lstrip, rstrip    spaces before or after it become a part of the token
+            single_word       it is found in "a <s> b", and not in "a<s>b"
+            normalized        if the normalizer writes "a <s>" as "▁a▁<s>", it also changes the
+                              token to "▁<s>": it is found after a space, and not after a letter
+
+        Args:
+            split: How text is cut into words. SpaceSigns writes spaces as ▁.
+        """
+        takes_spaces = self.entry.get("lstrip") or self.entry.get("rstrip")
+        if takes_spaces or self.entry.get("single_word"):
+            return True
+        return isinstance(split, SpaceSigns) and self.is_found_after_normalizing
+
+
+def _repeatable_characters(split: SplitPattern | SpaceSigns) -> str:
+    r"""Return the characters for which our own tokenizer finds tokens of several in a row.
+
+    Some vocabularies have a token for two spaces, one for three, and so on. Only for these
+    characters, our tokenizer was compared with Hugging Face's library:
+
+        kind of tokenizer                                characters         for example
+        cuts text by a regular expression                space              GPT-NeoX
+        writes spaces as ▁: "a b" → "a▁b"                newline and tab    Gemma
+        also puts ▁ before the text: "a b" → "▁a▁b"      none               Llama 2
 
     Args:
-        split: How the tokenizer cuts text: by a regular expression (SplitPattern), or not at all,
-            since it writes spaces as ▁ (SpaceSigns).
+        split: The kind of tokenizer: a SplitPattern is a regular expression, and SpaceSigns says
+            how spaces are written.
 
     Returns:
-        The characters, as a text: "\n\t" stands for the newline and the tab.
+        The characters in one text, such as "\n\t".
     """
-    # Only these were compared with the library: spaces for tokenizers with a regular expression, as
-    # GPT-NeoX has them, and newlines and tabs for the others, as Gemma has them.
     if isinstance(split, SplitPattern):
         return " "
-    puts_sign_before_text = split.prepend != "never"  # as in "a b" → "▁a▁b"
-    if puts_sign_before_text:
+    if split.prepends:
         # The library also puts a ▁ after each such token. Our tokenizer does not.
         return ""
     return "\n\t"
 
 
 def _read_repeated_tokens(
-    tokens: Sequence[Any], split: SplitPattern | SpaceSigns, form: Form | None
+    tokens: Sequence[_AddedToken], split: SplitPattern | SpaceSigns, form: Form | None
 ) -> dict[str, dict[int, int]]:
     """Return the ids of the tokens that repeat one character, such as two or four spaces.
 
     Args:
-        tokens: Their entries in `added_tokens` of a tokenizer.json, such as
-            {"content": "  ", "id": 50276, "normalized": true}.
+        tokens: The tokens: "  " with the id 50276, and "   " with the id 50275.
         split: How text is cut into words.
         form: The Unicode normal form that text is converted to.
 
@@ -653,12 +691,12 @@ def _read_repeated_tokens(
     """
     runs: dict[str, dict[int, int]] = {}
     for token in tokens:
-        content = token["content"]
-        runs.setdefault(content[0], {})[len(content)] = token["id"]
+        id_by_length = runs.setdefault(token.text[0], {})
+        id_by_length[len(token.text)] = token.entry["id"]
 
     # The flag decides whether the library looks for a token before or after it normalizes text. Our
     # tokenizer looks for all at once.
-    flags = {token.get("normalized") for token in tokens}
+    flags = {token.entry.get("normalized") for token in tokens}
     _check_repeated_tokens(runs, split, form, are_flags_equal=len(flags) <= 1)
     return runs
 
@@ -712,31 +750,9 @@ def _check_repeated_tokens(
             )
 
 
-def _depends_on_surroundings(token: Any, *, has_signs: bool) -> bool:
-    """Return whether it depends on the text around an added token how the token is found.
-
-    An added token is a text such as "<s>" that becomes one token. Its flags in the tokenizer.json
-    say how Hugging Face's library looks for it:
-
-        lstrip, rstrip    spaces before or after "<s>" become a part of the token
-        single_word       "<s>" is found in "a <s> b", and not in "a<s>b"
-        normalized        "<s>" is looked for after the normalizer has changed the text
-
-    Args:
-        token: The entry of `added_tokens`, such as {"content": "<s>", "normalized": False}.
-        has_signs: Whether the tokenizer writes spaces as ▁.
-    """
-    takes_spaces = token.get("lstrip") or token.get("rstrip")
-    if takes_spaces or token.get("single_word"):
-        return True
-
-    # Some tokenizers write "a <s>" as "▁a▁<s>", and their normalizer changes the token, too, to
-    # "▁<s>". Then it is found after a space, and not after a letter.
-    is_normalized = token.get("normalized") is not False  # a missing flag counts as true
-    return has_signs and is_normalized
-
-
-def _check_content(token: Any, form: Form | None, *, may_be_space: bool, has_signs: bool) -> None:
+def _check_text(
+    token: _AddedToken, split: SplitPattern | SpaceSigns, form: Form | None, *, may_be_space: bool
+) -> None:
     """Check that our tokenizer can tell which documents contain an added token.
 
     Our tokenizer looks for the text of the token, such as "<|endoftext|>", and leaves documents
@@ -745,44 +761,33 @@ def _check_content(token: Any, form: Form | None, *, may_be_space: bool, has_sig
         ""                      all documents contain it, so all would be left to the library
         "  "                    nearly all documents contain it
         "ﬁ", with NFKC          the library finds "fi" instead, as NFKC replaces this one letter
-        "a b", with ▁           the library may look for "a▁b" instead
+        "a b", with ▁           the library finds "a▁b" instead, if it looks in normalized text
 
     Args:
-        token: The entry of `added_tokens` in the tokenizer.json.
+        token: The token.
+        split: How text is cut into words. SpaceSigns writes spaces as ▁.
         form: The Unicode normal form that text is converted to, such as "NFKC"; None if it is not
             converted.
         may_be_space: Whether a token of white space alone is allowed.
-        has_signs: Whether the tokenizer writes spaces as ▁.
 
     Raises:
         NotRecognisedError: It is such a token. Then the library is used for all text.
     """
-    content = token["content"]
-    if not content:
+    text = token.text
+    if not text:
         raise NotRecognisedError("an added token that is empty")
-    if content.isspace() and not may_be_space:
-        raise NotRecognisedError(f"added token {content!r}, which is white space")
+    if text.isspace() and not may_be_space:
+        raise NotRecognisedError(f"added token {text!r}, which is white space")
 
-    # If text is not converted, this is not necessary. Tokens that NFC changes are refused all the
-    # same, to be on the safe side.
+    # Without a form, the library finds the token as it is. Those that NFC changes are refused all
+    # the same, to be on the safe side.
     checked_form = form or "NFC"
-    if not is_normalized(checked_form, content):
-        raise NotRecognisedError(f"added token {content!r}, which a normal form changes")
-    if has_signs and _is_found_among_signs(token):
-        raise NotRecognisedError(
-            f"added token {content!r}: it has a space, and is looked for among ▁"
-        )
+    if not is_normalized(checked_form, text):
+        raise NotRecognisedError(f"added token {text!r}, which a normal form changes")
 
-
-def _is_found_among_signs(token: Any) -> bool:
-    """Return whether a token has a space, and is looked for in text whose spaces are written as ▁.
-
-    Hugging Face's library does that for tokens with the flag `normalized`. Our own tokenizer looks
-    for all of them in the text as it was, so it would not find the same ones.
-    """
-    content = token["content"]
-    has_space = " " in content or SPACE_SIGN in content
-    return has_space and token.get("normalized") is not False
+    has_space = " " in text or SPACE_SIGN in text
+    if isinstance(split, SpaceSigns) and has_space and token.is_found_after_normalizing:
+        raise NotRecognisedError(f"added token {text!r}: it has a space, and is looked for among ▁")
 
 
 _TO_SIGNS = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE_SIGN}

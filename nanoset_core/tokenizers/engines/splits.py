@@ -78,30 +78,30 @@ class PatternSplitter:
         self._classifier = ByteClassifier(classes)
         self._longest_run = longest_run
 
-    def starts(self, data: Bytes, *, has_added_tokens: bool = True) -> Bools:
-        """Cut text into the words of which a tokenizer encodes each on its own.
-
-        The text "it's ok" is cut into "it", "'s" and " ok". Bytes 0xFF, which are in no UTF-8,
-        separate texts. The result is T where a word, or such a byte, starts:
-
-            byte      FF  i  t  '  s  _  o  k  FF      (_ is a space)
-            result    T   T  F  T  F  T  F  F  T   T
+    def starts(self, data: Bytes) -> Bools:
+        """Return at which bytes of a text its words start, each of which is encoded on its own.
 
         Args:
-            data: uint8, shape (n_bytes,): UTF-8 texts, with a byte 0xFF before and after each.
-            has_added_tokens: Whether to look for tokens of several spaces first, if the vocabulary
-                has such tokens.
+            data: uint8, shape (n_bytes,): UTF-8 texts, with a byte 0xFF before and after each,
+                which is in no UTF-8.
 
         Returns:
-            bool, shape (n_bytes + 1,): whether a word starts at a byte; True after the last one.
+            bool, shape (n_bytes + 1,): whether a word, or a byte 0xFF, starts at each byte; True
+            after the last one. For "it's ok", which is cut into "it", "'s" and " ok":
+
+                data      FF  i  t  '  s  _  o  k  FF      (_ is a space)
+                result    T   T  F  T  F  T  F  F  T   T
         """
+        return self._starts(data, self._longest_run)
+
+    def starts_without_added_tokens(self, data: Bytes) -> Bools:
+        """Return the same as `starts` if the vocabulary had no tokens of several spaces."""
+        return self._starts(data, longest_run=0)
+
+    def _starts(self, data: Bytes, longest_run: int) -> Bools:
         # `byte_classes` is what each byte belongs to, such as a letter. `wide_spaces` is where
         # white space of several bytes is, such as the no-break space.
         byte_classes, wide_spaces = self._classifier.classify(data.tobytes())
-
-        longest_run = 0  # number of spaces in the longest token that is looked for
-        if has_added_tokens:
-            longest_run = self._longest_run
         return piece_starts(data, byte_classes, wide_spaces, self._pattern, longest_run)
 
 
