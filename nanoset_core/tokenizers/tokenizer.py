@@ -7,10 +7,10 @@ special token, and an empty template, since its `encode` adds no tokens to a tex
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -79,9 +79,9 @@ def tokenizer_facts(file: TokenizerPath) -> TokenizerFacts:
         facts = TokenizerFacts(
             file=file,
             fingerprint=definition.fingerprint,
-            vocab_size=library_facts["size"],
-            max_id=library_facts["max_id"],
-            template=tuple(library_facts["template"]),
+            vocab_size=library_facts.vocab_size,
+            max_id=library_facts.max_id,
+            template=tuple(library_facts.template),
         )
     else:
         # The file is of another kind, which the trainer loads with a class of its own: `converted`
@@ -235,7 +235,7 @@ def special_ids(file: TokenizerPath) -> Mapping[str, int]:
     if special:
         return special
     library_facts = _library_facts(file, stat_signature(file))
-    return dict(library_facts["special_tokens"])
+    return dict(library_facts.special_tokens)
 
 
 def added_tokens(file: TokenizerPath) -> tuple[Ids, Ids]:
@@ -252,16 +252,15 @@ def added_tokens(file: TokenizerPath) -> tuple[Ids, Ids]:
     Raises:
         ConfigError: The added tokens depend on the text.
     """
-    # (ids before, ids after), or None if they depend on the text
-    ids_around_text = _library_facts(file, stat_signature(file))["frame"]
-    if ids_around_text is None:
+    library_facts = _library_facts(file, stat_signature(file))
+    if library_facts.ids_around_text is None:
         raise ConfigError(
             "the tokenizer's special tokens depend on the text",
             where=file,
             found="its post-processor does more than put tokens before and after the text",
             remedy="add none: special_tokens: none, or --special-tokens none",
         )
-    ids_before, ids_after = ids_around_text
+    ids_before, ids_after = library_facts.ids_around_text
     return tuple(ids_before), tuple(ids_after)
 
 
@@ -271,17 +270,27 @@ def _ordinary_id(file: TokenizerPath, _signature: object, token: str) -> int | N
     return shared_tokenizer(file).token_to_id(token)
 
 
+class _LibraryFacts(NamedTuple):
+    """What only Hugging Face's tokenizers library knows about a tokenizer."""
+
+    vocab_size: int
+    max_id: int
+    template: Sequence[str]
+    """Names of the tokens that the tokenizer adds to a text, such as "[CLS]"."""
+    special_tokens: Sequence[tuple[str, int]]
+    """Name and id of each special token."""
+    ids_around_text: tuple[Sequence[int], Sequence[int]] | None
+    """Ids that the tokenizer adds before and after every text; None if they depend on the text."""
+
+
 @lru_cache(maxsize=16)
-def _library_facts(file: TokenizerPath, _signature: object) -> dict[str, Any]:
+def _library_facts(file: TokenizerPath, _signature: object) -> _LibraryFacts:
     """Return the facts about a tokenizer that only Hugging Face's tokenizers library knows.
 
     Args:
         file: The tokenizer's file.
         _signature: Sizes and times of the tokenizer's files. If they change, `lru_cache` does not
             return the earlier result.
-
-    Returns:
-        Such as {"size": 50257, "max_id": 50256, "special_tokens": [["<|endoftext|>", 50256]], …}.
     """
     # The library takes seconds to load a large vocabulary. So the facts are also kept on disk, in
     # an entry for exactly this tokenizer.
@@ -291,8 +300,14 @@ def _library_facts(file: TokenizerPath, _signature: object) -> dict[str, Any]:
         facts = _ask_library(shared_tokenizer(file), file)
         arrays = {"answers": to_array(facts)}  # JSON as an array of bytes, as entries are arrays
         cached.save(arrays)
-    stored_facts: dict[str, Any] = from_array(arrays["answers"])
-    return stored_facts
+    stored_facts = from_array(arrays["answers"])
+    return _LibraryFacts(
+        vocab_size=stored_facts["size"],
+        max_id=stored_facts["max_id"],
+        template=stored_facts["template"],
+        special_tokens=stored_facts["special_tokens"],
+        ids_around_text=stored_facts["frame"],
+    )
 
 
 def _ask_library(tokenizer: Tokenizer, file: TokenizerPath) -> dict[str, Any]:

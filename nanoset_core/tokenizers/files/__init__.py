@@ -163,7 +163,7 @@ def _define_tokenizer_json(source: TokenizerFile) -> Definition:
     digest = sha256_file(source.path)
     # The examination finds these changes, and what the user should know. It is cached by the
     # digest. Files of other formats are converted first, which a tokenizer.json need not be.
-    examination = _examined(source, identity=digest, converted=None)
+    examination = _examined(source, "tokenizer.json", identity=digest, converted=None)
     return Definition(
         source=source,
         kind="tokenizer.json",
@@ -198,9 +198,7 @@ def _fingerprint_with_changes(digest: str, examination: Examination) -> str:
 def _define_converted(source: TokenizerFile, kind: Kind) -> Definition:
     """Return what a tokenizer of another format defines, such as a SentencePiece model.
 
-    It is converted to a tokenizer.json (Hugging Face's format), and examined for faults. For
-    example, a tokenizer makes its tokens by merging smaller ones: "t" and "h" to "th". If no merge
-    makes a token of the vocabulary, merges seem to be missing.
+    It is converted to a tokenizer.json (Hugging Face's format), and examined for faults.
 
     Args:
         source: The file.
@@ -211,13 +209,7 @@ def _define_converted(source: TokenizerFile, kind: Kind) -> Definition:
     # `meaning` is the settings that affect the tokens, such as a split pattern.
     fingerprint = _fingerprint(kind_and_digests, converted.meaning)
 
-    # A few tokens that no merge makes are usual: people add words by hand. But a vocab.json has its
-    # merges in a file of their own. A single such token shows that this file was cut off.
-    min_unmerged_share = MIN_UNMERGED_SHARE
-    if kind == "vocab.json":
-        min_unmerged_share = 0.0
-    examination = _examined(source, fingerprint, converted, min_unmerged_share)
-
+    examination = _examined(source, kind, fingerprint, converted)
     notices = list(examination.notices)
     if converted.notice:
         notices.insert(0, converted.notice)
@@ -226,7 +218,8 @@ def _define_converted(source: TokenizerFile, kind: Kind) -> Definition:
         kind=kind,
         fingerprint=fingerprint,
         converted=converted,
-        model_changes={},  # only a tokenizer.json that the user has written needs changes
+        # Only a tokenizer.json that the user has written is changed.
+        model_changes={},
         added_tokens=(),
         notices=_sentences(source, notices),
         drops_characters=examination.drops_characters,
@@ -297,27 +290,19 @@ def _convert(
 
 
 def _examined(
-    source: TokenizerFile,
-    identity: str,
-    converted: ConvertedTokenizer | None,
-    min_unmerged_share: float = MIN_UNMERGED_SHARE,
+    source: TokenizerFile, kind: Kind, identity: str, converted: ConvertedTokenizer | None
 ) -> Examination:
     """Examine a tokenizer for faults, or load the result of an earlier call from the cache on disk.
 
-    The examination also looks for special tokens that only other files name, such as a
-    tokenizer_config.json next to the tokenizer.
-
     Args:
         source: The tokenizer's file.
+        kind: The kind of the file, such as "tokenizer.json" or "SentencePiece".
         identity: A digest that changes with the tokenizer's own files and settings.
         converted: The tokenizer.json that the file was converted to; None if the file is itself a
             tokenizer.json.
-        min_unmerged_share: A tokenizer makes tokens by merging smaller ones. If no merge makes more
-            than this share of its vocabulary, a notice says that merges seem to be missing.
     """
     # The key in the cache is everything that decides the result: the tokenizer, and the files next
-    # to it, as in "5d1e… tokenizer_config.json 9c0a…". It need not have `min_unmerged_share`, which
-    # depends only on the format of the file.
+    # to it that may name further tokens, as in "5d1e… tokenizer_config.json 9c0a…".
     companions = files_beside(source.path)
     companion_digests = [f"{path.name} {sha256_file(path)}" for path in companions]
     cache_key = " ".join([identity, *companion_digests])
@@ -326,7 +311,6 @@ def _examined(
     if arrays is not None:
         return Examination(**from_array(arrays["examination"]))
 
-    # Examine the tokenizer.json, with the tokens that the files next to it add.
     if converted is None:
         content = read_regular(source.path)
     else:
@@ -335,7 +319,7 @@ def _examined(
     if tokenizer is None:
         return Examination()  # the tokenizers library says what is wrong when it loads the file
     addition = _companion_tokens(tokenizer, content, companions, converted)
-    examination = _examine_with(tokenizer, addition, source, min_unmerged_share)
+    examination = _examine_with(tokenizer, addition, source, kind)
 
     # Below 1 MiB, examining is faster than the cache.
     if len(content) >= _MIN_CACHED_BYTES:
@@ -353,26 +337,29 @@ def _parsed_object(content: bytes) -> dict[str, Any] | None:
 
 
 def _examine_with(
-    tokenizer: Mapping[str, Any],
-    addition: Addition,
-    source: TokenizerFile,
-    min_unmerged_share: float,
+    tokenizer: Mapping[str, Any], addition: Addition, source: TokenizerFile, kind: Kind
 ) -> Examination:
     """Add special tokens to a tokenizer, and check it for faults.
 
     Args:
         tokenizer: The parsed tokenizer.json.
-        addition: The tokens that are added, because files next to the tokenizer name them, and
-            notices about these files.
+        addition: The tokens to add, because files next to the tokenizer name them, and notices
+            about these files.
         source: The tokenizer's file, for errors.
-        min_unmerged_share: Tokens that no merge makes are reported if they are more than this share
-            of the vocabulary.
+        kind: The kind of this file.
 
     Returns:
         The faults, the tokens that were added, and all notices.
     """
     if addition.added_tokens:  # all added tokens: those of the tokenizer.json, and new ones
         tokenizer = {**tokenizer, "added_tokens": list(addition.added_tokens)}
+
+    # A tokenizer makes its tokens by merging smaller ones: "t" and "h" to "th". A few that no merge
+    # makes are usual: people add words by hand. But a vocab.json has its merges in a file of their
+    # own. A single such token shows that this file was cut off.
+    min_unmerged_share = MIN_UNMERGED_SHARE
+    if kind == "vocab.json":
+        min_unmerged_share = 0.0
     examination = examine(tokenizer, source, min_unmerged_share=min_unmerged_share)
     return replace(
         examination,
@@ -403,18 +390,14 @@ def _companion_tokens(
     Returns:
         The tokens to add, if any, and notices for the user.
     """
-    # Read what the files name. They may also give ids to tokens. An id that the tokenizer itself
-    # gives to an added token is taken.
-    added_tokens = parsed_added_tokens(tokenizer)  # such as [{"id": 2, "content": "</s>", …}, …]
-    taken_ids = set()
-    for token in added_tokens:
-        token_id = token.get("id")
-        if isinstance(token_id, int):
-            taken_ids.add(token_id)
-    named = read_named_tokens(companions, taken_ids)
-
-    # A tokenizer.json gets the tokens that transformers would add.
+    named = read_named_tokens(companions, added_ids=_ids_of_added_tokens(tokenizer))
     if converted is None:
         return resolve(named, tokenizer, content)
     notices = notices_of_missing_tokens(named, tokenizer, converted.special_tokens)
     return Addition(notices=notices)
+
+
+def _ids_of_added_tokens(tokenizer: Mapping[str, Any]) -> set[int]:
+    """Return the ids of a tokenizer.json's added tokens, such as 2 for {"id": 2, "content": …}."""
+    ids = [token.get("id") for token in parsed_added_tokens(tokenizer)]
+    return {token_id for token_id in ids if isinstance(token_id, int)}

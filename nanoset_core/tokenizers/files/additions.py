@@ -66,13 +66,13 @@ def resolve(named: NamedTokens, tokenizer: Mapping[str, Any], content: bytes) ->
     if not differences.missing:
         # The tokenizer.json is used as it is. Some tokens may have other flags in the files next to
         # it, which is only reported.
-        notices += _notices_of_known_tokens(named, differences)
+        notices += _notices_of_known_tokens(named, differences.not_added, tokenizer)
         notices += _notices_of_other_ids(named, tokenizer, parsed_added_tokens(tokenizer))
         return Addition(notices=notices)
 
     # The id of each token depends on all that are added before it. So if it is doubtful how one is
     # added, none is.
-    doubts = _doubts(named, differences)
+    doubts = _doubts(named, differences, tokenizer)
     added_tokens: Sequence[Mapping[str, Any]] = ()
     if not doubts:
         added_tokens = _add_tokens(named, content)  # none if it fails
@@ -177,49 +177,33 @@ class _Differences:
     """Tokens that the tokenizer's class has by default, and that neither of them has."""
     missing: Sequence[str]
     """Tokens of both kinds that are not in the vocabulary either."""
-    listed_with_other_flags: Sequence[str]
-    """Added tokens that files list among all added tokens, with other flags such as lstrip."""
-    special_with_other_flags: Sequence[str]
-    """Added tokens that files name for a purpose, such as eos_token, with other flags."""
 
 
 def _compare(named: NamedTokens, tokenizer: Mapping[str, Any]) -> _Differences:
-    """Compare a tokenizer.json with the special tokens that the files next to it name.
+    """Find the special tokens that the library transformers adds to those of a tokenizer.json.
 
     A tokenizer.json has *added tokens*, such as "</s>", which are found in a text before it is
-    split, and ordinary tokens, the vocabulary. Other files, such as tokenizer_config.json, name
-    further tokens, and the tokenizer's class in the library transformers has default tokens. For
-    transformers, all of these are added tokens:
+    split, and ordinary tokens, the vocabulary. Transformers also makes those tokens added ones that
+    other files name, such as tokenizer_config.json, or that the tokenizer's class has by default:
 
         token                       in the tokenizer.json     result
-        "</s>", named by a file     an added token            nothing, unless its flags differ
+        "</s>", named by a file     an added token            not in the result
         "<x>", named by a file      an ordinary token         not_added
         "<y>", named by a file      no token                  not_added, missing
         "<z>", only of the class    an ordinary token         class_tokens
         "<w>", only of the class    no token                  class_tokens, missing
 
     Args:
-        named: The tokens of the files: `listed` are those of a list of all added tokens, `special`
-            those with a purpose, such as eos_token; and the default tokens of the class.
+        named: The tokens that files name, and the default tokens of the class.
         tokenizer: The parsed tokenizer.json.
     """
-    added = {token["content"]: token for token in parsed_added_tokens(tokenizer)}
+    added = {token["content"] for token in parsed_added_tokens(tokenizer)}
     not_added = [name for name in named.names if name not in added]
     class_tokens = _only_class_tokens(named, added)
 
     vocabulary = _vocabulary(tokenizer)
     missing = [name for name in [*not_added, *class_tokens] if name not in vocabulary]
-
-    # Flags, such as lstrip, decide where a token is found in a text. Compare those of the added
-    # tokens with those that the files say.
-    flags = _flags_that_affect_ids(tokenizer)  # names of flags
-    return _Differences(
-        not_added=not_added,
-        class_tokens=class_tokens,
-        missing=missing,
-        listed_with_other_flags=_with_other_flags(named.listed, added, flags),
-        special_with_other_flags=_with_other_flags(named.special, added, flags),
-    )
+    return _Differences(not_added, class_tokens, missing)
 
 
 def _only_class_tokens(named: NamedTokens, added: Collection[str]) -> list[str]:
@@ -254,9 +238,7 @@ def _flags_that_affect_ids(tokenizer: Mapping[str, Any]) -> list[str]:
     return flags
 
 
-def _with_other_flags(
-    tokens: Sequence[Token], added: Mapping[str, Token], flags: Collection[str]
-) -> list[str]:
+def _with_other_flags(tokens: Sequence[Token], tokenizer: Mapping[str, Any]) -> list[str]:
     """Return the tokens that have other flags in a file than in the tokenizer.json next to it.
 
     Flags say how a token is found in a text: `lstrip`, for example, that spaces before it belong to
@@ -268,12 +250,13 @@ def _with_other_flags(
 
     Args:
         tokens: The tokens of a file such as tokenizer_config.json.
-        added: Text → added token of the tokenizer.json.
-        flags: Names of the flags to compare, such as lstrip.
+        tokenizer: The parsed tokenizer.json.
 
     Returns:
-        Text of each token that is in both and has different flags, once.
+        Text of each token that is an added token in both and has different flags, once.
     """
+    added = {token["content"]: token for token in parsed_added_tokens(tokenizer)}
+    flags = _flags_that_affect_ids(tokenizer)
     names = []
     for token in tokens:
         name = token["content"]
@@ -285,12 +268,15 @@ def _with_other_flags(
     return list(dict.fromkeys(names))
 
 
-def _doubts(named: NamedTokens, differences: _Differences) -> list[str]:
+def _doubts(
+    named: NamedTokens, differences: _Differences, tokenizer: Mapping[str, Any]
+) -> list[str]:
     """Return why it is not certain which tokens the library transformers adds to a tokenizer.
 
     Args:
         named: The special tokens that files next to the tokenizer.json name.
-        differences: How they differ from those of the tokenizer.json.
+        differences: Those that are no added tokens of the tokenizer.json.
+        tokenizer: The parsed tokenizer.json.
 
     Returns:
         Clauses for a message, such as "'<unk>': a token of the tokenizer's class".
@@ -309,13 +295,15 @@ def _doubts(named: NamedTokens, differences: _Differences) -> list[str]:
     # Only the class names these tokens, and no file does.
     for name in differences.class_tokens:
         doubts.append(f"{name!r}: a token of the tokenizer's class")
-    # Transformers 4 replaces the flags of such a token, and transformers 5 does not.
-    for name in differences.special_with_other_flags:
+    # Tokens such as eos_token: transformers 4 replaces their flags, and transformers 5 does not.
+    for name in _with_other_flags(named.special, tokenizer):
         doubts.append(f"{name!r}: its flags differ from those in the tokenizer.json")
     return doubts
 
 
-def _notices_of_known_tokens(named: NamedTokens, differences: _Differences) -> list[str]:
+def _notices_of_known_tokens(
+    named: NamedTokens, not_added: Sequence[str], tokenizer: Mapping[str, Any]
+) -> list[str]:
     """Tell the user about tokens that transformers treats differently than the tokenizer.json says.
 
     Many training programs load a tokenizer with the library transformers. There are two cases,
@@ -327,7 +315,8 @@ def _notices_of_known_tokens(named: NamedTokens, differences: _Differences) -> l
 
     Args:
         named: The tokens that files next to the tokenizer.json name.
-        differences: How these tokens differ from those of the tokenizer.json.
+        not_added: Those of them that are no added tokens of the tokenizer.json.
+        tokenizer: The parsed tokenizer.json.
 
     Returns:
         The notices. Each continues a sentence that begins with the path of the tokenizer.json, as
@@ -338,24 +327,20 @@ def _notices_of_known_tokens(named: NamedTokens, differences: _Differences) -> l
 
     # Tokens that are ordinary here, and that transformers adds: it finds them in a text before it
     # splits the text.
-    if differences.not_added:
+    if not_added:
         notices.append(
-            f"has {_listed(differences.not_added)} in its vocabulary, but not as added tokens: "
+            f"has {_listed(not_added)} in its vocabulary, but not as added tokens: "
             f"texts that hold them are split into pieces here. {sources} names them, so that "
             f"transformers gives each one id. {_SAVE_AGAIN}"
         )
 
     # Added tokens that have other flags in one of the files.
-    with_other_flags = [
-        *differences.listed_with_other_flags,
-        *differences.special_with_other_flags,
-    ]
+    with_other_flags = _with_other_flags([*named.listed, *named.special], tokenizer)
     if with_other_flags:
-        names = list(dict.fromkeys(with_other_flags))  # each once
         notices.append(
-            f"and {sources} say different things about {_listed(names)} (such as lstrip, "
-            "rstrip, normalized); the tokenizer.json is followed here, and the other by "
-            f"transformers. {_SAVE_AGAIN}"
+            f"and {sources} say different things about {_listed(with_other_flags)} "
+            "(such as lstrip, rstrip, normalized); the tokenizer.json is followed here, and the "
+            f"other by transformers. {_SAVE_AGAIN}"
         )
     return notices
 
@@ -456,7 +441,7 @@ def _add_tokens(named: NamedTokens, content: bytes) -> Sequence[Mapping[str, Any
     tokenizer = _loaded(content)
     if tokenizer is None:
         return ()
-    # Leave out the tokens that the tokenizer has already.
+    # Tokens that exist already are only added again if that changes their flags.
     existing = {token.content: token for token in tokenizer.get_added_tokens_decoder().values()}
     tokenizer.add_tokens(_tokens_to_add(named, existing))
 

@@ -157,7 +157,12 @@ def read_named_tokens(files: Sequence[Path], added_ids: Collection[int]) -> Name
 
     # Special tokens, in the order in which transformers adds them. Some of them are doubtful.
     purpose_tokens = _purpose_tokens(config, special_map)
-    further_tokens = [*_tokens_of_config(config), *_tokens_of_map(special_map, config)]
+    further_tokens = [
+        *_further_tokens_of_config(config),
+        *_further_tokens_of_map(
+            special_map, is_list_in_config=any(key in config for key in _LISTS)
+        ),
+    ]
     special = [entry.token for entry in [*purpose_tokens, *further_tokens] if not entry.doubt]
     certain_names = texts_of([*listed, *special])
     other_tokens = _tokens_of_version_5(config)  # all of them are doubtful
@@ -361,26 +366,23 @@ def _purpose_tokens(config: Mapping[str, Any], special_map: Mapping[str, Any]) -
     return entries
 
 
-def _tokens_of_config(config: Mapping[str, Any]) -> list[_NamedToken]:
-    """Return the special tokens that a tokenizer_config.json lists.
+def _further_tokens_of_config(config: Mapping[str, Any]) -> list[_NamedToken]:
+    """Return the further special tokens of a tokenizer_config.json, those without a purpose.
 
-    A list has texts or objects, here one of each:
+    They are in a list of texts and objects, here one of each:
 
         {"additional_special_tokens": [
             "<x>",
             {"__type": "AddedToken", "content": "<y>", "lstrip": true}]}
 
-    The library transformers refuses an object without "__type". Such a token gets a *doubt*, the
-    reason why it is not certain that transformers adds it. The caller adds tokens with a doubt to
-    no tokenizer, but names them in a warning. A value without a text, such as null, is no token.
+    The library transformers refuses to load an object without "__type". Such an entry gets a
+    *doubt*, a text that says why it is not certain that the token is added.
 
     Args:
         config: The content of the file.
     """
     entries = []
-    for value in _members_of_lists(config):  # the texts and objects
-        if not _text_of(value):
-            continue
+    for value in _further_values(config):
         doubt = ""
         if _is_untyped(value):
             doubt = f"an object without __type in {CONFIG}"
@@ -388,30 +390,26 @@ def _tokens_of_config(config: Mapping[str, Any]) -> list[_NamedToken]:
     return entries
 
 
-def _tokens_of_map(special_map: Mapping[str, Any], config: Mapping[str, Any]) -> list[_NamedToken]:
-    """Return the special tokens that a special_tokens_map.json lists.
+def _further_tokens_of_map(
+    special_map: Mapping[str, Any], *, is_list_in_config: bool
+) -> list[_NamedToken]:
+    """Return the further special tokens of a special_tokens_map.json, those without a purpose.
 
-    For example, {"additional_special_tokens": ["<x>", {"content": "<y>", "lstrip": true}]}. Version
-    4 of the library transformers adds all of them to a tokenizer. Version 5 ignores
+    They are in a list: {"additional_special_tokens": ["<x>", {"content": "<y>", "lstrip": true}]}.
+    Version 4 of the library transformers adds all of them to a tokenizer, and version 5 only some.
+    The others get a *doubt*, a text that says why it is not certain that they are added:
 
-    - all of them, if tokenizer_config.json has such a list, too;
-    - otherwise those that are objects, such as "<y>".
-
-    Tokens that version 5 ignores get a *doubt*, the reason why it is not certain that transformers
-    adds them. The caller adds tokens with a doubt to no tokenizer, but names them in a warning.
+        tokenizer_config.json has a list, too    a doubt for all of them
+        it has none                              a doubt for objects, such as that of "<y>"
 
     Args:
         special_map: The content of the file.
-        config: The content of tokenizer_config.json.
+        is_list_in_config: Whether tokenizer_config.json has such a list.
     """
-    # additional_special_tokens or extra_special_tokens
-    has_list_in_config = any(key in config for key in _LISTS)
     entries = []
-    for value in _members_of_lists(special_map):
-        if not _text_of(value):  # such as null
-            continue
+    for value in _further_values(special_map):
         doubt = ""
-        if has_list_in_config:
+        if is_list_in_config:
             doubt = f"both {CONFIG} and {SPECIAL_TOKENS_MAP} list further tokens"
         elif isinstance(value, dict):
             doubt = f"an object in a list of {SPECIAL_TOKENS_MAP}"
@@ -434,8 +432,8 @@ def _tokens_of_version_5(config: Mapping[str, Any]) -> list[_NamedToken]:
     return entries
 
 
-def _members_of_lists(config: Mapping[str, Any]) -> list[Any]:
-    """Return the special tokens that a file lists under one of the keys of `_LISTS`.
+def _further_values(config: Mapping[str, Any]) -> list[Any]:
+    """Return the special tokens that a file lists without a purpose, under one of two keys.
 
         {"additional_special_tokens": ["<x>", "<y>"]}       as transformers 4 calls it
         {"extra_special_tokens": {"image_token": "<x>"}}    as transformers 5 calls it
@@ -444,16 +442,16 @@ def _members_of_lists(config: Mapping[str, Any]) -> list[Any]:
         config: The content of tokenizer_config.json or special_tokens_map.json.
 
     Returns:
-        The tokens, each a text or an object.
+        The tokens, each a text or an object. Values without a text, such as null, are left out.
     """
-    tokens: list[Any] = []
+    values: list[Any] = []
     for key in _LISTS:
-        value = config.get(key)
-        if isinstance(value, dict):
-            tokens += value.values()
-        elif isinstance(value, list):
-            tokens += value
-    return tokens
+        member = config.get(key)
+        if isinstance(member, dict):
+            values += member.values()
+        elif isinstance(member, list):
+            values += member
+    return [value for value in values if _text_of(value)]
 
 
 def _class_tokens(class_name: str, keys: Collection[str]) -> list[str]:
