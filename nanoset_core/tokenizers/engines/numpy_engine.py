@@ -502,10 +502,9 @@ class NumpyEngine:
             lengths = np.array(sorted(id_by_length), np.int64)  # 2 3
             ids = np.array([id_by_length[length] for length in lengths.tolist()], np.int32)
 
-            # All words in one buffer of spaces: the first one is the bytes 0 and 1, and the second
-            # one the bytes 2 to 4.
-            buffer = np.full(lengths.sum() + PADDING, ord(character), np.uint8)
-            starts = _starts(lengths)  # 0 2
+            # A buffer of spaces. Each word is its first bytes: all start at 0.
+            buffer = np.full(max(id_by_length) + PADDING, ord(character), np.uint8)
+            starts = np.zeros_like(lengths)
             pretokens.learn_tokens(buffer, starts, lengths, ids)
 
     def _seed_vocabulary(self, pretokens: PretokenCache) -> None:
@@ -524,7 +523,7 @@ class NumpyEngine:
         """
         vocabulary = self._rules.vocabulary
         lengths = vocabulary.lengths
-        starts = _starts(lengths)
+        starts = np.cumsum(lengths) - lengths
         # All entries in order, and then bytes that the cache may read after the last one.
         buffer = np.append(vocabulary.data, np.zeros(PADDING, np.uint8))
 
@@ -548,12 +547,9 @@ def _make_splitter(rules: Rules) -> PairSplitter | PatternSplitter:
     Args:
         rules: The tokenizer's rules.
     """
-    # Tokens such as two or three spaces are found while text is cut. Tell the splitter the length
-    # of the longest for each character: {32: 3}, where 32 is the byte of a space.
-    longest_runs = {}
-    for character, id_by_length in rules.runs.items():  # such as " " and {2: 50276, 3: 50275}
-        longest_runs[ord(character)] = max(id_by_length)
-
+    # Tokens of several spaces, for example, are found while text is cut: {32: 3} says that the
+    # longest token of the byte 32, a space, has three of them.
+    longest_runs = rules.longest_runs
     if isinstance(rules.split, SpaceSigns):
         return PairSplitter(rules.vocabulary, rules.split, longest_runs)
     most_spaces = longest_runs.get(SPACE_BYTE, 0)
@@ -599,11 +595,6 @@ def _stops_of_words(starts: Ints, first_words: Ints, text_stops: Ints) -> Ints:
     last_words = np.append(first_words[1:], len(starts)) - 1  # (n_texts,)
     stops[last_words] = text_stops
     return stops
-
-
-def _starts(lengths: Ints) -> Ints:
-    """Return where each of several consecutive ranges starts: 0 2 6 for the lengths 2 4 3."""
-    return np.cumsum(lengths) - lengths
 
 
 def interleave(mask: Bools, if_true: FlatLists, if_false: FlatLists) -> Encoded:

@@ -91,37 +91,26 @@ class Rules:
         For example, of a tokenizer such as GPT-NeoX's:
 
             {
-                "form": "NFC",                                   convert text to Unicode's NFC first
-                "runs": {" ": [(2, 50276), (3, 50275)]},         ids of tokens of 2 and 3 spaces
-                "added_tokens": ("<|endoftext|>",),              tokens that are left to a library
-                "leaves_documents": False,                       whether it gets whole documents, or
-                                                                 only the lines with such a token
-                "whole_words": False,                            whether a word of the vocabulary is
-                                                                 always one token
-                "regex": "'s|'t|'re|'ve|'m|…",                   how text is cut into words
+                "form": "NFC",                         text is converted to Unicode's NFC first
+                "runs": {" ": [(2, 50276), …]},        ids of tokens of 2 spaces, of 3, and so on
+                "added_tokens": ("<|endoftext|>",),    other tokens that are found before splitting
+                "leaves_documents": False,             see the field of this name
+                "whole_words": False,                  see the field of this name
+                "regex": ("'s|'t|'re|'ve|'m|…",),      how text is cut into words
             }
-
-        Tokenizers that come from SentencePiece have "space_signs" instead of "regex": their
-        settings for the sign ▁, which they write in place of spaces.
         """
         # {" ": {2: 50276, 3: 50275}} in the field. JSON has no numbers as keys, hence the list.
         runs = {}
         for character, id_by_length in self.runs.items():
             runs[character] = list(id_by_length.items())
-
-        settings: dict[str, Any] = {
+        return {
             "form": self.form,
             "runs": runs,
             "added_tokens": self.added_tokens,
             "leaves_documents": self.leaves_documents,
             "whole_words": self.whole_words,
+            **_settings_of_split(self.split),
         }
-        if isinstance(self.split, SplitPattern):
-            # All supported patterns are in a list, in which their expression identifies them.
-            settings["regex"] = self.split.regex
-        else:
-            settings["space_signs"] = asdict(self.split)
-        return settings
 
     @staticmethod
     def from_arrays(arrays: Arrays) -> Rules:
@@ -147,6 +136,14 @@ class Rules:
             vocabulary=vocabulary,
             classes=arrays["classes"],
         )
+
+    @property
+    def longest_runs(self) -> dict[int, int]:
+        """The length of the longest added token that repeats a byte: {32: 3} for three spaces."""
+        longest_runs = {}
+        for character, id_by_length in self.runs.items():  # such as " " and {2: 50276, 3: 50275}
+            longest_runs[ord(character)] = max(id_by_length)
+        return longest_runs
 
     @property
     def context_spans(self) -> ContextSpans:
@@ -239,6 +236,14 @@ def read_rules(tokenizer: Any) -> Rules:
         return _read_tokenizer(tokenizer)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise NotRecognisedError(f"not built like a tokenizer.json: {error!r}") from error
+
+
+def _settings_of_split(split: SplitPattern | SpaceSigns) -> dict[str, Any]:
+    """Return how text is split, in a form for JSON, which `_split_of` reads."""
+    if isinstance(split, SplitPattern):
+        # All supported patterns are in a list, in which their expressions identify them.
+        return {"regex": split.regex}
+    return {"space_signs": asdict(split)}
 
 
 def _split_of(settings: Mapping[str, Any]) -> SplitPattern | SpaceSigns:

@@ -180,10 +180,10 @@ def _mark_space_tokens(is_space: Bools, byte_classes: Bytes, max_spaces: int) ->
     split text, the longest first. If the longest has 4 spaces, 9 spaces become two tokens of 4
     spaces. The last space remains, since there is no token of a single space:
 
-        position             0 1 2 3 4 5 6 7 8
-        text                 _ _ _ _ _ _ _ _ _
-        class afterwards     R R R R R R R R S      (R is RUN, and S is SPACE, as before)
-        result                       ^       ^      (4 and 8: the second token, and the last space)
+        position                  0 1 2 3 4 5 6 7 8
+        text                      _ _ _ _ _ _ _ _ _
+        class                     R R R R R R R R S      (R is RUN, and S is SPACE, as before)
+        positions to cut at               ^       ^      (4 and 8)
 
     Args:
         is_space: bool, shape (n_bytes,): whether a byte is a space.
@@ -191,22 +191,19 @@ def _mark_space_tokens(is_space: Bools, byte_classes: Bytes, max_spaces: int) ->
         max_spaces: Spaces in the longest token; there are tokens of all lengths from 2.
 
     Returns:
-        int64, shape (n_cuts,): where to cut runs of more than `max_spaces` spaces.
+        int64, shape (n_cuts,): the positions.
     """
     is_in_run = _have_equal_neighbour(is_space)  # spaces next to another space
     byte_classes[is_in_run] = RUN
-
-    # Find the runs that are longer than the longest token: of 9 spaces, [0, 9).
-    runs = find_runs(is_in_run)
-    long_runs = runs.where(runs.lengths > max_spaces)
+    runs = find_runs(is_in_run)  # here [0, 9)
 
     # If one space remains, the last of the run, it is ordinary white space: 9 = 4 + 4 + 1.
-    leaves_single_space = long_runs.lengths % max_spaces == 1
-    single_spaces = long_runs.stops[leaves_single_space] - 1  # 8
+    leaves_single_space = runs.lengths % max_spaces == 1
+    single_spaces = runs.stops[leaves_single_space] - 1  # 8
     byte_classes[single_spaces] = SPACE
 
-    # Cut long runs every 4 spaces from their start.
-    return cut_positions(long_runs.starts, long_runs.stops, max_length=max_spaces)
+    # Cut runs every 4 spaces from their start.
+    return cut_positions(runs.starts, runs.stops, max_length=max_spaces)
 
 
 def _have_equal_neighbour(mask: Bools) -> Bools:

@@ -7,7 +7,7 @@ There are two kinds of models. Byte-level ones write each byte as a character of
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -53,13 +53,16 @@ class _Merges(NamedTuple):
     left: list[str]
     right: list[str]
 
+    def results(self) -> list[str]:
+        """Return the token that each merge makes: "the" from "th" and "e"."""
+        return [left + right for left, right in zip(self.left, self.right, strict=True)]
+
 
 def read_vocabulary(vocabulary: dict[str, int], merges: list[Any]) -> Vocabulary:
     """Return the tokens and merges of a tokenizer as arrays, if it merges bytes, as GPT-2's does.
 
     In its tokenizer.json, each byte of a token is written as one character: "Ġthe" stands for "
-    the". (Other tokenizers merge characters. `characters` and `boundary_pairs` of the result are
-    needed for these only, and are empty here.)
+    the".
 
     Args:
         vocabulary: `vocab` of the model: token → id, such as {"Ġthe": 262}.
@@ -69,7 +72,7 @@ def read_vocabulary(vocabulary: dict[str, int], merges: list[Any]) -> Vocabulary
         NotRecognisedError: Merges do not fit the vocabulary, or it is too large for our tokenizer.
     """
     split_merges = _split_merges(merges)  # the left and the right token of each: "Ġ" and "t"
-    _check_ids(vocabulary, n_merges=len(split_merges.left))  # both must fit into packed integers
+    _check_size(vocabulary, split_merges)
 
     # The bytes of each token: those of " the" for "Ġthe". None for a token with a character that
     # stands for no byte: no text becomes such a token.
@@ -79,14 +82,7 @@ def read_vocabulary(vocabulary: dict[str, int], merges: list[Any]) -> Vocabulary
 
     # The token of each byte; -1 if there is none.
     byte_tokens = [vocabulary.get(character, -1) for character in byte_characters()]
-    return _build(
-        vocabulary,
-        split_merges,
-        entries,
-        byte_tokens=byte_tokens,
-        characters=[],
-        boundary_pairs=[],
-    )
+    return _build(vocabulary, split_merges, entries, byte_tokens)
 
 
 def read_character_vocabulary(vocabulary: dict[str, int], merges: list[Any]) -> Vocabulary:
@@ -105,7 +101,7 @@ def read_character_vocabulary(vocabulary: dict[str, int], merges: list[Any]) -> 
     """
     # Check that the engine can encode with this model.
     split_merges = _split_merges(merges)
-    _check_ids(vocabulary, len(split_merges.left))
+    _check_size(vocabulary, split_merges)
     byte_names = [f"<0x{byte:02X}>" for byte in range(256)]
     _check_merging_tokens(vocabulary, split_merges, byte_names)
 
@@ -128,7 +124,7 @@ def read_character_vocabulary(vocabulary: dict[str, int], merges: list[Any]) -> 
         vocabulary,
         split_merges,
         entries,
-        byte_tokens=[vocabulary[name] for name in byte_names],
+        [vocabulary[name] for name in byte_names],
         characters=sorted(characters),
         boundary_pairs=sorted(boundary_pairs),
     )
@@ -153,7 +149,7 @@ def _split_merges(merges: list[Any]) -> _Merges:
     return _Merges(left_tokens, right_tokens)
 
 
-def _check_ids(vocabulary: dict[str, int], n_merges: int) -> None:
+def _check_size(vocabulary: dict[str, int], merges: _Merges) -> None:
     """Check that a vocabulary is small enough for this project's own tokenizer.
 
     It packs two ids and the number of a merge into one 64-bit integer, so that all of these are
@@ -161,13 +157,13 @@ def _check_ids(vocabulary: dict[str, int], n_merges: int) -> None:
 
     Args:
         vocabulary: Token → id.
-        n_merges: Number of merges.
+        merges: The merges.
 
     Raises:
         NotRecognisedError: An id or the number of merges is too large, or two tokens have one id.
     """
     ids = set(vocabulary.values())
-    # A pair of ids and a rank share 64 bits, see `merges`.
+    n_merges = len(merges.left)
     is_out_of_bounds = not ids or min(ids) < 0 or max(ids) >= MOST_IDS
     if is_out_of_bounds or n_merges >= MOST_MERGES:
         raise NotRecognisedError(
@@ -182,28 +178,28 @@ def _check_merging_tokens(
 ) -> None:
     """Check that our own tokenizer can merge the tokens of a vocabulary of SentencePiece's kind.
 
+    Such a vocabulary has a token for each of the 256 bytes, such as <0x0A>, for characters without
+    a token of their own. Our tokenizer does not merge these tokens with others.
+
     Args:
         vocabulary: Token → id.
         merges: The two tokens of each merge.
-        byte_names: Tokens of the 256 bytes, such as <0x0A>.
+        byte_names: The tokens of the bytes.
 
     Raises:
-        NotRecognisedError: It cannot.
+        NotRecognisedError: A token of a byte is missing or merges, or a merge is not usual.
     """
-    parts = {*merges.left, *merges.right}
-    results = {left + right for left, right in zip(merges.left, merges.right, strict=True)}
-
-    # A character without a token of its own becomes the tokens of its bytes. These stay as they
-    # are: our tokenizer does not merge them.
+    merging_tokens = {*merges.left, *merges.right}
+    merged_tokens = set(merges.results())
     for name in byte_names:
         if name not in vocabulary:
             raise NotRecognisedError(f"tokens of single bytes are missing, such as {name}")
-        if name in parts or name in results:
+        if name in merging_tokens or name in merged_tokens:
             raise NotRecognisedError(f"tokens of single bytes merge, such as {name}")
 
     # Spaces of a text become ▁ before anything is merged, so a token with a space never occurs.
-    has_space = any(" " in part for part in parts)
-    if has_space or "" in parts:
+    has_space = any(" " in token for token in merging_tokens)
+    if has_space or "" in merging_tokens:
         raise NotRecognisedError("a merge of an empty token, or of a token with a space")
 
 
@@ -224,10 +220,10 @@ def _build(
     vocabulary: dict[str, int],
     merges: _Merges,
     entries: Iterable[_VocabularyEntry],
+    byte_tokens: Sequence[int],
     *,
-    byte_tokens: list[int],
-    characters: list[tuple[int, int]],
-    boundary_pairs: list[tuple[int, int]],
+    characters: Sequence[tuple[int, int]] = (),
+    boundary_pairs: Sequence[tuple[int, int]] = (),
 ) -> Vocabulary:
     """Convert a vocabulary of tokens and merges to arrays, with which numpy works.
 
@@ -243,9 +239,9 @@ def _build(
         merges: The merges, in order of rank.
         entries: Bytes and id of each token.
         byte_tokens: Id of the token of each of the 256 bytes, or -1.
-        characters: Code point and id of each token of one character.
-        boundary_pairs: Code points of each two characters that meet where a merge joins two tokens:
-            those of h and e for the merge "th e".
+        characters: If merges join characters: code point and id of each token of one character.
+        boundary_pairs: Then also the code points of any two characters that meet where a merge
+            joins two tokens: those of h and e for the merge "th e".
 
     Raises:
         NotRecognisedError: A pair of tokens has several merges.
@@ -288,9 +284,8 @@ def _merge_table(vocabulary: dict[str, int], merges: _Merges) -> Ids:
     Raises:
         NotRecognisedError: A pair of tokens has several merges.
     """
-    results = [left + right for left, right in zip(merges.left, merges.right, strict=True)]
     columns = []
-    for tokens in (merges.left, merges.right, results):
+    for tokens in (merges.left, merges.right, merges.results()):
         ids = [vocabulary[token] for token in tokens]
         columns.append(np.array(ids, np.int32))
     left_ids, right_ids, _ = columns
