@@ -21,7 +21,7 @@ has changed, and the cache starts again from its first words, which are the toke
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
@@ -63,6 +63,11 @@ class UnknownWords(NamedTuple):
     positions: Ints
     """int64, shape (n_words,): index of each word in its batch."""
 
+    @property
+    def width(self) -> int:
+        """How many 64-bit integers the bytes of each word fill; each width has a table."""
+        return len(self.keys)
+
 
 class DistinctWords(NamedTuple):
     """The distinct words among words of one width."""
@@ -93,19 +98,19 @@ class Batch:
     long_positions: list[int] = field(default_factory=list)
     """Index in the batch of each of these."""
 
-    def add_unknown(self, width: int, keys: Keys, positions: Ints) -> None:
+    def add_unknown(self, keys: Keys, positions: Ints) -> None:
         """Keep some words of a text, whose tokens are not known, so that they can be encoded later.
 
         Args:
-            width: Number of 64-bit integers into which the bytes of each word are packed. Words are
-                kept by their width.
-            keys: The packed words: uint64, shape (width, n_words).
+            keys: The bytes of each word, as `width` integers of 64 bits: uint64, shape (width,
+                n_words).
             positions: int64, shape (n_words,): index of each word in its text.
         """
         if len(positions):
             # Words of earlier texts, of which there are `size`, come before these.
-            unknown_words = UnknownWords(keys, positions + self.size)
-            self.unknown.setdefault(width, []).append(unknown_words)
+            words = UnknownWords(keys, positions + self.size)
+            words_of_same_width = self.unknown.setdefault(words.width, [])
+            words_of_same_width.append(words)
 
     def add_long(self, data: Bytes, starts: Ints, lengths: Ints) -> None:
         """Keep the words of a text that have more than 248 bytes, to encode them later.
@@ -122,18 +127,18 @@ class Batch:
             # Words of earlier texts, of which there are `size`, come before this one.
             self.long_positions.append(self.size + index)
 
-    def unknown_by_width(self) -> dict[int, UnknownWords]:
+    def unknown_words(self) -> list[UnknownWords]:
         """Return all words whose tokens are not known, those of the same width together.
 
-        The width is the number of 64-bit integers into which the bytes of a word are packed: 1 for
-        "cat", 2 for "tokenizers". So the words of one width are the columns of one array.
+        The width is the number of 64-bit integers that the bytes of a word fill: 1 for "cat", 2 for
+        "tokenizers". So the words of one width are the columns of one array.
         """
-        merged = {}
-        for width, blocks in self.unknown.items():
+        words_by_width = []
+        for blocks in self.unknown.values():
             keys = np.concatenate([block.keys for block in blocks], axis=1)
             positions = np.concatenate([block.positions for block in blocks])
-            merged[width] = UnknownWords(keys, positions)
-        return merged
+            words_by_width.append(UnknownWords(keys, positions))
+        return words_by_width
 
 
 class PretokenCache:
@@ -218,7 +223,7 @@ class PretokenCache:
         short_keys = _keys(data, starts, lengths, width=1)
         codes = self._tables[1].find(short_keys, skip=longer_words)  # (n_words,)
         unknown = (codes == ABSENT).nonzero()[0]
-        batch.add_unknown(1, short_keys.take(unknown, axis=1), unknown)
+        batch.add_unknown(short_keys.take(unknown, axis=1), unknown)
 
         # Longer words: those of each width are looked up together, in the table of this width.
         for width, positions in _positions_by_width(longer_words, lengths):
@@ -226,7 +231,7 @@ class PretokenCache:
             codes_of_width = self._tables[width].find(keys)
             codes[positions] = codes_of_width
             unknown = (codes_of_width == ABSENT).nonzero()[0]
-            batch.add_unknown(width, keys.take(unknown, axis=1), positions.take(unknown))
+            batch.add_unknown(keys.take(unknown, axis=1), positions.take(unknown))
 
         # The longest words are in no table: the batch keeps their bytes, since they are always
         # encoded.
@@ -260,15 +265,15 @@ class PretokenCache:
 
         # Divide the unknown words into those that the cache has room for, and others. They are
         # grouped by width, the number of 64-bit integers that their bytes fill.
-        cacheable, uncacheable = self._divide_by_room(batch.unknown_by_width())
+        cacheable, uncacheable = self._divide_by_room(batch.unknown_words())
 
         # Encode the words for which there is room, and keep their lists.
-        for width, words in cacheable.items():
-            codes[words.positions] = self._learn(width, words, self._encode)
+        for words in cacheable:
+            codes[words.positions] = self._learn(words, self._encode)
         n_kept_lists = len(self._lists)
 
         # Encode all others. Their lists are added behind the kept ones, for this batch only.
-        for words in uncacheable.values():
+        for words in uncacheable:
             codes[words.positions] = self._encode_without_learning(words)
         if batch.long_words:
             long_ids, long_lengths = self._encode_long(batch.long_words)
@@ -278,43 +283,39 @@ class PretokenCache:
 
         # Short words recur. If there is no room for new ones, the texts are of another kind than
         # before, and words of the earlier texts are of no use: forget these.
-        if any(width in _RECURRING_WIDTHS for width in uncacheable):
+        if any(words.width in _RECURRING_WIDTHS for words in uncacheable):
             self.restart()
         self._save_if_grown()
         return all_tokens
 
     def _divide_by_room(
-        self, unknown_by_width: Mapping[int, UnknownWords]
-    ) -> tuple[dict[int, UnknownWords], dict[int, UnknownWords]]:
+        self, unknown: Sequence[UnknownWords]
+    ) -> tuple[list[UnknownWords], list[UnknownWords]]:
         """Divide new words into those that the cache still has room for, and the others.
 
-        There is a table for words of about the same length, those with the same width (the number
-        of 64-bit integers that their bytes fill). It takes all new words of its width, or none.
+        There is a table for the words of each width, the number of 64-bit integers that their bytes
+        fill. It takes all new words of its width, or none.
 
         Args:
-            unknown_by_width: Width → the unknown words of this width.
+            unknown: The unknown words of each width.
 
         Returns:
-            (the words for which there is room, by width; the others, by width).
+            (the words of widths for which there is room; those of the other widths)
         """
-        cacheable = {}
-        uncacheable = {}
-        for width, words in unknown_by_width.items():
-            n_words = self._n_learnt(width) + len(words.positions)  # in the table, with these
-            if n_words <= _capacity(width):
-                cacheable[width] = words
+        cacheable = []
+        uncacheable = []
+        for words in unknown:
+            n_words = self._n_learnt(words.width) + len(words.positions)  # in the table, with these
+            if n_words <= _capacity(words.width):
+                cacheable.append(words)
             else:
-                uncacheable[width] = words
+                uncacheable.append(words)
         return cacheable, uncacheable
 
     def learn(self, data: Bytes, starts: Ints, lengths: Ints, encode: EncodeWords) -> None:
         """Encode those words of a text that the cache does not know, and remember their tokens.
 
         This fills a new cache with words that are likely to occur, such as those of the vocabulary.
-
-        The cache has a table for short words, and others for longer ones. They differ in their
-        width, the number of 64-bit integers that hold the bytes of a word: 1 for up to 8 bytes, 2
-        for up to 16, and so on.
 
         Args:
             data: uint8, shape (n_bytes + PADDING,): the text, and padding.
@@ -323,9 +324,8 @@ class PretokenCache:
                 bytes are ignored: no table has room for them.
             encode: Encodes words of up to LONGEST bytes: returns the tokens of each.
         """
-        unknown_by_width = self._find_unknown(data, starts, lengths)  # {1: words, 2: words …}
-        for width, unknown_words in unknown_by_width.items():
-            self._learn(width, unknown_words, encode)
+        for unknown_words in self._find_unknown(data, starts, lengths):
+            self._learn(unknown_words, encode)
 
     def learn_tokens(self, data: Bytes, starts: Ints, lengths: Ints, tokens: Ids) -> None:
         """Remember words that are one token each, such as " the" with the token 279.
@@ -338,9 +338,8 @@ class PretokenCache:
             lengths: Bytes of each word, int64, shape (n_words,).
             tokens: int32, shape (n_words,): the token of each word.
         """
-        # Short words and longer ones are stored in different tables. The number of a table is how
-        # many 64-bit integers are needed for the bytes of its words.
-        for width, unknown in self._find_unknown(data, starts, lengths).items():
+        # Short words and longer ones are stored in different tables, by their width.
+        for unknown in self._find_unknown(data, starts, lengths):
             words = _distinct(unknown)  # each word once
             tokens_of_words = tokens.take(words.positions)
 
@@ -348,14 +347,13 @@ class PretokenCache:
             # word the number of its list.
             list_lengths = np.ones(len(tokens_of_words), np.int64)
             list_numbers = self._lists.add(tokens_of_words, list_lengths)
-            self._tables[width].insert(words.keys, list_numbers)
+            self._tables[unknown.width].insert(words.keys, list_numbers)
 
-    def _find_unknown(self, data: Bytes, starts: Ints, lengths: Ints) -> dict[int, UnknownWords]:
-        """Return the words of a text that the cache does not have, by their width.
+    def _find_unknown(self, data: Bytes, starts: Ints, lengths: Ints) -> list[UnknownWords]:
+        """Return the words of a text that the cache does not have, those of each width together.
 
-        The width is the number of 64-bit integers that hold the bytes of a word. If the cache has
-        only "the", the text "the cat tokenizers" gives {1: " cat", 2: " tokenizers"}, with each
-        word as integers.
+        The width is the number of 64-bit integers that the bytes of a word fill. If the cache has
+        only "the", the text "the cat tokenizers" gives " cat" (width 1) and " tokenizers" (2).
 
         Args:
             data: uint8, shape (n_bytes + PADDING,): the text, and padding.
@@ -364,14 +362,13 @@ class PretokenCache:
         """
         batch = Batch()  # collects unknown words
         self.look_up(data, starts, lengths, batch)
-        return batch.unknown_by_width()
+        return batch.unknown_words()
 
-    def _learn(self, width: int, unknown: UnknownWords, encode: EncodeWords) -> Codes:
+    def _learn(self, unknown: UnknownWords, encode: EncodeWords) -> Codes:
         """Encode words that the cache does not know, and remember their tokens.
 
         Args:
-            width: How many 64-bit integers the bytes of each word fill; each width has a table.
-            unknown: Words of this width; some may occur several times.
+            unknown: The words; some may occur several times.
             encode: Encodes words of up to LONGEST (248) bytes.
 
         Returns:
@@ -379,15 +376,14 @@ class PretokenCache:
         """
         words = _distinct(unknown)  # so that each word is encoded once
         codes = self._encode_to_codes(words.keys, encode)
-        self._tables[width].insert(words.keys, codes)
+        self._tables[unknown.width].insert(words.keys, codes)
         return codes[words.numbers]
 
     def _encode_without_learning(self, unknown: UnknownWords) -> Codes:
         """Encode words for which the cache has no room, so that no later text finds them.
 
         Args:
-            unknown: Words whose bytes fill the same number of 64-bit integers. Some may occur
-                several times.
+            unknown: The words; some may occur several times.
 
         Returns:
             The code of each word, a number that stands for its tokens: int32, shape (n_words,). It
