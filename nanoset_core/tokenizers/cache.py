@@ -139,12 +139,10 @@ class CacheEntry:
         if self._path is None or _is_read_only:
             return
         try:
-            # An engine adds to its entry while it is used. If another process has stored a larger
-            # entry meanwhile, it is worth more than this one.
-            n_bytes = sum(array.nbytes for array in arrays.values())
-            if self._path.exists() and self._path.stat().st_size > n_bytes:
+            if _is_larger(self._path, arrays):
                 return
             self._write(self._path, arrays)
+            # Delete unfinished files of killed processes, and the oldest entries of the cache.
             sweep_abandoned(self._path.parent, self._path.name)
             _remove_oldest(self._path.parent)
         except OSError as error:
@@ -171,6 +169,12 @@ class CacheEntry:
             logger.info("%s: cannot be used, will be computed again: %s", self._path, reason)
             with contextlib.suppress(OSError):
                 self._path.unlink(missing_ok=True)
+
+
+def _is_larger(path: Path, arrays: Mapping[str, NDArray[Any]]) -> bool:
+    """Return whether a file exists and is larger than some arrays would be."""
+    n_bytes = sum(array.nbytes for array in arrays.values())
+    return path.exists() and path.stat().st_size > n_bytes
 
 
 def to_array(value: object) -> NDArray[np.uint8]:

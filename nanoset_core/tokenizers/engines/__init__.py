@@ -44,6 +44,7 @@ from nanoset_core.untrusted import safe_logger
 if TYPE_CHECKING:
     from nanoset_core.tokenizers.engines.gate import GatedEngine
     from nanoset_core.tokenizers.engines.numpy_engine import NumpyEngine
+    from nanoset_core.tokenizers.engines.rules import Rules
 
 __all__ = [
     "KINDS",
@@ -211,9 +212,7 @@ class _EngineFactory:
     def make_numpy(self) -> NumpyEngine:
         """Return this project's own tokenizer, after checking that it gives the right tokens.
 
-        It is faster than Hugging Face's library, and works by rules that are read from the
-        tokenizer.json. Before its first use, it is compared with the library on test texts. Then
-        the rules are saved, so that later processes need not compare again.
+        It is faster than Hugging Face's library.
 
         Raises:
             NotRecognisedError: It does not understand the tokenizer.json.
@@ -221,19 +220,35 @@ class _EngineFactory:
                 earlier, so that it is not used any more.
         """
         from nanoset_core.tokenizers.engines.numpy_engine import NumpyEngine
-        from nanoset_core.tokenizers.engines.rules import Rules, read_rules
 
         name = f"numpy {installed_version(NumpyEngine.package)}"
         saved_words = self._cache_entry("words", name)  # the tokens of frequent words
+        # If it is not to be trusted, neither are these.
         self._check_is_trusted(name, saved_words)
+        rules = self._proven_rules(saved_rules=self._cache_entry("numpy", name))
+        return NumpyEngine(rules, self.reference, words=saved_words)
 
-        # If rules were saved, an earlier process has compared them.
-        saved_rules = self._cache_entry("numpy", name)
+    def _proven_rules(self, saved_rules: CacheEntry) -> Rules:
+        """Return the rules by which this project's own tokenizer gives the right tokens.
+
+        They are read from the tokenizer.json. Before their first use, the tokenizer is compared
+        with Hugging Face's library on test texts. Then they are saved, so that later processes need
+        not compare again.
+
+        Args:
+            saved_rules: The place in the cache on disk for the rules.
+
+        Raises:
+            NotRecognisedError: Our tokenizer does not understand the tokenizer.json.
+            WrongTokensError: It gives other tokens than the library.
+        """
+        from nanoset_core.tokenizers.engines.numpy_engine import NumpyEngine
+        from nanoset_core.tokenizers.engines.rules import Rules, read_rules
+
         arrays = saved_rules.load()
         if arrays is not None:
-            return NumpyEngine(Rules.from_arrays(arrays), self.reference, words=saved_words)
+            return Rules.from_arrays(arrays)
 
-        # Read the rules, and compare the tokenizer with the library, which is `self.reference`.
         content = orjson.loads(self.definition.json())
         rules = read_rules(content)
         _report_comparison("numpy")
@@ -241,8 +256,7 @@ class _EngineFactory:
         del content  # some 20 MB
         _prove_numpy(NumpyEngine(rules, self.reference), canaries)
         saved_rules.save(rules.to_arrays())
-        # A new engine, which has no words of the test texts in its cache.
-        return NumpyEngine(rules, self.reference, words=saved_words)
+        return rules
 
     def make_gigatoken(self) -> GatedEngine:
         """Return the fast tokenizer gigatoken, if it gives the same tokens as the reference.
@@ -327,7 +341,7 @@ class _EngineFactory:
 
         Args:
             engine: Name and version of the engine, such as "numpy 0.9.0".
-            saved: What the engine has saved for later processes.
+            saved: What the engine has saved for later processes, which may be wrong, too.
 
         Raises:
             WrongTokensError: It did give wrong tokens.

@@ -315,8 +315,8 @@ def doubtful_points(form: Form | None) -> Bools:
     these are doubtful:
 
         code points without a character    a newer version may assign one
-        characters later than 3.2 that     an older version does not know the character, and leaves
-        normalization may change           it alone (only if the tokenizer normalizes text)
+        later characters                   an older version leaves them alone; this matters only if
+                                           a newer one changes them, in a text that is normalized
 
     Args:
         form: The normal form to which the tokenizer converts text, such as NFC, which writes "e"

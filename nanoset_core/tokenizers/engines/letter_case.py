@@ -29,10 +29,7 @@ from nanoset_core.tokenizers.engines.classes import (
     SUFFIX,
     UPPER,
 )
-from nanoset_core.tokenizers.engines.contractions import (
-    ANY_CASE,
-    find_contractions,
-)
+from nanoset_core.tokenizers.engines.contractions import ANY_CASE, find_contractions
 from nanoset_core.tokenizers.engines.patterns import SplitPattern
 
 _SLASH = 0x2F
@@ -49,8 +46,6 @@ def resolve_case(data: Bytes, byte_classes: Bytes, pattern: SplitPattern) -> Int
         classes before        l U l l l l O l S U U O     (l LOWER, U UPPER, O OTHER, S SPACE)
         cuts                    ^             ^           (before the P, and after the 's)
         classes afterwards    L L L L L L L L S L L O     (L LETTER; the 's is a part of the word)
-
-    The helpers of this function change `byte_classes`, too, and the later ones use the changes.
 
     Args:
         data: uint8, shape (n_bytes,): UTF-8 texts between separators (bytes 0xFF).

@@ -53,11 +53,7 @@ from nanoset_core.tokenizers.engines.classes import (
     SPACE_BYTE,
     ByteClassifier,
 )
-from nanoset_core.tokenizers.engines.contractions import (
-    ANY_CASE,
-    EXACT,
-    find_contractions,
-)
+from nanoset_core.tokenizers.engines.contractions import ANY_CASE, EXACT, find_contractions
 from nanoset_core.tokenizers.engines.letter_case import resolve_case
 from nanoset_core.tokenizers.engines.patterns import SplitPattern
 
@@ -348,14 +344,14 @@ def _move_starts_to_first_bytes(
 
 
 def _joined_spaces_of_any_kind(is_last_space: Bools, data: Bytes, byte_classes: Bytes) -> Bools:
-    """Return which white space is joined with the character after it: in " word", it is.
+    r"""Return which white space is joined with the character after it, as in the piece " word".
 
     This is the rule of the tokenizers that join words with white space of any kind:
 
-        after the white space    it is joined                 text
-        a letter                 always                       "\\tword"
-        a symbol                 if it is a plain space       " !", but not "\\t!"
-        a number                 never                        " 12" is two pieces
+        after the white space    it is joined              for example
+        a letter                 always                    " word" and "\tword"
+        a symbol                 if it is a plain space    " !", but not "\t!"
+        a number                 never                     not " 12"
 
     Args:
         is_last_space: bool, shape (n_bytes - 1,): whether a byte is the last one of white space

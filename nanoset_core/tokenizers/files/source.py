@@ -337,7 +337,8 @@ def tokenizer_here(location: RemoteFolder, mirror: Path | None = None) -> Path:
 
     access = FileAccess(copies_folder(folder.place, mirror), folder.place)
     for name in dict.fromkeys(names):
-        # This also removes copies of files that were deleted from the bucket.
+        # Copy the file if its copy is missing or outdated. If there is no such file, its copy, if
+        # any, is deleted.
         access.revalidate(access.folder / name)
     return access.folder / location.name if is_file else access.folder
 
