@@ -446,11 +446,13 @@ class NumpyEngine:
         data = np.frombuffer(buffer, np.uint8)
         n_bytes = len(buffer) - PADDING  # of the texts and separators: 8
 
+        # The positions of the separators: one before each text, and one after the last.
+        text_bytes = np.array([len(text) for text in texts], np.int64)  # (n_texts,) 3 2
+        separators = np.append(0, np.cumsum(text_bytes + 1))  # (n_texts + 1,) 0 4 7
+
         # (n_bytes + 1,) where a word starts. The splitter takes each separator for a word, too, and
         # the end of the buffer for a start. Leave these out.
         is_start = self._splitter.starts(data[:n_bytes])
-        text_bytes = np.array([len(text) for text in texts], np.int64)  # (n_texts,) 3 2
-        separators = np.append(0, np.cumsum(text_bytes + 1))  # (n_texts + 1,) 0 4 7
         is_start[separators] = False
         is_start[n_bytes] = False
         starts = np.flatnonzero(is_start)  # (n_words,) 1 2 5

@@ -112,11 +112,7 @@ def _common_canaries() -> tuple[str, ...]:
     texts += _pairs_of_categories(categories)
     texts += _texts_of_all_characters(categories)
 
-    # Code points without a character in Python's version of Unicode. In a newer version, some are
-    # accents. Normal forms sort the accents of a letter, and put U+0345 last. So another engine
-    # that takes such a code point for an accent gives other tokens for "a", U+0345 and the point.
-    unassigned_points = [point for point, name in categories.items() if name == "Cn"]
-    texts += _after_prefix("a\u0345", unassigned_points)
+    texts += _texts_of_unassigned_points(categories)
 
     # Text that normalisation changes: "é" and "ñ" written in two characters, the sign for ångström,
     # and marks in the wrong order.
@@ -239,6 +235,20 @@ def _texts_of_all_characters(categories: Mapping[int, str]) -> Iterator[str]:
     yield from _after_prefix(" ", nearly_all_points)
     yield from _after_prefix("!", few_points)
     yield from _after_prefix("中", few_points)
+
+
+def _texts_of_unassigned_points(categories: Mapping[int, str]) -> Iterator[str]:
+    """Yield texts of code points that have no character in Python's version of Unicode.
+
+    A tokenizer may have a newer version, in which some of them are accents. Unicode's normal forms
+    sort the accents of a letter, and put U+0345 last. So such a tokenizer changes the order of "a",
+    U+0345 and an accent that others do not know.
+
+    Args:
+        categories: Code point → Unicode category, such as "Cn" without a character.
+    """
+    unassigned_points = [point for point, name in categories.items() if name == "Cn"]
+    yield from _after_prefix("a\u0345", unassigned_points)
 
 
 def _points_of_runs(categories: Mapping[int, str], min_length: int) -> Iterator[int]:

@@ -489,22 +489,19 @@ def _tokens_to_add(named: NamedTokens, existing: Mapping[str, AddedToken]) -> li
     # These are special even if their entry in the list does not say so.
     special_names = {*texts_of(named.special), *named.class_tokens}
 
-    # The list: also add a token that exists with other flags, which replaces it. Transformers
-    # compares the tokens by their repr, such as 'AddedToken("<b>", lstrip=True, …)'.
+    # The list: add new tokens, and replace those that exist with other flags. Transformers compares
+    # tokens by their repr, such as 'AddedToken("<b>", lstrip=True, …)'.
     additions: dict[str, AddedToken] = {}
     for token in named.listed:
-        name = token["content"]
         addition = _as_library_token(token, special_names)
-        is_unchanged = name in existing and repr(addition) == repr(existing[name])
-        if not is_unchanged:
-            additions[name] = addition
+        if repr(addition) != repr(existing.get(addition.content)):
+            additions[addition.content] = addition
 
-    # Tokens with a purpose: add only those that do not exist yet.
+    # Tokens with a purpose: add only those that neither exist nor are in the list.
     for token in named.special:
-        name = token["content"]
-        exists = name in existing or name in additions
-        if not exists:
-            additions[name] = _as_library_token(token, special_names)
+        addition = _as_library_token(token, special_names)
+        if addition.content not in existing:
+            additions.setdefault(addition.content, addition)
     return list(additions.values())
 
 
