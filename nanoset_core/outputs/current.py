@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from nanoset_core.outputs.manifest import Manifest, Recipe
+
+_Input = TypeVar("_Input")
 
 _NOT_BUILT = "not built yet"
 """Problem of an output that has no current version."""
@@ -46,6 +48,16 @@ class Reason:
     """Name of the input that has changed, if that is the reason."""
     is_of_link: bool = False
     """Whether only the link to the current version is wrong, so that a build writes no files."""
+
+    def changed_input(self, inputs: Mapping[str, _Input]) -> _Input | None:
+        """Return the input that has changed, or None for other reasons, such as a changed setting.
+
+        Args:
+            inputs: The present inputs of the output: name → input, such as {"dataset": …}.
+        """
+        if self.input is None:
+            return None
+        return inputs.get(self.input)
 
 
 @dataclass(frozen=True, slots=True)

@@ -175,7 +175,7 @@ def plan(
     project = graph.project
 
     # Find out the states first: the reasons to make an output depend on which other ones fail.
-    rows = list(examined_rows(graph, survey.findings.__getitem__))
+    rows = list(examined_rows(graph, survey.findings))
     due = _due_nodes(graph, selected, force=force)
 
     # A build fails if a collection cannot be read, even one that is not selected.
@@ -235,8 +235,8 @@ def _replacement_warnings(graph: Graph, nodes: Collection[Node]) -> Iterator[str
     """Yield a warning for each output that a build would replace although it may be in use.
 
     For example, a trainer is started with a *handoff*, a folder of arguments. A run may have begun
-    with the handoff of the nanoset `pretrain` whose digest is 3125. Then text was added, and a
-    build would order the samples in another way:
+    with the handoff of the nanoset `pretrain`, whose name (digest) begins with 3125. Then text was
+    added, and a build would order the samples in another way:
 
         warning: nanoset pretrain handoff: its handoff 3125 would be replaced, and the samples may
         get another order. …
@@ -253,18 +253,34 @@ def _replacement_warnings(graph: Graph, nodes: Collection[Node]) -> Iterator[str
         if current_manifest is None:
             continue  # nothing exists yet that could be in use
 
-        # Which inputs would be different? Others are made again without changes, since they are
-        # damaged, or because of --force.
-        changed_inputs = []
-        for name, input_node in graph.inputs(node).items():
-            is_different = input_node in nodes and len(graph.changes(input_node)) > 0
-            if is_different:
-                changed_inputs.append(name)
-
         # The stage decides whether somebody may depend on the present version.
+        changed_inputs = _inputs_to_change(graph, node, nodes)  # such as ["blend"]
         warning = stage.replacement_warning(graph.project, current_manifest, changed_inputs)
         if warning is not None:
             yield f"warning: {node.row.label}: {warning}"
+
+
+def _inputs_to_change(graph: Graph, node: Node, nodes: Collection[Node]) -> list[str]:
+    """Return which inputs of an output would be different after a build.
+
+    For example, the arguments of a trainer are made from two outputs:
+
+        train    the build makes it, since text was added     returned
+        valid    the build makes it, since it is damaged      left out: it gets the same bytes
+
+    Args:
+        graph: The project's outputs, with what each is made from.
+        node: The output.
+        nodes: The outputs that the build would make.
+
+    Returns:
+        Names of the inputs.
+    """
+    names = []
+    for name, input_node in graph.inputs(node).items():
+        if input_node in nodes and graph.changes(input_node):
+            names.append(name)
+    return names
 
 
 def _failures_of_empty_views(

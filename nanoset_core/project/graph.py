@@ -132,6 +132,8 @@ class Graph:
             recipe: What it should be made from: settings, and digests (hashes) of the inputs.
         """
         self._recipes[node] = recipe
+        # Reasons of outputs that are made from this one, such as "corpus web is not up to date",
+        # were only preliminary.
         self._reasons_so_far.clear()
 
     def set_reason(self, node: Node, text: str) -> None:
@@ -170,24 +172,22 @@ class Graph:
     def set_failing(self, nodes: Iterable[Node], label: str) -> None:
         """Record that some outputs cannot be built, so that others have to wait for them.
 
-        For example, a new file of the corpus `news` is damaged. So its shards and its dataset
-        cannot be built. The columns of its documents, which are made from the shards, have to wait.
-        This call changes what `stale_reasons` says about the columns:
+        For example, a new file of the corpus `news` is damaged, so that its dataset cannot be
+        built. A view (a selection of documents) is made from the dataset. This call changes the
+        result of `stale_reasons(view)`:
 
-            without it    "tokenized changed"    (the input `tokenized`, which are the shards)
-            with it       "waits for corpus news, which fails"
-
-        Call this before `stale_reasons` is called for the columns. Its results are remembered, and
-        most are not computed again.
+            before    "dataset changed"
+            after     "waits for corpus news, which fails"
 
         Args:
-            nodes: The outputs that cannot be built: the shards and the dataset of `news`.
+            nodes: The outputs that cannot be built, such as the dataset of `news`. Nobody must have
+                asked before why the outputs that are made from them are stale: the answers are
+                remembered.
             label: The row of `nanoset status` that shows them: "corpus news".
         """
         for node in nodes:
             self._failing_rows[node] = label
-        # Only preliminary results, which depend on raw files that were not listed yet, are computed
-        # again.
+        # These were computed before all raw files were listed. They may be different now.
         self._reasons_so_far.clear()
 
     def waits(self, node: Node) -> bool:
@@ -324,19 +324,27 @@ class Graph:
         Args:
             node: The output.
         """
-        if isinstance(node.stage, InParts):
-            # The output is a part of a large one, such as a group of tar files, without a folder of
-            # its own. To look at it, the plan is read that says which samples are in the group.
-            node = self.inputs(node)["plan"]
-
-        # The outputs of all text collections are listed together: "datasets". Those of a nanoset
-        # have a folder of their own: "nanosets/pretrain".
-        folder = node.stage.layout.folder
-        if not node.is_of_corpus:
-            folder = f"{folder}/{node.key.subject}"
+        folder = self._folder_to_list(node)
         if folder not in self._project_by_folder:
             self._project_by_folder[folder] = self.project.with_listing(folder)
         return self._project_by_folder[folder]
+
+    def _folder_to_list(self, node: Node) -> str:
+        """Return which folder to list in order to look at an output, and at similar ones.
+
+            dataset of the corpus web        "datasets", which has the datasets of all corpora
+            index of the nanoset pretrain    "nanosets/pretrain"
+            some tars of a webdataset        the folder of the plan, which says what is in the tars
+
+        Args:
+            node: The output.
+        """
+        if isinstance(node.stage, InParts):
+            node = self.inputs(node)["plan"]  # the parts of an output have no folder of their own
+        folder = node.stage.layout.folder
+        if node.is_of_corpus:
+            return folder
+        return f"{folder}/{node.key.subject}"
 
     def current(self, node: Node) -> CurrentVersion:
         """Return the current version of an output: the build that other programs read now.
@@ -413,53 +421,65 @@ class Graph:
         if node in self._reasons_so_far:
             return self._reasons_so_far[node]
 
-        recipe = self.recipe(node)  # what the output should be made from
-        reasons: Sequence[Reason]
-        if recipe is None:
-            # Raw files that the output depends on were not listed yet, or cannot be.
-            reasons = self._reasons_of_unknown_inputs(node)
-        else:
-            reasons = reasons_to_build(
-                self.project_of(node), node, recipe, self.current(node), self.failed_checks
-            )
-
-        failing_row = self._failing_row_of_inputs(node, reasons)
-        if recipe is None and failing_row is None:
-            # The result changes when `set_recipe` adds the list. Until then, many outputs may be
-            # made from this one, such as the tars of a webdataset from its plan.
-            self._reasons_so_far[node] = reasons
-            return reasons
+        reasons = self._reasons_without_waiting(node)
+        failing_row = self._failing_row_of_inputs(node, reasons)  # such as "corpus news"
         if failing_row is not None:
             reasons = [Reason(f"waits for {failing_row}, which fails")]
             self._failing_rows[node] = failing_row  # what is made from it has to wait, too
-        self._reasons[node] = reasons
+            self._reasons[node] = reasons
+        elif self.recipe(node) is None:
+            # The reasons change when `set_recipe` says what the output should be made from.
+            self._reasons_so_far[node] = reasons
+        else:
+            self._reasons[node] = reasons
         return reasons
 
-    def nodes_to_write(self, nodes: Iterable[Node]) -> list[Node]:
-        """Leave out outputs that are complete, and of which a build only sets the link `current`.
-
-        All these links are missing after outputs were copied from a bucket, for example.
-
-        Args:
-            nodes: Outputs that a build makes.
-
-        Returns:
-            The outputs that take space on the disk, if they are not up to date.
-        """
-        nodes_to_write = []
-        for node in nodes:
-            reasons = self.stale_reasons(node)
-            is_complete = len(reasons) > 0 and all(reason.is_of_link for reason in reasons)
-            if not is_complete:
-                nodes_to_write.append(node)
-        return nodes_to_write
-
-    def _failing_row_of_inputs(self, node: Node, reasons: Iterable[Reason]) -> str | None:
-        """Return what an output has to wait for, because it fails: "corpus news"; None if nothing.
+    def _reasons_without_waiting(self, node: Node) -> Sequence[Reason]:
+        """Return why an output has to be rebuilt, whether a build could make its inputs or not.
 
         Args:
             node: The output.
-            reasons: Why it is out of date. It waits only for inputs that have changed.
+        """
+        recipe = self.recipe(node)  # what the output should be made from
+        if recipe is None:
+            # Raw files that the output depends on were not listed yet, or cannot be.
+            return self._reasons_of_unknown_inputs(node)
+        return reasons_to_build(
+            self.project_of(node), node, recipe, self.current(node), self.failed_checks
+        )
+
+    def nodes_to_write(self, nodes: Iterable[Node]) -> list[Node]:
+        """Return the outputs for which a build writes files, and so needs space on the disk.
+
+        For others, it only sets a link to their files, such as datasets/web/current. For example,
+        these links are missing after all outputs were copied from a bucket:
+
+            dataset of web     "the link `current` is missing"    left out
+            dataset of code    "seed: 7 → 8"                      returned
+
+        Args:
+            nodes: Outputs that a build makes.
+        """
+        return [node for node in nodes if not self._lacks_only_link(node)]
+
+    def _lacks_only_link(self, node: Node) -> bool:
+        """Return whether an output is complete, except that the link to its files is wrong."""
+        reasons = self.stale_reasons(node)
+        return len(reasons) > 0 and all(reason.is_of_link for reason in reasons)
+
+    def _failing_row_of_inputs(self, node: Node, reasons: Iterable[Reason]) -> str | None:
+        """Return the row of `nanoset status` that fails, so that an output has to wait for it.
+
+        For example, a view (a selection of documents) of the corpus `news` is made from its
+        dataset. A file of `news` is damaged, so nothing of this corpus can be built:
+
+            why the view is out of date     result
+            "dataset changed"               "corpus news": the dataset has to be built first
+            "seed: 7 → 8", a setting        None: the dataset is as it was, and can be read
+
+        Args:
+            node: The output, such as the view.
+            reasons: Why it is out of date.
         """
         if not self._failing_rows:
             # Nothing fails, so nothing has to wait. Do not look at the inputs, since that may read
@@ -468,32 +488,15 @@ class Graph:
 
         inputs = self.inputs(node)
         for reason in reasons:
-            if reason.input is None or reason.input not in inputs:
+            changed_input = reason.changed_input(inputs)
+            if changed_input is None:
                 continue  # such as a changed setting
-            failing_row = self._failing_row(inputs[reason.input])
-            if failing_row is not None:
-                return failing_row
+            # Perhaps the input has to wait itself. Then this call adds it to `_failing_rows`, in
+            # which `set_failing` has put the outputs that fail themselves.
+            self.stale_reasons(changed_input)
+            if changed_input in self._failing_rows:
+                return self._failing_rows[changed_input]
         return None
-
-    def _failing_row(self, node: Node) -> str | None:
-        """Return which row of `nanoset status` says why an output cannot be built now.
-
-        For example, a file of the corpus `news` is damaged:
-
-            dataset of news    "corpus news", its own row, which is failing
-            view of news       "corpus news": it waits for the dataset
-            dataset of web     None: it can be built
-
-        Args:
-            node: The output.
-
-        Returns:
-            The label of the row; None if a build can make the output, as far as is known.
-        """
-        # `set_failing` has recorded outputs that fail themselves. Those that wait for one of them
-        # are added when somebody asks why they are out of date.
-        self.stale_reasons(node)
-        return self._failing_rows.get(node)
 
     def changes(self, node: Node) -> Sequence[Reason]:
         """Return what has changed since an output was made, such as "seed: 7 → 8".
@@ -612,22 +615,19 @@ def inventory_node(corpus: str) -> Node:
 def graph_over(
     project: Project, inventories: Mapping[str, Recipe], corpora: Iterable[str] | None = None
 ) -> Graph:
-    """Return what every output of a project should be made from, given the present raw files.
+    """Return a graph of all outputs of a project, which says what each should be made from.
 
-    A recipe says what an output should be made from: settings, and digests of its inputs. The first
+    A recipe says what an output should be made from: settings, and hashes of its inputs. The first
     output of each text collection is an inventory, a list of its raw files. From the recipes of the
-    inventories, those of all other outputs follow:
+    inventories, the graph derives those of all other outputs:
 
-        inventory of web (a hash of its files)  →  shards  →  dataset  →  …
+        inventory of web  →  shards of web  →  dataset of web  →  …
 
     Args:
         project: The project, whose nanoset.yaml requests the outputs.
         inventories: Text collection → recipe of its inventory, such as {"web": …}.
-        corpora: Names of all text collections; None if they are those of `inventories`. The graph
-            does not know the recipes of outputs of a collection without an inventory.
-
-    Returns:
-        The graph of all outputs, each with what it should be made from.
+        corpora: Names of all text collections; by default those of `inventories`. If another one is
+            among them, the recipes of its outputs are not known.
     """
     known = {inventory_node(corpus): recipe for corpus, recipe in inventories.items()}
     return Graph(project, known, corpora)
@@ -690,17 +690,18 @@ def add_stale_inputs(
 def digest_of_node(node: Node, recipe: Recipe) -> str:
     """Return the digest that an output gets: a hash of everything that decides its content.
 
-    The same inputs and settings always give the same digest. Usually, it is the name of the
-    output's folder, such as datasets/web/3f9c….
+    The same inputs and settings always give the same digest. For example:
+
+        dataset of web        3f9c…    the hash of its recipe, and the name of its folder
+        100 of 1,000 tars     81aa…    a hash by the stage, since they have no folder of their own
 
     Args:
         node: The output.
         recipe: What it is made from: the settings, and the digests of its inputs.
     """
-    if isinstance(node.stage, InParts):
-        # The output is a part of a larger one, such as a group of tar files. It has no folder, and
-        # its stage, the code that makes it, decides what the digest depends on.
-        return node.stage.part_digest(recipe)
+    stage = node.stage  # the code that makes the output
+    if isinstance(stage, InParts):  # it makes parts of a larger output, such as some tars
+        return stage.part_digest(recipe)
     return recipe.digest
 
 
@@ -762,23 +763,36 @@ def _visible_reasons(
         part_reason = stage.part_problem(project, node.key, recipe)
         return [] if part_reason is None else [part_reason]
 
-    # Compare the current version with the recipe. Users do not know all inputs by their names, so
-    # replace these in the texts.
+    # Compare the current version with the recipe.
     stale_reasons = _with_clear_texts(current.stale_reasons(recipe))
-    if not stale_reasons:
-        # The version and its own files are fine. It may also need files in other folders, and the
-        # link that leads to it may be wrong.
-        return [
-            *_faults_in_other_folders(project, node, current),
-            *_faults_of_link(project, current),
-        ]
+    if stale_reasons:
+        return stale_reasons + _hint_at_stored_version(project, recipe, current)
 
-    # Perhaps the user has changed a setting, has built, and has changed it back. Then a version by
-    # the present settings is still stored, but is not the current one. Add a hint on this.
+    # The version and its own files are fine. It may also need files in other folders, and the link
+    # that leads to it may be wrong.
+    return _faults_in_other_folders(project, node, current) + _faults_of_link(project, current)
+
+
+def _hint_at_stored_version(
+    project: Project, recipe: Recipe, current: CurrentVersion
+) -> list[Reason]:
+    """Return a hint if the output that should be built is stored already, but is not in use.
+
+    For example, the user has changed a setting, has built, and has changed it back. Then the output
+    by the present settings is still stored next to the current one.
+
+    Args:
+        project: The project, whose root folder has the outputs.
+        recipe: What the output should be made from now.
+        current: Its current version, which was not made by this recipe, or is damaged.
+
+    Returns:
+        The hint, as a further reason to build; otherwise nothing.
+    """
     is_by_other_settings = current.other_settings(recipe)
     if is_by_other_settings and project.outputs.find(recipe) is not None:
-        stale_reasons.append(Reason(ANOTHER_IS_CURRENT))
-    return stale_reasons
+        return [Reason(ANOTHER_IS_CURRENT)]
+    return []
 
 
 def _faults_in_other_folders(project: Project, node: Node, current: CurrentVersion) -> list[Reason]:
@@ -848,29 +862,41 @@ def stale_reasons(project: Project, stage: Stage, key: Key) -> list[str]:
         The reasons, each once, such as "dataset changed"; none if the output is up to date. Damaged
         files are not reported.
     """
-    graph = Graph(project, known={})  # raw files are not known
     node = Node(stage, key)
-
-    # A recipe says what an output should be made from. The graph can derive that of the nanoset
-    # from those of its inputs, such as the dataset. Take the inputs as they are: what they should
-    # be made from is what they were made from.
-    for input_node in _inputs_of_other_subjects(graph, node):
-        manifest = graph.current(input_node).manifest
-        if manifest is not None:
-            stored_recipe = from_plain(Recipe, manifest.recipe)
-            graph.set_recipe(input_node, stored_recipe)
-
+    graph = _graph_with_inputs_as_built(project, node)
     reasons = _root_causes(graph, node)
     return list(dict.fromkeys(reasons))  # each once, in their order
+
+
+def _graph_with_inputs_as_built(project: Project, node: Node) -> Graph:
+    """Return a graph in which the inputs of an output count as up to date, if they exist.
+
+    A recipe says what an output should be made from. Usually a graph derives all recipes from the
+    raw files. Here, the inputs have the recipes by which they were built:
+
+        dataset of web       as it was built
+        nanoset pretrain     should be made from this dataset
+
+    Args:
+        project: The project, whose root folder has the outputs.
+        node: The output, such as the nanoset.
+    """
+    graph = Graph(project, known={})  # raw files are not known
+    for input_node in _inputs_of_other_subjects(graph, node):
+        manifest = graph.current(input_node).manifest  # says what the input was made from
+        if manifest is not None:
+            graph.set_recipe(input_node, from_plain(Recipe, manifest.recipe))
+    return graph
 
 
 def _inputs_of_other_subjects(graph: Graph, node: Node) -> list[Node]:
     """Return what an output and its siblings are made from, where siblings have the same subject.
 
-    For example, an index and a blend belong to the nanoset `pretrain`, their subject, and the
-    dataset belongs to the corpus `web`. For the blend, the result is the dataset:
+    The subject is what an output belongs to, such as the nanoset `pretrain` or the corpus `web`:
 
         dataset (web)  →  index (pretrain)  →  blend (pretrain)
+
+    For the blend, the index is a sibling, and the result is the dataset.
 
     Args:
         graph: The project's outputs, with what each is made from.
@@ -912,11 +938,10 @@ def _root_causes(graph: Graph, node: Node) -> list[str]:
     inputs = graph.inputs(node)  # name → output, such as "index" → the index
     for reason in graph.changes(node):
         causes_of_input: list[str] = []
-        if reason.input is not None and reason.input in inputs:
-            changed_input = inputs[reason.input]
-            # An input that belongs to something else, such as another training, is only named.
-            if _have_same_subject(changed_input, node):
-                causes_of_input = _root_causes(graph, changed_input)
+        changed_input = reason.changed_input(inputs)
+        # An input that belongs to something else, such as another training, is only named.
+        if changed_input is not None and _have_same_subject(changed_input, node):
+            causes_of_input = _root_causes(graph, changed_input)
 
         if causes_of_input:
             causes += causes_of_input
@@ -991,26 +1016,20 @@ def _by_kind_and_subject(nodes: Iterable[Node]) -> list[Node]:
     Args:
         nodes: The outputs.
     """
-    kinds = list(dict.fromkeys(stage.kind for stage in stages()))  # each once: corpus, nanoset …
+    # Kind → name → part → outputs, such as groups["nanoset"]["pretrain"]["train"]. A dict keeps its
+    # keys in the order in which they were added, so begin with the kinds in their fixed order.
+    groups: dict[str, dict[str, dict[str | None, list[Node]]]]
+    groups = {stage.kind: {} for stage in stages()}
+    for node in nodes:
+        parts_of_name = groups[node.stage.kind].setdefault(node.key.subject, {})
+        parts_of_name.setdefault(node.key.part, []).append(node)
 
-    # Number the names in the order in which they first occur: pretrain is 0, finetune is 1, and web
-    # is 2. Number the parts of names in the same way.
-    all_nodes = list(nodes)
-    name_numbers: dict[tuple[str, str], int] = {}
-    part_numbers: dict[tuple[str, str, str | None], int] = {}
-    for node in all_nodes:
-        name = (node.stage.kind, node.key.subject)  # such as ("nanoset", "pretrain")
-        part = (*name, node.key.part)  # such as ("nanoset", "pretrain", "train")
-        name_numbers.setdefault(name, len(name_numbers))  # does nothing if it has a number
-        part_numbers.setdefault(part, len(part_numbers))
-
-    def position(node: Node) -> tuple[int, int, int]:
-        """Return what to sort an output by: its kind, then its name, then its part."""
-        name = (node.stage.kind, node.key.subject)
-        part = (*name, node.key.part)
-        return kinds.index(node.stage.kind), name_numbers[name], part_numbers[part]
-
-    return sorted(all_nodes, key=position)  # outputs of the same part stay in their order
+    grouped_nodes: list[Node] = []
+    for names_of_kind in groups.values():
+        for parts_of_name in names_of_kind.values():
+            for nodes_of_part in parts_of_name.values():
+                grouped_nodes += nodes_of_part
+    return grouped_nodes
 
 
 def _add_after_inputs(config: ProjectConfig, node: Node, ordered: dict[Node, None]) -> None:

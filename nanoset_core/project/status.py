@@ -8,7 +8,7 @@ the shards and the dataset of a corpus. For example, the row of the corpus `web`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -17,7 +17,7 @@ from nanoset_core.outputs.current import Reason
 from nanoset_core.project.graph import Graph, inventory_node
 from nanoset_core.project.project import Project
 from nanoset_core.project.requested_corpora import requested_corpora
-from nanoset_core.project.survey import CorpusFindings, CorpusSurvey
+from nanoset_core.project.survey import CorpusFindings, survey_project
 from nanoset_core.stages.inventory.corpora import scan_names
 from nanoset_core.stages.inventory.notices import corpus_notices
 from nanoset_core.stages.shards.options import check_tokenizer
@@ -160,14 +160,9 @@ def _rows_of_requests(project: Project, corpora: Sequence[str]) -> Iterator[Stat
     Yields:
         The rows of text collections, and then those of outputs that are made from them.
     """
-    # The graph says what each output should be made from, and so which ones are out of date. It
-    # needs to know the raw files for that, and does not know any yet.
-    graph = Graph(project, known={}, corpora=corpora)
-
-    # The rows of collections come first. For each of them, `look_at` is called: it looks at the raw
-    # files, and adds to the graph what it finds. The other rows are then found from the graph.
-    survey = CorpusSurvey(graph)
-    for examined_row in examined_rows(graph, findings_of=survey.look_at):
+    # Look at the raw files first. They decide what each output should be made from.
+    survey = survey_project(project, corpora)
+    for examined_row in examined_rows(survey.graph, survey.findings):
         yield examined_row.row
 
 
@@ -183,7 +178,7 @@ def graph_status(graph: Graph, unread_entries: Mapping[str, str]) -> Iterator[St
 
     Args:
         graph: The outputs of the project. The build has listed the raw files, so the graph knows
-            what each output should be made from. Rows that fail are recorded in it.
+            what each output should be made from. This adds which of them cannot be built.
         unread_entries: What the folder of raw text contains in addition to text collections, and
             why it is not read, such as {"notes.txt": "a file, not a folder"}.
 
@@ -192,11 +187,11 @@ def graph_status(graph: Graph, unread_entries: Mapping[str, str]) -> Iterator[St
     """
     yield from _rows_of_unread_folders(unread_entries)
 
-    def findings_of(corpus: str) -> CorpusFindings:
-        """Return notices on the files of a text collection; the build has reported failures."""
-        return CorpusFindings(notices=_notices_after_build(graph, corpus))
-
-    for examined_row in examined_rows(graph, findings_of):
+    # The build has reported which files cannot be read. Only notices are missing.
+    findings: dict[str, CorpusFindings] = {}
+    for corpus in graph.corpora:
+        findings[corpus] = CorpusFindings(notices=_notices_after_build(graph, corpus))
+    for examined_row in examined_rows(graph, findings):
         yield examined_row.row
 
 
@@ -210,27 +205,29 @@ class ExaminedRow:
     """What is said about them."""
 
 
-def examined_rows(
-    graph: Graph, findings_of: Callable[[str], CorpusFindings]
-) -> Iterator[ExaminedRow]:
+def examined_rows(graph: Graph, findings: Mapping[str, CorpusFindings]) -> Iterator[ExaminedRow]:
     """Yield all outputs of a project with their states, in the order in which they are made.
 
-    Every command that shows the state of an output uses this function, so that they agree.
+    Every command that shows the state of an output uses this function, so that they agree. For
+    example, one row shows all outputs of the text collection `news`:
+
+        list of files, tokens, dataset     corpus news    failing    a.jsonl is not UTF-8
 
     Args:
-        graph: The project's outputs. Rows that fail are recorded in it.
-        findings_of: Returns what was found in the files of a text collection, by its name.
+        graph: The project's outputs, with what each should be made from. This adds which of them
+            cannot be built, so that others wait for them.
+        findings: Text collection → what was found in its files, such as {"news": …}.
     """
     # A row also says whether a build would fail, such as because a selection requests more
     # documents than there are. To find out, files with the lengths of documents (.idx) may have to
     # be read. The budget limits how many bytes are read for all rows together.
     budget = ReadingBudget(PLANNED_BYTES)
     for nodes in graph.rows():  # the outputs that are shown in one row
-        findings = CorpusFindings()  # nothing, if the row is not that of a text collection
+        findings_of_row = CorpusFindings()  # nothing, if the row is not that of a text collection
         corpus = _corpus_of(nodes)
         if corpus is not None:
-            findings = findings_of(corpus)
-        row = _status_row(graph, nodes, budget, findings)
+            findings_of_row = findings[corpus]
+        row = _status_row(graph, nodes, budget, findings_of_row)
         if row.state == "failing":
             # Later rows of what is made from these outputs will say that they wait for this one.
             graph.set_failing(nodes, row.label)
@@ -298,24 +295,35 @@ def _rows_with_work(
         rows: The rows, whose states were found without regard to running builds.
         work_by_name: Name of an output → what a build that makes it is doing.
     """
-    # The row of each name that is being built. (Later rows of the name do not replace the first.)
-    built_rows: dict[str, StatusRow] = {}
+    first_row_to_build: dict[str, StatusRow] = {}  # name → its first row that is not up to date
     for row in rows:
-        if row.name in work_by_name and row.state not in ("up to date", "not read"):
-            built_rows.setdefault(row.name, row)
+        if row.state not in ("up to date", "not read"):
+            first_row_to_build.setdefault(row.name, row)  # does nothing for later rows of the name
 
     for row in rows:
         work = work_by_name.get(row.name)
-        built_row = built_rows.get(row.name, row)
         if work is None or row.state == "not read":
-            yield row
-        elif row is built_row:
+            yield row  # no build works on it
+            continue
+        built_row = first_row_to_build.get(row.name)  # such as that of the corpus web
+        if built_row is None or built_row is row:
             yield _with_work(row, work)
-        elif row.state in _STATES_TO_BUILD and built_row.state in _STATES_TO_BUILD:
-            waiting = f"waits for {built_row.label}, which is being built"
-            yield replace(row, why=(*row.why, waiting))
         else:
-            yield row
+            yield _with_waiting(row, built_row)
+
+
+def _with_waiting(row: StatusRow, built_row: StatusRow) -> StatusRow:
+    """Add to a row of `nanoset status` that it waits for another row, which is being built.
+
+    Args:
+        row: The row, such as that of the columns of web. It is returned unchanged if a build has
+            nothing to do for one of both rows, or would fail.
+        built_row: The other row, such as that of the corpus web.
+    """
+    if row.state not in _STATES_TO_BUILD or built_row.state not in _STATES_TO_BUILD:
+        return row
+    waiting = f"waits for {built_row.label}, which is being built"
+    return replace(row, why=(*row.why, waiting))
 
 
 def _with_work(row: StatusRow, work: Work) -> StatusRow:
@@ -390,14 +398,15 @@ def _status_row(
 
 
 def _consequences(graph: Graph, nodes: Iterable[Node]) -> list[str]:
-    """Return which reasons in a row of `nanoset status` are explained by another row.
+    """Return the reasons in a row of `nanoset status` that another row explains.
 
-    For example, a nanoset is made from the corpus web. Of the reasons in its row:
+    For example, a nanoset is made from the corpora web and code. Web was built since then, and a
+    file was added to code:
 
-        reason           row of web            result
-        "web changed"    "1 file added"        returned: it merely follows from that
-        "web changed"    up to date            left out: web was built, but not the nanoset
-        "seed: 7 → 8"    any                   left out: it does not follow from another output
+        reason to build the nanoset    row of the input         result
+        "seed: 7 → 8"                  (it is a setting)        left out
+        "web changed"                  web: up to date          left out: nothing explains it
+        "code changed"                 code: "1 file added"     returned
 
     Args:
         graph: The project's outputs, with what each should be made from.
@@ -406,13 +415,10 @@ def _consequences(graph: Graph, nodes: Iterable[Node]) -> list[str]:
     """
     texts: list[str] = []
     for node in nodes:
-        inputs = graph.inputs(node)  # name → output: {"web": …}
+        inputs = graph.inputs(node)  # name → output: {"web": …, "code": …}
         for reason in graph.stale_reasons(node):
-            if reason.input is None or reason.input not in inputs:
-                continue  # such as a changed setting
-            changed_input = inputs[reason.input]
-            is_explained_there = len(graph.stale_reasons(changed_input)) > 0
-            if is_explained_there:
+            changed_input = reason.changed_input(inputs)
+            if changed_input is not None and graph.stale_reasons(changed_input):
                 texts.append(reason.text)
     return texts
 
@@ -572,23 +578,36 @@ def _first_refusal(graph: Graph, nodes: Sequence[Node], budget: ReadingBudget) -
     Returns:
         The reason of the first output that cannot be made; None if no reason is known.
     """
-    outputs = graph.project.outputs
     for node in nodes:
-        stage = node.stage  # the code that makes the output
-
-        # A build sets a link such as datasets/web/current. It cannot if a folder has this name.
-        try:
-            outputs.check_link_is_no_folder(outputs.folder / stage.layout.folder / node.name)
-        except StorageError as error:
-            return one_line(error)
-
-        # Some stages compare settings and data before a build.
-        if not isinstance(stage, Planned):
-            continue
-        recipe = graph.recipe(node)  # what it would be made from; None if that is not known yet
-        refusal = stage.refusal(graph.project, node.key, recipe, budget)
+        refusal = _refusal_because_of_link(graph.project, node)
         if refusal is not None:
             return refusal
+
+        stage = node.stage  # the code that makes the output, such as that of views
+        if isinstance(stage, Planned):  # it compares settings and data before a build
+            recipe = graph.recipe(node)  # what it would be made from; None if not known yet
+            refusal = stage.refusal(graph.project, node.key, recipe, budget)
+            if refusal is not None:
+                return refusal
+    return None
+
+
+def _refusal_because_of_link(project: Project, node: Node) -> str | None:
+    """Return why a build could not set the link `current` of an output, or None if it can.
+
+    A build sets a link to the files that it has made, such as datasets/web/current. It cannot if
+    there is a folder of this name, because somebody copied the outputs with a program that turns
+    links into folders.
+
+    Args:
+        project: The project, whose root folder has the outputs.
+        node: The output, such as the dataset of web.
+    """
+    outputs = project.outputs
+    try:
+        outputs.check_link_is_no_folder(outputs.folder / node.stage.layout.folder / node.name)
+    except StorageError as error:
+        return one_line(error)
     return None
 
 
@@ -617,20 +636,28 @@ def _reasons_of_row(graph: Graph, nodes: Sequence[Node]) -> list[str]:
     parts = [node for node in nodes if isinstance(node.stage, InParts)]
     can_write_parts = _inputs_are_current(graph, parts, reasons_by_node)
 
-    texts: list[str] = []
-    for node, reasons in reasons_by_node.items():
+    reasons: list[Reason] = []
+    for node in reasons_by_node:
         is_part = isinstance(node.stage, InParts)
-        if is_part and not can_write_parts:
-            continue  # it has to wait
-        if is_part:
-            # Such as a damaged file. Parts that are not written are counted below.
-            original_reasons = [reason for reason in reasons if reason != InParts.NOT_WRITTEN]
-        else:
-            original_reasons = _original_reasons(graph, node, reasons_by_node)
-        texts += [reason.text for reason in original_reasons]
+        if not is_part:
+            reasons += _original_reasons(graph, node, reasons_by_node)
+        elif can_write_parts:
+            reasons += _faults_of_part(reasons_by_node[node])
+
+    texts = [reason.text for reason in reasons]
     if parts and can_write_parts:
         texts.append(_part_count(parts, reasons_by_node))
     return list(dict.fromkeys(texts))  # each once, in their order
+
+
+def _faults_of_part(reasons: Iterable[Reason]) -> list[Reason]:
+    """Return why a part of a large output has to be written again, such as "damaged: 0001.tar".
+
+    Args:
+        reasons: Why it has to be written. That it was never written is left out: such parts are
+            only counted.
+    """
+    return [reason for reason in reasons if reason != InParts.NOT_WRITTEN]
 
 
 def _inputs_are_current(
@@ -697,8 +724,7 @@ def _original_reasons(
     inputs = graph.inputs(node)  # such as {"list of files": …}
     original = []
     for reason in reasons_by_node[node]:
-        # None for a reason such as a changed setting, which concerns no input
-        changed_input = None if reason.input is None else inputs.get(reason.input)
+        changed_input = reason.changed_input(inputs)  # None if it is a setting, for example
         if changed_input not in reasons_by_node:
             original.append(reason)
     return original

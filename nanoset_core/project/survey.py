@@ -23,7 +23,7 @@ from nanoset_core.stages.inventory.corpora import corpus_folder, list_contents
 from nanoset_core.stages.inventory.make import fingerprint_memory, inventory_recipe, pieces_by_file
 from nanoset_core.stages.inventory.notices import corpus_notices
 from nanoset_core.stages.inventory.stage import INVENTORY
-from nanoset_core.stages.stage import ReadingBudget
+from nanoset_core.stages.stage import Node, ReadingBudget
 from nanoset_core.text.contents import Contents
 from nanoset_core.text.fingerprints import fingerprint, is_known_unread
 from nanoset_core.text.listing import FileStat
@@ -90,11 +90,8 @@ class CorpusSurvey:
         """Find out whether the files of a text collection have changed since the last build.
 
         The last build has stored an inventory, a list of the files with a hash of each. The files
-        are compared with it, without reading most of them. The result is written to the graph of
-        all outputs, which then finds out what else is out of date:
-
-            set_reason    why a new inventory has to be made, such as "1 file added (c.jsonl)"
-            set_recipe    what it should be made from: names and hashes of the present files
+        are compared with it, without reading most of them. The result is added to the graph of all
+        outputs, which then finds out what else is out of date.
 
         Args:
             corpus: Name of the collection.
@@ -103,25 +100,40 @@ class CorpusSurvey:
             Notices on the files, such as that one is not read; or why they cannot be read.
         """
         node = inventory_node(corpus)  # the inventory is an output of the project, too
-        stored_version = self._graph.current(node)
+        stored_inventory = self._graph.current(node).whole_manifest  # None if missing or damaged
         try:
             contents = self._text_of(corpus)  # the files as they are now
-            stored_inventory = stored_version.whole_manifest  # None if missing or damaged
             comparison = self._compare_files(corpus, contents, stored_inventory)
         except (NanosetError, OSError) as error:
             failure = one_line(error)
             self._graph.set_reason(node, failure)
             return CorpusFindings(failure)
 
-        # The recipe is not known if too much text would have to be read to compute the hashes.
-        if comparison.recipe is not None:
-            self._graph.set_recipe(node, comparison.recipe)
-        # Without it, it is not certain that the inventory is up to date, so a build looks again.
-        is_up_to_date = comparison.agrees_with(stored_inventory)
-        if not is_up_to_date:
-            self._graph.set_reason(node, _reason_to_list_again(stored_version, comparison))
+        self._add_to_graph(node, comparison)
         notices = corpus_notices(self._graph.project_of(node), corpus, contents)
         return CorpusFindings(notices=tuple(notices))
+
+    def _add_to_graph(self, inventory: Node, comparison: _Comparison) -> None:
+        """Add to the graph what an inventory should be made from, and why the stored one is stale.
+
+        An inventory is a list of the files of a text collection, with a hash of each:
+
+            files                                    recipe          reason
+            as in the stored inventory               that of it      none: it is up to date
+            c.jsonl was added, and has been read     another one     "1 file added (c.jsonl)"
+            c.jsonl was added, too large to read     not known       "1 file added (c.jsonl)"
+
+        Args:
+            inventory: The inventory, an output of the project.
+            comparison: How the present files differ from those in the stored inventory.
+        """
+        if comparison.recipe is not None:
+            self._graph.set_recipe(inventory, comparison.recipe)
+        # If the recipe is not known, it is not certain that the inventory is up to date.
+        stored_version = self._graph.current(inventory)
+        if not comparison.agrees_with(stored_version.whole_manifest):
+            reason = _reason_to_list_again(stored_version, comparison)
+            self._graph.set_reason(inventory, reason)
 
     def _text_of(self, corpus: str) -> Contents:
         """List the files of a text collection (corpus), and check that there is any text.
