@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.leases import FOLDER as LEASE_FOLDER
 from nanoset_core.storage.leases import collecting, leased_names
 from nanoset_core.storage.paths import is_inside
+from nanoset_core.storage.store import Stored
 
 _ALWAYS_KEPT = (MANIFEST, CURRENT)
 """Files whose copies stay while the bucket has them: they are small, and every command needs them.
@@ -107,30 +108,53 @@ def _removable_copies(access: FileAccess, busy_names: Collection[str]) -> list[L
     if not access.folder.is_dir():
         return []
 
-    # Copies of objects that the bucket has.
-    copies: list[LocalCopy] = []
-    stored_names: set[str] = set()
-    for stored in access.store.list():
-        stored_names.add(stored.name)
+    stored_objects = list(access.store.list())
+    return [
+        *_copies_of_stored_objects(access, stored_objects, busy_names),
+        *_copies_of_deleted_objects(access, stored_objects, busy_names),
+    ]
+
+
+def _copies_of_stored_objects(
+    access: FileAccess, stored_objects: Iterable[Stored], busy_names: Collection[str]
+) -> Iterator[LocalCopy]:
+    """Yield the local copies of objects that a bucket has, so that they can be downloaded again.
+
+    Args:
+        access: Access to the bucket, and to the folder with local copies of its objects.
+        stored_objects: All objects of the bucket.
+        busy_names: What running builds on this machine use, such as {"web"}. It is left out.
+    """
+    for stored in stored_objects:
         # Another program may have stored an object with a name such as a/../../b. Its path would be
         # outside of the folder of copies, and must not be deleted.
         if not is_inside(stored.name) or not _may_be_removed(stored.name, busy_names):
             continue
         path = access.folder / stored.name
         if _size_of(path) == stored.size:
-            copies.append(LocalCopy(path, stored.size, is_in_bucket=True))
+            yield LocalCopy(path, stored.size, is_in_bucket=True)
 
-    # Copies of objects that were deleted from the bucket. Such a file belongs to a version of an
-    # output: "web" in datasets/web/3f9c…/web.bin.
+
+def _copies_of_deleted_objects(
+    access: FileAccess, stored_objects: Iterable[Stored], busy_names: Collection[str]
+) -> Iterator[LocalCopy]:
+    """Yield the local copies of objects that were deleted from a bucket, such as by a purge.
+
+    Args:
+        access: Access to the bucket, and to the folder with local copies of its objects.
+        stored_objects: All objects that the bucket still has.
+        busy_names: What running builds on this machine make, such as {"web"}. It is left out, since
+            they may not have uploaded it yet.
+    """
+    stored_names = {stored.name for stored in stored_objects}
     for path in _files_of_versions(access.folder):
-        name = access.name(path)
+        name = access.name(path)  # such as datasets/web/3f9c…/web.bin
         _stage_folder, output_name, *_ = name.split("/")
         if name in stored_names or output_name in busy_names:
             continue
         size = _size_of(path)
         if size is not None:
-            copies.append(LocalCopy(path, size, is_in_bucket=False))
-    return copies
+            yield LocalCopy(path, size, is_in_bucket=False)
 
 
 def _size_of(path: Path) -> int | None:

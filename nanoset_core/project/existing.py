@@ -121,6 +121,7 @@ def _outputs_below(
 
     if name.count("/") >= _MAX_NAME_DEPTH:
         return  # no output has a longer name
+    # Other outputs may be in its folders, but not in those of versions, and not behind the link.
     excluded_names = {CURRENT_LINK, excluded_folder}
     if output is not None:
         excluded_names |= output.versions
@@ -140,10 +141,8 @@ def _output_in(
         datasets/web/3f9c…           a version
         datasets/web/81aa…           another version
         datasets/web/current.json    names 3f9c…
-        datasets/web/current         a link to 3f9c…, for other programs
 
-    When a program copies outputs, for example into a bucket, it may follow the link. Then `current`
-    is a folder with a second copy of the version.
+    So the result is StoredOutput("datasets", "web", versions {3f9c…, 81aa…}, current 3f9c…).
 
     Args:
         listing: Access to the output folder.
@@ -163,15 +162,29 @@ def _output_in(
     current_digest: str | None = None
     if has_current_json:
         current_digest = _existing_current(listing, folder, digests)
+    return StoredOutput(
+        stage_folder=stage_folder,
+        name=name,
+        folder=folder,
+        versions=frozenset(digests),
+        current=current_digest,
+        has_copy=_has_copy_of_current(entries),
+    )
 
-    # Is `current` a copy instead of a link?
-    has_copy = False
+
+def _has_copy_of_current(entries: Iterable[Entry]) -> bool:
+    """Return whether the folder of an output has a folder `current`, instead of a link.
+
+    Nanoset sets a link of this name to the current version. A program that copies outputs, for
+    example into a bucket, may follow it, and so store the files of the version twice.
+
+    Args:
+        entries: The files and folders in the folder of the output.
+    """
     for entry in entries:
         if entry.name == CURRENT_LINK and entry.is_folder and not entry.is_link:
-            has_copy = True
-    return StoredOutput(
-        stage_folder, name, folder, frozenset(digests), current_digest, has_copy=has_copy
-    )
+            return True
+    return False
 
 
 def _existing_current(listing: FileAccess, folder: Path, versions: Collection[str]) -> str | None:

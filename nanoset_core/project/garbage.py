@@ -25,8 +25,8 @@ class Policy:
     written since then; None if age does not matter.
     """
     unfinished: bool = False
-    """Whether versions that are newer than the current one may be removed. They belong to a build
-    that did not end.
+    """Whether versions that are newer than the current one may be removed. The user says by this
+    that they belong to builds that were interrupted, and not to running ones.
     """
 
     def keeps(self, written_ns: int, current_since_ns: int, replaced_ns: int | None = None) -> bool:
@@ -34,9 +34,11 @@ class Policy:
 
         For example, the current version became current on Friday, and today is Monday:
 
-            written    replaced     kept
-            Saturday   never        yes: a build may be about to complete it; no with `unfinished`
-            Tuesday    on Friday    no; yes with `older_than_days=7`, since that is not long ago
+            written      replaced     kept
+            Saturday     never        yes: a build may be about to complete it
+            Saturday     never        no with `unfinished`: the user knows that no build is running
+            last May     on Friday    no
+            last May     on Friday    yes with `older_than_days=7`: it was used 3 days ago
 
         Args:
             written_ns: When the version, or a file of it, was written, in nanoseconds since 1970.
@@ -45,15 +47,21 @@ class Policy:
             replaced_ns: When another version took its place. None if that is not known: then its
                 age counts from `written_ns`.
         """
-        # With `unfinished`, the user says that no build is running, so that it can be deleted.
         is_newer_than_current = written_ns > current_since_ns
         if is_newer_than_current and not self.unfinished:
-            return True
-
-        if self.older_than_days is None:
-            return False  # the user gives no other limit
-        limit_ns = time.time_ns() - self.older_than_days * _DAY_NS
+            return True  # a running build may be about to complete it
         last_used_ns = written_ns if replaced_ns is None else replaced_ns
+        return self._is_recent(last_used_ns)
+
+    def _is_recent(self, last_used_ns: int) -> bool:
+        """Return whether a version was used within the last `older_than_days` days.
+
+        Args:
+            last_used_ns: When it was last used, in nanoseconds since 1970.
+        """
+        if self.older_than_days is None:
+            return False  # the user gives no limit
+        limit_ns = time.time_ns() - self.older_than_days * _DAY_NS
         return last_used_ns > limit_ns
 
 

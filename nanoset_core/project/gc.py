@@ -40,7 +40,7 @@ from nanoset_core.project.existing import StoredOutput, all_outputs, stage_folde
 from nanoset_core.project.garbage import Garbage, GarbageCollection, LeftAlone, Policy
 from nanoset_core.project.graph import requested_nodes
 from nanoset_core.project.judging import files_below, judge_all, judge_all_shared_files
-from nanoset_core.project.needed import Needed, find_needed
+from nanoset_core.project.needed import Needed, digests_of_pieces, find_needed
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.dataset.stage import STAGE as DATASETS
@@ -79,15 +79,13 @@ def plan_gc(project: Project, **policy: Any) -> GarbageCollection:
         # Find the shards whose tokens are also in the current dataset. Their own tokens can be
         # deleted, unless a build is using them.
         duplicates = []
-        digests_to_drop = set()
         for shard in find_duplicate_tokens(project):
             why_not = _reason_if_busy(builds_by_name, shard.corpus)  # None if no build does
             duplicates.append(replace(shard, why_not=why_not))
-            if why_not is None:
-                digests_to_drop.add(shard.folder.name)
 
         # Such a shard may use the tokens of an old dataset now. It will use the current one, so it
         # does not count as a reason to keep the old one.
+        digests_to_drop = {shard.folder.name for shard in duplicates if shard.why_not is None}
         collection = _find_garbage(
             project, Policy(**policy), builds_by_name, ignored_shards=digests_to_drop
         )
@@ -200,24 +198,38 @@ def _hide_all(access: FileAccess, garbage: Iterable[Garbage]) -> _HideAttempt:
     folders_by_garbage: dict[Garbage, tuple[Path, ...]] = {}
     refused: list[LeftAlone] = []
     for item in garbage:
-        folders: tuple[Path, ...] | None
         try:
-            if item.kind == "cache file":
-                remove_file(access, item.path)
-                folders = ()  # a single file is deleted at once, so there is nothing to do later
-            else:
-                folders = _hide_version(access, item.path)
+            folders = _hide(access, item)
         except FileNotFoundError:
             continue  # another `nanoset gc` has just removed it
         except OSError as error:
             why = f"it cannot be removed: {error.strerror}"
             refused.append(LeftAlone(item.path, why, refused=True))
             continue
-
-        if folders is None:
-            continue  # another process has just made it the current version, so it stays
-        folders_by_garbage[item] = folders
+        if folders is not None:  # None if it has just become the current version, so that it stays
+            folders_by_garbage[item] = folders
     return _HideAttempt(folders_by_garbage, refused)
+
+
+def _hide(access: FileAccess, item: Garbage) -> tuple[Path, ...] | None:
+    """Hide a version of an output from all programs, or delete a single file that nothing needs.
+
+    Args:
+        access: Access to the output folder.
+        item: The version, or an index file of trainers.
+
+    Returns:
+        The folders that have to be deleted later; none for a single file. None if the version was
+        not hidden, because another process has just made it the current one.
+
+    Raises:
+        FileNotFoundError: Another process has just deleted it.
+        OSError: The file system refuses.
+    """
+    if item.kind == "cache file":
+        remove_file(access, item.path)
+        return ()
+    return _hide_version(access, item.path)
 
 
 def _find_garbage(
@@ -393,6 +405,11 @@ def _with_dropped_tokens(
 ) -> GarbageCollection:
     """Add the token files of shards to the report of what `nanoset gc` deletes.
 
+        a shard with a file of tokens         its file is added to `garbage`
+        a shard whose file stays              it is added to `left_alone`, with the reason
+        a shard whose file was deleted        nothing is added
+        by an earlier call
+
     Args:
         collection: The report so far.
         shards: The shards (tokenized pieces of text) whose tokens are also in a dataset.
@@ -401,7 +418,7 @@ def _with_dropped_tokens(
     files_to_keep: list[LeftAlone] = []
     for shard in shards:
         has_token_file = shard.size > 0  # an earlier call may have deleted it
-        if shard.why_not is not None:
+        if shard.why_not is not None:  # such as "a build works on it"
             files_to_keep.append(LeftAlone(shard.tokens_path, shard.why_not))
         elif has_token_file:
             token_file = Garbage(
@@ -557,13 +574,13 @@ def _unrequested(project: Project, outputs: Sequence[StoredOutput]) -> Iterator[
     stored_names = {name for _, name in stored}
     requested = _requested_subjects(project.config, stored_names)
 
-    requester_by_folder = _requester_by_folder()  # "nanoset.yaml" or "the raw folder"
+    # Users know only some kinds of outputs, and not, for example, the list of the raw files.
+    requester_by_folder = _requester_by_folder()  # such as {"nanosets": "nanoset.yaml"}
     for folder, name in sorted(stored - requested):
-        if folder not in requester_by_folder:
-            continue  # users do not know of this output, such as a list of the raw files
-        requester = requester_by_folder[folder]
-        why = f"{requester} no longer asks for it; delete it if you do not need it"
-        yield LeftAlone(project.outputs.folder / folder / name, why)
+        if folder in requester_by_folder:
+            requester = requester_by_folder[folder]
+            why = f"{requester} no longer asks for it; delete it if you do not need it"
+            yield LeftAlone(project.outputs.folder / folder / name, why)
 
 
 def _stored_subjects(outputs: Iterable[StoredOutput]) -> set[tuple[str, str]]:
@@ -654,7 +671,7 @@ def old_versions(project: Project) -> OldVersions:
     # pieces of text), so what these need is not looked up.
     outputs = all_outputs(access)
     kept_handoffs = _kept_handoffs(project)
-    needed = find_needed(access, outputs, Policy(), kept_handoffs, reads_shards=False)
+    needed = find_needed(access, outputs, Policy(), kept_handoffs, digests_of_pieces(outputs))
     sizes = list(_unneeded_version_sizes(outputs, needed))
 
     # Index files for trainers, which several versions may share.

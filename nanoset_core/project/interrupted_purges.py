@@ -19,9 +19,11 @@ from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.records.json_records import load
 from nanoset_core.records.text import format_count
 from nanoset_core.stages.shards import purged
+from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.heartbeats import has_ended, kept_fresh, live_objects_after_sweep
 from nanoset_core.storage.leases import FOLDER as LEASE_FOLDER
 from nanoset_core.storage.process_marks import new_mark
+from nanoset_core.storage.store import Store
 
 _KIND = "purge"
 """Start of the file name of the object that a running purge keeps."""
@@ -81,36 +83,57 @@ def interrupted_purges(outputs: OutputRoot) -> list[InterruptedPurge]:
 
     A purge, which erases documents, has a receipt. Its name shows whether the purge has ended:
 
-        purge_receipts/.5e8f….json    not yet
+        purge_receipts/.5e8f….json    not yet: the purge is running, or was interrupted
         purge_receipts/c04d….json     yes
 
     Args:
         outputs: The outputs of the project.
     """
-    # In a bucket, to list the receipts takes a request, for which every command would wait. But a
-    # purge also records its documents, so that builds leave them out. This process has probably
-    # read these records a moment ago. If there are none, nothing was ever purged.
-    access = outputs.access
-    if access.takes_requests and not purged.has_records(outputs):
+    if _was_surely_never_purged(outputs):
         return []
 
     folder = outputs.folder / RECEIPTS
-    names = {name for name in access.names(folder) if _is_unfinished(name)}
-    if names:
-        names -= _receipts_of_running_purges(outputs)
+    receipt_names = {name for name in outputs.access.names(folder) if _is_unfinished(name)}
+    if receipt_names:
+        receipt_names -= _receipts_of_running_purges(outputs)
 
     purges: list[InterruptedPurge] = []
-    for name in sorted(names):
-        path = folder / name
-        record: PurgeRecord | None = None
-        try:
-            record = load(PurgeRecord, access.read_current(path), where=path)
-        except FileNotFoundError:
-            continue  # the purge has just ended
-        except FormatError:
-            pass  # the warning has fewer details
-        purges.append(InterruptedPurge(record, access.url(path)))
+    for name in sorted(receipt_names):
+        purge = _read_interrupted_purge(outputs.access, folder / name)
+        if purge is not None:
+            purges.append(purge)
     return purges
+
+
+def _was_surely_never_purged(outputs: OutputRoot) -> bool:
+    """Return whether it is known, without a request to a bucket, that nothing was ever purged.
+
+    Every command looks for interrupted purges, and would wait for the request. But a purge also
+    records its documents, so that builds leave them out. This process has probably read these
+    records a moment ago.
+
+    Args:
+        outputs: The outputs of the project. If they are on a disk, the result is False, since
+            looking there is quick.
+    """
+    return outputs.access.takes_requests and not purged.has_records(outputs)
+
+
+def _read_interrupted_purge(access: FileAccess, receipt: Path) -> InterruptedPurge | None:
+    """Read the unfinished receipt of a purge; None if the purge has ended a moment ago.
+
+    Args:
+        access: Access to the output folder.
+        receipt: Path of the receipt. If it is damaged, the result has no details of the purge.
+    """
+    record: PurgeRecord | None = None
+    try:
+        record = load(PurgeRecord, access.read_current(receipt), where=receipt)
+    except FileNotFoundError:
+        return None
+    except FormatError:
+        pass
+    return InterruptedPurge(record, access.url(receipt))
 
 
 def is_a_purge_running(outputs: OutputRoot) -> bool:
@@ -122,7 +145,7 @@ def is_a_purge_running(outputs: OutputRoot) -> bool:
     Args:
         outputs: The outputs of the project.
     """
-    if outputs.access.takes_requests and not purged.has_records(outputs):
+    if _was_surely_never_purged(outputs):
         return False
     return bool(_receipts_of_running_purges(outputs))
 
@@ -133,27 +156,44 @@ def _is_unfinished(name: str) -> bool:
 
 
 def _receipts_of_running_purges(outputs: OutputRoot) -> set[str]:
-    """Return the names of the unfinished receipts of all purges that are running, on any machine.
+    """Return the receipts of all purges that are running now, on any machine.
 
     A purge erases documents, and lists them in a receipt. As long as it is running, it keeps a
-    small object, which contains the name of the receipt, and renews it every few seconds:
+    small object that contains the name of the receipt; see `announced`:
 
-        .in-use/purge-1f0c2a9e77d4-4711.89034412-a1b2c3
+        .in-use/purge-1f0c2a9e77d4-4711.89034412-a1b2c3    contains ".5e8f….json"
 
     Args:
         outputs: The outputs of the project.
-    """
-    # The objects that are still renewed. (This deletes those of processes that were killed.)
-    store = outputs.access.store
-    objects_by_kind = live_objects_after_sweep(store, LEASE_FOLDER)
-    objects_of_purges = objects_by_kind.get(_KIND, [])  # others are those of builds
 
+    Returns:
+        File names of the receipts, such as {".5e8f….json"}.
+    """
+    store = outputs.access.store
     receipt_names: set[str] = set()
-    for object_name in objects_of_purges:
-        # A purge in this process may have ended, although its object could not be deleted.
-        if has_ended(object_name):
-            continue
+    for object_name in _objects_of_running_purges(store):
         content = store.read(object_name)
-        if content is not None:  # None if it was deleted a moment ago
+        if content is not None:  # None if the purge has ended a moment ago
             receipt_names.add(content.decode(errors="replace"))
     return receipt_names
+
+
+def _objects_of_running_purges(store: Store) -> list[str]:
+    """List the objects with which running purges show other processes that they are running.
+
+    Every process that works on the outputs keeps such an object, and renews it every few seconds:
+
+        .in-use/purge-1f0c2a9e77d4-4711.89034412-a1b2c3    of a running purge: returned
+        .in-use/purge-1f0c2a9e77d4-4712.89034413-d4e5f6    not renewed: its process was killed
+        .in-use/lease-1f0c2a9e77d4-4713.89034414-b7c8d9    of a build
+
+    Args:
+        store: The folder or bucket of the outputs.
+
+    Returns:
+        Names of the objects. Those of killed processes are deleted.
+    """
+    objects_by_kind = live_objects_after_sweep(store, LEASE_FOLDER)
+    objects_of_purges = objects_by_kind.get(_KIND, [])
+    # An earlier purge of this process has ended, although its object could not be deleted.
+    return [object_name for object_name in objects_of_purges if not has_ended(object_name)]

@@ -204,10 +204,11 @@ def judge_all_shared_files(
     """Find the index files that no training data needs any more, and decide which to delete.
 
     Trainers find their samples by index files. All versions (builds) of a training's data share a
-    folder with such files:
+    folder with such files. For example, in nanosets/pretrain/cache:
 
-        nanosets/pretrain/cache/a1b2-document_index.npy    the current version needs it: it stays
-        nanosets/pretrain/cache/c3d4-document_index.npy    only an old version did: judged
+        a1b2-document_index.npy    the current version needs it     not in the result
+        c3d4-document_index.npy    an old version needed it         Garbage: it may be deleted
+        e5f6-document_index.npy    nanoset did not write it         LeftAlone: it stays
 
     Args:
         listing: Access to the output folder.
@@ -216,28 +217,44 @@ def judge_all_shared_files(
         policy: Which files are kept because of their age.
 
     Yields:
-        Each unneeded file, as garbage; or as left alone, if nanoset may not have written it.
+        What was decided about each unneeded file.
     """
-    # Kinds of outputs with shared files: "nanosets", whose shared folder is "cache", for example.
-    for stage_folder, shared_folder in shared_folders().items():
+    for stage_folder, shared_folder in shared_folders().items():  # such as "nanosets" and "cache"
         # Each training, such as "pretrain", has several outputs of this kind, such as for train.
         outputs_by_subject = _by_subject(outputs, stage_folder)
         for subject, outputs_of_subject in outputs_by_subject.items():
             place = f"{stage_folder}/{subject}/{shared_folder}"  # nanosets/pretrain/cache
             files = _shared_files(listing, listing.folder / place)
             needed_names = needed.shared_files.get((stage_folder, subject), set())
-
-            # The policy keeps files that are newer than the current versions, since a running build
-            # may have written them, and others that the user wants to keep.
             current_since_ns = _last_change_ns(listing, outputs_of_subject)
-            unneeded_names = []
-            for name, entry in files.items():
-                is_needed = name in needed_names
-                if not is_needed and not policy.keeps(entry.written_ns, current_since_ns):
-                    unneeded_names.append(name)
-
+            unneeded_names = _unneeded_files(files, needed_names, policy, current_since_ns)
             # Trainers write files of such names, too. This finds out which ones nanoset wrote.
             yield from _judge_shared_files(listing, place, subject, files, unneeded_names)
+
+
+def _unneeded_files(
+    files: Mapping[str, Entry], needed_names: Collection[str], policy: Policy, current_since_ns: int
+) -> list[str]:
+    """Return which index files are not needed, and old enough to be deleted.
+
+    For example, if the current version has been in use since noon:
+
+        a1b2-document_index.npy    needed                          stays
+        c3d4-document_index.npy    not needed, written at 9:00     returned
+        e5f6-document_index.npy    not needed, written at 13:00    stays: a build may have begun
+
+    Args:
+        files: The index files by name, with the times when they were written.
+        needed_names: Names of those that are needed.
+        policy: Which others are kept because of their age.
+        current_since_ns: Since when the current version is in use, in ns since 1970.
+    """
+    unneeded_names = []
+    for name, entry in files.items():
+        is_kept = name in needed_names or policy.keeps(entry.written_ns, current_since_ns)
+        if not is_kept:
+            unneeded_names.append(name)
+    return unneeded_names
 
 
 def _by_subject(

@@ -57,7 +57,6 @@ def find_needed(
     policy: Policy,
     kept_handoffs: Collection[str],
     ignored_shards: Collection[str] = (),
-    reads_shards: bool = True,
 ) -> Needed:
     """Return which versions of outputs must not be deleted, because they are used or wanted.
 
@@ -70,9 +69,8 @@ def find_needed(
         policy: Which old versions the user wants to keep.
         kept_handoffs: Digests of handoffs (the arguments that trainers are started with) that the
             user wants to keep, because training runs were started with them.
-        ignored_shards: Digests of shards (tokenized pieces of text) that do not count as users of
-            other versions.
-        reads_shards: Whether other shards count. To read all of them takes long if there are many.
+        ignored_shards: Digests of shards (tokenized pieces of text) for which nothing is kept. They
+            are not read.
 
     Raises:
         StorageError: One of these versions cannot be read, so that it is not known what it needs.
@@ -85,8 +83,28 @@ def find_needed(
         digests += _old_versions_to_keep(listing, output, policy)
 
     # Then follow what these need.
-    search = _NeedSearch(OutputRoot(listing), outputs, ignored_shards, reads_shards=reads_shards)
+    search = _NeedSearch(OutputRoot(listing), outputs, ignored_shards)
     return search.all_needed_by(digests)
+
+
+def digests_of_pieces(outputs: Iterable[StoredOutput]) -> set[str]:
+    """Return the digests of all shards, and of other small pieces that large outputs consist of.
+
+    For example, a text is tokenized in thousands of shards, and has a table for each of them:
+
+        shards/web             {3f9c…, 81aa…}
+        attribute_tables/web   {c04d…, 77b0…}     result: all four
+        datasets/web           {a07e…}            left out: one large output
+
+    Args:
+        outputs: All outputs in the output folder, with the digests of their versions.
+    """
+    folders_of_pieces = _lister_by_folder().keys()
+    digests: set[str] = set()
+    for output in outputs:
+        if output.stage_folder in folders_of_pieces:
+            digests |= output.versions
+    return digests
 
 
 class _NeedSearch:
@@ -97,21 +115,17 @@ class _NeedSearch:
         root: OutputRoot,
         outputs: Iterable[StoredOutput],
         ignored_shards: Collection[str],
-        *,
-        reads_shards: bool,
     ) -> None:
         """Prepare a search.
 
         Args:
             root: The output root.
             outputs: All outputs below the root, with the digests of their versions.
-            ignored_shards: Digests of shards whose needs do not count.
-            reads_shards: Whether the needs of other shards count.
+            ignored_shards: Digests of shards (tokenized pieces of text) whose needs do not count.
         """
         self._root = root
-        self._reads_shards = reads_shards
         self._ignored_shards = ignored_shards
-        self._internal_folders = _lister_by_folder().keys()  # such as "shards"
+        self._folders_of_pieces = _lister_by_folder().keys()  # such as "shards"
         self._output_by_digest: dict[str, StoredOutput] = {}
         for output in outputs:
             self._output_by_digest |= dict.fromkeys(output.versions, output)
@@ -150,12 +164,12 @@ class _NeedSearch:
     def _needs_of(self, output: StoredOutput, digest: str) -> _VersionNeeds:
         """Return which other versions a version of an output needs, so that they are kept.
 
-            a dataset                          what it was made from
-            a shard with its own tokens        nothing
-            a shard without its own tokens     a dataset that has the same tokens
+        A shard is a tokenized piece of text. To save space, its file may be deleted when a dataset
+        has the same tokens. Then it needs the dataset:
 
-        (A shard is a tokenized piece of text. To save space, its tokens may be deleted when they
-        are also in a dataset. It was made from raw text, which is no output.)
+            a dataset                        needs what it was made from
+            a shard with a file of tokens    needs nothing: it was made from raw text
+            a shard without                  needs the dataset that has its tokens
 
         Args:
             output: The output.
@@ -165,14 +179,10 @@ class _NeedSearch:
             StorageError: The version cannot be read.
         """
         folder = output.folder / digest
-        is_shard = output.stage_folder in self._internal_folders
-        if not is_shard:
+        is_shard_or_similar = output.stage_folder in self._folders_of_pieces
+        if not is_shard_or_similar:
             return _read_needs(self._root, folder)
-
-        # The caller may know that some shards, or all, need no dataset: to read all shards takes
-        # long, since there may be thousands.
-        needs_nothing = digest in self._ignored_shards or not self._reads_shards
-        if needs_nothing:
+        if digest in self._ignored_shards:
             return _VersionNeeds()
         return _VersionNeeds(versions=datasets_with_tokens_of(self._root, folder))
 
