@@ -24,7 +24,7 @@ from nanoset_core.stages.dataset.tokens import bin_name
 from nanoset_core.stages.per_shard import SHARDS
 from nanoset_core.stages.shards.one_shard import BIN, SHARDS_FOLDER
 from nanoset_core.stages.shards.shard_sets import each_shard
-from nanoset_core.stages.shards.shard_tokens import point_into
+from nanoset_core.stages.shards.shard_tokens import delete_own_tokens
 from nanoset_core.stages.shards.stage import TOKENIZED
 from nanoset_core.stages.stage import Key, find_current
 from nanoset_core.storage.access import FileAccess
@@ -76,15 +76,26 @@ class _ShardFile:
     deleted, a range of a dataset's file.
     """
     size: int
-    """Size of its own file in bytes; 0 if it has none."""
+    """Size of its own file in bytes; 0 if it has none, since that was deleted."""
+
+    @property
+    def has_own_file(self) -> bool:
+        """Whether it has a file of tokens."""
+        return self.size > 0
 
     @staticmethod
     def of(shard: Manifest) -> _ShardFile:
         """Look up where the tokens of a shard (a tokenized piece of text) are stored.
 
+        For example, shards of 300 bytes of tokens:
+
+            the manifest says            recorded                        size
+            in the file tokens.bin       tokens.bin                      300
+            in the file of a dataset     bytes 300 to 600 of web.bin     0: no tokens.bin any more
+            in the file of a dataset     bytes 600 to 900 of web.bin     300: it was not deleted yet
+
         Args:
-            shard: The manifest, a JSON file that describes the shard. It may say that the tokens
-                are in the file of a dataset: then the shard usually has no file of its own.
+            shard: The manifest, a JSON file that describes the shard.
         """
         size = shard.access.size(shard.folder / BIN)  # None if there is no such file
         return _ShardFile(
@@ -195,11 +206,11 @@ def _can_drop_tokens(file: _ShardFile, dataset_range: FileFact) -> bool:
 
     A shard is a tokenized piece of a text collection, and the dataset is all shards joined:
 
-        the shard reads from    own file    result
-        its own file            exists      True
-        an older dataset        deleted     True: it should read from this one
-        this dataset            deleted     False: nothing remains to be done
-        this dataset            exists      True: somebody was interrupted before deleting it
+        own file    the shard reads from    result
+        exists      this file               True
+        exists      this dataset            True: somebody was interrupted before deleting the file
+        deleted     an older dataset        True: it should read from this one
+        deleted     this dataset            False: nothing remains to be done
 
     Args:
         file: Where the shard has its tokens now.
@@ -209,10 +220,10 @@ def _can_drop_tokens(file: _ShardFile, dataset_range: FileFact) -> bool:
     can_be_compared = dataset_range.size > 0 and bool(dataset_range.sha256)
     if not can_be_compared:
         return False
-
-    has_own_file = file.size > 0  # 0 if it was deleted
-    reads_from_this_dataset = file.recorded == dataset_range  # by the shard's manifest
-    return has_own_file or not reads_from_this_dataset
+    if file.has_own_file:
+        return True
+    reads_from_this_dataset = file.recorded == dataset_range
+    return not reads_from_this_dataset
 
 
 def drop_duplicate_tokens(project: Project) -> Iterator[DuplicateTokens]:
@@ -260,6 +271,13 @@ def _batches(duplicates: Iterable[DuplicateTokens]) -> Iterator[list[DuplicateTo
 def _drop_batch(project: Project, batch: Iterable[DuplicateTokens]) -> Iterator[DuplicateTokens]:
     """Delete the files of some shards (tokenized pieces of text), if a dataset has the same tokens.
 
+    For example:
+
+        shard    bytes of the dataset    a build of its text collection    result
+        3f9c…    equal                   none                              its file is deleted
+        81aa…    equal                   is running                        stays, with `why_not`
+        c04d…    different               (either)                          stays, with `why_not`
+
     Args:
         project: The project, whose output folder has both.
         batch: The shards, each with the bytes of the dataset that should be the same.
@@ -274,17 +292,16 @@ def _drop_batch(project: Project, batch: Iterable[DuplicateTokens]) -> Iterator[
         compared = _compare_tokens(project.outputs.access, duplicate)
         if compared.is_equal:
             equal_shards.append(compared)
-        else:
-            # The dataset is damaged.
-            dataset_file = duplicate.in_dataset.within
+        else:  # the dataset is damaged
+            dataset_file = duplicate.in_dataset.within  # such as datasets/web/3f9c…/web.bin
             why_not = f"{dataset_file} has other bytes for it: run `nanoset verify --deep`"
             yield replace(duplicate, why_not=why_not)
 
     # Then delete the files, which is quick, while no build can begin.
-    yield from _drop_if_idle(project.outputs, equal_shards)
+    yield from _drop_tokens_of_idle(project.outputs, equal_shards)
 
 
-def _drop_if_idle(
+def _drop_tokens_of_idle(
     outputs: OutputRoot, equal_shards: Iterable[_ComparedShard]
 ) -> Iterator[DuplicateTokens]:
     """Delete the files of shards, except of text collections that a build is working on.
@@ -308,10 +325,11 @@ def _drop_if_idle(
             else:
                 why_not = f"a build works on it ({build})"
                 busy_shards.append(replace(shard.duplicate, why_not=why_not))
-        # Delete the files in parallel.
+
+        # Delete the files in parallel. The result of a shard that was replaced is None.
         results = outputs.access.each(lambda shard: _drop_tokens(outputs, shard), idle_shards)
 
-    yield from [result for result in results if result is not None]  # None: it was replaced
+    yield from [result for result in results if result is not None]
     yield from busy_shards
 
 
@@ -345,13 +363,7 @@ class _ComparedShard(NamedTuple):
 
 
 def _drop_tokens(outputs: OutputRoot, compared: _ComparedShard) -> DuplicateTokens | None:
-    """Let a shard use the tokens of a dataset, and delete its own file with the same tokens.
-
-    A shard is a tokenized piece of a text collection. Its manifest, a JSON file, says where its
-    tokens are:
-
-        before    in the shard's file tokens.bin
-        after     in the bytes 300 to 500 of the dataset's file
+    """Delete the tokens of a shard (a tokenized piece of text), which a dataset has, too.
 
     Args:
         outputs: The outputs of the project.
@@ -361,25 +373,41 @@ def _drop_tokens(outputs: OutputRoot, compared: _ComparedShard) -> DuplicateToke
         The shard. If its file could not be deleted, `why_not` has the reason. None if a build has
         replaced the shard or the dataset since they were compared: then nothing is changed.
     """
-    # Comparing takes long. Check that both are still what was compared.
-    duplicate = compared.duplicate
-    manifest = outputs.manifest_at(duplicate.folder)
+    manifest = _manifest_if_unchanged(outputs, compared)
     if manifest is None:
-        return None  # the shard was deleted
-    has_same_tokens = manifest.files[BIN] == duplicate.recorded
-    if not has_same_tokens or _was_replaced(outputs.access, compared.dataset_file):
         return None
-
+    duplicate = compared.duplicate
     try:
-        # This changes the manifest first, and then deletes the file, so that the tokens are never
-        # lost.
-        point_into(manifest, duplicate.in_dataset)
+        # From now on, readers of the shard read the bytes of the dataset instead.
+        delete_own_tokens(manifest, duplicate.in_dataset)
     except OSError as error:
         # The disk may be full. `nanoset gc` then deletes other files, which makes room for next
         # time.
         why_not = f"its manifest cannot be written: {error.strerror}; run `nanoset gc` again"
         return replace(duplicate, why_not=why_not)
     return duplicate
+
+
+def _manifest_if_unchanged(outputs: OutputRoot, compared: _ComparedShard) -> Manifest | None:
+    """Return the manifest of a shard if neither it nor the dataset has changed.
+
+    A comparison of their tokens takes long, and a build may replace them meanwhile.
+
+    Args:
+        outputs: The outputs of the project.
+        compared: The shard and the file of the dataset, as they were when they were compared.
+
+    Returns:
+        The manifest, a JSON file that describes the shard. None if the shard was deleted or
+        replaced, or if the dataset was.
+    """
+    manifest = outputs.manifest_at(compared.duplicate.folder)
+    if manifest is None:
+        return None
+    has_same_tokens = manifest.files[BIN] == compared.duplicate.recorded
+    if not has_same_tokens or _was_replaced(outputs.access, compared.dataset_file):
+        return None
+    return manifest
 
 
 def _was_replaced(access: FileAccess, file: Stored) -> bool:

@@ -128,11 +128,9 @@ def _erase_old_versions(project: Project, plan: PurgePlan) -> PurgePlan:
     remaining = plan_purge(project, plan.ids, plan.corpora)
     _check_requested_were_rebuilt(project, remaining)
 
-    # To save space, shards may have no tokens of their own, and read them from a dataset. If that
-    # is an old one, which is about to be erased, let them read from the current one. This is done
-    # one by one as the shards are yielded, so take all of them.
-    for _shard in drop_duplicate_tokens(project):
-        pass
+    # To save space, shards may have no tokens of their own, and read them from a dataset. It must
+    # not be an old one, which is about to be erased.
+    _let_shards_read_current_datasets(project)
     _check_tokens_are_elsewhere(project, remaining)
 
     # Erase the old versions, unless further shards were made since the search.
@@ -142,6 +140,18 @@ def _erase_old_versions(project: Project, plan: PurgePlan) -> PurgePlan:
     # these. Let it keep all complete versions: which of them go is the user's choice.
     collect(project, keep=_ALL_VERSIONS, unfinished=True)
     return remaining
+
+
+def _let_shards_read_current_datasets(project: Project) -> None:
+    """Let shards without tokens of their own read the current datasets instead of old ones.
+
+    A shard is a tokenized piece of text, and a dataset is all shards of a text collection joined.
+
+    Args:
+        project: The project. Nothing is done unless its settings have `storage.shards: drop`.
+    """
+    for _shard in drop_duplicate_tokens(project):
+        pass  # each step of the loop updates a shard
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,18 +303,20 @@ def _shorten_tasks(
     Returns:
         One task for each of these shards. They can run in parallel.
     """
-    ranges = current.ranges_without_erased()  # by the number of the shard
+    ranges_of_shards = current.ranges_without_erased()  # the text of shard 0, of shard 1 and so on
     digests = [shard.digest for shard in shards_to_shorten]
-    manifests = some_shards(current.project, current.corpus, digests)  # describe the old shards
+    old_shards = some_shards(current.project, current.corpus, digests)  # their manifests
     tasks = []
-    for shard, manifest in zip(shards_to_shorten, manifests, strict=True):
-        text_range = ranges[shard.number]
+    for shard, old_shard in zip(shards_to_shorten, old_shards, strict=True):
+        # What the copy is made from: its text, and the settings of the old shard.
+        text_range = ranges_of_shards[shard.number]
+        recipe = shard_recipe(current.corpus, text_range, old_shard.recipe["options"])
+
         rows_to_erase = [document.row for document in shard.documents]  # such as [4, 17]
         task = ShortenTask(
             root=current.project.outputs,
-            # What the copy is made from: the text, and the settings of the old shard.
-            recipe=shard_recipe(current.corpus, text_range, manifest.recipe["options"]),
-            shard=manifest,
+            recipe=recipe,
+            shard=old_shard,
             files=text_range.files,
             rows=np.array(rows_to_erase, np.int64),
         )
@@ -564,10 +576,12 @@ def _erase_version(outputs: OutputRoot, version: TaintedVersion) -> None:
         # Nobody requests this output any more; otherwise a build would have replaced the version.
         outputs.unset_current(version_folder.parent)
 
+    def is_in_use() -> bool:
+        """Return whether the version has to stay after all: never, since a purge was requested."""
+        return False
+
     # First hide the version, so that no program finds half of it. On a disk, its folder is renamed,
     # and has to be deleted here. In a bucket, its files are deleted at once.
-    hidden_folders = withdraw_output(
-        outputs.access, version_folder, MANIFEST, is_in_use=lambda: False
-    )
-    for folder in hidden_folders or ():
+    hidden_folders = withdraw_output(outputs.access, version_folder, MANIFEST, is_in_use)
+    for folder in hidden_folders or ():  # None if it is in use
         shutil.rmtree(folder)

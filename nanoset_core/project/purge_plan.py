@@ -348,12 +348,17 @@ def _document_count(project: Project, corpus: str) -> int:
 def _tainted_versions(project: Project, shards: Collection[ShardKey]) -> Iterator[TaintedVersion]:
     """Yield every version that contains documents to be erased, in the order in which to erase it.
 
-    A version is one build of an output, such as a dataset.
+    A version is one build of an output. Text is tokenized in pieces, the shards, and everything
+    that was made from a shard contains its documents, too. For example, if a shard has such
+    documents, the result may be:
+
+        views/best/c04d…       made from the dataset
+        datasets/web/81aa…     made from the shard
+        shards/web/3f9c…       the shard
 
     Args:
         project: The project, whose output folder has the versions.
-        shards: The shards (tokenized pieces of text) that contain these documents. Everything that
-            was made from them contains the documents, too.
+        shards: The shards that contain these documents.
 
     Raises:
         StorageError: An output has a folder `current` in place of a link of this name. It is a copy
@@ -363,20 +368,15 @@ def _tainted_versions(project: Project, shards: Collection[ShardKey]) -> Iterato
     outputs = all_outputs(root.access.listing())
     _check_no_copies(root, outputs)
 
-    # Each output has a current version, and may have old ones.
-    current_digests = {output.current for output in outputs}
     versions = list(_versions_to_examine(root, outputs, shards))
-    folder_by_digest = {version.digest: version.folder for version in versions}
-
-    # What was made from others comes first, and the shards come last.
-    for digest in _erasure_order(versions, shards):
-        manifest = root.manifest_at(folder_by_digest[digest])
+    for version in _erasure_order(versions, shards):  # such as the view, the dataset, the shard
+        manifest = root.manifest_at(version.folder)
         if manifest is None:
             continue  # the version was deleted in the meantime
         yield TaintedVersion(
             path=manifest.location,
-            digest=digest,
-            is_current=digest in current_digests,
+            digest=version.digest,
+            is_current=version.digest == version.output.current,  # others are old
             files=own_files(manifest),
         )
 
@@ -416,7 +416,9 @@ def _check_no_copies(root: OutputRoot, outputs: Iterable[StoredOutput]) -> None:
     )
 
 
-def _erasure_order(versions: Sequence[_ExaminedVersion], shards: Iterable[ShardKey]) -> list[str]:
+def _erasure_order(
+    versions: Sequence[_ExaminedVersion], shards: Iterable[ShardKey]
+) -> list[_ExaminedVersion]:
     """Return the versions of outputs to erase, each before those that it was made from.
 
     Text is tokenized in pieces, the shards, and everything else is made from these:
@@ -429,23 +431,22 @@ def _erasure_order(versions: Sequence[_ExaminedVersion], shards: Iterable[ShardK
     Args:
         versions: All versions (builds) that may contain documents to be erased.
         shards: The shards that certainly do. Some may have been erased by an earlier attempt.
-
-    Returns:
-        Digests, which name the versions.
     """
+    # Of some old datasets, it is not known any more from which shards they were made. They may
+    # contain the documents, so they are erased, too.
+    suspect_datasets = _datasets_of_unknown_shards(versions, {shard.corpus for shard in shards})
+
+    # Everything that was made from the shards and these datasets, directly or through others. It is
+    # in the order in which it was made: the list, the dataset, the view.
     shard_digests = [shard.digest for shard in shards]
-    # Of some old datasets, it is not known any more from which shards they were made. Erase these
-    # datasets to be sure.
-    unclear_datasets = _datasets_of_unknown_shards(versions, {shard.corpus for shard in shards})
-
-    # Find everything that was made from the shards and these datasets, directly or not. It is
-    # ordered as it was made: a dataset before a view of it.
     version_by_digest = {version.digest: version for version in versions}
-    made_versions = _made_from({*shard_digests, *unclear_datasets}, version_by_digest)
+    descendants = _made_from({*shard_digests, *suspect_datasets}, version_by_digest)
 
-    # Erase in the reverse order.
-    existing_shards = [version.digest for version in versions if version.is_shard]
-    return [*reversed(made_versions), *reversed(unclear_datasets), *existing_shards]
+    # Erase what was made last first.
+    digests = [*reversed(descendants), *reversed(suspect_datasets)]
+    made_from_shards = [version_by_digest[digest] for digest in digests]
+    remaining_shards = [version for version in versions if version.is_shard]
+    return made_from_shards + remaining_shards
 
 
 def _datasets_of_unknown_shards(

@@ -23,14 +23,21 @@ from nanoset_core.storage.removals import remove_file
 from nanoset_core.storage.uploads import write_small_file
 
 
-def point_into(shard: Manifest, fact: FileFact) -> None:
-    """Record that a dataset contains a shard's tokens, and remove the shard's own copy.
+def delete_own_tokens(shard: Manifest, in_dataset: FileFact) -> None:
+    """Delete the file of a shard's tokens, after recording which bytes of a dataset are the same.
+
+    A shard is a tokenized piece of a text collection. Its manifest, a JSON file, says where its
+    tokens are:
+
+        before    shards/web/3f9c…/tokens.bin
+        after     datasets/web/77cd…/web.bin, bytes 4096 to 6000
 
     Args:
-        shard: The shard. Its tokens are a file of its own, or a range of another dataset.
-        fact: The range. The caller has compared its sha256 with that of the .bin.
+        shard: The manifest.
+        in_dataset: The bytes of the dataset. The caller has compared them with the tokens.
     """
-    _write_bin_fact(shard, fact)
+    # Write the manifest first: if this is interrupted, it never names a file that was deleted.
+    _write_bin_fact(shard, in_dataset)
     with contextlib.suppress(FileNotFoundError):  # the tokens were a range of another dataset
         remove_file(shard.access, shard.folder / BIN)
 
