@@ -152,15 +152,15 @@ class Delivery:
         """Return the receipt in the folder, which says what made the output, or None without one.
 
         A call writes an opening receipt before it replaces any file, and the final one at the end.
-        It then deletes the opening one. So if there is an opening receipt, a call was killed in
-        between, and an earlier final receipt is no longer true: return the opening one.
-        """
-        names = [self.receipt.name]
-        if self.receipt.opening_name is not None:  # None if both are one file, which is replaced
-            names.insert(0, self.receipt.opening_name)  # looked for first
+        It then deletes the opening one, unless both are the same file. So there may be:
 
+            opening, final    a call was killed in between. It may have replaced files, so that the
+                              final receipt of an earlier call is no longer true: the opening one
+            final             a call has completed the output: the final one
+        """
         expected_keys = self.receipt.made_from.keys()  # such as "inputs"
-        for name in names:
+        file_names = dict.fromkeys([self.receipt.name_of_opening, self.receipt.name])  # each once
+        for name in file_names:
             stored = read_receipt(self.folder / name)
             # A JSON file of this name that has none of the keys is not a receipt.
             if stored is not None and not expected_keys.isdisjoint(stored.content):
@@ -418,8 +418,9 @@ def deliver(draft: Draft, delivery: Delivery, *, overwrite: bool = False) -> Non
         draft.hash_files(delivery.names)
 
     with alone_at(delivery.folder):
-        receipt_of_other_call = delivery.find_finished(overwrite=overwrite)  # may raise ConfigError
-        is_made_already = receipt_of_other_call is not None
+        # This finds the same output, and raises the error for another one.
+        receipt_of_same_output = delivery.find_finished(overwrite=overwrite)
+        is_made_already = receipt_of_same_output is not None
         if is_made_already and delivery.keeps_equal_output:
             return
         put_files_in_place(draft, delivery)
@@ -463,11 +464,8 @@ def _hide_earlier_output(delivery: Delivery) -> None:
     Args:
         delivery: The delivery that is about to replace the output.
     """
-    # Some readers look for the receipt that is written at the end, unless the output has only one
-    # receipt, which was replaced at the beginning.
-    has_separate_receipts = delivery.receipt.opening_name is not None
-    if has_separate_receipts:
-        delivery.store.delete(delivery.receipt.name)
+    if delivery.receipt.has_separate_opening:
+        delivery.store.delete(delivery.receipt.name)  # of the earlier output: some look for it
     for name in delivery.completing_files:  # such as web.idx
         delivery.store.delete(name)
 
@@ -509,27 +507,26 @@ def _put_opening_receipt(delivery: Delivery) -> None:
         delivery: The delivery that begins.
     """
     receipt = delivery.receipt
-    name = receipt.opening_name
-    if name is None:  # the final receipt will replace the opening one
-        name = receipt.name
     # The folder is made durable with the final receipt: it would take long to do that twice for
     # each of many small outputs.
-    put_small_file(delivery.folder, name, receipt.opening())
+    put_small_file(delivery.folder, receipt.name_of_opening, receipt.opening())
 
 
 def _remove_files_of_other_calls(delivery: Delivery) -> frozenset[str]:
-    """Remove the files of an earlier output, unless they are the first files of this one.
+    """Remove the files of an earlier output, and return which files of the new one are missing.
 
-    An output, such as an export of a dataset, is delivered file by file. Suppose that this call was
-    made before, and was killed when 60 of 100 files were in place. Then the output is completed,
-    and these files stay. All files that another call has made are removed.
+    An output is, for example, an export of a dataset to 100 files. It is put into its folder file
+    by file. The folder may have:
+
+        files of another export                  they are removed, so 100 files are missing
+        60 files of the same export, since an    they stay, so 40 files are missing
+        earlier call was killed
 
     Args:
-        delivery: The output that is about to be put in place of an earlier one.
+        delivery: The output that is about to be put into the folder.
 
     Returns:
-        Names of the files of the output that do not exist now and have to be put in place, such as
-        the other 40.
+        Names of the files of the output that do not exist now.
     """
     store = delivery.store
     _folder_names, file_names = store.level()
@@ -541,12 +538,12 @@ def _remove_files_of_other_calls(delivery: Delivery) -> frozenset[str]:
         return frozenset(delivery.names) - existing_names
 
     # Remove files with the names of this output, and those that the receipt lists.
-    removable_names = [*_removable_names(delivery, stored)]
+    names_to_remove = [*_removable_names(delivery, stored)]
     if delivery.needs_own_folder:
         # Other outputs in the folder, with receipts of their own, may have some of the same names.
         # They would be damaged, so remove them, too.
-        removable_names += _names_of_replaced_outputs(delivery, existing_names)
-    for name in dict.fromkeys(removable_names):  # each once
+        names_to_remove += _names_of_replaced_outputs(delivery, existing_names)
+    for name in dict.fromkeys(names_to_remove):  # each once
         if name in existing_names:
             store.delete(name)
     return frozenset(delivery.names)
@@ -643,29 +640,32 @@ class _Placement:
         """Put files of an output into its folder, several at once if that is possible.
 
         Args:
-            names: Names of the files.
+            names: Names of the files, such as ["web.rejects", "web.bin"].
 
         Returns:
             Name of each file that was put in place → what the receipt, the list of the output's
             files, says about it, such as {"web.bin": {"bytes": 80}}. Optional files that were not
-            made are left out.
+            made are left out, such as web.rejects, a list of rejected lines.
         """
-        # Most files are finished, in the temporary folder of the draft. Uploading them to a bucket
-        # means to wait for the server, so this is done for several at once. On a disk, they are
-        # only renamed, one by one.
-        n_threads = puts_at_once(self.delivery.folder)
-
-        # Some drafts have functions that write a file directly to its place. Such a function may
-        # read the files that were put in place before.
-        if self.draft.writers:
-            n_threads = 1
-
+        n_threads = self._number_of_threads()
         if n_threads > 1:
             entries = in_parallel(self._put_or_remove, names, n_threads)
         else:
             entries = [self._put_or_remove(name) for name in names]
         entry_by_name = zip(names, entries, strict=True)
         return {name: entry for name, entry in entry_by_name if entry is not None}
+
+    def _number_of_threads(self) -> int:
+        """Return how many files can be put into the folder of the output at the same time.
+
+        in a bucket, finished files    several: an upload waits for the server most of the time
+        on a disk, finished files      1: they are only renamed, which is quick
+        files that a function of the   1: the function may read the files that were put in place
+        draft writes to their place    before
+        """
+        if self.draft.writers:
+            return 1
+        return puts_at_once(self.delivery.folder)
 
     def _put_or_remove(self, name: str) -> Mapping[str, Any] | None:
         """Put a file of an output into its folder, or remove an optional one that was not made.

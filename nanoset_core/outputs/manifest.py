@@ -198,16 +198,25 @@ class Manifest:
         Returns:
             The path of the file, or the path of the files without their endings.
         """
-        file_names = [name]
-        is_prefix = name not in self.files
-        if is_prefix:
-            file_names = [file for file in self.files if file.startswith(f"{name}.")]
-        for file_name in file_names:
+        for file_name in self._files_named(name):
             # To save room, a file may only be stored as a part of another output's file. Then there
             # is nothing to download here.
             if not self.files[file_name].is_in_other_output:
                 self._fetch(file_name)
         return self.folder / name
+
+    def _files_named(self, name: str) -> list[str]:
+        """Return the files of this output with a name, with or without the ending.
+
+            order.npy            ["order.npy"]
+            web_text_document    ["web_text_document.bin", "web_text_document.idx"]
+
+        Args:
+            name: The name.
+        """
+        if name in self.files:
+            return [name]
+        return [file for file in self.files if file.startswith(f"{name}.")]
 
     def _fetch(self, name: str) -> None:
         """Download a file of this output if it is in a bucket, and this machine has no copy of it.
@@ -500,22 +509,22 @@ class StoredManifest(Record):
         """Return whether a file of an output can be a list of checksums of another file's pieces.
 
         A bucket may join a large file from pieces. Nobody has read it as a whole, so its checksum
-        is not known. Instead, another file lists the checksums of the pieces:
+        is not known. Instead, another file lists the checksums of the pieces. By the manifest:
 
             web.bin       pieces: web.pieces
-            web.pieces    sha256: 9f86…
+            web.pieces    sha256: 9f86…         can be such a list
+            a.pieces      pieces: b.pieces      cannot: it has no checksum of its own
+            b.pieces      pieces: a.pieces      nor this: it would lead readers round in a circle
 
         Args:
-            name: Path of the file below the output's folder, such as web.pieces. It need not exist.
+            name: Path of the file below the output's folder, such as web.pieces.
         """
         fact = self.files.get(name)
         if fact is None:
             return False  # the manifest does not list it
-
-        # The list must not have a list of its own, as web.bin has. Otherwise, somebody could write
-        # a manifest that leads readers from list to list without end.
-        is_plain_file = fact.pieces is None and not fact.is_in_other_output
-        return is_plain_file and fact.sha256 is not None
+        if fact.pieces is not None or fact.is_in_other_output:
+            return False  # to check it, other files would have to be read
+        return fact.sha256 is not None
 
 
 def read_manifest(folder: Path, access: FileAccess | None = None) -> Manifest | None:

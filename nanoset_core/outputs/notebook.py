@@ -145,7 +145,8 @@ class Notebook(Generic[NoteType]):
 
         # Each section is read when it is needed first.
         if section not in seen.by_section:
-            seen.by_section[section] = self._read_section(outputs, section, seen.names)
+            paths = self._note_paths(outputs, section, seen.names)
+            seen.by_section[section] = self._read_notes(outputs.access, paths)
         return list(seen.by_section[section])  # a copy, which the caller may change
 
     def is_empty(self, outputs: OutputRoot) -> bool:
@@ -205,28 +206,22 @@ class Notebook(Generic[NoteType]):
             return None
         return listing
 
-    def _read_section(
-        self, outputs: OutputRoot, section: str, names: Collection[str]
-    ) -> list[NoteType]:
-        """Read all notes of a section of this notebook.
-
-        A notebook is a folder with small JSON files, the notes. It may have a subfolder for each
-        section:
-
-            .nanoset/runs/2026-01/4c2e.json       a note in the section "2026-01"
+    def _read_notes(self, access: FileAccess, paths: Iterable[Path]) -> list[NoteType]:
+        """Read notes, which are small JSON files.
 
         Args:
-            outputs: The folder or bucket of all outputs, which has the notebook.
-            section: The section; "" in a notebook without sections.
-            names: Names of what is directly in the notebook's folder: of the sections, or of the
-                notes if there are no sections.
+            access: Reads files below the folder or bucket of all outputs.
+            paths: The files of the notes.
+
+        Returns:
+            The notes, without those that were deleted a moment ago, or are skipped.
 
         Raises:
             FormatError: A note cannot be read, and damaged ones are not skipped.
         """
         notes: list[NoteType] = []
-        for path in self._note_paths(outputs, section, names):
-            note = self._read_note(outputs.access, path)
+        for path in paths:
+            note = self._read_note(access, path)
             if note is not None:
                 notes.append(note)
         return notes

@@ -41,10 +41,10 @@ def entry_of(
     entry: dict[str, Any] = {"bytes": size}
     if sha256 is not None:
         entry["sha256"] = sha256
-    is_all_known = size is not None and not has_etag_or_time
-    if is_all_known:
-        return entry  # in a bucket, this saves a request
+    if size is not None and not has_etag_or_time:
+        return entry  # all is known. In a bucket, this saves a request
 
+    # Look the file up, and check that it still has the size that was written.
     stored = _stat_after_put(folder, name, size)
     entry["bytes"] = stored.size
     if has_etag_or_time:

@@ -80,6 +80,16 @@ class Receipt:
     json_form: JsonForm = _RECEIPT_FORM
     """How the content of the receipt is written as JSON."""
 
+    @property
+    def has_separate_opening(self) -> bool:
+        """Whether the opening receipt is not in the same file as the final one."""
+        return self.opening_name is not None
+
+    @property
+    def name_of_opening(self) -> str:
+        """Name of the file of the opening receipt."""
+        return self.name if self.opening_name is None else self.opening_name
+
     def opening(self) -> bytes:
         """Return the bytes of the opening receipt, which is written before the first file."""
         return self.json_form.write(self.made_from)

@@ -254,46 +254,28 @@ class OutputRoot:
             The results, in the order of the digests.
         """
 
-        def work_with_listing(outputs: OutputRoot, folder: Path) -> R:
-            """Call `work` for one version, with a listing of its folder."""
-            folder_name = outputs.access.name(folder)  # in the bucket
-            is_listed = outputs.access.snapshot_with(folder_name) is not None
-            if not is_listed:
-                # It is one of a few versions, for which the parent was not listed.
-                outputs = outputs.with_listing(folder)
-            return work(outputs, folder)
-
-        # What this process has looked up a few seconds ago is in memory, and needs no listing.
         parent = self.folder / stage / name
+        # What this process has looked up a few seconds ago is in memory, and needs no listing.
         if all(self._remembered(parent / digest) for digest in digests):
             return self.access.each(lambda digest: work(self, parent / digest), digests)
-        return self._call_for_folders(work_with_listing, parent, digests)
 
-    def _call_for_folders(
-        self, work: Callable[[OutputRoot, Path], R], parent: Path, names: Sequence[str]
-    ) -> list[R]:
-        """Call a function for folders in the same parent, with few requests to a bucket.
-
-        In a bucket, the parent is listed once, unless it takes fewer requests to list a few of its
-        folders.
-
-        Args:
-            work: Called with (outputs, folder). These outputs are a copy of `self`. If the parent
-                was listed, they look files up in the listing.
-            parent: Folder that contains the folders.
-            names: Names of the folders.
-
-        Returns:
-            The results, in the order of the names.
-        """
-
-        def work_with_access(access: FileAccess, folder: Path) -> R:
-            """Call `work` for one folder, with outputs that read files by `access`."""
-            outputs = replace(self, access=access)
+        def work_with_listing(access: FileAccess, folder: Path) -> R:
+            """Call `work` for one version. `access` has a listing, usually of the parent."""
+            outputs = replace(self, access=access)._with_listing_if_none(folder)
             return work(outputs, folder)
 
-        # This passes an access that has the listing.
-        return call_for_folders(self.access, work_with_access, parent, names)
+        return call_for_folders(self.access, work_with_listing, parent, digests)
+
+    def _with_listing_if_none(self, folder: Path) -> OutputRoot:
+        """Return the same outputs, which answer from a listing of a folder in a bucket.
+
+        Args:
+            folder: The folder. If these outputs have a listing that includes it, they are returned
+                unchanged.
+        """
+        folder_name = self.access.name(folder)  # in the bucket
+        is_listed = self.access.snapshot_with(folder_name) is not None
+        return self if is_listed else self.with_listing(folder)
 
     def manifest_at(self, folder: Path) -> Manifest | None:
         """Return the manifest in a folder, or None if it has none.
@@ -598,9 +580,13 @@ class OutputRoot:
         A version that is missing or damaged is not an error: the result says so, for example "not
         built yet" or "damaged: web.bin is missing".
 
-        To save requests to a bucket, `self` may have a listing of it, which was made some time ago.
-        The result must not depend on its age. So if a file is missing in the listing, the bucket is
-        asked: perhaps the file was written later.
+        To save requests to a bucket, these outputs may have a list of the names in it, which was
+        made some time ago:
+
+            by the list       result
+            not built yet     the same
+            whole             the same; its files are read from the bucket
+            damaged           look again in the bucket: perhaps a file was written since
 
         Args:
             stage: First folder of the output's path, such as `datasets`.
@@ -610,17 +596,20 @@ class OutputRoot:
         if not self._has_listing_of_names():
             return version
 
-        access_without_listing = replace(self.access, snapshot=None)
-        outputs_without_listing = replace(self, access=access_without_listing)
+        outputs_without_listing = self._without_listing()
         if version.damage is not None:
             return outputs_without_listing._look_up_current(stage, name)
         if version.manifest is None:
             return version  # not built yet
 
         # The manifest looks the files of the version up when they are needed, which may be much
-        # later. Let it do so in the bucket.
+        # later than the list was made.
         manifest = outputs_without_listing.rebase(version.manifest)
         return replace(version, manifest=manifest)
+
+    def _without_listing(self) -> OutputRoot:
+        """Return the same outputs, which ask the bucket for every file."""
+        return replace(self, access=replace(self.access, snapshot=None))
 
     def _has_listing_of_names(self) -> bool:
         """Return whether the names of some files in a bucket come from an earlier listing.
@@ -691,11 +680,12 @@ class OutputRoot:
             A version for each name, in the same order.
         """
 
-        def look_up(outputs: OutputRoot, folder: Path) -> CurrentVersion:
-            """Return the current version of the output in a folder; `outputs` have the listing."""
+        def look_up(access: FileAccess, folder: Path) -> CurrentVersion:
+            """Return the current version of the output in a folder; `access` has the listing."""
+            outputs = replace(self, access=access)
             return outputs.current_version(stage, folder.name)
 
-        return self._call_for_folders(look_up, self.folder / stage, names)
+        return call_for_folders(self.access, look_up, self.folder / stage, names)
 
     def current(self, stage: str, name: str) -> Manifest | None:
         """Return the current version of an output; None if there is none, or a damaged one.
@@ -1062,10 +1052,16 @@ def delete_copies_command(root: Path) -> str:
 
 
 def _check_is_of_output(manifest: Manifest, stage: str, name: str, digest: str) -> None:
-    """Check that a manifest is in the folder in which it was written, and was not copied there.
+    """Check that a manifest, which describes a version of an output, is in the right folder.
+
+    For example, somebody has copied a folder, and its manifest with it:
+
+        found in             the manifest says    result
+        datasets/web/3f9c    datasets/web/3f9c    fine
+        datasets/code/3f9c   datasets/web/3f9c    an error, with "that of datasets/web/3f9c"
 
     Args:
-        manifest: The manifest, which says where it belongs.
+        manifest: The manifest.
         stage: First folder of the path where it was found, such as `datasets`.
         name: The next one, such as `web`.
         digest: The folder of the version.
@@ -1073,7 +1069,8 @@ def _check_is_of_output(manifest: Manifest, stage: str, name: str, digest: str) 
     Raises:
         FormatError: It belongs to another folder.
     """
-    if (manifest.stage, manifest.name, manifest.digest) != (stage, name, digest):
+    stated_folder = (manifest.stage, manifest.name, manifest.digest)
+    if stated_folder != (stage, name, digest):
         raise no_manifest(manifest.url(MANIFEST), found=f"that of {manifest.location}")
 
 
@@ -1166,9 +1163,10 @@ class _CurrentFile(Record):
 
 
 def _possible_contents(folder: Path, access: FileAccess) -> Iterator[bytes]:
-    """Yield what the file current.json of an output may contain: the name of one of its versions.
+    """Yield each content that the file current.json of an output can have.
 
-    For an output with two versions, the folders 3f9c… and a07e…:
+    It names one of the output's versions. So there are few contents, and if the checksum of the
+    file is known, nobody has to read it. For an output with the versions 3f9c… and a07e…:
 
         {"digest": "3f9c…"}
         {"digest": "a07e…"}
