@@ -274,7 +274,7 @@ def _codec_of_mapping(hint: Any, notation: Notation) -> ValueCodec:
 
 
 def _codec_of_union(hint: Any, notation: Notation) -> ValueCodec:
-    """Return what checks and converts values that have one of several types, such as `int | str`.
+    """Return the object that checks and converts values of one of several types: `int | str`.
 
     Args:
         hint: The union of types.
@@ -283,15 +283,12 @@ def _codec_of_union(hint: Any, notation: Notation) -> ValueCodec:
     member_codecs = [codec_of(member, notation) for member in alternatives(hint)]
 
     # Types such as int and str need no conversion: it is enough to check that a value has one of
-    # them. Others do: a list becomes a tuple.
-    plain_types: frozenset[type] = frozenset()
-    for codec in member_codecs:
-        types_of_member = plain_types_of(codec)  # {int}; empty if values are converted
-        if not types_of_member:
-            # This one finds the type of a value first, and then converts it.
-            return UnionCodec(hint, member_codecs)
-        plain_types |= types_of_member
-    return PlainCodec(hint, plain_types)
+    # them. Others do: a list becomes a tuple. For these, the set of plain types is empty.
+    plain_types_of_members = [plain_types_of(codec) for codec in member_codecs]  # [{int}, {str}]
+    needs_no_conversion = all(len(types) > 0 for types in plain_types_of_members)
+    if needs_no_conversion:
+        return PlainCodec(hint, frozenset().union(*plain_types_of_members))
+    return UnionCodec(hint, member_codecs)  # finds the type of a value, and then converts it
 
 
 class AnySettingCodec(ValueCodec):

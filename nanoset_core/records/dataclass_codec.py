@@ -244,22 +244,22 @@ class DataclassCodec(ValueCodec):
     def _missing(self, field: _Field, *, is_null: bool) -> Mismatch:
         """Return the mistake of a required key that is missing in a file, or has no value.
 
-        For the field `of: str`, whose docstring is "The corpus that is filtered.", it says:
+        For the field `raw: str`, whose docstring is "The folder of raw text.", it says:
 
             a key is missing
-              expected: The corpus that is filtered (text)
-              remedy: add it: "of: …"
+              expected: The folder of raw text (text)
+              remedy: add it: "raw: …"
 
         Args:
             field: The field that the key would set.
-            is_null: Whether the file has the key, but no value after it, as in `of:`.
+            is_null: Whether the file has the key, but no value after it, as in `raw:`.
         """
-        dataclass_field = field.field
+        example = field.field.metadata.get("example", "…")  # what the remedy suggests as a value
         return missing_key(
             field.key,
             field.hint,  # its type
             explanation=field_help(self._class, field.name),
-            example=dataclass_field.metadata.get("example", "…"),
+            example=example,
             is_null=is_null,
         )
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -570,7 +570,7 @@ def _place_by_key(text: str) -> dict[str, _Place]:
         path_as_written="",
         text_to_quote=_written_value(root),
     )
-    return {place.path_as_read: place for place in _places(root, whole_text, set())}
+    return {place.path_as_read: place for place in _places_within(root, whole_text)}
 
 
 def _nearest(key: str, known: Collection[str]) -> str:
@@ -597,37 +597,63 @@ def _nearest(key: str, known: Collection[str]) -> str:
     return ""
 
 
-def _places(node: Any, place: _Place, expanded_ids: set[int]) -> Iterator[_Place]:
-    """Yield the place of a value of a YAML text, and of all values within it.
+class _LocatedValue(NamedTuple):
+    """A value of a YAML text, and where it is."""
 
-    For example, of `views: {en: [7]}` in line 1: the places of the whole text (its path is ""), of
-    "views", "views.en" and "views.en[0]".
+    node: Any
+    """The value, a node of PyYAML. Its `value` is a text, a list of nodes, or for a mapping a list
+    of pairs (key, value) of nodes.
+    """
+    place: _Place
+    """Where it is."""
+
+
+def _places_within(root: Any, whole_text: _Place) -> list[_Place]:
+    """Return the places of all values of a YAML text, in the order in which they are written.
+
+    For example, the values of `views: {en: [7]}` have the paths "" (the whole text), "views",
+    "views.en" and "views.en[0]".
 
     Args:
-        node: The value, a node of PyYAML. Its `value` is a text, a list of nodes, or for a mapping
-            a list of pairs (key, value) of nodes.
-        place: The place of the value.
-        expanded_ids: `id()` of each list and mapping whose inner places were yielded. That of the
-            value is added.
+        root: The whole text, as PyYAML has parsed it.
+        whole_text: Its place.
     """
-    yield place
-    if isinstance(node.value, str):
-        return  # nothing is within it
+    places: list[_Place] = []
+    visited_ids: set[int] = set()
+    values_to_visit = [_LocatedValue(root, whole_text)]  # the next one is the last of the list
+    while values_to_visit:
+        value = values_to_visit.pop()
+        places.append(value.place)
 
-    # An alias of YAML (`*name`) repeats a value. PyYAML then has the same node again, perhaps
-    # within itself: do not go into it once more.
-    if id(node) in expanded_ids:
-        return
-    expanded_ids.add(id(node))
+        # An alias of YAML (`*name`) repeats a value. PyYAML then has the same node again, perhaps
+        # within itself: do not go into it once more.
+        if id(value.node) not in visited_ids:
+            visited_ids.add(id(value.node))
+            values_to_visit += reversed(_values_directly_in(value))
+    return places
 
-    for index, item in enumerate(node.value):
-        if isinstance(item, tuple):
+
+def _values_directly_in(value: _LocatedValue) -> list[_LocatedValue]:
+    """Return the items of a YAML list, or the values of a mapping; nothing for a text or number.
+
+        views: {en: [7], de: 8}    values "views.en" and "views.de", of the mapping "views"
+        en: [7, 8]                 values "en[0]" and "en[1]", of the list "en"
+
+    Args:
+        value: The list, mapping or other value.
+    """
+    if isinstance(value.node.value, str):
+        return []
+    inner_values: list[_LocatedValue] = []
+    for index, item in enumerate(value.node.value):
+        if isinstance(item, tuple):  # an entry of a mapping
             key_node, value_node = item
-            inner_place = _place_of_entry(place, key_node, value_node)
+            place = _place_of_entry(value.place, key_node, value_node)
         else:
             value_node = item
-            inner_place = _place_of_item(place, index, value_node)
-        yield from _places(value_node, inner_place, expanded_ids)
+            place = _place_of_item(value.place, index, value_node)
+        inner_values.append(_LocatedValue(value_node, place))
+    return inner_values
 
 
 def _place_of_item(list_place: _Place, index: int, value_node: Any) -> _Place:
@@ -659,21 +685,39 @@ def _place_of_entry(mapping_place: _Place, key_node: Any, value_node: Any) -> _P
 
     Args:
         mapping_place: The place of the mapping.
-        key_node: The key, as PyYAML has parsed it. Its tag is the type that YAML reads.
+        key_node: The key, as PyYAML has parsed it.
         value_node: The value.
     """
-    is_key_text = key_node.tag not in _TAGS_OF_OTHER_TYPES
-    if is_key_text:
+    key_as_written: str = key_node.value
+    if _is_read_as_text(key_node):
         text_to_quote = _written_value(value_node)
     else:
-        text_to_quote = key_node.value
-    # The path of the whole text is "", so the path of its entries would begin with a dot.
+        text_to_quote = key_as_written
     return _Place(
         line=key_node.start_mark.line + 1,
-        path_as_read=f"{mapping_place.path_as_read}.{_key_as_read(key_node)}".lstrip("."),
-        path_as_written=f"{mapping_place.path_as_written}.{key_node.value}".lstrip("."),
+        path_as_read=_inner_path(mapping_place.path_as_read, _key_as_read(key_node)),
+        path_as_written=_inner_path(mapping_place.path_as_written, key_as_written),
         text_to_quote=text_to_quote,
     )
+
+
+def _is_read_as_text(key_node: Any) -> bool:
+    """Return whether YAML reads a key as text, and not as a number, for example.
+
+    Args:
+        key_node: The key, as PyYAML has parsed it.
+    """
+    return key_node.tag not in _TAGS_OF_OTHER_TYPES
+
+
+def _inner_path(mapping_path: str, key: str) -> str:
+    """Return the path of an entry of a mapping, such as "views.en", or "views" in the whole text.
+
+    Args:
+        mapping_path: Path of the mapping; "" for the whole text.
+        key: Key of the entry.
+    """
+    return f"{mapping_path}.{key}".lstrip(".")
 
 
 def _written_value(node: Any) -> str | None:
@@ -695,7 +739,7 @@ def _key_as_read(node: Any) -> str:
     Args:
         node: The key, as PyYAML has parsed it.
     """
-    if node.tag not in _TAGS_OF_OTHER_TYPES:
+    if _is_read_as_text(node):
         return str(node.value)
     return str(_loader_class()("").construct_object(node))
 
