@@ -518,7 +518,7 @@ class _NumberReader:
             name: Name of the column.
             tokens: How many tokens each of all documents has, shape (n_documents,).
         """
-        # (n_documents,) why a document has no number: NULL or NAN; or 0 if it has one
+        # (n_documents,) why a document has no number: NULL or NAN; 0 if it has one
         faults = self.column.faults()
         is_null = faults == NULL
         n_nulls = int(np.count_nonzero(is_null))
@@ -559,13 +559,7 @@ class _NumberReader:
         last_rank = n_values - 1
         # A Fraction of a text such as "0.05" is exact, unlike the float 0.05.
         ranks_of_quantiles = [int(Fraction(quantile) * last_rank) for quantile in QUANTILES]
-        ranks = [0, *ranks_of_quantiles, last_rank]
-
-        # Find the numbers with these ranks, by reading the file several times. In the file, each
-        # number is stored as an unsigned integer, its key. Smaller numbers have smaller keys, so
-        # that negative numbers and floats need no treatment of their own here.
-        keys = keys_at_ranks(self._key_chunks, ranks)  # (n_ranks,)
-        minimum, *quantiles, maximum = values_of_keys(np.array(keys), self.column.dtype).tolist()
+        minimum, *quantiles, maximum = self._numbers_at_ranks([0, *ranks_of_quantiles, last_rank])
 
         def read_numbers() -> Iterator[WeighedValues]:
             """Read the numbers in chunks, each number with its document's count of tokens."""
@@ -577,6 +571,21 @@ class _NumberReader:
             quantiles=dict(zip(QUANTILES, quantiles, strict=True)),
             bins=histogram(read_numbers),
         )
+
+    def _numbers_at_ranks(self, ranks: Sequence[int]) -> list[Any]:
+        """Return numbers of a column by their places in ascending order, without sorting them.
+
+        For example, of the numbers 0.5, -3.0 and 2.0, those with the ranks [0, 2] are [-3.0, 2.0].
+
+        Args:
+            ranks: The places, counted from 0, in any order.
+        """
+        # In the file, each number is stored as an unsigned integer, its key. Smaller numbers have
+        # smaller keys, so that negative numbers and floats need no treatment of their own here.
+        # This reads the file several times.
+        keys = keys_at_ranks(self._key_chunks, ranks)  # (n_ranks,)
+        numbers: list[Any] = values_of_keys(np.array(keys), self.column.dtype).tolist()
+        return numbers
 
     def _key_chunks(self) -> Iterator[NDArray[np.uint64]]:
         """Yield the numbers of a column in chunks, each number as an unsigned integer, its key.

@@ -44,6 +44,11 @@ class FoundCorpus:
     text_key: str | None = None
     """The key of the text, or None if it has no lines."""
 
+    @property
+    def is_text_key_certain(self) -> bool:
+        """Whether the first lines show which key has the text, so that the user was not asked."""
+        return self.text_key is not None and self.text_key == self.keys.text
+
     def settings(self, text_key: str, id_key: str) -> dict[str, Any]:
         """Return the settings that this collection of texts (corpus) needs in a new nanoset.yaml.
 

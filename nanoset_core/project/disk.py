@@ -306,32 +306,30 @@ def stale_outputs(project: Project, corpus: str) -> set[Node]:
     """Return which outputs of a text collection (corpus) a build is about to write.
 
     A build calls this to check whether the disk has room for them. It has just listed the files of
-    the corpus, and stored the list. Everything else is made from this list:
+    the corpus, and stored the list. Everything else is made from this list. For example, after a
+    file was added:
 
-        list of files  →  tokens  →  dataset
+        list of files    has just been made
+        tokens           made from an older list          returned
+        dataset          made from tokens that change     returned
 
     Args:
         project: The project, whose outputs are looked at. The raw text is not read.
         corpus: Name of the corpus.
 
-    Returns:
-        The outputs, such as the tokens and the dataset after a file was added.
-
     Raises:
         MissingError: There is no list of the files.
     """
+    # The stored list is up to date. So the recipe by which it was made, its inputs and settings, is
+    # also the one by which it should be made. From it, the graph derives the recipes of all other
+    # outputs. An output that was made by another recipe is stale.
     file_list = require(project, INVENTORY, Key(corpus))
-
-    # A recipe says what an output is made from. The stored list is up to date, so the recipe by
-    # which it was made is also the one by which it should be made. From it, the graph derives the
-    # recipes of all other outputs. An output that was made by another recipe is stale.
     recipe_of_list = from_plain(Recipe, file_list.recipe)
     graph = graph_over(project, {corpus: recipe_of_list}, [corpus])
-    stale_nodes = set()
+
+    stale_nodes = []
     for node in graph.nodes():
         is_of_this_corpus = node.is_of_corpus and node.key.subject == corpus
         if is_of_this_corpus and graph.stale_reasons(node):
-            stale_nodes.add(node)
-
-    # Of some stale outputs, only a link is missing. They take no space.
-    return set(graph.nodes_to_write(stale_nodes))
+            stale_nodes.append(node)
+    return set(graph.nodes_to_write(stale_nodes))  # without those that only lack a link

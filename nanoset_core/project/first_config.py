@@ -335,14 +335,9 @@ def _choose_data(corpora: Sequence[FoundCorpus], amounts: Mapping[str, TextAmoun
         corpora: The corpora, with the split that each is for.
         amounts: Name of each corpus → how much text it has.
     """
-    training_amounts: dict[str, TextAmount] = {}
-    evaluation_amounts: dict[str, TextAmount] = {}
-    for corpus in corpora:
-        amount = amounts[corpus.name]
-        if corpus.split == "train":
-            training_amounts[corpus.name] = amount
-        else:
-            evaluation_amounts[corpus.name] = amount
+    training_corpora = [corpus.name for corpus in corpora if corpus.split == "train"]
+    training_amounts = {name: amounts[name] for name in training_corpora}
+    evaluation_amounts = _without(amounts, training_corpora)  # of corpora for valid or test
 
     # Find the longest length with which each corpus has a sample, without regard to tiny ones. (If
     # all corpora for training are tiny, none of these is left out: there is nothing else to read.)
@@ -502,16 +497,15 @@ def _explained_blend(training: Mapping[str, TextAmount], left_out: Sequence[str]
     """
     if not training:
         return {_NO_CORPUS: 1.0}
-    blend = _blend_value(training)
-    reasons = []
+    blend = _blend_value(training)  # a name, or {"books": 0.2, "web": 0.8}
+    comments = []
     has_different_shares = isinstance(blend, dict) and len(set(blend.values())) > 1
     if has_different_shares:
-        reasons.append("Shares by size: each corpus is read about once.")
+        comments.append("Shares by size: each corpus is read about once.")
     if left_out:
-        reasons.append(_left_out_reason(left_out))
-    if reasons:
-        # A value with a comment.
-        return ExplainedValue(blend, " ".join(reasons))
+        comments.append(_left_out_reason(left_out))
+    if comments:
+        return ExplainedValue(blend, " ".join(comments))
     return blend
 
 
@@ -724,32 +718,30 @@ def _document_sections(corpora: Sequence[FoundCorpus]) -> dict[str, Any]:
 def _usual_text_key(corpora: Iterable[FoundCorpus]) -> str:
     """Return the key of the text in most corpora; the default, "text", if no lines have keys.
 
-    The key is found by the first lines of a corpus, or the user had to name it:
+    For some corpora, the key is certain from the first lines. For others, the user had to name it:
 
         corpus    first lines                      key
-        web       {"text": "It rains.", "id": 7}   text, which is clear from its name
-        code      {"a": "…", "b": "…"}             b, by the user
+        web       {"text": "It rains.", "id": 7}   "text", which is certain
+        code      {"a": "…", "b": "…"}             "b", by the user
 
-    Keys of the second kind count only if no corpus has a key of the first kind.
+    Keys that are not certain count only if none is.
 
     Args:
         corpora: The corpora, with the keys that their first lines have.
     """
-    keys_by_lines: list[str] = []
-    keys_by_user: list[str] = []
+    certain_keys: list[str] = []
+    all_keys: list[str] = []
     for corpus in corpora:
         if corpus.text_key is None:
             continue  # it has plain text files, without keys
-        is_clear_from_lines = corpus.text_key == corpus.keys.text
-        if is_clear_from_lines:
-            keys_by_lines.append(corpus.text_key)
-        else:
-            keys_by_user.append(corpus.text_key)
+        all_keys.append(corpus.text_key)
+        if corpus.is_text_key_certain:
+            certain_keys.append(corpus.text_key)
 
-    if keys_by_lines:
-        return _most_common(keys_by_lines)
-    if keys_by_user:
-        return _most_common(keys_by_user)
+    if certain_keys:
+        return _most_common(certain_keys)
+    if all_keys:
+        return _most_common(all_keys)
     default_key: str = setting(DocumentsSpec, "text_key").default
     return default_key
 

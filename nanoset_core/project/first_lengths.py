@@ -88,9 +88,9 @@ def estimate_amount(raw: Path, corpus: FoundCorpus, tokenizer: FirstTokenizer) -
     Suppose that this MiB (1,048,576 bytes) has 200 documents, that a token has 4 bytes on average,
     and that all files are 10 times larger. Then the estimate is:
 
-        documents       200 * 10          2,000
-        tokens          1 MiB / 4 * 10    about 2,600,000
-        least_tokens    1 MiB / 8         about 130,000
+        documents       200 * 10                    2,000
+        tokens          1,048,576 / 4 bytes * 10    about 2,620,000
+        least_tokens    1,048,576 / 8 bytes         about 131,000
 
     The last number is a safe lower bound. It counts the first MiB alone, and assumes that a token
     has twice as many bytes as measured.
@@ -233,14 +233,13 @@ def choose_length_and_split(amounts: Sequence[TextAmount], longest: int) -> Leng
 def _length_with_room(amounts: Sequence[TextAmount], longest: int) -> int:
     """Return the longest length of samples with which there are enough of them for validation.
 
-    Each collection of texts is divided into at least 5 parts, four for training and one for
-    validation. Each part must have 20 samples, which are 100 together. The shorter samples are, the
-    more there are. For example, of 100,000 tokens:
+    There must be at least 5 parts of 20 samples: four for training, and one for validation. The
+    shorter samples are, the more there are. For example, of 100,000 tokens:
 
         length    samples    parts of 20 samples
         2,048     49         2.4
         1,024     98         4.9
-        512       195        9.8                    enough, so the result is 512
+        512       195        9.8                    at least 5, so the result is 512
 
     Args:
         amounts: How much text each collection has.

@@ -234,25 +234,33 @@ def _source_digests(
     versions_to_visit = [(node, manifest)]
     while versions_to_visit:
         made_node, made_version = versions_to_visit.pop()
-        # The manifest has the digests of the inputs as they were then. The graph knows which
-        # outputs these are, and so where their manifests are.
-        inputs = graph.inputs(made_node)
+        inputs = graph.inputs(made_node)  # name → output, such as "index" → the index
         for input_name, digest in made_version.recipe["parents"].items():  # "index", "55d0…"
             digests.add(str(digest))
 
             input_node = inputs.get(input_name)
             if input_node is None:
                 continue  # by the present settings, this output has no such input
-
-            # Continue from an index to the datasets, and from a view, which is a dataset, to the
-            # dataset that it was made from; but not from that one to its text.
-            leads_to_dataset = input_node in row_nodes or _is_made_from_dataset(input_node)
-            if not leads_to_dataset:
-                continue
+            if not _is_between_dataset_and_row(input_node, row_nodes):
+                continue  # a dataset is the end: do not continue to its text
             input_manifest = _readable_manifest(graph.project, input_node, str(digest))
             if input_manifest is not None:
                 versions_to_visit.append((input_node, input_manifest))
     return digests
+
+
+def _is_between_dataset_and_row(node: Node, row_nodes: Sequence[Node]) -> bool:
+    """Return whether an output was made from a dataset, so that its own sources are looked at.
+
+        an index, which is in the row      True: it was made from a dataset or a view
+        a view, a selection of documents   True: it was made from a dataset
+        a dataset                          False: it was made from tokenized text
+
+    Args:
+        node: An output that outputs of the row were made from, directly or not.
+        row_nodes: The outputs of the row.
+    """
+    return node in row_nodes or _is_made_from_dataset(node)
 
 
 def _readable_manifest(project: Project, node: Node, digest: str) -> Manifest | None:

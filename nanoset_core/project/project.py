@@ -190,7 +190,8 @@ class Project:
         Raises:
             ConfigError: There is none with this name.
         """
-        # nanoset.yaml has a name for all phases of a run, and each phase is a nanoset.
+        # A run with phases is written under one name, such as `run`, in nanoset.yaml. But then each
+        # phase is a nanoset, such as `run-phase-1`.
         nanosets = self.config.nanosets
         phases = [nanoset for nanoset in nanosets if nanoset.startswith(f"{name}-phase-")]
         if name not in nanosets and phases:

@@ -136,14 +136,13 @@ class ProjectConfig(WrittenConfig):
         if self.trains_on(corpus):
             return True
 
-        # No training reads the corpus for train. If one reads it nevertheless, that is for valid or
-        # test. It may also read a selection of its documents.
+        # None of the nanosets reads the corpus for train. If one of them reads the corpus, or a
+        # selection of its documents, that is for valid or test.
         datasets_of_corpus = self._datasets_of(corpus)  # such as {"web", "best-web"}
+        datasets_for_evaluation: set[str] = set()
         for nanoset in self.nanosets.values():
-            is_for_evaluation = not datasets_of_corpus.isdisjoint(nanoset.corpora)
-            if is_for_evaluation:
-                return False
-        return True
+            datasets_for_evaluation.update(nanoset.corpora)
+        return datasets_of_corpus.isdisjoint(datasets_for_evaluation)
 
     def _datasets_of(self, corpus: str) -> set[str]:
         """Return all datasets with text of a corpus: its own, and those that are made from it.
@@ -302,13 +301,12 @@ class ProjectConfig(WrittenConfig):
         if is_in_bucket:
             return worker_config  # the worker downloads the tokenizer itself
 
-        # Look up the worker's copy of the tokenizer. A few tokenizers have a second file: merges.
-        copy = as_source(local_tokenizer(worker_config.tokenizer_file))
+        copy = as_source(local_tokenizer(worker_config.tokenizer_file))  # the worker's copy
         merges_path: str | None = None
-        if copy.merges is not None:
+        if copy.merges is not None:  # a few tokenizers have this second file
             merges_path = str(copy.merges)
-        tokenizer = replace(self.tokenizer, path=str(copy.path), merges=merges_path)
-        return replace(worker_config, tokenizer=tokenizer)
+        tokenizer_of_worker = replace(self.tokenizer, path=str(copy.path), merges=merges_path)
+        return replace(worker_config, tokenizer=tokenizer_of_worker)
 
     @property
     def workers(self) -> int:
@@ -533,18 +531,30 @@ def _without_runs(errors: Sequence[ConfigError], names: Collection[str]) -> list
     """Return errors without those of some training runs, unless there are no others.
 
     With `scales: [0.1]`, a mistake in the settings of the run `pretrain` is also one in those of
-    `pretrain-scale-0_1`, a name that is not in the file.
+    `pretrain-scale-0_1`, a name that is not in the file:
+
+        nanoset.yaml: nanosets.pretrain.seed               returned
+        nanoset.yaml: nanosets.pretrain-scale-0_1.seed     left out
 
     Args:
         errors: The errors, at least one.
         names: Names of the runs to leave out: {"pretrain-scale-0_1"}.
     """
-    places = [f"nanosets.{name}." for name in names]
-    other_errors: list[ConfigError] = []
-    for error in errors:
-        if not any(place in f"{error.where}." for place in places):
-            other_errors.append(error)
-    return other_errors or list(errors)
+    errors_of_others = [error for error in errors if not _is_about_run(error, names)]
+    return errors_of_others or list(errors)
+
+
+def _is_about_run(error: ConfigError, names: Iterable[str]) -> bool:
+    """Return whether an error is about the settings of one of some training runs.
+
+    Args:
+        error: The error. Its place is, for example, "nanoset.yaml: nanosets.pretrain.seed".
+        names: Names of the runs, such as {"pretrain"}.
+    """
+    # The dot tells `pretrain` from `pretrain-2`. The error may be about the run as a whole, so that
+    # its place ends with the name.
+    place = f"{error.where}."
+    return any(f"nanosets.{name}." in place for name in names)
 
 
 def _distinct(errors: Iterable[ConfigError]) -> list[ConfigError]:

@@ -101,7 +101,8 @@ def _section_lines(
         comment_mark = ""
         if isinstance(entry, ExplainedValue):
             value = entry.value
-            # It may name keys of the text, which may contain line ends.
+            # The reason may name keys of the user's text. `visible` replaces line ends in them,
+            # which would end the comment.
             yield f"{indent}# {visible(entry.reason)}"
         elif isinstance(entry, CommentedOut):
             value = entry.value
@@ -128,22 +129,19 @@ def _key_lines(hint: Any, key: str, value: Any) -> Iterator[str]:
         key: The key.
         value: Its value: plain, or a dict with the inner keys.
     """
-    # Find the dataclass within the type, if there is one. The suffix is what comes between the key
-    # and a field of the dataclass: "" for `tokenizer.path`, ".<name>" for `nanosets.<name>.seed`.
-    inner_section = next(inner_sections(hint), None)
+    inner_section = next(inner_sections(hint), None)  # the dataclass within the type, if any
     if inner_section is None:
         yield f"{key}: {_in_yaml(value)}"
         return
 
-    section, suffix = inner_section
     yield f"{key}:"
-    has_names = suffix != ""
-    if not has_names:
-        yield from _section_lines(section, value, indent="  ")
-    else:
-        for name, settings in value.items():
-            yield f"  {_in_yaml(name)}:"
-            yield from _section_lines(section, settings, indent="    ")
+    is_mapping = inner_section.suffix != ""  # from names to the dataclass
+    if not is_mapping:
+        yield from _section_lines(inner_section.section, value, indent="  ")
+        return
+    for name, settings in value.items():
+        yield f"  {_in_yaml(name)}:"
+        yield from _section_lines(inner_section.section, settings, indent="    ")
 
 
 def _in_yaml(value: object) -> str:

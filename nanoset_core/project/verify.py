@@ -139,20 +139,28 @@ class Target:
         Args:
             pattern: The pattern, with `*` for any text.
         """
-        # The outputs are made one from another, and the last one is what the user wants. Its folder
-        # is, for example, "nanosets" or "views".
-        last_node = self.nodes[-1]
+        return any(fnmatchcase(name, pattern) for name in self._selectable_names())
+
+    def _selectable_names(self) -> list[str]:
+        """Return the names by which users may select these outputs. For example:
+
+            training data    pretrain/train, pretrain, pretrain/nanosets
+            a view           clean, clean/views, web/views, web/clean
+
+        Here, `nanosets` and `views` are the folders of the outputs, and web is the text collection
+        that the view `clean` selects from.
+        """
+        last_node = self.nodes[-1]  # the others are only made on the way to this one
         folder = last_node.stage.layout.folder
-        first_part = self.name.partition("/")[0]  # "pretrain"
+        first_part = self.name.partition("/")[0]  # "pretrain" or "clean"
         names = [self.name, first_part, f"{first_part}/{folder}"]
 
-        # A view has a name of its own, and a corpus that it selects from.
-        is_named_by_part = last_node.stage.layout.is_named_by_part
-        if is_named_by_part:
-            corpus = last_node.key.subject  # "web"
-            view = last_node.key.part  # "clean"
+        is_view_or_similar = last_node.stage.layout.is_named_by_part
+        if is_view_or_similar:
+            corpus = last_node.key.subject
+            view = last_node.key.part
             names += [f"{corpus}/{folder}", f"{corpus}/{view}"]
-        return any(fnmatchcase(name, pattern) for name in names)
+        return names
 
 
 def _row_label(nodes: Sequence[Node]) -> str:
@@ -242,7 +250,8 @@ def _all_targets(project: Project) -> list[Target]:
     for row in graph.rows():
         # Some outputs are only parts of another one in the row, which is checked as a whole.
         whole_outputs = [node for node in row if not isinstance(node.stage, InParts)]
-        name = target_name(whole_outputs[-1])
+        final_output = whole_outputs[-1]  # it is made from the others, and gives them the name
+        name = target_name(final_output)
         all_targets.append(Target.of(name, quiet_project, whole_outputs))
     return all_targets
 
@@ -466,7 +475,10 @@ def _verify_target_without_parts(target: Target) -> _PartialReport:
     """Check outputs on a worker of a cluster, but only note the checks that take long.
 
     A check such as comparing all tokens of a dataset is divided into parts. Later, the parts are
-    sent to several workers.
+    sent to several workers. For example, for a text collection:
+
+        list of its files    checked here
+        dataset              sizes are checked here; "compare all tokens" is noted
 
     Args:
         target: Some outputs that belong together.
@@ -486,9 +498,9 @@ def _verify_target_without_parts(target: Target) -> _PartialReport:
         target_of_worker = replace(target, project=project_of_worker)
         report = target_of_worker.verify(deep=True, run=note)
 
-    # Some noted checks have the project with the paths of this worker. Other workers will do them,
-    # so give the original project back to them.
+    # Other workers will do the noted checks. So replace the paths of this one in them.
     for noted in noted_checks:
-        if noted.check.project is not None:
+        has_paths_of_worker = noted.check.project is not None
+        if has_paths_of_worker:
             noted.check = replace(noted.check, project=target.project)
     return _PartialReport(report, noted_checks)

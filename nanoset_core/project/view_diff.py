@@ -23,6 +23,7 @@ from nanoset_core.lineage.documents import DocumentOrigin, Lineage
 from nanoset_core.outputs.current import setting_differences
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
+from nanoset_core.stages.dataset.dataset import Dataset
 from nanoset_core.stages.dataset.stage import DATASET
 from nanoset_core.stages.datasets import dataset_of
 from nanoset_core.stages.views.tables import document_values
@@ -167,12 +168,13 @@ def diff_views(project: Project, old: Manifest, new: Manifest, show: int) -> Vie
     before = _documents_of(project, old, by_number=is_same_dataset)
     after = _documents_of(project, new, by_number=is_same_dataset)
 
-    # Number the documents of both builds together. For example:
+    # Number the documents of both builds together, by their keys. For example, the old build has B
+    # and C (numbers_before [1, 2]), and the new one has A and B (numbers_after [0, 1]):
     #
     #     document       A    B    C
     #     number         0    1    2
-    #     copies before  -    1    2      numbers_before [1, 2]
-    #     copies after   1    1    -      numbers_after [0, 1]
+    #     copies before  -    1    2
+    #     copies after   1    1    -
     #     more_copies    1    0    -2
     numbers_before, numbers_after = _common_numbers(before.keys, after.keys)
     more_copies = _increases(numbers_before, before.copies, numbers_after, after.copies)
@@ -318,17 +320,11 @@ def _documents_of(project: Project, view: Manifest, *, by_number: bool) -> _View
     Returns:
         The documents, ascending by their numbers in the dataset.
     """
-    # The view has a sequence of tokens for each copy of a document. Read which documents of the
-    # dataset these are: [4, 7, 4]
+    # Each document once, and how many copies of it the view has: [4, 7] and [2, 1]
     selection = dataset_of(project.outputs, view)
-    n_sequences = len(selection.sequences)
-    chunks = [np.empty(0, np.int64), *selection.documents_in(0, n_sequences)]
-    document_of_sequence = np.concatenate(chunks)  # (n_sequences,)
+    documents, copies = np.unique(_documents_with_copies(selection), return_counts=True)
 
-    # Each document once, and its copies: [4, 7] and [2, 1]
-    documents, copies = np.unique(document_of_sequence, return_counts=True)  # (n_documents,) each
-
-    # Look up the lengths of these documents in the dataset.
+    # Look up the lengths of these documents in the dataset: [100, 30] give [200, 30].
     dataset = selection.corpus
     lengths_in_dataset = _document_lengths(dataset.sequences)  # (n_documents_in_dataset,)
     tokens = copies * lengths_in_dataset[documents]  # (n_documents,) tokens of all copies
@@ -338,6 +334,23 @@ def _documents_of(project: Project, view: Manifest, *, by_number: bool) -> _View
         hashes_in_dataset = _document_hashes(project, dataset.name, dataset.manifest)
         keys = hashes_in_dataset[documents]
     return _ViewDocuments(view, documents, copies, tokens, keys)
+
+
+def _documents_with_copies(view: Dataset) -> NDArray[np.int64]:
+    """Return the documents of a view, one after another, a repeated one as often as it has copies.
+
+    For example, [4, 7, 4]: first document 4 of the dataset, then document 7, then 4 once more.
+
+    Args:
+        view: The view, a selection of the documents of a dataset. Its tokens are stored in
+            sequences, one for each copy of a document.
+
+    Returns:
+        Numbers of the documents in the dataset, shape (n_sequences,).
+    """
+    n_sequences = len(view.sequences)
+    chunks = [np.empty(0, np.int64), *view.documents_in(0, n_sequences)]
+    return np.concatenate(chunks)
 
 
 def _document_lengths(sequences: MMapIndexedDataset) -> NDArray[np.int64]:
