@@ -332,7 +332,8 @@ def _no_version_error(
 def _erased_error(where: object, digest: str, erasure: Erasure) -> MissingError:
     """Return the error that a build was erased, so that it cannot be compared.
 
-    A purge erases documents from all outputs, and leaves a receipt that lists what it erased.
+    A purge erases documents from all outputs: it builds versions without the documents, and deletes
+    the old ones. Its receipt lists both, so the error refers users to it.
 
     Args:
         where: Where builds are stored, for the error.
