@@ -159,28 +159,25 @@ class Nanoset(SplitSamples):
     def _prepare_lookups(self) -> None:
         """Make views of all arrays, from which single numbers are read faster than from the arrays.
 
-        The views read numbers as unsigned, so a number -1 of 32 bits appears as 4,294,967,295.
+        They read all numbers as unsigned: a -1 of 32 bits, which only a damaged file has, becomes
+        4,294,967,295. As an index, -1 would be the last entry, while this one raises an error.
         """
         # For reading single samples: `view[7]` is a Python integer.
-        self._shuffle_entries = _entries(self.shuffle_index)
-        self._sample_entries = _entries(self.sample_index)
-        self._document_entries = _entries(self.document_index)
-        self._length_entries = _entries(self.dataset.sequence_lengths)
-        self._pointer_entries = _entries(self.dataset.sequence_pointers)
+        self._shuffle_view = _fast_view(self.shuffle_index)
+        self._sample_view = _fast_view(self.sample_index)
+        self._sequence_view = _fast_view(self.document_index)
+        self._length_view = _fast_view(self.dataset.sequence_lengths)
+        self._pointer_view = _fast_view(self.dataset.sequence_pointers)
         self._bytes = self.dataset.stored_bytes
 
-        # For reading many samples: an array of the sequences in shuffled order. If a damaged file
-        # has a sequence -1, numpy would read the last sequence. As an unsigned number, it is too
-        # large, so that numpy raises an error.
-        self._sequence_of_entry = _unsigned(self.document_index)
+        # For reading many samples: the sequences in shuffled order, as an array.
+        self._shuffled_sequences = _unsigned(self.document_index)
 
-        # The trainer NeMo has a special case: if a sample ends in a sequence without tokens, its
-        # sample index has -1 in place of a position in this sequence.
-        self._end_in_empty_sequence: int | None = None
+        # One -1 is valid: the trainer NeMo stores it in the sample index, in place of a token, if a
+        # sample ends in a sequence without tokens.
+        self._empty_end: int | None = None
         if self._overlap and self.config.rules.empty_end:
-            bits = 8 * self.sample_index.itemsize
-            largest_number = 2**bits - 1
-            self._end_in_empty_sequence = largest_number  # what the view shows instead of -1
+            self._empty_end = int(np.iinfo(_unsigned(self.sample_index).dtype).max)  # -1 in a view
 
     def __getitem__(self, index: int | None) -> Sample:
         """Return a sample as the trainer's dictionary.
@@ -279,12 +276,13 @@ class Nanoset(SplitSamples):
         Raises:
             SampleIndexError: There is no such sample.
         """
-        position = self._position(index)
-        sample = self._shuffle_entries[position]  # its number before samples were shuffled
+        # Where does the sample start and stop in the shuffled sequences? That is stored by the
+        # numbers that samples had before they were shuffled.
+        sample = self._shuffle_view[self._position(index)]
+        span = self._span(sample)
 
         # The document index (so named by Megatron-LM) lists the sequences in their shuffled order.
         # The sample has those from the first to the last entry of its span.
-        span = self._span(sample)
         entries = slice(span.first_entry, span.last_entry + 1)
         sequences = self.document_index[entries].astype(np.int64)  # (n_parts,) 7 4
 
@@ -316,7 +314,7 @@ class Nanoset(SplitSamples):
         """
         position = self._position(index)
         try:
-            sample = self._shuffle_entries[position]  # its number before the shuffle
+            sample = self._shuffle_view[position]  # its number before the shuffle
             tokens = self._stored_tokens(self._span(sample))
         except (IndexError, ValueError) as error:
             # An entry does not exist, or the bytes are not whole tokens.
@@ -327,7 +325,7 @@ class Nanoset(SplitSamples):
         # Only the last sample of a split may be short. Any other one means that the index files
         # belong to other data.
         if len(tokens) != self._sample_tokens:
-            self._check_short(sample, len(tokens))
+            self._check_is_short_last_sample(sample, len(tokens))
             return self._padded(tokens)
         return tokens
 
@@ -363,25 +361,23 @@ class Nanoset(SplitSamples):
             row 1    2, 5    sample 1 starts in sequence 4 (entry 2), at its token 5
 
         So sample 0 has sequence 7 from token 3 on, all of sequence 2, and the tokens of sequence 4
-        before token 5.
+        before token 5: the result is (0, 3, 2, 5). By most trainers' rules, samples overlap by one
+        token. Then sample 0 also has token 5 of sequence 4, and the result is (0, 3, 2, 6).
 
         Args:
             sample: Number of the sample, before samples were shuffled.
         """
-        rows = self._sample_entries
+        rows = self._sample_view
         first_entry = rows[sample, 0]
         first_token = rows[sample, 1]
-        last_entry = rows[sample + 1, 0]  # included: the sample has its first tokens
-        stop_token = rows[sample + 1, 1]
+        # The next sample starts in the last sequence of this one.
+        last_entry = rows[sample + 1, 0]
+        next_first_token = rows[sample + 1, 1]
 
-        if stop_token == self._end_in_empty_sequence:
-            # NeMo stores -1 if the last sequence is empty. (Other trainers refuse such data, and
-            # `_end_in_empty_sequence` is None.)
+        stop_token = next_first_token + self._overlap
+        # The trainer NeMo marks a last sequence without tokens by a special number.
+        if next_first_token == self._empty_end:
             stop_token = 0
-        else:
-            # By most trainers' rules, samples overlap by one token: a sample also has the first
-            # token of the next one.
-            stop_token += self._overlap
         return _SampleSpan(first_entry, first_token, last_entry, stop_token)
 
     def _pieces_by_loop(self, span: _SampleSpan) -> list[memoryview]:
@@ -396,8 +392,8 @@ class Nanoset(SplitSamples):
             span: Where the sample starts and stops.
         """
         # Local names, since this runs for every sample.
-        pointers = self._pointer_entries  # first byte of each sequence
-        lengths = self._length_entries  # tokens of each sequence
+        pointers = self._pointer_view  # first byte of each sequence
+        lengths = self._length_view  # tokens of each sequence
         token_bytes = self._token_bytes
         data = self._bytes
         pieces = []
@@ -405,7 +401,7 @@ class Nanoset(SplitSamples):
         # All sequences but the last one belong to the sample up to their ends. Of the first one,
         # some tokens at the start are skipped.
         skipped_bytes = span.first_token * token_bytes
-        all_but_last = self._document_entries[span.first_entry : span.last_entry]
+        all_but_last = self._sequence_view[span.first_entry : span.last_entry]
         for sequence in all_but_last.tolist():
             start_byte = pointers[sequence]
             stop_byte = start_byte + lengths[sequence] * token_bytes
@@ -413,7 +409,7 @@ class Nanoset(SplitSamples):
             skipped_bytes = 0
 
         # The sequence in which the sample ends, and also starts if it is the only one.
-        last_sequence = self._document_entries[span.last_entry]
+        last_sequence = self._sequence_view[span.last_entry]
         start_byte = pointers[last_sequence]
         stop_byte = start_byte + span.stop_token * token_bytes
         pieces.append(data[start_byte + skipped_bytes : stop_byte])
@@ -438,7 +434,7 @@ class Nanoset(SplitSamples):
             span: Where the sample starts and stops.
         """
         entries = slice(span.first_entry, span.last_entry + 1)
-        sequences = self._sequence_of_entry[entries]  # (n_pieces,)
+        sequences = self._shuffled_sequences[entries]  # (n_pieces,)
         pointers = self.dataset.sequence_pointers[sequences]  # (n_pieces,) 40 10 20
 
         # Each part starts where its sequence does, but the first one some tokens later.
@@ -486,11 +482,11 @@ class Nanoset(SplitSamples):
             return np.empty((0, self._sample_tokens), np.int64)
 
         # Only the last sample of the data may have another number of tokens.
-        pieces = self._pieces(samples)  # each sample consists of pieces of documents
+        pieces = self._pieces(samples)  # each sample consists of pieces of sequences
         token_counts = pieces.sample_lengths()  # (n,) tokens of each sample
         is_wrong_length = token_counts != self._sample_tokens
         for row in np.flatnonzero(is_wrong_length):
-            self._check_short(int(samples[row]), int(token_counts[row]))
+            self._check_is_short_last_sample(int(samples[row]), int(token_counts[row]))
 
         tokens = self._tokens_of_pieces(pieces)  # of all samples, one after another
         if is_wrong_length.any():
@@ -554,8 +550,8 @@ class Nanoset(SplitSamples):
                 dataset.
         """
         # A span says where a sample starts and stops. In the example, for samples 0 and 1:
-        #     first_entries  0 1    place of the first sequence: HI, ABC
-        #     last_entries   1 2    place of the last sequence: ABC, DEFG
+        #     first_entries  0 1    number of the first sequence in this order: HI, ABC
+        #     last_entries   1 2    number of the last sequence in this order: ABC, DEFG
         #     first_tokens   0 2    first token in the first sequence
         #     stop_tokens    3 4    token after the sample in the last sequence
         spans = self._spans(samples)
@@ -581,22 +577,25 @@ class Nanoset(SplitSamples):
         return pieces
 
     def _sequences_of(self, spans: _SampleSpans, counts: NDArray[np.int64]) -> NDArray[Any]:
-        """Return from which document each piece of some samples is; shape (n_pieces,).
+        """Return from which sequence of the dataset each piece of some samples is.
 
-        For example, the document index says that the shuffled documents are 7, 4 and 9. A sample
-        from place 0 to place 1 has pieces of 7 and 4, and a sample from place 1 to place 2 has
-        pieces of 4 and 9. For both, the result is 7 4 4 9.
+        For example, the shuffled sequences are 7 4 9. One sample has the end of 7 and the start of
+        4, and the next one has the rest of 4 and the start of 9. For both, the result is 7 4 4 9.
 
         Args:
-            spans: Where each sample starts and stops.
+            spans: Where each sample starts and stops. Its first entries are 0 and 1: sequence 7 is
+                entry 0 of the shuffled sequences, and sequence 4 is entry 1.
             counts: How many pieces each sample has: 2 2; shape (n,).
 
+        Returns:
+            Shape (n_pieces,).
+
         Raises:
-            StaleError: The document index has a document that the dataset does not have.
+            StaleError: The dataset does not have such a sequence.
         """
-        # The places of the pieces: 0 1, and 1 2.
-        entries = positions_in(spans.first_entries, counts)  # (n_pieces,)
-        sequences = self._sequence_of_entry[entries]
+        # Each sample has as many entries as it has pieces, one after another.
+        entries = positions_in(spans.first_entries, counts)  # (n_pieces,) 0 1, and 1 2
+        sequences = self._shuffled_sequences[entries]  # 7 4, and 4 9
         if sequences.max() >= len(self.dataset):
             raise self._misfit("a sequence outside of the dataset")
         return sequences
@@ -618,12 +617,12 @@ class Nanoset(SplitSamples):
     def _spans(self, samples: NDArray[np.int64]) -> _SampleSpans:
         """Find where many training samples start and stop, as `_span` does for one.
 
-        The sequences of a dataset are read in a shuffled order. The sample index has a row for each
-        sample: at which place in this order, and at which token of the sequence there, it starts.
-        It stops where the next one starts:
+        The document index lists the sequences of a dataset in a shuffled order. The sample index
+        has a row for each sample: the entry of this list at which it starts, and the token of the
+        sequence there. It stops where the next one starts:
 
-            row 0    0, 3    sample 0 starts at place 0, token 3
-            row 1    2, 5    sample 1 starts at place 2, token 5, and sample 0 stops there
+            row 0    0, 3    sample 0 starts at entry 0, token 3
+            row 1    2, 5    sample 1 starts at entry 2, token 5, and sample 0 stops there
 
         The result for sample 0 is: first_entries 0, first_tokens 3, last_entries 2, and stop_tokens
         5. For trainers whose samples overlap by one token, stop_tokens is 6.
@@ -639,7 +638,6 @@ class Nanoset(SplitSamples):
             raise self._misfit("a sample outside of the sample index")
 
         # Take the rows of the samples, and the rows after them: [[0, 3]] and [[2, 5]] for sample 0.
-        # (A place in the order of the sequences is also called an entry, of the document index.)
         begins = self.sample_index[samples].astype(np.int64)  # (n, 2)
         next_begins = self.sample_index[samples + 1].astype(np.int64)  # (n, 2)
         spans = _SampleSpans(
@@ -651,7 +649,7 @@ class Nanoset(SplitSamples):
             # is 1. That gives 0, which is right.
             stop_tokens=next_begins[:, 1] + self._overlap,
         )
-        # Refuse negative numbers, samples that stop before they start, and impossible places.
+        # Refuse negative numbers, samples that stop before they start, and impossible entries.
         is_backwards = spans.last_entries < spans.first_entries  # (n,)
         last_entry = spans.last_entries.max()
         if begins.min() < 0 or is_backwards.any() or last_entry >= len(self.document_index):
@@ -683,26 +681,27 @@ class Nanoset(SplitSamples):
         views = self._slices(pieces.start_bytes, pieces.stop_bytes)
         return np.frombuffer(b"".join(views), all_tokens.dtype)
 
-    def _check_short(self, sample: int, n_tokens: int) -> None:
-        """Check that a sample whose number of tokens is not the usual one, such as 4,097, is valid.
+    def _check_is_short_last_sample(self, sample: int, n_tokens: int) -> None:
+        """Check that a sample with an unusual number of tokens is the last one, which may be short.
 
-        It is if it is the last sample, and has fewer tokens because the data ends there. (By some
-        settings, such a sample is dropped when the index files are made.) Any other one shows that
-        the index files, which say where samples start, were made for another dataset.
+        For example, samples have 4,097 tokens, and the last one has 1,200, since the data ends
+        there. Any other sample of 1,200 tokens shows that the index files, which say where samples
+        start, were made for another dataset.
 
         Args:
             sample: Number of the sample, before samples were shuffled.
             n_tokens: Number of its tokens, which is not `_sample_tokens`.
 
         Raises:
-            StaleError: It is not such a sample.
+            StaleError: It is not the last sample, or it is not short. Or the split cannot have a
+                short sample, since by its settings such a sample is left out.
         """
         is_last = sample == self.member.samples_built - 1
-        was_dropped = self.config.drops_last_partial(self.member.split)
         is_short = n_tokens < self._sample_tokens
-        is_valid = is_last and is_short and not was_dropped
-        if not is_valid:
-            raise self._misfit(f"sample {sample} of {n_tokens} tokens")
+        leaves_out_short = self.config.drops_last_partial(self.member.split)
+        if is_last and is_short and not leaves_out_short:
+            return
+        raise self._misfit(f"sample {sample} of {n_tokens} tokens")
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Return how to recreate the samples from a pickle: a function and its arguments.
@@ -778,33 +777,36 @@ def _may_contain_padding(
 ) -> bool:
     """Return whether a sample, or its labels, may contain the padding token.
 
-    In most cases, this is False. Then samples need not be searched for padding, which takes time.
+    Searching samples for it takes time. In most cases, this returns False, and none is searched.
+
+    For example, samples have a sequence_length of 3, and the data is A B C D E:
+
+        with extra tokens       A B C D, D E pad pad    the last sample is short
+        without extra tokens    A B C, D E pad          the last label of A B C is padding: B C pad
 
     Args:
         dataset: The dataset of the samples.
         member: The plan of the samples, which says for which split they are.
         config: Settings of the samples.
     """
-    # The label of a token is the next token. A sample has an extra token for its last label, or
-    # else this label is padding.
+    # Is the last label of every sample padding? (The label of a token is the next token.)
     if not config.add_extra_token:
         return True
 
-    # The last sample ends with the data, and may be too short, unless it is dropped then.
-    if not config.drops_last_partial(member.split):
+    # May the last sample be short? By a setting, such a sample is left out.
+    leaves_out_short = config.drops_last_partial(member.split)
+    if not leaves_out_short:
         return True
 
-    # The user may have named a token as padding. Texts may contain it, too, for example if it also
-    # ends documents.
+    # Otherwise, no padding is added. But do the texts contain the padding token themselves?
     if config.pad_token is not None:
-        return True
+        return True  # they may, for example if the user has named the token that ends documents
+    # Without such a setting, the padding token is -1. Only signed types can have that.
+    is_signed = dataset.dtype.kind != "u"
+    return is_signed
 
-    # Otherwise, padding is -1. The dataset cannot contain that if its type is unsigned.
-    is_unsigned = dataset.dtype.kind == "u"
-    return not is_unsigned
 
-
-def _entries(array: NDArray[Any]) -> memoryview:
+def _fast_view(array: NDArray[Any]) -> memoryview:
     """Return a view of an array from which single numbers are read twice as fast.
 
     `view[7]` is a Python integer, while `array[7]` of a numpy array makes a numpy object. Nothing

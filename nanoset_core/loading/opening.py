@@ -88,7 +88,8 @@ def load_nanoset(
     _check_is_storage(storage)
     outputs = open_root(root, storage)
     with outputs.access.named():
-        return open_version(outputs, current_split(outputs, f"{name}/{split}"), mask_values)
+        manifest = current_split(outputs, f"{name}/{split}")
+        return _open_with_masks(outputs, manifest, mask_values)
 
 
 def _check_is_no_file(root: str | os.PathLike[str] | OutputRoot) -> None:
@@ -108,14 +109,14 @@ def _check_is_no_file(root: str | os.PathLike[str] | OutputRoot) -> None:
 
 
 def _check_is_storage(storage: object) -> None:
-    """Check that the argument `storage` of `load_nanoset` has the right type.
+    """Check that the argument `storage` of `load_nanoset` says how a bucket is accessed.
 
-    A StorageSpec describes how a bucket is accessed. It is easily confused with the next arguments,
-    which are options for masks: a user may write `load_nanoset(root, "pretrain", "train", True)`,
-    and mean `reset_position_ids=True`.
+    It is the last argument that can be passed without its name. So who forgets the name of a later
+    one, such as `reset_position_ids=True`, calls `load_nanoset(root, "pretrain", "train", True)`,
+    and `storage` is True. The error then says that masks are passed by their names.
 
     Args:
-        storage: The argument.
+        storage: The argument, which should be a StorageSpec (address, region and such) or None.
 
     Raises:
         ConfigError: It is neither a StorageSpec nor None.
@@ -131,47 +132,89 @@ def _check_is_storage(storage: object) -> None:
     )
 
 
-def open_version(
-    outputs: OutputRoot, manifest: Manifest, masks: Mapping[str, bool | None] | None = None
-) -> Nanoset | BlendedNanoset:
-    """Open the training samples of a split, in any version that was built.
+def open_version(outputs: OutputRoot, manifest: Manifest) -> Nanoset | BlendedNanoset:
+    """Open the training samples of a split, in any version that was built, to look at their tokens.
 
-    This is also for looking back: which samples did a run read that was started with an older
-    version?
+    For example, which samples did a run read that was started with an older version? No mask is
+    added to the samples, and the loss counts all tokens.
 
     Args:
         outputs: The project's outputs.
         manifest: The record of the version, named `pretrain/train/blend` for a split that mixes
             several datasets, and `pretrain/train/index_mappings` for a split of a single one.
-        masks: Options of `load_nanoset` that change the masks in samples, such as
-            {"reset_attention_mask": True, "eod_mask_loss": None}. None as a value takes what
-            nanoset.yaml said when files for the trainer were last made. If the argument itself is
-            None, no mask is added, and the loss counts all tokens. That is enough for looking back.
 
     Raises:
-        ConfigError: The trainer has no such mask, a mask needs another one that is not set, or the
-            documents have no end token.
         MissingError: A file was deleted; or the split has no samples, such as `test` if
             nanoset.yaml divides the data by "98,2,0".
         FormatError, StaleError: A file is not as it was written, or belongs to another version.
     """
-    name, split, _ = manifest.name.split("/")  # such as "pretrain", "train", "blend"
+    plan, config = _plan_with_samples(outputs, manifest)
+    return _open_samples(outputs, manifest, plan, config)
+
+
+def _open_with_masks(
+    outputs: OutputRoot, manifest: Manifest, masks: Mapping[str, bool | None]
+) -> Nanoset | BlendedNanoset:
+    """Open the training samples of a split as a trainer reads them: with the masks of its options.
+
+    Args:
+        outputs: The project's outputs.
+        manifest: The record of the version, as in `open_version`.
+        masks: Options of `load_nanoset` that change the masks in samples, such as
+            {"reset_attention_mask": True, "eod_mask_loss": None}. None takes what nanoset.yaml said
+            when files for the trainer were last made.
+
+    Raises:
+        ConfigError: The trainer has no such mask, a mask needs another one that is not set, or the
+            documents have no end token.
+        MissingError, FormatError, StaleError: As in `open_version`.
+    """
+    plan, config = _plan_with_samples(outputs, manifest)
+
+    # The masks depend on where documents end, which a token of the tokenizer marks.
+    nanoset_name = manifest.name.split("/")[0]
+    mask_names = _names_of_set_masks(outputs, nanoset_name, masks)
+    if mask_names:
+        config = config.with_masks(mask_names, _end_token(outputs, plan))
+
+    # Most trainers leave padding out of the loss. For these, the loss mask needs its token.
+    leaves_out_padding = config.rules.pads != "never"
+    if leaves_out_padding:
+        config = replace(config, pad_token=_padding_token(outputs, plan))
+    return _open_samples(outputs, manifest, plan, config)
+
+
+def _plan_with_samples(outputs: OutputRoot, manifest: Manifest) -> tuple[SplitPlan, NanosetConfig]:
+    """Read which samples a split has, and the settings that it was built with.
+
+    Args:
+        outputs: The project's outputs.
+        manifest: The record of the split.
+
+    Raises:
+        MissingError: The split has no samples, or the file is missing.
+        FormatError: The file is not as it was written.
+    """
     plan, config = read_split(manifest, outputs.folder)
-    if plan is None:  # nothing was built for the split
+    if plan is None:
+        name, split, _ = manifest.name.split("/")  # such as "pretrain", "train", "blend"
         raise _no_samples(name, split, manifest, config)
+    return plan, config
 
-    if masks is not None:
-        mask_names = _masks_that_are_set(outputs, name, masks)
-        if mask_names:
-            # They depend on where documents end, which a token of the tokenizer marks.
-            config = config.with_masks(mask_names, _end_token(outputs, plan))
 
-        # Some trainers leave padding out of the loss. For these, samples have a mask of it.
-        masks_padding = config.rules.pads != "never"
-        if masks_padding:
-            config = replace(config, pad_token=_padding_token(outputs, plan))
+def _open_samples(
+    outputs: OutputRoot, manifest: Manifest, plan: SplitPlan, config: NanosetConfig
+) -> Nanoset | BlendedNanoset:
+    """Open the index files of a split, which are in the folder of its nanoset, and its datasets.
 
-    index_folder = outputs.folder / STAGE / name / CACHE
+    Args:
+        outputs: The project's outputs.
+        manifest: The record of the split, named such as `pretrain/train/blend`.
+        plan: Which samples the split has.
+        config: Settings of the nanoset.
+    """
+    nanoset_name = manifest.name.split("/")[0]
+    index_folder = outputs.folder / STAGE / nanoset_name / CACHE
     return open_split(plan, config, index_folder, outputs.access)
 
 
@@ -248,40 +291,53 @@ def _no_blend_error(
     )
 
 
-def _masks_that_are_set(
+def _names_of_set_masks(
     outputs: OutputRoot, name: str, masks: Mapping[str, bool | None]
 ) -> tuple[str, ...]:
-    """Return which masks training samples should contain.
+    """Return the names of the masks that training samples should contain.
 
-    A mask tells the trainer, for example, not to look from one document into the next one. A caller
-    may request each mask, or leave it to the settings with which the data was last prepared:
+    A mask tells the trainer, for example, not to look from one document into the next one. The
+    caller of `load_nanoset` sets a mask to True or False, or leaves it to nanoset.yaml by None:
 
-        eod_mask_loss          True     yes
-        reset_position_ids     False    no
-        reset_attention_mask   None     if the settings had it
+        reset_position_ids     True     is in the result
+        eod_mask_loss          False    is not
+        reset_attention_mask   None     is in the result if nanoset.yaml had it
 
     Args:
         outputs: The project's outputs.
         name: The nanoset.
-        masks: Name of each mask → whether it is requested, or None for the value that nanoset.yaml
-            had when the files that start the trainer, the *handoff*, were last made.
-
-    Returns:
-        The names of the masks.
+        masks: Name of each mask → its value, as in the table.
     """
-    # The handoff is read only if it matters.
-    masks_of_handoff: Collection[str] = ()
+    # The file with the values of nanoset.yaml is read only if they matter.
+    masks_of_yaml: Collection[str] = ()
     if None in masks.values():
-        handoff = outputs.current(STAGE, f"{name}/{HANDOFF}")
-        if handoff is not None:
-            masks_of_handoff = handoff.recipe["options"].get(MASKS_OPTION, ())
+        masks_of_yaml = _masks_of_handoff(outputs, name)
 
     names: list[str] = []
     for mask, value in masks.items():
-        is_set = mask in masks_of_handoff if value is None else boolean(mask, value)
+        if value is None:
+            is_set = mask in masks_of_yaml
+        else:
+            is_set = boolean(mask, value)
         if is_set:
             names.append(mask)
     return tuple(names)
+
+
+def _masks_of_handoff(outputs: OutputRoot, name: str) -> Collection[str]:
+    """Return the masks that nanoset.yaml had when files for the trainer were last made.
+
+    These files are the handoff. If there is none, the result is empty.
+
+    Args:
+        outputs: The project's outputs.
+        name: The nanoset.
+    """
+    handoff = outputs.current(STAGE, f"{name}/{HANDOFF}")
+    if handoff is None:
+        return ()
+    masks: Collection[str] = handoff.recipe["options"].get(MASKS_OPTION, ())
+    return masks
 
 
 def _end_token(outputs: OutputRoot, plan: SplitPlan) -> int | None:
@@ -355,20 +411,27 @@ def _padding_token(outputs: OutputRoot, plan: SplitPlan) -> int | None:
         if the record of a dataset was deleted, so that its end token is not known. (The copy of the
         outputs that a trainer reads may lack these.)
     """
-    padding_tokens: set[int | None] = set()
-    for member in plan.members:
-        version_folder = Path(member.prefix).parent
-        is_packs = version_folder.is_relative_to(outputs.folder / "packs")
-        if not is_packs:
-            continue
-        packs = outputs.manifest_at(version_folder)
+    padding_tokens: set[int | None] = set()  # of all packs; usually they have the same one
+    for packs_folder in _folders_of_packs(outputs, plan):
+        packs = outputs.manifest_at(packs_folder)
         corpus = _corpus_of(outputs, packs)  # the text collection whose documents were packed
-        if packs is None or corpus is None:
+        if packs is None or corpus is None:  # a record was deleted
             return None
         padding_token = packs.recipe["options"]["pad"]
-        if padding_token != _appended_token(corpus):  # the token that ends documents
+        end_token = _appended_token(corpus)
+        if padding_token != end_token:
             padding_tokens.add(padding_token)
     return padding_tokens.pop() if len(padding_tokens) == 1 else None
+
+
+def _folders_of_packs(outputs: OutputRoot, plan: SplitPlan) -> list[Path]:
+    """Return the folder of each dataset of a split that consists of packs."""
+    folders: list[Path] = []
+    for member in plan.members:
+        version_folder = Path(member.prefix).parent
+        if version_folder.is_relative_to(outputs.folder / "packs"):
+            folders.append(version_folder)
+    return folders
 
 
 def _is_derived(manifest: Manifest) -> bool:

@@ -7,7 +7,7 @@ prefixes of datasets relative to the root: `datasets/web/1a2b/web`, and not
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -50,21 +50,21 @@ class StoredSplit(Record):
             plan: Which samples the split has, or None for a split without samples.
             config: Settings of the nanoset.
         """
+        relative_paths: dict[str, str] = {}
+        for path in _dataset_paths(plan, config):
+            relative_paths[path] = Path(path).relative_to(root).as_posix()
 
-        def relative(prefix: str) -> str:
-            """Return the path of a dataset relative to the root."""
-            return Path(prefix).relative_to(root).as_posix()
-
-        relative_plan = _with_prefixes_of_plan(plan, relative)
-        relative_config = _with_prefixes_of_config(config, relative)
+        relative_plan = _plan_with_paths(plan, relative_paths)
+        relative_config = _config_with_paths(config, relative_paths)
         # The folder of the index files is left out: it is always the same one below the root.
         return cls(relative_plan, replace(relative_config, path_to_cache=None))
 
     def check(self, value: dict[str, Any]) -> None:
         """Check a plan that was just read from a file, since the file may come from elsewhere.
 
-        A path such as `../../etc/secret` in place of `datasets/web/1a2b/web` would let a reader
-        open any file, so it is refused.
+        The paths of datasets in it are relative to the folder of all outputs, such as
+        `datasets/web/1a2b/web`. A path such as `../../etc/secret` would let a reader open any file,
+        so it is refused.
 
         Args:
             value: The JSON object that the record was read from, which is not needed here.
@@ -72,12 +72,11 @@ class StoredSplit(Record):
         Raises:
             ValueError: A path leads out of the folder of all outputs, or the plan is not complete.
         """
-        dataset_paths = _all_prefixes(self.plan, self.config)
-        for path in dataset_paths:
+        for path in _dataset_paths(self.plan, self.config):
             if not is_inside(path):
                 raise ValueError(f"the prefix {path!r} is not below the output root")
         if self.plan is not None:
-            _check_plan(self.plan)
+            _check_index_files(self.plan)
 
     def below(self, root: Path) -> BuiltPlan:
         """Return what was stored about a split, with paths of datasets on this machine.
@@ -88,17 +87,17 @@ class StoredSplit(Record):
         Args:
             root: The folder of all outputs, wherever it is now.
         """
+        absolute_paths: dict[str, str] = {}
+        for path in _dataset_paths(self.plan, self.config):
+            absolute_paths[path] = str(root / path)
 
-        def absolute(prefix: str) -> str:
-            """Return the prefix of a dataset below the root."""
-            return str(root / prefix)
-
-        plan = _with_prefixes_of_plan(self.plan, absolute)
-        return BuiltPlan(plan, _with_prefixes_of_config(self.config, absolute))
+        plan = _plan_with_paths(self.plan, absolute_paths)
+        config = _config_with_paths(self.config, absolute_paths)
+        return BuiltPlan(plan, config)
 
 
 class BuiltPlan(NamedTuple):
-    """The plan of a split and the settings that it was made with, with absolute prefixes."""
+    """The plan of a split and the settings it was made with, with absolute paths of datasets."""
 
     plan: SplitPlan | None
     """None for a split without samples."""
@@ -123,11 +122,11 @@ def read_split(manifest: Manifest, root: Path) -> BuiltPlan:
     return stored_split.below(root)
 
 
-def _check_plan(plan: SplitPlan) -> None:
-    """Check the values of a plan that was read from a file.
+def _check_index_files(plan: SplitPlan) -> None:
+    """Check that a plan that was read from a file names its datasets and their index files.
 
-    A plan says which samples a split (such as train) has, and names its index files: those of each
-    dataset, and if there are several datasets, those of the blend that mixes them.
+    The index files say which samples a split (such as train) has. There are some for each dataset
+    and, if there are several datasets, some for the blend that mixes them.
 
     Raises:
         ValueError: The plan has no dataset, or an index file is not named or is outside of its
@@ -165,19 +164,26 @@ def _check_files(files: Mapping[str, str], receipt_name: str, required: Sequence
             raise ValueError("an index file that is not below its folder")
 
 
-def _all_prefixes(plan: SplitPlan | None, config: NanosetConfig) -> list[str]:
-    """Return the prefixes of all datasets that a plan and a configuration name."""
-    prefixes: list[str] = []
+def _dataset_paths(plan: SplitPlan | None, config: NanosetConfig) -> list[str]:
+    """Return the paths of all datasets that a plan and the settings of its nanoset name.
+
+    A path may occur several times.
+
+    Args:
+        plan: The plan, with the datasets of a split; None for a split without samples.
+        config: The settings, with the datasets of all splits, and further values for some datasets.
+    """
+    paths: list[str] = []
     if plan is not None:
-        prefixes += [member.prefix for member in plan.members]
+        paths += [member.prefix for member in plan.members]
     for blend in (config.data_path, *(config.blend_per_split or ())):
-        prefixes += _prefixes_of_blend(blend)
-    prefixes += config.trainer_paths
-    prefixes += config.orders
-    return prefixes
+        paths += _paths_of_blend(blend)
+    paths += config.trainer_paths
+    paths += config.orders
+    return paths
 
 
-def _prefixes_of_blend(blend: Any) -> list[str]:
+def _paths_of_blend(blend: Any) -> list[str]:
     """Return the paths of the datasets that a split reads.
 
         "web"                         ["web"]
@@ -195,50 +201,51 @@ def _prefixes_of_blend(blend: Any) -> list[str]:
     return list(blend)
 
 
-def _with_prefixes_of_plan(
-    plan: SplitPlan | None, convert: Callable[[str], str]
-) -> SplitPlan | None:
-    """Return a plan with the prefix of each dataset replaced by `convert(prefix)`."""
+def _plan_with_paths(plan: SplitPlan | None, new_paths: Mapping[str, str]) -> SplitPlan | None:
+    """Return a plan with the path of each dataset replaced.
+
+    Args:
+        plan: The plan, or None, which is returned unchanged.
+        new_paths: Path in the plan → new path.
+    """
     if plan is None:
         return None
     members: list[MemberPlan] = []
     for member in plan.members:
-        members.append(replace(member, prefix=convert(member.prefix)))
+        members.append(replace(member, prefix=new_paths[member.prefix]))
     return replace(plan, members=tuple(members))
 
 
-def _with_prefixes_of_config(config: NanosetConfig, convert: Callable[[str], str]) -> NanosetConfig:
-    """Return the settings of a nanoset with the path of each dataset converted.
-
-    For example, from "datasets/web/1a2b/web", as it is stored, to a path on this machine.
+def _config_with_paths(config: NanosetConfig, new_paths: Mapping[str, str]) -> NanosetConfig:
+    """Return the settings of a nanoset with the path of each dataset replaced.
 
     Args:
-        config: The settings. Four of them have paths of datasets.
-        convert: Returns the new path.
+        config: The settings. Four of them name datasets by their paths.
+        new_paths: Path in the settings → new path: {"datasets/web/1a2b/web":
+            "/mnt/data/datasets/web/1a2b/web"}.
     """
     blends = config.blend_per_split  # the datasets of train, valid and test, if they differ
     if blends is not None:
-        blends = [_with_prefixes_of_blend(blend, convert) for blend in blends]
+        blends = [_blend_with_paths(blend, new_paths) for blend in blends]
     return replace(
         config,
-        data_path=_with_prefixes_of_blend(config.data_path, convert),
+        data_path=_blend_with_paths(config.data_path, new_paths),
         blend_per_split=blends,
-        trainer_paths=_with_prefixes_as_keys(config.trainer_paths, convert),
-        orders=_with_prefixes_as_keys(config.orders, convert),
+        # Where a dataset is on the machine that trains, and how earlier phases read it.
+        trainer_paths=_with_paths_as_keys(config.trainer_paths, new_paths),
+        orders=_with_paths_as_keys(config.orders, new_paths),
     )
 
 
-def _with_prefixes_as_keys(
-    values: Mapping[str, Any], convert: Callable[[str], str]
-) -> dict[str, Any]:
-    """Return a mapping with each key, a prefix, replaced by `convert(prefix)`."""
-    return {convert(prefix): value for prefix, value in values.items()}
+def _with_paths_as_keys(values: Mapping[str, Any], new_paths: Mapping[str, str]) -> dict[str, Any]:
+    """Return a mapping with each key, the path of a dataset, replaced by its new path."""
+    return {new_paths[path]: value for path, value in values.items()}
 
 
-def _with_prefixes_of_blend(blend: Any, convert: Callable[[str], str]) -> Any:
-    """Return the data of a split with the path of each dataset converted.
+def _blend_with_paths(blend: Any, new_paths: Mapping[str, str]) -> Any:
+    """Return the data of a split with the path of each dataset replaced.
 
-    The data may have three forms. For example, with a conversion that puts /mnt/ in front:
+    The data may have three forms. For example, with new paths that have /mnt/ in front:
 
         "web"                      "/mnt/web"
         ["web", "books"]           ["/mnt/web", "/mnt/books"]
@@ -247,12 +254,12 @@ def _with_prefixes_of_blend(blend: Any, convert: Callable[[str], str]) -> Any:
 
     Args:
         blend: The data.
-        convert: Returns the new path.
+        new_paths: Path → new path.
     """
     if not blend:
         return blend
     if isinstance(blend, str):
-        return convert(blend)
+        return new_paths[blend]
     if isinstance(blend, Mapping):
-        return _with_prefixes_as_keys(blend, convert)
-    return [convert(prefix) for prefix in blend]
+        return _with_paths_as_keys(blend, new_paths)
+    return [new_paths[path] for path in blend]

@@ -262,26 +262,43 @@ class SampleForm:
                 sequence_length); None if no option depends on it.
 
         Returns:
-            Bool, shape (1, sequence_length, sequence_length) for one sample, where the axis of
-            length 1 is for attention heads. For n samples, an array with n such masks or, if no
-            option depends on documents, a list with n times the same mask.
+            For one sample, bool, shape (1, sequence_length, sequence_length). The axis of length 1
+            is for attention heads. For n samples, an array or a list of n such masks.
         """
-        if self._causal is None:  # it is computed once
-            self._causal = ~np.tri(self.length, dtype=bool)[np.newaxis]
-        is_later_token = self._causal  # (1, sequence_length, sequence_length)
-
         if self.reset_attention and is_end is not None:
-            return is_later_token | _is_of_later_document(is_end)
+            return self._is_later_token() | _is_of_later_document(is_end)
+        return self._same_attention(samples_shape)
 
-        # All samples have the same mask, which is large. As in Megatron-LM, it is only copied for
-        # each sample if another option depends on where documents end.
+    def _same_attention(self, samples_shape: tuple[int, ...]) -> Any:
+        """Return the attention mask of samples if it does not depend on where documents end.
+
+        It is the same for all samples. As it is large, it is not copied, except where Megatron-LM
+        copies it: with other options that depend on where documents end.
+
+        Args:
+            samples_shape: () for one sample, or (n,) for n samples.
+
+        Returns:
+            For one sample, bool, shape (1, sequence_length, sequence_length). For n samples, an
+            array of n copies, or a list with n times the same mask.
+        """
+        mask = self._is_later_token()
         if self.needs_ends:
-            return _copy_for_each(is_later_token, samples_shape)
+            return _copy_for_each(mask, samples_shape)
         is_one_sample = samples_shape == ()
         if is_one_sample:
-            return is_later_token
+            return mask
         n_samples = samples_shape[0]
-        return [is_later_token] * n_samples
+        return [mask] * n_samples
+
+    def _is_later_token(self) -> NDArray[np.bool_]:
+        """Return, for each pair of tokens of a sample, whether the second comes after the first.
+
+        Shape (1, sequence_length, sequence_length). It is computed once, since it is large.
+        """
+        if self._causal is None:
+            self._causal = ~np.tri(self.length, dtype=bool)[np.newaxis]
+        return self._causal
 
 
 def _is_of_later_document(is_end: NDArray[np.bool_]) -> NDArray[np.bool_]:
