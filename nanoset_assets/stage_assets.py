@@ -14,7 +14,7 @@ description, is listed in `asset_table.py`.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Any
@@ -29,7 +29,7 @@ from nanoset_assets.dagster_compat import has_failed_last_check, partitioned_ass
 from nanoset_assets.names import Names
 from nanoset_assets.partition_sets import partition_set_of
 from nanoset_assets.project_defs import ProjectDefs, failure_without_retry
-from nanoset_assets.tags import CHECK
+from nanoset_assets.tags import CHECK, INDIRECT
 from nanoset_core.errors import InputError
 from nanoset_core.outputs.failed_checks import FailedChecks
 from nanoset_core.project.project import Project
@@ -445,6 +445,9 @@ def _dependencies(
     For example, the data mixture `pretrain` is made from the text collections `web` and `books`. So
     its asset depends on the asset of all datasets, but only on the partitions `web` and `books`.
 
+    An asset with partitions also depends on what its inputs without partitions are made from. The
+    metadata of these dependencies has INDIRECT.
+
     Args:
         stage: The step of the pipeline that the asset belongs to.
         project_defs: The names and settings of the project in Dagster.
@@ -454,18 +457,83 @@ def _dependencies(
         # It lists raw files, which assets of the user may write.
         return _landing_dependencies(project_defs)
 
-    # Collect the outputs that are read, by the asset that they belong to.
+    # Collect the outputs that are read, each once.
+    config = project_defs.config
+    outputs = [Node(stage, key) for key in keys]
+    direct_sources: dict[Node, None] = {}
+    for output in outputs:
+        direct_sources.update(dict.fromkeys(output.direct_inputs(config)))
+
+    has_partitions = any(partition_of(output) is not None for output in outputs)
+    indirect_sources: dict[Node, None] = {}
+    if has_partitions:
+        indirect_sources = _partitions_behind(direct_sources, config)
+
+    # Divide them by the asset that they belong to.
     sources_by_asset: dict[tuple[str, ...], list[Node]] = defaultdict(list)
-    for key in keys:
-        for source in Node(stage, key).direct_inputs(project_defs.config):
-            sources_by_asset[asset_path(source)].append(source)
+    for source in direct_sources | indirect_sources:
+        sources_by_asset[asset_path(source)].append(source)
 
     dependencies: list[dg.AssetDep] = []
     for asset, sources in sources_by_asset.items():
-        asset_key = project_defs.names.asset(asset)
-        mapping = _partition_mapping(stage, sources)
-        dependencies.append(dg.AssetDep(asset_key, partition_mapping=mapping))
+        is_indirect = all(source in indirect_sources for source in sources)
+        dependency = dg.AssetDep(
+            project_defs.names.asset(asset),
+            partition_mapping=_partition_mapping(stage, sources),
+            metadata={INDIRECT: True} if is_indirect else None,
+        )
+        dependencies.append(dependency)
     return dependencies
+
+
+def _partitions_behind(sources: Iterable[Node], config: ProjectConfig) -> dict[Node, None]:
+    """Return the partitions from which outputs without partitions are made.
+
+    For example, the tars of a webdataset are made from a plan, which has no partitions:
+
+        asset         indexed_dataset ──→ shuffle_plan ──→ tars
+        partitions    web, code           none             0, 1, 2
+                             └─────────────────────────→
+
+    The lower arrow does not change what the tars wait for. It is for "Materialize all" in the UI:
+    from the corpora that the user chooses, Dagster follows the arrows to find the partitions of
+    other assets, but only arrows between assets with partitions. Without the lower arrow, it would
+    make no tars, and the list of the tars too early.
+
+    Args:
+        sources: Outputs that another output is made from.
+        config: The settings of the project.
+
+    Returns:
+        The outputs with partitions, back to those that every corpus has, as the keys of a mapping.
+        Empty if all sources have partitions themselves.
+    """
+    partitions: dict[Node, None] = {}
+    for source in sources:
+        if partition_of(source) is None:
+            partitions.update(dict.fromkeys(_partitions_upstream(source, config)))
+    return partitions
+
+
+def _partitions_upstream(output: Node, config: ProjectConfig) -> Iterator[Node]:
+    """Yield all partitions that an output is made from, back to those of corpora.
+
+    For example, the plan of a webdataset is made from `clean`, a view of the corpus `web`: yields
+    `clean`, and the dataset of `web`.
+
+    Why not only `clean`? Dagster looks at each asset only once, with the partitions found so far.
+    If the webdataset also reads the corpus `code`, Dagster may come to the tars from the dataset of
+    `web` before it has found `clean`. Then it would not make them.
+
+    Args:
+        output: The output.
+        config: The settings of the project.
+    """
+    for source in output.inputs(config).values():
+        if partition_of(source) is not None:
+            yield source
+        if not is_of_corpora(source.stage):
+            yield from _partitions_upstream(source, config)
 
 
 def _partition_mapping(

@@ -25,7 +25,7 @@ from nanoset_assets.loaded import LoadedAssets, reload_notes
 from nanoset_assets.names import Names
 from nanoset_assets.partition_sets import register
 from nanoset_assets.project_defs import ProjectDefs, tick_result
-from nanoset_assets.tags import MAX_REQUESTS
+from nanoset_assets.tags import INDIRECT, MAX_REQUESTS
 from nanoset_core.project.graph import graph_over
 from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.stages.stage import Node
@@ -212,6 +212,9 @@ def with_condition(
             data_version_changed     ... it has another version
           other parts                (stay as they are)
 
+    Indirect inputs do not count. The tars of a webdataset, for example, have to wait for its plan,
+    and not only for the datasets from which the plan is made: these change earlier.
+
     Args:
         assets: All assets of the project.
         names: Knows the names of the project in Dagster.
@@ -233,6 +236,11 @@ def with_condition(
         """Return the spec of an asset with the condition, unless a sensor requests the asset."""
         if spec.key == inventories:
             return spec  # the sensor over raw text requests it
-        return spec.replace_attributes(automation_condition=has_to_be_built)
+        condition_of_asset = has_to_be_built
+        indirect_inputs = [dep.asset_key for dep in spec.deps if INDIRECT in dep.metadata]
+        if indirect_inputs:
+            ignored = dg.AssetSelection.assets(*indirect_inputs)
+            condition_of_asset = has_to_be_built.ignore(ignored)
+        return spec.replace_attributes(automation_condition=condition_of_asset)
 
     return list(dg.map_asset_specs(add_condition, assets))

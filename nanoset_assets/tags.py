@@ -1,4 +1,4 @@
-"""Tags of runs, the name of the blocking checks, and limits that all sensors share.
+"""Tags of runs, names of checks and metadata, and limits that all sensors share.
 
 Dagster's UI hides tags that start with `.dagster/`. Tags with which a project finds its runs get
 the project's prefix by `Names.tag`.
@@ -35,6 +35,8 @@ BACKFILL_TAG = "dagster/backfill"
 """Dagster's tag of runs of a backfill: the id of the backfill."""
 WILL_RETRY_TAG = "dagster/will_retry"
 """Dagster's tag of runs that failed: whether its daemon will retry them, "true" or "false"."""
+INDIRECT = "nanoset/indirect"
+"""Metadata of a dependency: other dependencies of the asset wait for it anyway."""
 
 MAX_REQUESTS = 200
 """How many runs a tick of a sensor requests at most; the next ticks request the rest."""

@@ -178,7 +178,7 @@ def test_every_asset_is_sent_with_the_assets_that_it_is_made_from(asset_nodes):
         "plain/index_mappings": ["indexed_dataset"],
         "plain/handoff": ["plain/index_mappings"],
         "shuffled/shuffle_plan": ["indexed_dataset"],
-        "shuffled/tars": ["shuffled/shuffle_plan"],
+        "shuffled/tars": ["indexed_dataset", "shuffled/shuffle_plan"],
         "shuffled/manifest": ["shuffled/tars"],
     }
 
@@ -189,6 +189,7 @@ def test_every_asset_is_sent_with_the_assets_that_it_is_made_from(asset_nodes):
         ("pretrain/index_mappings", {"web", "code"}),
         ("plain/index_mappings", {"books"}),
         ("shuffled/shuffle_plan", {"web", "code", "books"}),
+        ("shuffled/tars", {"web", "code", "books"}),
     ],
 )
 def test_a_nanoset_or_webdataset_is_made_from_the_partitions_of_its_corpora(

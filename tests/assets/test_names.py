@@ -13,7 +13,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from helpers.sample_project import write_project
+from helpers.sample_project import jsonl, sentences, write_project
 from nanoset_assets.asset_run import AssetRun
 from nanoset_assets.definitions import build_definitions
 from nanoset_assets.names import Names, names_of
@@ -296,7 +296,8 @@ class HostAutomation:
 
     def __init__(self, config_file: Path, instance: dg.DagsterInstance) -> None:
         """Evaluate all conditions once, so that the sensor notices what is made later."""
-        self.definitions = build_definitions(load_config(config_file), automation="host")
+        self.config = load_config(config_file)
+        self.definitions = build_definitions(self.config, automation="host")
         self.instance = instance
         self.cursor: Any = None
         self.evaluate()
@@ -334,6 +335,18 @@ class HostAutomation:
             instance=self.instance, partition_key=corpus, raise_on_error=raises
         )
 
+    def append_text(self, corpus: str) -> None:
+        """Write one more file of a corpus."""
+        file = self.config.raw_folder / corpus / "more.jsonl"
+        file.write_bytes(jsonl(sentences("more", 40)))
+
+    def build_plan(self) -> None:
+        """Run the job of the webdataset for its plan alone."""
+        job = self.definitions.resolve_job_def("shuffled")
+        plan = dg.AssetKey(["shuffled", "shuffle_plan"])
+        result = job.execute_in_process(instance=self.instance, asset_selection=[plan])
+        assert result.success
+
     def build_corpora(self, *corpora: str) -> None:
         """Register corpora and build them."""
         self.register(*corpora)
@@ -354,6 +367,24 @@ def test_conditions_request_what_is_made_of_a_new_dataset(host):
     assert host.build_corpus("books").success
 
     assert host.requested_partitions("plain", "index_mappings") == SPLITS
+
+
+def test_conditions_do_not_request_tars_before_their_plan_is_made_again(host):
+    host.build_corpora("books", "code", "web")
+    host.build_plan()
+    host.evaluate()
+    # A change in the evaluation right after a request does not count: Dagster sees both at once.
+    host.evaluate()
+
+    host.append_text("books")
+    host.build_corpora("books")
+    requested_first = host.requested_assets()
+    host.build_plan()
+    requested_next = host.requested_partitions("shuffled", "tars")
+
+    assert "shuffled/shuffle_plan" in requested_first
+    assert "shuffled/tars" not in requested_first
+    assert requested_next == {"0", "1", "2"}
 
 
 def test_conditions_request_nothing_of_a_dataset_that_does_not_pass_its_check(host, monkeypatch):
