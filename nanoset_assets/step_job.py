@@ -31,7 +31,8 @@ STEP_OP = "decoded_step"
 class StepOptions(dg.Config):
     """Options of the job, which the user sets in the Launchpad."""
 
-    step: int = Field(default=1, ge=1, description="Number of the step, from 1.")
+    # Without `ge=1`: Dagster's Launchpad would not check it, and pydantic's error is no help.
+    step: int = Field(default=1, description="Number of the step, from 1.")
     nanoset: str = Field(
         default="",
         description="Without `run`: the nanoset with whose handoff the training run was started.",

@@ -44,6 +44,8 @@ from nanoset_core.stages.mappings.run_before import HANDOFF_FOLDER, handoff_and_
 
 TRAIN = SPLITS[0]
 """The split that training reads."""
+MAX_STEP = 10**12 - 1
+"""The largest number that is accepted as a training step, as by `--step` of `nanoset explain`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,13 +169,20 @@ class StepSamples(NamedTuple):
 class Run:
     """A training run, with the handoffs that it was started with."""
 
-    def __init__(self, spec: RunSpec, handoffs: Sequence[RunHandoff], file: object) -> None:
+    def __init__(
+        self,
+        spec: RunSpec,
+        handoffs: Sequence[RunHandoff],
+        file: object,
+        last_step: int = MAX_STEP,
+    ) -> None:
         """Describe a run, and check that its handoffs, the trainer's files, follow one another.
 
         Args:
             spec: The settings of the run.
             handoffs: The handoffs, in the order in which the run read them.
             file: The run.yaml that names them, for messages.
+            last_step: The last step that the run may have.
 
         Raises:
             ConfigError: A handoff does not begin at a step of the run, or not after the one before.
@@ -181,6 +190,7 @@ class Run:
         self.spec = spec
         self.handoffs = tuple(handoffs)
         self.file = file
+        self.last_step = last_step
         with _naming_in_errors(file):
             self.steps = Steps(spec)
         self._check_begins()
@@ -286,7 +296,8 @@ class Run:
         # Open the data as those of a real run. If they are for a later part of a run, they may
         # begin with sample 4,800 of that run. In the imagined run, this is sample 0.
         handoff = _open_handoff(outputs, spec, handoff_path)
-        return Run(spec, [handoff.starting_the_run()], manifest.url())
+        last_step = handoff.dealer.total // batch_size
+        return Run(spec, [handoff.starting_the_run()], manifest.url(), last_step)
 
     def samples(self, step: int) -> StepSamples:
         """Return which samples a training step reads, and which process (rank) reads each of them.
@@ -304,8 +315,9 @@ class Run:
             The rows of this table.
 
         Raises:
-            SampleIndexError: The data of the run do not have these samples.
+            SampleIndexError: The run has no such step, or its data do not have these samples.
         """
+        self._check_step(step)
         training_step = self.steps.step(step)
         # If the run was continued with other data, these are those that the step has read.
         handoff = self._handoff_of(training_step)
@@ -321,6 +333,27 @@ class Run:
             samples=dealt.samples[order],
             ranks=dealt.ranks[order],
             micro_batches=dealt.micro_batches[order],
+        )
+
+    def _check_step(self, step: int) -> None:
+        """Check that a number may be that of a training step of the run.
+
+        Args:
+            step: The number, such as 7.
+
+        Raises:
+            SampleIndexError: It is below 1, or above that of the last step.
+        """
+        if 1 <= step <= self.last_step:
+            return
+        expected = f"1 to {self.last_step:,}"
+        remedy = "correct the step"
+        if self.last_step < MAX_STEP:
+            # The run is imagined. Its batch size may have been chosen by `example`.
+            expected += f", with {self.spec.global_batch_size:,} samples a step"
+            remedy += "; if your run reads more or fewer samples a step, describe it in a run.yaml"
+        raise SampleIndexError(
+            "no such step", where=self.file, found=f"{step:,}", expected=expected, remedy=remedy
         )
 
     def _handoff_of(self, step: TrainingStep) -> RunHandoff:

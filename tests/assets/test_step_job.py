@@ -115,3 +115,22 @@ def test_a_run_whose_description_is_missing_is_refused(platform):
 def test_an_unknown_nanoset_is_refused(platform):
     with pytest.raises(dg.Failure, match="no such name"):
         observe_step(platform, nanoset="other", step=2)
+
+
+@pytest.mark.parametrize("step", [-5, 0, 10**20])
+@pytest.mark.parametrize("run", ["", "run.yaml"], ids=["no run", "a run"])
+def test_a_number_that_no_step_has_is_refused(platform, step, run):
+    with pytest.raises(dg.Failure, match="no such step") as raised:
+        observe_step(platform, nanoset="pretrain", step=step, run=run)
+
+    assert f"found: {step:,}" in raised.value.description
+
+
+def test_without_a_run_a_step_after_the_end_is_refused_with_the_steps_that_exist(platform):
+    last_step = 50  # 400 samples, 8 a step
+    observe_step(platform, nanoset="pretrain", step=last_step)
+
+    with pytest.raises(dg.Failure, match="no such step") as raised:
+        observe_step(platform, nanoset="pretrain", step=last_step + 1)
+
+    assert "expected: 1 to 50, with 8 samples a step" in raised.value.description
