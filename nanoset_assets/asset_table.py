@@ -259,8 +259,8 @@ SHAPES: dict[Stage, AssetShape] = {
     EXPORT: AssetShape(
         asset="export",
         description="The dataset of a corpus or view in the format of another reader.\n\n"
-        "Tokens are shared with the dataset, not copied, if the disk or bucket allows it. Pass "
-        "trainers the folder of this version.",
+        "Formats with samples of one length, such as mds, have a copy of the tokens. Others share "
+        "those of the dataset, if possible. Pass trainers the folder of this version.",
         check="The export has the same tokens as its dataset, and the same document boundaries.",
         kinds=frozenset({"numpy", "file"}),
         tag="exports",

@@ -49,8 +49,10 @@ def export_metadata(manifest: Manifest) -> dict[str, Any]:
     export_format = FORMATS[facts["format"]]  # such as that of datatrove
     # "**5,000 documents, 1,234,567 tokens** of `web` for datatrove …"
     summary = _documents_text(facts, export_format.reader)
-    if "samples" in facts:
+    counted = ["documents", "tokens", "left_out", "dtype", "format"]
+    if "samples" in facts:  # a format with samples of one length
         summary += f" {_samples_text(facts)}"
+        counted += ["samples", "sequence_length", "dropped"]
     # Python code that opens the files.
     example = export_format.example(manifest.url(), manifest.name, facts)
     return {
@@ -58,7 +60,7 @@ def export_metadata(manifest: Manifest) -> dict[str, Any]:
         "opened_by": dg.MetadataValue.md(f"```python\n{example}\n```"),
         "files": _file_table(manifest),
         "dagster/partition_row_count": facts["documents"],  # Dagster shows it as the size
-        **facts_of(manifest, "documents", "tokens", "left_out", "dtype", "format"),
+        **facts_of(manifest, *counted),
     }
 
 

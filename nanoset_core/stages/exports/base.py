@@ -99,6 +99,8 @@ class ExportFormat(ABC):
     def example(self, folder: str, name: str, facts: Mapping[str, Any]) -> str:
         """Return lines of Python that open an export with its reader.
 
+        The long path of the export has a line of its own, so that Dagster's page is not too wide.
+
         Args:
             folder: Path or URL of the export.
             name: Name of its files.

@@ -85,10 +85,12 @@ class Datatrove(LinkedFormat):
     def example(self, folder: str, name: str, facts: Mapping[str, Any]) -> str:
         """Return lines of Python that open an export with datatrove."""
         size = np.dtype(facts["dtype"]).itemsize
-        arguments = f"{folder!r}, seq_len=2048, token_size={size}, return_positions=True"
         return (
             "from datatrove.utils.dataset import DatatroveFolderDataset\n"
-            f"DatatroveFolderDataset({arguments})"
+            "DatatroveFolderDataset(\n"
+            f"    {folder!r},\n"
+            f"    seq_len=2048, token_size={size}, return_positions=True,\n"
+            ")"
         )
 
     def write_small_files(
@@ -235,7 +237,8 @@ class OlmoCore(LinkedFormat):
         return (
             "from olmo_core.data import NumpyFSLDatasetConfig, TokenizerConfig\n"
             "NumpyFSLDatasetConfig(\n"
-            f"    paths=[{path!r}], sequence_length=2048, tokenizer=TokenizerConfig(…)\n"
+            f"    paths=[{path!r}],\n"
+            "    sequence_length=2048, tokenizer=TokenizerConfig(…),\n"
             ")"
         )
 

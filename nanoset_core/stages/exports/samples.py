@@ -460,11 +460,16 @@ class Mds(SampledFormat):
         return entry
 
     def example(self, folder: str, name: str, facts: Mapping[str, Any]) -> str:
-        place = f"remote={folder!r}, local=…" if "://" in folder else f"local={folder!r}"
+        places = f"local={folder!r}"
+        if "://" in folder:
+            places = f"remote={folder!r},\n    local=…"
         return (
             "from streaming import StreamingDataset\n"
-            f"StreamingDataset({place}, batch_size=8)[0]['tokens']"
-            f"  # {facts['sequence_length']:,} of them"
+            "dataset = StreamingDataset(\n"
+            f"    {places},\n"
+            "    batch_size=8,\n"
+            ")\n"
+            f"dataset[0]['tokens']  # {facts['sequence_length']:,} of them"
         )
 
 
@@ -605,8 +610,10 @@ class LitData(SampledFormat):
     def example(self, folder: str, name: str, facts: Mapping[str, Any]) -> str:
         return (
             "from litdata import StreamingDataset, TokensLoader\n"
-            f"StreamingDataset({folder!r}, "
-            f"item_loader=TokensLoader(block_size={facts['sequence_length']}))"
+            "StreamingDataset(\n"
+            f"    {folder!r},\n"
+            f"    item_loader=TokensLoader(block_size={facts['sequence_length']}),\n"
+            ")"
         )
 
 

@@ -21,6 +21,7 @@ from helpers.changing import change_setting
 from helpers.exports import CHANGES, NAMES, build_exports
 from helpers.inspecting import current_dataset, current_output, graph_of, read_dataset
 from helpers.sample_project import jsonl, sentences, write_project
+from nanoset_assets.ui.exports import export_metadata
 from nanoset_core import load_config
 from nanoset_core.errors import ConfigError
 from nanoset_core.project.gc import collect, plan_gc
@@ -149,6 +150,28 @@ def test_the_rest_of_the_tokens_that_makes_no_sample_is_dropped(built_project):
     facts = current_export(built_project, "kept-lit").facts
 
     assert facts["dropped"] == facts["tokens"] % 32
+
+
+def test_the_page_of_an_export_with_samples_shows_how_many_there_are(built_project):
+    export = current_export(built_project, "web-mds")
+
+    metadata = export_metadata(export)
+
+    assert metadata["samples"] == export.facts["samples"]
+    assert metadata["sequence_length"] == export.facts["sequence_length"]
+    assert metadata["dropped"] == export.facts["dropped"]
+
+
+@pytest.mark.parametrize("export", NAMES)
+def test_the_code_that_opens_an_export_has_no_long_line_but_that_of_the_path(built_project, export):
+    manifest = current_export(built_project, export)
+
+    code = export_metadata(manifest)["opened_by"].value
+
+    for line in code.splitlines():
+        line_without_path = line.replace(manifest.url(), "")
+        assert len(line_without_path) < 75
+        assert line_without_path == line or len(line_without_path) < 30
 
 
 def test_all_exports_pass_a_deep_verification(built_project):
