@@ -18,7 +18,7 @@ from nanoset_core.errors import ConfigError
 from nanoset_core.project.template import ExplainedValue
 from nanoset_core.records.text import format_bytes, format_count
 from nanoset_core.sampling.splits import SPLITS, SplitName
-from nanoset_core.text.choice import FileChoice, held_out
+from nanoset_core.text.choice import FileChoice, held_out, held_out_split_of_folder
 from nanoset_core.text.contents import Contents
 from nanoset_core.text.endings import format_of
 from nanoset_core.text.line_keys import LineKeys, doubt_of_header, keys_of
@@ -171,9 +171,10 @@ def _divide_folder(
             have the name. If there is a folder `web_valid`, the corpus is named `web_valid_files`.
     """
     # The name of a folder such as `web_valid` says that all of it is for validation.
-    folder_split = _held_out_split_of_folder(folder)
+    folder_split = held_out_split_of_folder(folder)
     if folder_split is not None:
-        return [_whole_folder(folder, contents, folder_split)]
+        split_name: SplitName = "valid" if folder_split == "valid" else "test"
+        return [_whole_folder(folder, contents, split_name)]
 
     patterns_by_split = _held_out_patterns_by_split(contents)  # {"valid": ["valid.*"], "test": []}
     choices = _choices_of_splits(patterns_by_split)
@@ -194,29 +195,6 @@ def _divide_folder(
             choice = choices[split]
         corpora.append(FoundCorpus(name, folder, contents.chosen(choice), split, choice))
     return corpora
-
-
-def _held_out_split_of_folder(folder: str) -> SplitName | None:
-    """Return whether a whole folder is for validation or test, and for which, by its name.
-
-    It is if the last word of the name says so:
-
-        web_valid          "valid"
-        test               "test"
-        web                None: its files may be for several purposes
-        valid_sentences    None: it is not the last word, so it may mean something else
-
-    Args:
-        folder: Name of the folder.
-    """
-    word = held_out(folder)  # finds a word such as "valid"
-    if word is None:
-        return None
-    # The pattern ends with the word and a star: "web_valid*" or "valid_*". So if it is the whole
-    # name and a star, the word is the last one.
-    if word.pattern != f"{folder}*":
-        return None
-    return "valid" if word.split == "valid" else "test"
 
 
 def _held_out_patterns_by_split(contents: Contents) -> dict[SplitName, list[str]]:

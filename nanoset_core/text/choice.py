@@ -243,6 +243,28 @@ def held_out(path: str) -> HeldOutName | None:
     return None
 
 
+def held_out_split_of_folder(name: str) -> str | None:
+    """Return whether a whole folder is for validation or test, and for which, by its name.
+
+    It is if the last word of the name says so:
+
+        web2_valid         "valid"
+        test               "test"
+        web                None: its files may be for several purposes
+        valid_sentences    None: it is not the last word, so it may mean something else
+
+    Args:
+        name: Name of the folder.
+
+    Returns:
+        `valid`, `test` or None.
+    """
+    keyword = _keyword_in(name)
+    if keyword is None or keyword.text != name:
+        return None
+    return keyword.split
+
+
 class _Keyword(NamedTuple):
     """A word at the start of a name that says that the data are held out."""
 

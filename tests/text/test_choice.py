@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nanoset_core.text.choice import FileChoice, held_out, matches
+from nanoset_core.text.choice import FileChoice, held_out, held_out_split_of_folder, matches
 from nanoset_core.text.contents import contents_of
 from nanoset_core.text.fingerprint_memory import FingerprintMemory
 from nanoset_core.text.inventories import known_inventory, take_inventory
@@ -226,3 +226,22 @@ def test_files_to_hold_out_are_recognized_by_their_names(path, split, pattern):
 )
 def test_names_that_only_contain_such_a_word_are_not_held_out(path):
     assert held_out(path) is None
+
+
+@pytest.mark.parametrize(
+    ("folder", "split"),
+    [
+        ("web_valid", "valid"),
+        ("web2_valid", "valid"),
+        ("cc-2024-10_test", "test"),
+        ("web[1]_dev", "valid"),
+        ("tests", "test"),
+    ],
+)
+def test_a_folder_whose_name_ends_with_such_a_word_is_held_out(folder, split):
+    assert held_out_split_of_folder(folder) == split
+
+
+@pytest.mark.parametrize("folder", ["web2", "valid_sentences", "test-2024 texts", "latest"])
+def test_other_folders_are_not_held_out_as_a_whole(folder):
+    assert held_out_split_of_folder(folder) is None
