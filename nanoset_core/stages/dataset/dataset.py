@@ -147,16 +147,16 @@ class _CorpusSequences:
     def tokens_of_rows(
         self, row_bytes: NDArray[np.int64], row_lengths: NDArray[np.int32]
     ) -> DocumentTokens:
-        """Return the document and the tokens of each row that is one of these sequences.
+        """Return which of these documents each row of a dataset has tokens of, and how many.
 
-        The rows of a dataset are sequences of the corpus, perhaps in another order. A row starts at
-        the same byte of the token file as its sequence. For example, document 1 starts at byte 100,
-        document 2 at byte 140, and a dataset has three rows:
+        Each row of the dataset is one sequence of the corpus, so both start at the same byte of the
+        token file. For example, document 1 has a sequence from byte 100 to 140, and document 2 one
+        from byte 140 to 200. A dataset has three rows:
 
             row                     0       1       2
             starts at byte        140       0     100
             its tokens             30      50      20
-            its document            2       –       1       (row 1 is before these sequences)
+            its document            2       –       1       (row 1 is of another document)
 
         The result is the documents [2, 1] with [30, 20] tokens.
 
@@ -164,17 +164,17 @@ class _CorpusSequences:
             row_bytes: Byte of the token file at which each row starts, shape (n_rows,).
             row_lengths: Number of tokens of each row, shape (n_rows,). Empty rows are left out.
         """
-        first_byte = self.start_bytes[0]  # 100
-        is_within = (row_bytes >= first_byte) & (row_bytes < self.stop_byte) & (row_lengths > 0)
+        # Leave out the rows of other documents, which are stored before or after these sequences.
+        is_in_bytes = (row_bytes >= self.start_bytes[0]) & (row_bytes < self.stop_byte)
+        is_included = is_in_bytes & (row_lengths > 0)  # [True, False, True]
 
-        # Find the sequence that starts at the same byte. If empty sequences start there, too, it is
-        # the last one of these. (Rows are mostly in the order of the corpus. Then this is several
-        # times as fast as `last_not_greater`, and the array is aligned in memory.)
-        n_started = np.searchsorted(self.start_bytes, row_bytes[is_within], side="right")  # [2, 1]
-        sequences = n_started - 1  # [1, 0]
+        # Count the sequences that start up to each row's byte. The last of these is the row's own.
+        # (An empty sequence starts at the same byte as the next one, and is before it.)
+        n_started = np.searchsorted(self.start_bytes, row_bytes[is_included], side="right")
+        sequences = n_started - 1  # [2, 1] - 1 = [1, 0]
         return DocumentTokens(
             documents=self.documents[sequences],  # [2, 1]
-            tokens=row_lengths[is_within].astype(np.int64),
+            tokens=row_lengths[is_included].astype(np.int64),  # [30, 20]
         )
 
 
@@ -318,12 +318,13 @@ class Dataset(ABC):
             Numbers of documents in the corpus, int64, in blocks, to limit memory. Subclasses may
             yield a document several times.
         """
-        # This dataset may have selected documents of the corpus. It counts only these: 0, 1, 2, …
+        # Documents have other numbers in this dataset: sequence 21 has the tokens of its document
+        # 14, for example, and sequence 22 those of its document 15.
         first, last = self._documents_of_sequences(np.array([start, stop - 1])).tolist()
         for block_start in range(first, last + 1, _DOCUMENTS_AT_ONCE):
             block_stop = min(block_start + _DOCUMENTS_AT_ONCE, last + 1)
-            documents = self._with_tokens(np.arange(block_start, block_stop))
-            yield self.corpus_documents(documents)  # their numbers in the corpus
+            documents = self._without_empty(np.arange(block_start, block_stop))
+            yield self.corpus_documents(documents)  # [7, 9], their numbers in the corpus
 
     def _documents_of_sequences(self, sequences: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the number, in this dataset, of the document that each sequence belongs to.
@@ -338,8 +339,8 @@ class Dataset(ABC):
         first_sequences = self.layout.document_indices  # (n_documents + 1,) of each document
         return last_not_greater(first_sequences, sequences)
 
-    def _with_tokens(self, documents: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return only the documents that have tokens.
+    def _without_empty(self, documents: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the documents that have tokens, and leave out those without any.
 
         Args:
             documents: Numbers of the documents in `layout`, shape (n_documents,).
@@ -483,9 +484,9 @@ class Dataset(ABC):
         Here, all tokens of a sequence are from one document. (Datasets with several documents in a
         sequence override this method.) So the answer for a part is the answer for its sequence:
 
-            sequence                                   0         1         2
-            its document                               0         1         1
-            its tokens of that document           0 to 5    0 to 3    3 to 7
+            sequence                       0         1         2
+            its document                   0         1         1
+            its tokens of it          0 to 5    0 to 3    3 to 7
 
         Args:
             spans: The parts, int64, shape (n_spans, 3): number of the sequence, and the positions
@@ -493,10 +494,27 @@ class Dataset(ABC):
                 2.
 
         Returns:
-            For each part, the pieces of documents that it overlaps, in order. A piece is returned
-            in full: for this part, the tokens 3 to 7 of document 1.
+            For each part, a list of the pieces that it overlaps. A piece is returned in full, also
+            if the part has only some of its tokens. Here it is all of sequence 2: a piece with
+            start=0, stop=4 and first=3, since its first token is token 3 of document 1.
         """
-        sequences = spans[:, 0]  # (n_spans,) [2]
+        sequences = spans[:, 0]
+        return [[piece] for piece in self._whole_sequences(sequences)]
+
+    def _whole_sequences(self, sequences: NDArray[np.int64]) -> list[DocumentPiece]:
+        """Return, for some sequences, which document their tokens belong to, and which part of it.
+
+            sequence                     0     1     2
+            its document                 0     1     1
+            its tokens                   5     3     4
+            its start in the .bin        0     5     8       counted in tokens
+
+        For sequence 2, this is a piece with all 4 tokens. Its first token is token 3 of document 1,
+        which starts with sequence 1: 8 - 5 = 3.
+
+        Args:
+            sequences: Numbers of the sequences, shape (n_sequences,): [2].
+        """
         lengths = self.layout.sequence_lengths[sequences]  # [4]
         documents = self._documents_of_sequences(sequences)  # [1]
 
@@ -506,7 +524,7 @@ class Dataset(ABC):
         document_starts = self._token_starts(first_sequences)  # [5]
         tokens_before = sequence_starts - document_starts  # [3]
 
-        pieces: list[list[DocumentPiece]] = []
+        pieces: list[DocumentPiece] = []
         for sequence, length, n_before, document in zip(
             sequences.tolist(),
             lengths.tolist(),
@@ -515,7 +533,7 @@ class Dataset(ABC):
             strict=True,
         ):
             piece = DocumentPiece(sequence, start=0, stop=length, first=n_before, document=document)
-            pieces.append([piece])
+            pieces.append(piece)
         return pieces
 
     def _token_starts(self, sequences: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -39,15 +39,10 @@ def open_pair(prefix: Location, *, validate: bool = True) -> MMapIndexedDataset:
 
 
 def check_all_listed(dataset: MMapIndexedDataset, prefix: Location) -> None:
-    """Check that the .bin of a pair ends where its last sequence ends, unless the pair is a view.
+    """Check that the .bin of a pair ends where its last sequence ends.
 
-    If a .bin has more tokens, the .idx next to it is probably that of another dataset. But a view,
-    which is a selection of a corpus's documents, uses the .bin of the whole corpus:
-
-        .bin                            documents 0, 1, 2, 3
-        .idx of the corpus              documents 0, 1, 2, 3
-        .idx of a view                  documents 0, 2        recognised by the gap between them
-        .idx of the first documents     documents 0, 1        no gap: recognised by its manifest
+    If a .bin has more tokens, the .idx next to it is probably that of another dataset. Only a view,
+    which is a selection of a corpus's documents, may have more: it uses the .bin of the corpus.
 
     Args:
         dataset: The opened pair, or a copy of it on this machine.
@@ -57,13 +52,7 @@ def check_all_listed(dataset: MMapIndexedDataset, prefix: Location) -> None:
         FormatError: The .bin is longer than the .idx says.
     """
     listed_bytes = _end_of_last_sequence(dataset)
-    if listed_bytes == dataset.bin_bytes:
-        return
-
-    # Is it a view? Read the manifest only if necessary: the pair may be in a bucket.
-    itemsize = dataset.dtype.itemsize
-    has_no_gaps = is_back_to_back(dataset.sequence_lengths, dataset.sequence_pointers, itemsize)
-    if not has_no_gaps or view_manifest(prefix) is not None:
+    if listed_bytes == dataset.bin_bytes or _is_view(dataset, prefix):
         return
 
     bin_file, idx_file = pair_files(prefix)
@@ -82,6 +71,30 @@ def _end_of_last_sequence(dataset: MMapIndexedDataset) -> int:
         return 0
     last_bytes = int(dataset.sequence_lengths[-1]) * dataset.dtype.itemsize
     return int(dataset.sequence_pointers[-1]) + last_bytes
+
+
+def _is_view(dataset: MMapIndexedDataset, prefix: Location) -> bool:
+    """Return whether a pair is a view, which selects documents from the .bin of a corpus.
+
+    For example, if the .bin has the documents 0, 1, 2 and 3:
+
+        .idx of a view     recognised by
+        0, 2               the gap between them in the .bin
+        2, 0               their order
+        0, 1               its manifest.json: this might be the .idx of a dataset of two documents
+
+    Args:
+        dataset: The opened pair, or a copy of it on this machine.
+        prefix: Path or address of the pair without .bin and .idx.
+
+    Raises:
+        FormatError: The manifest of a view is damaged.
+    """
+    itemsize = dataset.dtype.itemsize
+    if not is_back_to_back(dataset.sequence_lengths, dataset.sequence_pointers, itemsize):
+        return True
+    # Read the manifest only if necessary: the pair may be in a bucket.
+    return view_manifest(prefix) is not None
 
 
 def view_manifest(prefix: Location) -> StoredManifest | None:

@@ -70,6 +70,21 @@ def hash_limit(n_sequences: int, max_hashes: int = _MAX_HASHES) -> int:
     return _MAX_HASH * max_hashes // n_sequences
 
 
+def _duplicate_hash_limit(dataset: MMapIndexedDataset, *, deep: bool) -> int:
+    """Return up to which value a check keeps hashes of sequences, to count those that are copies.
+
+    Args:
+        dataset: The dataset that is checked.
+        deep: Whether all of it is read, even if it is large.
+
+    Returns:
+        The greatest hash that is kept. 0 if only samples of the dataset are read, which would
+        contain few of the copies: then none is counted.
+    """
+    reads_all_tokens = deep or dataset.token_count <= QUICK_TOKENS
+    return hash_limit(len(dataset)) if reads_all_tokens else 0
+
+
 @dataclass(frozen=True, slots=True)
 class Expected:
     """The properties that the tokens of a dataset must have; None for unknown ones."""
@@ -294,13 +309,6 @@ class TokenCheck:
             expected: The properties that its tokens must have.
             deep: Whether it is for a deep check.
         """
-        # Sequences that repeat others are found by hashes: those up to a limit are kept, and
-        # compared. A sample would have few of the repetitions. Then keep no hashes.
-        max_hash = 0
-        checks_all_tokens = deep or dataset.token_count <= QUICK_TOKENS
-        if checks_all_tokens:
-            max_hash = hash_limit(len(dataset))
-
         # If the dataset is in a bucket, this machine may have copies of its files, which are faster
         # to read. For a deep check, name the files in the bucket: all machines can read these.
         reads_copies = not deep
@@ -308,7 +316,7 @@ class TokenCheck:
             tokens=stored_tokens(dataset, as_copies=reads_copies),
             lengths=_stored_lengths(dataset, as_copies=reads_copies),
             expected=expected,
-            hash_limit=max_hash,
+            hash_limit=_duplicate_hash_limit(dataset, deep=deep),
         )
 
     def check_range(self, token_range: TokenRange) -> RangeFacts:
@@ -703,16 +711,27 @@ def stored_tokens(dataset: MMapIndexedDataset, *, as_copies: bool) -> StoredArra
     """
     store, prefix = dataset.stored(as_copies=as_copies)
     bin_name = f"{prefix}.bin"
-    # An object in a bucket may be replaced while its parts are read. So note its version (mark),
-    # which readers compare. The mark of a file on a disk may differ between machines, so that they
-    # could not compare it.
-    mark = None
-    is_on_disk = isinstance(store, LocalStore)
-    if not is_on_disk:
-        stored_bin = store.stat(bin_name)
-        if stored_bin is not None:
-            mark = stored_bin.mark
-    return StoredArray(store, bin_name, dataset.dtype, mark=mark)
+    return StoredArray(store, bin_name, dataset.dtype, mark=_version_mark(store, bin_name))
+
+
+def _version_mark(store: Store, name: str) -> str | None:
+    """Return what names the version of a file, such as its ETag in a bucket.
+
+    An object in a bucket may be replaced while several machines read parts of it. They compare the
+    mark at each read.
+
+    Args:
+        store: Contains the file.
+        name: Name of the file in the store.
+
+    Returns:
+        The mark; None for a file on a disk, whose mark may differ between machines, or if the file
+        was deleted.
+    """
+    if isinstance(store, LocalStore):
+        return None
+    stored = store.stat(name)
+    return None if stored is None else stored.mark
 
 
 def _stored_lengths(dataset: MMapIndexedDataset, *, as_copies: bool) -> StoredArray:
@@ -830,14 +849,42 @@ class _DuplicateCheck:
 class _ExpectedToken:
     """A special token that every sequence must have near its start or its end."""
 
-    positions: NDArray[np.int64]
-    """Where each sequence must have it, in tokens from the start of the block; ascending."""
     token: int
-    """The id that must be there."""
+    """The id of the token."""
+    sequences: NDArray[np.int64]
+    """Numbers of the sequences in the block, ascending, shape (n_sequences,)."""
+    positions: NDArray[np.int64]
+    """Where each of them must have it, in tokens from the start of the block; ascending."""
+
+    def sequences_without_it(self, chunk: Tokens, chunk_start: int) -> NDArray[np.int64]:
+        """Return the sequences that have another token where they must have this one.
+
+        Only the positions in a chunk of the block are looked at. For example, three sequences must
+        end with the token 0:
+
+            sequence                       0     1     2
+            position of its last token     9    99   200
+
+        The chunk with the positions 64 to 128 has only position 99, as its own token 35. If that is
+        not 0, the result is [1].
+
+        Args:
+            chunk: The tokens of the chunk, shape (n_tokens,).
+            chunk_start: Position of the first of them in the block: 64.
+
+        Returns:
+            Numbers of the sequences, int64, ascending.
+        """
+        chunk_stop = chunk_start + len(chunk)  # 128
+        first, stop = np.searchsorted(self.positions, [chunk_start, chunk_stop])  # 1, 2
+        positions_in_chunk = self.positions[first:stop] - chunk_start  # [35]
+        is_wrong = chunk[positions_in_chunk] != self.token  # [True]
+        wrong_sequences: NDArray[np.int64] = self.sequences[first:stop][is_wrong]  # [1]
+        return wrong_sequences
 
 
 def _expected_tokens(
-    starts: NDArray[np.int64], stops: NDArray[np.int64], expected: Expected
+    sequences: NDArray[np.int64], block: _Block, expected: Expected
 ) -> list[_ExpectedToken]:
     """Return which special tokens sequences must have, and where.
 
@@ -845,15 +892,17 @@ def _expected_tokens(
     3. Then it must have 1 at position 10, 2 at 18, and 3 at 19.
 
     Args:
-        starts: First position of each sequence, shape (n_sequences,).
-        stops: Position after its last token, shape (n_sequences,).
+        sequences: Numbers of the sequences in their block, ascending, shape (n_sequences,).
+        block: The block.
         expected: The special tokens.
     """
+    stops = block.stops[sequences]  # (n_sequences,) position after the last token of each
+    starts = stops - block.lengths[sequences]
     tokens: list[_ExpectedToken] = []
     for distance, token in enumerate(expected.before):
-        tokens.append(_ExpectedToken(starts + distance, token))
+        tokens.append(_ExpectedToken(token, sequences, positions=starts + distance))
     for distance, token in enumerate(expected.after, start=-len(expected.after)):
-        tokens.append(_ExpectedToken(stops + distance, token))
+        tokens.append(_ExpectedToken(token, sequences, positions=stops + distance))
     return tokens
 
 
@@ -874,38 +923,21 @@ class _FramingCheck:
         is_long_enough = block.lengths >= expected.min_length
         self._wrong_sequences = [np.flatnonzero(~is_long_enough)]
 
-        # Where the others start and stop, and which tokens they must have there.
-        self._other_sequences = np.flatnonzero(is_long_enough)
-        stops = block.stops[self._other_sequences]  # (n_other_sequences,)
-        starts = stops - block.lengths[self._other_sequences]
-        self._expected_tokens = _expected_tokens(starts, stops, expected)
+        long_sequences = np.flatnonzero(is_long_enough)
+        self._expected_tokens = _expected_tokens(long_sequences, block, expected)
 
     def add(self, chunk: Tokens, chunk_start: int) -> None:
         """Check the special tokens of sequences in the next chunk of a block's tokens.
 
-        For example, a block has three sequences, which must end with the token 0:
-
-            sequence                  0     1     2
-            position of its 0         9    99   200       counted from the start of the block
-
-        The chunk with the positions 64 to 128 has only position 99, as its own token 35. If that is
-        not 0, sequence 1 is wrong.
+        For example, sequences must begin with the token 1 and end with the token 0. In a chunk with
+        the end of sequence 4 and the start of sequence 5, these two tokens are compared.
 
         Args:
             chunk: The tokens of the chunk, shape (n_tokens,).
-            chunk_start: Position of the first of them in the block: 64.
+            chunk_start: Position of the first of them in the block.
         """
-        chunk_stop = chunk_start + len(chunk)  # 128
-        for expected in self._expected_tokens:  # for each special token
-            # Find the positions that are in the chunk, and what is there.
-            first, stop = np.searchsorted(expected.positions, [chunk_start, chunk_stop])  # 1, 2
-            positions_in_chunk = expected.positions[first:stop] - chunk_start  # [35]
-            is_wrong = chunk[positions_in_chunk] != expected.token
-
-            # Sequences without room for all special tokens have no positions. They are wrong, too,
-            # which was noted before.
-            sequences_in_chunk = self._other_sequences[first:stop]  # [1]
-            self._wrong_sequences.append(sequences_in_chunk[is_wrong])
+        for expected in self._expected_tokens:
+            self._wrong_sequences.append(expected.sequences_without_it(chunk, chunk_start))
 
     def wrong_sequences(self) -> NDArray[np.int64]:
         """Return the numbers of the sequences with unexpected ends, int64, ascending."""

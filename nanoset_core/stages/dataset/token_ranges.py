@@ -132,6 +132,19 @@ def _first_bound_from(dataset: MMapIndexedDataset, byte: int) -> _Bound | None:
     return _Bound(sequence, int(pointers[sequence]))
 
 
+def _last_bound_up_to(dataset: MMapIndexedDataset, byte: int) -> _Bound:
+    """Return the last place of the .bin, up to a byte, where a sequence ends and the next begins.
+
+    With sequences that start at the bytes 0, 100 and 250, and byte 300, it is sequence 2 at byte
+    250. If the byte is the end of the file, it is this end, where the last sequence ends.
+    """
+    if byte == dataset.bin_bytes:
+        return _Bound(len(dataset), byte)
+    n_started = bisect_right(dataset.sequence_pointers, byte)  # 3 start at byte 300 or before
+    sequence = n_started - 1
+    return _Bound(sequence, int(dataset.sequence_pointers[sequence]))
+
+
 def _cuts(bin_bytes: int, pieces: Sequence[PieceDigest]) -> Iterator[int]:
     """Yield the bytes at which a token file is cut, in steps of about 128 MiB.
 
@@ -210,27 +223,15 @@ def _complete_sequences(
         start_byte: First byte of the chunk.
         stop_byte: Byte after the chunk.
     """
-    pointers = dataset.sequence_pointers  # (n_sequences,) first byte of each sequence; ascending
-
-    # The first sequence that starts in the chunk: 1, which starts at 100.
-    first_sequence = bisect_left(pointers, start_byte)
-
-    # A sequence stops where the next one starts. Three sequences start at 300 or before: 0, 1, 2.
-    # The last of them, 2, may go on after 300. So the complete ones stop before it.
-    if stop_byte == dataset.bin_bytes:
-        stop_sequence = len(dataset)  # the chunk ends with the file, and so does the last sequence
-        complete_stop_byte = dataset.bin_bytes
-    else:
-        stop_sequence = bisect_right(pointers, stop_byte) - 1
-        complete_stop_byte = int(pointers[stop_sequence])
-
-    if first_sequence >= stop_sequence:
+    start = _first_bound_from(dataset, start_byte)  # sequence 1 starts at byte 100
+    stop = _last_bound_up_to(dataset, stop_byte)  # sequence 2 starts at byte 250, where 1 ends
+    if start is None or start.sequence >= stop.sequence:
         return None
     return TokenRange(
-        first_sequence=first_sequence,
-        stop_sequence=stop_sequence,
-        start_byte=int(pointers[first_sequence]),
-        stop_byte=complete_stop_byte,
+        first_sequence=start.sequence,
+        stop_sequence=stop.sequence,
+        start_byte=start.byte,
+        stop_byte=stop.byte,
     )
 
 

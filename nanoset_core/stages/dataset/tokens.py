@@ -54,14 +54,23 @@ def readable_prefix(dataset: Manifest) -> str:
     """
     prefix = dataset.facts["prefix"]
     dataset.path(f"{prefix}.idx")  # downloads it, unless there is a copy of the right size
+    _replace_incomplete_copy(dataset)
+    return str(dataset.folder / prefix)
 
-    # A copy of the .bin that has another size, perhaps after a crash, would be read as it is. So
-    # download the file again.
+
+def _replace_incomplete_copy(dataset: Manifest) -> None:
+    """Download the tokens of a dataset again if the copy on this machine has another size.
+
+    A download that a crash has interrupted may leave such a copy, which would be read as it is. If
+    there is no copy, nothing is done: then tokens are read from the bucket.
+
+    Args:
+        dataset: Manifest of the dataset.
+    """
     bin_copy = dataset.folder / bin_name(dataset)
     expected_size = dataset.files[bin_copy.name].size
     if bin_copy.is_file() and bin_copy.stat().st_size != expected_size:
-        dataset.path(bin_copy.name)
-    return str(dataset.folder / prefix)
+        dataset.path(bin_copy.name)  # downloads it
 
 
 def has_room_for_tokens(*datasets: Manifest) -> bool:

@@ -129,17 +129,29 @@ def _check_view(
         return
 
     with report.catching(remedy=REMEDY):
-        # Each id is in the vocabulary.
-        if deep or n_tokens <= QUICK_TOKENS:
-            greatest_id = expected.max_id
-            if greatest_id is None:  # then only negative ids are wrong
-                greatest_id = int(np.iinfo(dataset.dtype).max)
-            stream = stream_of(dataset)  # reads the tokens of the view in the order of its .idx
-            check_all_ids(dataset, stream, greatest_id)
+        reads_all_tokens = deep or n_tokens <= QUICK_TOKENS
+        if reads_all_tokens:
+            _check_ids_of_view(dataset, expected.max_id)
 
         # Up to 256 sequences begin and end with the tokens that they should.
         if len(dataset):
             TokenCheck.of(dataset, expected, deep=deep).check_ends(report, dataset)
+
+
+def _check_ids_of_view(dataset: MMapIndexedDataset, max_id: int | None) -> None:
+    """Check that each token of a view is in the vocabulary.
+
+    Args:
+        dataset: The view, which has some of the tokens in its .bin.
+        max_id: Greatest id of the vocabulary; None if it is not known.
+
+    Raises:
+        InputError: A token is not in the vocabulary, or is negative.
+    """
+    if max_id is None:
+        max_id = int(np.iinfo(dataset.dtype).max)  # so that only negative ids are wrong
+    order = stream_of(dataset)  # the tokens of the view, in the order of its .idx
+    check_all_ids(dataset, order, max_id)
 
 
 def _check_samples(report: Report, dataset: MMapIndexedDataset, check: TokenCheck) -> None:
