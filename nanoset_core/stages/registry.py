@@ -82,9 +82,7 @@ def add_stage(stage: Stage) -> None:
 def check_layouts(all_stages: Sequence[Stage]) -> None:
     """Check that no two stages store outputs in the same folders.
 
-    Otherwise, each would take the outputs of the other for its own, and replace them. Two stages
-    may only share folders if the class of one is a subclass of the other's class, such as the two
-    that write `.pbin` files: their keys differ.
+    Otherwise, each would take the outputs of the other for its own, and replace them.
 
     Args:
         all_stages: The stages.
@@ -93,10 +91,7 @@ def check_layouts(all_stages: Sequence[Stage]) -> None:
         ConfigError: Two stages store outputs in the same folders.
     """
     for stage, other in combinations(all_stages, 2):
-        are_related = isinstance(stage, type(other)) or isinstance(other, type(stage))
-        has_same_class = type(stage) is type(other)
-        may_share = are_related and not has_same_class
-        if may_share or not stage.layout.overlaps(other.layout):
+        if not stage.layout.overlaps(other.layout) or _is_variant(stage, other):
             continue
         raise ConfigError(
             "two stages store their outputs in the same folders, and would replace each other's",
@@ -105,6 +100,18 @@ def check_layouts(all_stages: Sequence[Stage]) -> None:
             expected=f"other folders than those of the stage {type(stage).__name__}",
             remedy="choose another folder in the layout",
         )
+
+
+def _is_variant(stage: Stage, other: Stage) -> bool:
+    """Return whether the class of one stage is derived from that of the other.
+
+    Such stages divide the outputs in their folders among themselves. For example, two stages write
+    `.pbin` files: one for each corpus, and the other for each view. But two stages of the same
+    class would make the same outputs.
+    """
+    has_same_class = type(stage) is type(other)
+    is_derived = isinstance(stage, type(other)) or isinstance(other, type(stage))
+    return is_derived and not has_same_class
 
 
 def sweep(project: Project) -> None:

@@ -303,8 +303,9 @@ def _each_listed_shard(task: MergeTask, work: Callable[[Manifest], T]) -> list[T
     Raises:
         MissingError: A shard is missing or damaged.
     """
-    # `project.seen` has manifests of shards that this process has made a moment ago. Do not use it,
-    # so that `each_shard` lists the shards: only a listing has the present versions of the files.
+    # `each_shard` lists only those shards in the bucket whose manifests are not in `project.seen`,
+    # such as those that this process made a moment ago. Here all are listed: only the listing shows
+    # whether a file was replaced or deleted since.
     project = replace(task.project, seen=None)
     return each_shard(project, task.tokenized.name, task.tokenized.facts[SHARDS], work)
 
@@ -388,31 +389,34 @@ def _merge_within_bucket(task: MergeTask, folder: Path) -> dict[str, str | FileF
     # Joining replaces the .bin of an earlier version of the dataset, if there is one. So first
     # delete the manifest that says that the earlier version is complete.
     task.project.outputs.invalidate(task.recipe)
-    bin_sha256 = _join_bins(task, shards)  # None if the bucket has copied the bytes itself
+    bin_sha256 = _join_bins(task, shards)
 
-    bin_name = f"{task.prefix}.bin"
-    list_name = None
+    bin_path = folder / f"{task.prefix}.bin"  # in the bucket, not in this local folder
     if bin_sha256 is None:
-        list_name = f"{bin_name}{PIECES_ENDING}"
-        _write_piece_list(folder / list_name, shards)
-    bin_bytes = sum(shard.bin.size for shard in shards)
-    return {
-        idx_path.name: sha256_file(idx_path),
-        bin_name: FileFact(bin_bytes, bin_sha256, list_name),
-    }
+        bin_fact = _write_piece_list(bin_path, shards)
+    else:
+        bin_fact = FileFact(sum(shard.bin.size for shard in shards), bin_sha256)
+    return {idx_path.name: sha256_file(idx_path), bin_path.name: bin_fact}
 
 
-def _write_piece_list(path: Path, shards: Sequence[StoredPair]) -> None:
-    """Write the size and sha256 of each piece of a .bin that a bucket joined from shards.
+def _write_piece_list(bin_path: Path, shards: Sequence[StoredPair]) -> FileFact:
+    """Write a list of the pieces that a bucket joined to a .bin, with the sha256 of each.
 
-    A later check compares each piece with it, since the sha256 of the whole file is not known.
+    The sha256 of the whole file is not known, since the bucket has copied the bytes itself. So a
+    later check compares each piece with this list.
 
     Args:
-        path: Path of the list.
+        bin_path: Path of the .bin. The list is written next to it.
         shards: The shards, whose tokens are the pieces.
+
+    Returns:
+        What the manifest records of the .bin: its size, and the name of the list.
     """
     pieces = [PieceDigest(shard.sha256, shard.bin.size) for shard in shards]
-    path.write_bytes(pieces_text(pieces))
+    list_path = bin_path.with_name(f"{bin_path.name}{PIECES_ENDING}")
+    list_path.write_bytes(pieces_text(pieces))
+    bin_bytes = sum(piece.size for piece in pieces)
+    return FileFact(bin_bytes, sha256=None, pieces=list_path.name)
 
 
 def _merge_indexes(task: MergeTask, pairs: Sequence[StoredPair], folder: Path) -> Path:

@@ -21,7 +21,7 @@ from nanoset_core.formats.indexed.layout import Tokens
 from nanoset_core.formats.indexed.stream import token_starts
 from nanoset_core.lineage.documents import DocumentOrigin, Lineage
 from nanoset_core.lineage.excerpts import Retokenizer, retokenizer
-from nanoset_core.lineage.texts import NotReadError, file_state, read_texts
+from nanoset_core.lineage.texts import NotReadError, SourceState, file_state, read_texts
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project
@@ -509,11 +509,7 @@ class _MismatchClassifier:
             difference: How its present text differs from its tokens.
         """
         where = f"{self._folder}/{origin.file}:{origin.line} (document {origin.document})"
-        # Compare the piece of the file that has the document with the sha256 that it had in the
-        # build. In a table, a document has no first byte (-1). A table is one piece, so any byte
-        # does.
-        byte = max(origin.byte_offset, 0)
-        state = file_state(self._inventory, self._memory, self._folder, origin.file, byte)
+        state = self._state_of_file(origin)  # "unchanged", "changed", "gone", …
         if state == "unchanged":
             return _TextMismatch(
                 severity="error",
@@ -532,6 +528,20 @@ class _MismatchClassifier:
             expected=difference.expected,
             remedy=f"{BUILD}: it reads the files again",
         )
+
+    def _state_of_file(self, origin: DocumentOrigin) -> SourceState:
+        """Return whether the file of a document was changed or deleted since the build.
+
+        A file may have terabytes. So only the piece of it that has the document is hashed again,
+        and compared with the sha256 that this piece had in the build.
+
+        Args:
+            origin: File and line of the document.
+        """
+        # A document in a table has no first byte (-1). A table is a single piece, which byte 0 is
+        # in, too.
+        byte = max(origin.byte_offset, 0)
+        return file_state(self._inventory, self._memory, self._folder, origin.file, byte)
 
 
 def _report_mismatches(

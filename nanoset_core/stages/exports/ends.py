@@ -257,7 +257,7 @@ def _occurrences_in_sample(
 
     Args:
         dataset: The dataset, on this machine.
-        stream: Where its tokens are in its file, the .bin; None if they are in order there.
+        stream: The order of its tokens in its file, the .bin; None if the file has them in order.
         token: The token that all documents end in.
     """
     n_tokens = int(dataset.sequence_lengths.sum(dtype=np.int64))
@@ -265,13 +265,26 @@ def _occurrences_in_sample(
     sample = read_tokens(dataset, 0, stop, stream)
     n_occurrences = int(np.count_nonzero(sample == token))
 
-    # Count the documents that end within the sample. Documents are yielded in chunks.
+    # Each document that ends in the sample ends in the token. The other occurrences are inside
+    # documents: 3 - 2 in the example.
+    n_documents = _count_documents_up_to(dataset, stream, stop)
+    return _Occurrences(n_inside_documents=n_occurrences - n_documents, n_documents=n_documents)
+
+
+def _count_documents_up_to(dataset: MMapIndexedDataset, stream: Stream | None, stop: int) -> int:
+    """Count the documents that end within the first tokens of a dataset.
+
+    Documents of 5 and 2 tokens end at the tokens 5 and 7: one of them within the first 6.
+
+    Args:
+        dataset: The dataset.
+        stream: The order of its tokens in its file, the .bin; None if the file has them in order.
+        stop: Number of the first tokens.
+    """
     n_documents = 0
-    for starts, lengths in document_spans(dataset, stream):
-        ends = starts + lengths  # ascending
+    for starts, lengths in document_spans(dataset, stream):  # some documents at a time
+        ends = starts + lengths  # (n,) ascending
         n_documents += int(np.count_nonzero(ends <= stop))
         if ends[-1] > stop:
-            break  # all further documents end after the sample
-
-    # Each of them ends in the token. The other occurrences are inside documents.
-    return _Occurrences(n_inside_documents=n_occurrences - n_documents, n_documents=n_documents)
+            break  # all further documents end later
+    return n_documents

@@ -18,7 +18,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -153,17 +153,41 @@ def _metric(count: int) -> str:
         count: The number of tokens, at least 1.
     """
     n_digits = math.floor(math.log10(count)) + 1  # 5 for 12,345
-    power = (n_digits - 1) // 3  # of 1,000: 1, which is written as "k"
-    digits_before_point = n_digits - 3 * power  # 2, as in 12.3
-    rounded = round(count / 1000**power, 3 - digits_before_point)
+    scale = _scale_of(n_digits)  # thousands with 1 decimal
 
-    # Rounding can give one digit more, as for 9,999: 10.00 k would have four digits, so it is
-    # 10.0 k. And 999,999 is not 1000 k, but 1.00 M.
-    if rounded >= 10**digits_before_point:
-        n_digits += 1
-        power = (n_digits - 1) // 3
-        digits_before_point = n_digits - 3 * power
-    return f"{count / 1000**power:.{3 - digits_before_point}f} {_METRIC_PREFIXES[power]}T"
+    # Rounding may give one digit more: 9,999 is not 10.00 k, which has four digits, but 10.0 k. And
+    # 999,999 is not 1000 k, but 1.00 M. Then write the count as one with more digits.
+    rounded = round(count / scale.unit, scale.decimals)
+    if rounded * scale.unit >= 10**n_digits:
+        scale = _scale_of(n_digits + 1)
+    return f"{count / scale.unit:.{scale.decimals}f} {scale.prefix}T"
+
+
+class _Scale(NamedTuple):
+    """How a number is written with three digits."""
+
+    unit: int
+    """The number is divided by this power of 1,000."""
+    prefix: str
+    """The metric prefix of this power."""
+    decimals: int
+    """Number of digits after the decimal point."""
+
+
+def _scale_of(n_digits: int) -> _Scale:
+    """Return how a whole number is written with three digits.
+
+        digits of the number    1      2      3     4       5       6      7
+        as in                   1.23   12.3   123   1.23 k  12.3 k  123 k  1.23 M
+
+    Args:
+        n_digits: Number of digits of the number.
+    """
+    power = (n_digits - 1) // 3
+    digits_before_point = n_digits - 3 * power
+    return _Scale(
+        unit=1000**power, prefix=_METRIC_PREFIXES[power], decimals=3 - digits_before_point
+    )
 
 
 class OlmoCore(LinkedFormat):

@@ -95,12 +95,11 @@ def exports_for_trainer(
     if not reads_ds_files:
         return {}
 
-    export_by_corpus: dict[str, str | None] = dict.fromkeys(settings.corpora)
+    first_export: dict[str, str] = {}  # corpus → name of its first export: {"web": "web-ds"}
     for name, export in exports.items():
-        is_needed = export.of in export_by_corpus and export_by_corpus[export.of] is None
-        if export.format == "datatrove" and is_needed:
-            export_by_corpus[export.of] = name
-    return export_by_corpus
+        if export.format == "datatrove":
+            first_export.setdefault(export.of, name)
+    return {corpus: first_export.get(corpus) for corpus in settings.corpora}
 
 
 def reader_errors(

@@ -16,6 +16,7 @@ from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.contamination.stage import searches_before_training
 from nanoset_core.stages.dataset.tokens import PIECES_ENDING
 from nanoset_core.stages.datasets import dataset_node
+from nanoset_core.stages.exports.base import DatasetTraits
 from nanoset_core.stages.exports.formats import FORMATS, LinkedFormat
 from nanoset_core.stages.exports.samples import SampledFormat
 from nanoset_core.stages.exports.settings import IN_SAMPLES, STAGE, VERSION
@@ -130,17 +131,9 @@ class ExportStage(Planned, Resumable, Estimated):
         Returns:
             The reason in one line, or None if the program could read the export.
         """
-        from nanoset_core.stages.exports.make import traits_of
-
-        # What the format depends on, such as whether there are end tokens. The dataset is not built
-        # yet, so its number of tokens is not known. It only matters whether there are any: suppose
-        # that there is one.
-        dtype = project.tokenizer.dtype
-        dataset_traits = traits_of(project, key.subject, dtype, tokens=1)
-
         export_format = FORMATS[project.config.exports[key.subject].format]
         try:
-            export_format.check(dataset_traits)
+            export_format.check(_expected_traits(project, key.subject))
         except ConfigError as error:
             return one_line(error)
         return None
@@ -174,6 +167,19 @@ class ExportStage(Planned, Resumable, Estimated):
                 if is_of_format:
                     return names
         return None
+
+
+def _expected_traits(project: Project, export_name: str) -> DatasetTraits:
+    """Return the properties that the dataset of an export is going to have, before it is built.
+
+    Args:
+        project: Its settings decide the type of the tokens, and whether there are end tokens.
+        export_name: Name of the export.
+    """
+    from nanoset_core.stages.exports.make import traits_of
+
+    # The number of tokens is not known yet. Formats only need to know whether there are any.
+    return traits_of(project, export_name, project.tokenizer.dtype, tokens=1)
 
 
 EXPORT = ExportStage()

@@ -221,6 +221,28 @@ class _Pair:
             check_all_ids(dataset, stream, self.tokenizer.max_id)
         return _OpenedPair(dataset, stream, traits)
 
+    def linked_export(self, export_format: LinkedFormat) -> LinkedExport:
+        """Open the pair, and prepare an export that has the same bytes of tokens as the .bin.
+
+        Such are the formats of datatrove and OLMo-core. Their file of tokens can be a link to the
+        .bin, so only small files have to be written, which say where documents end.
+
+        Args:
+            export_format: The format.
+
+        Raises:
+            ConfigError, InputError, FormatError: See `open`.
+        """
+        opened = self.open(export_format)
+        return LinkedExport(
+            format=export_format,
+            name=self.name,
+            dataset=opened.dataset,
+            stream=opened.stream,
+            traits=opened.traits,
+            progress=self.progress,
+        )
+
     def _traits(self, dataset: MMapIndexedDataset) -> DatasetTraits:
         """Return the properties of a pair of files that decide whether another program can read it.
 
@@ -299,25 +321,6 @@ class _OpenedPair(NamedTuple):
         """Size of all tokens in bytes."""
         return self.traits.tokens * self.traits.dtype.itemsize
 
-    def linked_export(self, export_format: LinkedFormat, pair: _Pair) -> LinkedExport:
-        """Prepare an export in a format that has the same bytes of tokens as the .bin.
-
-        Such are the formats of datatrove and OLMo-core. The file of tokens can be a link to the
-        .bin, so only small files have to be written, which say where documents end.
-
-        Args:
-            export_format: The format.
-            pair: Its `name` is that of the files, and its `progress` shows the work.
-        """
-        return LinkedExport(
-            format=export_format,
-            name=pair.name,
-            dataset=self.dataset,
-            stream=self.stream,
-            traits=self.traits,
-            progress=pair.progress,
-        )
-
     def facts(self, made_by: str) -> dict[str, Any]:
         """Return the facts that the receipt of every export contains.
 
@@ -354,11 +357,11 @@ def _export_linked(pair: _Pair, export_format: LinkedFormat, *, overwrite: bool)
     if receipt is not None:
         return Exported(receipt["facts"], files, is_new=False)
 
-    export = pair.open(export_format).linked_export(export_format, pair)
+    export = pair.linked_export(export_format)
     bin_file, _ = pair_files(pair.prefix)
 
     # Write the files to a temporary folder, the draft. When the block ends, they are moved to their
-    # places, with a new receipt.
+    # places, with a new receipt that records the facts, such as the number of documents.
     with delivery.drafting(overwrite=overwrite) as draft:
         tokens_file = _DraftedTokens(source=bin_file, target=files[0], draft=draft)
         facts = export.write(draft.folder, tokens_file)
@@ -469,30 +472,37 @@ class _DraftedTokens(TokensFile):
             from a bucket to a disk             a copy (`COPIED`)
             within a bucket                     a copy that the bucket makes (`COPIED_IN_BUCKET`)
 
-        All files of the export are first put into a temporary folder of this machine, the draft.
-        When they are complete, they are moved to the target, or uploaded. But what a bucket copies
-        is never in the draft: then the draft has a function instead, which is called at the end.
-
         Returns:
             How it was made: `LINKED`, `COPIED` or `COPIED_IN_BUCKET`.
         """
-        # The .bin is on a disk. In the draft, the file is a link to it if possible.
         if is_here(self.source):
-            link_or_copy = put_tokens(self.source, self._drafted)
-            is_uploaded = not has_links(self.target)
-            if is_uploaded:
-                return COPIED
-            return link_or_copy
+            return self._put_into_draft(self.source)
 
-        # The .bin and the target are in the same bucket.
         copy_in_bucket = copy_within_bucket(self.source, self.target)
-        if copy_in_bucket is not None:
+        if copy_in_bucket is not None:  # both are in the same bucket
+            # The bucket copies the bytes, so the file is never in the draft. Instead, the draft has
+            # this function, which is called when all other files are complete.
             self.draft.writers[self.target.name] = copy_in_bucket
             return COPIED_IN_BUCKET
 
         # The .bin is in a bucket, and the target is somewhere else: download the tokens.
         self.write(self.source.store.blocks(stored_object(self.source)))
         return COPIED
+
+    def _put_into_draft(self, source: Path) -> str:
+        """Put a .bin of this machine into the draft, a temporary folder, as a link if possible.
+
+        When the export is complete, the files of the draft are moved to a folder, or uploaded.
+
+        Args:
+            source: The .bin.
+
+        Returns:
+            What is in the final place: `LINKED` or `COPIED`.
+        """
+        link_or_copy = put_tokens(source, self._drafted)
+        is_uploaded = not has_links(self.target)
+        return COPIED if is_uploaded else link_or_copy
 
     def write(self, blocks: Iterator[bytes]) -> None:
         """Write the file to the draft."""

@@ -191,11 +191,7 @@ class Handoff:
     def _requested_samples(self) -> dict[SplitName, int]:
         """Return how many samples of each split the trainer will request when it is started.
 
-        For train, that usually is iterations times batch size: 500 * 100 = 50,000. But a limit on
-        repetitions may leave fewer, such as 1,050. Then the run is shortened:
-
-            samples that the trainer requests      1,050: it is started with --train-samples 1050
-            samples that it reads                  1,000: 10 iterations of 100 samples
+        For example, a run of 500 iterations with batches of 100 requests 50,000 samples of train.
 
         Returns:
             Split → number of samples, in the order of the splits. Empty if nanoset.yaml does not
@@ -210,8 +206,12 @@ class Handoff:
             start_iteration, stop_iteration = self.spec.span
             requested = self.run.samples(stop_iteration - start_iteration)
 
-        if self.is_shortened:
-            requested["train"] = self.config.train_split_samples or 0  # 1,050, not 1,000
+        # If a limit on repetitions has left only 1,050 samples, the run is shortened to 10
+        # iterations, which read 1,000 samples. But all 1,050 are requested: the trainer is started
+        # with --train-samples 1050.
+        n_built_samples = self.config.train_split_samples
+        if self.is_shortened and n_built_samples is not None:
+            requested["train"] = n_built_samples
         return {split: requested[split] for split in SPLITS if split in requested}
 
 

@@ -40,6 +40,12 @@ _PADDING_NOTE = (
     "tokenizer_config.json."
 )
 """Note on samples that are packs with padding."""
+_ONE_EPOCH_NOTE = (
+    "train was built for one epoch, but Megatron-LM always requests a number of samples: "
+    "it would build its own index. Set `schedule`, or `samples: {train: …}`, to the "
+    "numbers of your run."
+)
+"""Note on data of train that has no number of samples."""
 _UINT16_VOCABULARY = 65536
 """Largest vocabulary for which Megatron-LM expects tokens of two bytes.
 
@@ -157,14 +163,13 @@ def loads_fast(handoff: Handoff) -> bool:
     Args:
         handoff: Describes the data that was built for the trainer: datasets, weights, index files.
     """
-    is_in_old_version = not handoff.config.rules.starts_without_scanning
-    if is_in_old_version:
-        return False  # it has no such option
-    if not handoff.is_per_split:
-        return False  # it refuses the option if train, valid and test share their data
-    # If the run requests another number of samples than the data was built for, Megatron-LM would
-    # open index files that do not exist.
-    return not handoff.sample_count_mismatch
+    version_has_option = handoff.config.rules.starts_without_scanning
+    # Megatron-LM refuses the option if train, valid and test share their data.
+    accepts_data = handoff.is_per_split
+    # If the run requested another number of samples of a split than its index files were built for,
+    # Megatron-LM would open files that do not exist.
+    all_files_exist = len(handoff.sample_count_mismatch) == 0
+    return version_has_option and accepts_data and all_files_exist
 
 
 def _lines(lines: Iterable[str]) -> str:
@@ -371,36 +376,41 @@ def _fast_load_notes(handoff: Handoff) -> Iterator[str]:
 
 
 def _sample_notes(handoff: Handoff) -> Iterator[str]:
-    """Yield notes on splits that were built for another number of samples than the run requests.
+    """Yield notes on data that was built for another number of samples than the run requests.
 
-    The splits are train, valid and test. Megatron-LM only finds index files that were built for
-    exactly as many samples as it requests. Otherwise it builds its own at each start. The cases:
-
-        train was built to be read once     Megatron-LM always requests a number of samples
-        limits on repetitions               there are fewer samples than the run was to have, so
-                                            it becomes shorter
-        valid was built for 800 samples     the shorter run requests 400, for example
+    Megatron-LM only finds index files of train, valid and test that were built for exactly as many
+    samples as it requests. Otherwise it builds its own at each start.
 
     Args:
         handoff: Describes the data that was built for the trainer: datasets, weights, index files.
     """
-    built_for = {split: handoff.config.samples(split) for split in SPLITS}  # None: to be read once
-
     has_train_data = bool(handoff.samples["train"])
-    if has_train_data and built_for["train"] is None:
-        yield (
-            "train was built for one epoch, but Megatron-LM always requests a number of samples: "
-            "it would build its own index. Set `schedule`, or `samples: {train: …}`, to the "
-            "numbers of your run."
-        )
+    n_train_samples = handoff.config.samples("train")  # None if train was built to be read once
+    if has_train_data and n_train_samples is None:
+        yield _ONE_EPOCH_NOTE
+
+    # A limit on epochs may leave fewer samples of train than the schedule in nanoset.yaml needs.
     if handoff.run is not None and handoff.is_shortened:
-        yield _shortened_run_note(handoff.run.iterations, built_for["train"])
+        yield _shortened_run_note(handoff.run.iterations, n_train_samples)
+
+    # The shorter run evaluates less often, so it requests fewer samples of valid, for example.
     for split, n_requested in handoff.sample_count_mismatch.items():
-        yield (
-            f"The cache of {split} is for {built_for[split]:,} samples, but the run "
-            f"requests {n_requested:,}: Megatron-LM would build its own index, without the limits "
-            "of max_epochs. Change `schedule` until this note disappears."
-        )
+        yield _mismatch_note(split, handoff.config.samples(split), n_requested)
+
+
+def _mismatch_note(split: SplitName, n_built_for: int | None, n_requested: int) -> str:
+    """Return a note that the index files of a split were built for another number of samples.
+
+    Args:
+        split: Train, valid or test.
+        n_built_for: How many samples they were built for.
+        n_requested: How many samples Megatron-LM requests.
+    """
+    return (
+        f"The cache of {split} is for {n_built_for:,} samples, but the run "
+        f"requests {n_requested:,}: Megatron-LM would build its own index, without the limits "
+        "of max_epochs. Change `schedule` until this note disappears."
+    )
 
 
 def _shortened_run_note(iterations: int, n_train_samples: int | None) -> str:

@@ -12,6 +12,7 @@ from nanoset_core.project.project import Project
 from nanoset_core.sampling.presets import get_preset
 from nanoset_core.stages.handoff.replaced import replaced_order_warning
 from nanoset_core.stages.handoff.start import START, UNKNOWN_TOKENIZER
+from nanoset_core.stages.mappings.resolved import ResolvedNanoset
 from nanoset_core.stages.stage import Summary, counted
 
 
@@ -27,15 +28,26 @@ def handoff_summary(project: Project, manifest: Manifest) -> Summary:
         that were built for it, or if a run that has begun with an earlier handoff must keep it.
     """
     spec = project.nanoset(manifest.name.removesuffix(f"/{HANDOFF}"))
-    warnings: list[str] = []
-    # Megatron-LM looks for index files whose names are a hash, also of the settings of its
-    # tokenizer. Other trainers do not.
-    needs_tokenizer_settings = get_preset(spec.preset).hashes_tokenizer
-    if needs_tokenizer_settings and not spec.tokenizer_identifiers:
-        # The text names no folder, so that it stays the same if the files are written again.
-        # Dagster would report another text as a new warning.
-        warnings.append(f"{UNKNOWN_TOKENIZER}: {START} of the handoff has the lines to add")
-    order_warning = replaced_order_warning(project, manifest)
-    if order_warning is not None:
-        warnings.append(order_warning)
+    possible_warnings = [_tokenizer_warning(spec), replaced_order_warning(project, manifest)]
+    warnings = [warning for warning in possible_warnings if warning is not None]
     return Summary(counted(manifest), warnings=warnings)
+
+
+def _tokenizer_warning(spec: ResolvedNanoset) -> str | None:
+    """Return a warning if Megatron-LM will not find its index files, because of its tokenizer.
+
+    The names of these files are a hash of settings, including those of Megatron-LM's tokenizer. So
+    nanoset.yaml has to have these, too. Other trainers do not hash them.
+
+    Args:
+        spec: The settings of the training data.
+
+    Returns:
+        The warning; None if the settings are known, or not needed.
+    """
+    needs_tokenizer_settings = get_preset(spec.preset).hashes_tokenizer
+    if spec.tokenizer_identifiers or not needs_tokenizer_settings:
+        return None
+    # Do not name the folder of the files: it has another name each time that they are written
+    # again, and Dagster would report the changed text as a new warning.
+    return f"{UNKNOWN_TOKENIZER}: {START} of the handoff has the lines to add"

@@ -236,8 +236,8 @@ def _later_options(nanoset: NanosetContext) -> dict[str, Any]:
     """Return the values of newer settings for a recipe, without those that are not set.
 
     A recipe lists what decides the bytes of an output, and a digest of it identifies the output. So
-    a new setting must not be listed if it is not set: all older outputs would have to be built
-    again.
+    a setting that older versions of this package did not have must not be listed if it is not set:
+    all outputs of these versions would have to be built again.
 
     Args:
         nanoset: The data mixture, with its settings in nanoset.yaml.
@@ -246,15 +246,21 @@ def _later_options(nanoset: NanosetContext) -> dict[str, Any]:
         Name of an option → value, such as {"tokenizer": ["--vocab-size 32000"]}.
     """
     spec = nanoset.spec
-    lists = {
-        "tokenizer": list(trainer_tokenizer(nanoset)),
-        "views": views_of(nanoset),
-        MASKS_OPTION: list(spec.masks),
-    }
-    options: dict[str, Any] = {name: values for name, values in lists.items() if values}
+    options: dict[str, Any] = {}
+    tokenizer_arguments = list(trainer_tokenizer(nanoset))
+    if tokenizer_arguments:
+        options["tokenizer"] = tokenizer_arguments
+    view_names = views_of(nanoset)  # the datasets that are selections of documents
+    if view_names:
+        options["views"] = view_names
+    if spec.masks:
+        options[MASKS_OPTION] = list(spec.masks)
+
+    # How long the run is, and how often it evaluates.
     if spec.schedule is not None:
-        options["schedule"] = _numbers_of(spec.schedule)  # such as [1000, 64, 100, 10]
-        # The first and last iteration, if the data is only for a phase of the training.
+        options["schedule"] = _numbers_of(spec.schedule)
+        # The first and last iteration, if the data is only for a phase of the run. All recipes with
+        # a schedule list it, even if it is None.
         options["span"] = None if spec.span is None else list(spec.span)
     return options
 
@@ -280,7 +286,11 @@ def export_nodes(config: ProjectConfig, name: str) -> dict[str, Node]:
 
 
 def _numbers_of(schedule: ScheduleSpec) -> list[int]:
-    """Return the numbers of a schedule in the order in which recipes list them."""
+    """Return the numbers of a schedule in the order in which recipes list them.
+
+    For 1,000 iterations with batches of 64 samples, which evaluate after every 100 iterations with
+    10 batches: [1000, 64, 100, 10].
+    """
     return [
         schedule.iterations,
         schedule.global_batch_size,

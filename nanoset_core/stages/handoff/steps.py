@@ -551,6 +551,24 @@ class DealtSamples(NamedTuple):
     """The micro-batch of the rank that it is in."""
 
 
+def _check_no_dataloader_type(dataloader_type: str) -> None:
+    """Refuse the setting `dataloader_type` of a run whose trainer has no such setting.
+
+    Args:
+        dataloader_type: The value of the setting: "single" if it is not set.
+
+    Raises:
+        ConfigError: The setting has another value.
+    """
+    if dataloader_type != "single":
+        raise ConfigError(
+            "this trainer's data loader has no types",
+            where="dataloader_type",
+            found=dataloader_type,
+            remedy="remove dataloader_type",
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Dealer:
     """How a trainer deals the samples of a dataset to its ranks.
@@ -589,21 +607,13 @@ class Dealer:
             ConfigError: The setting `dataloader_type` is given for a trainer that has no such
                 setting.
         """
-        # The seeds by which versions of nanotron shuffle the samples; None if they do not.
+        # All versions of nanotron give one sample to each rank in turn. Some shuffle samples first:
+        # always by seed 42, or by the seed of the data. The others read them as they are stored.
         nanotron_seeds = {"nanotron": 42, "nanotron-000": random_seed, "nanotron-main": None}
-        is_nanotron = preset in nanotron_seeds
-        if not is_nanotron:
-            return Dealer(total, kind=dataloader_type, seed=None)  # as they are stored
-
-        # nanotron always gives one sample to each rank in turn, and has no such setting.
-        if dataloader_type != "single":
-            raise ConfigError(
-                "this trainer's data loader has no types",
-                where="dataloader_type",
-                found=dataloader_type,
-                remedy="remove dataloader_type",
-            )
-        return Dealer(total, kind="interleaved", seed=nanotron_seeds[preset])
+        if preset in nanotron_seeds:
+            _check_no_dataloader_type(dataloader_type)
+            return Dealer(total, kind="interleaved", seed=nanotron_seeds[preset])
+        return Dealer(total, kind=dataloader_type, seed=None)
 
     @property
     def reads_in_order(self) -> bool:

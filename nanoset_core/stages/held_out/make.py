@@ -12,13 +12,15 @@ a copy of it. The result is a list such as
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from nanoset_core.loading.layout import STAGE
 from nanoset_core.outputs.manifest import Manifest, Recipe, Written
+from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project, holding
 from nanoset_core.sampling.splits import SPLITS
 from nanoset_core.stages.held_out.hashes import (
@@ -214,23 +216,41 @@ def _find_all_copies(
     # by a digest: [["3f9c…", "a07e…"], ["77cd…"]] for two corpora.
     hash_digests = [_hash_documents(project, nanoset_name, corpus) for corpus in corpora]
 
-    # They do not fit into memory. So the searches below read them file by file, with this function.
-    def hashes_of(corpus_number: int) -> Iterator[ShardHashes]:
-        """Yield the hashes in each file of a corpus."""
-        sharded = corpora[corpus_number].sharded
-        return each_shards_hashes(project.outputs, sharded, hash_digests[corpus_number])
+    # They do not fit into memory. So the searches below read them file by file, by calling
+    # `hashes_of(0)` for the first corpus, and so on.
+    hashes_of = partial(_read_hashes, project.outputs, corpora, hash_digests)
 
     copied = find_copies(corpora, hashes_of)
-    leaked = HeldOutPairs.concatenate([shared, copied])
-    further = None
-    if len(leaked.documents):  # if there are none, as usual, the hashes need not be read again
-        further = find_further_copies(corpora, hashes_of, leaked, max_pairs=MAX_LISTED)
-    return _Copies(
+    copies = _Copies(
         copied=copied,
-        further=further,
         in_train=count_train_copies(corpora, hashes_of),
         hash_digests=list(chain.from_iterable(hash_digests)),
     )
+    # Look for other documents of train with the text of those that are leaked: of valid or test,
+    # and read by train. Usually there are none. Then the hashes need not be read again.
+    leaked = HeldOutPairs.concatenate([shared, copied])
+    if not len(leaked.documents):
+        return copies
+    further = find_further_copies(corpora, hashes_of, leaked, max_pairs=MAX_LISTED)
+    return replace(copies, further=further)
+
+
+def _read_hashes(
+    outputs: OutputRoot,
+    corpora: Sequence[ReadCorpus],
+    hash_digests: Sequence[Sequence[str]],
+    corpus_number: int,
+) -> Iterator[ShardHashes]:
+    """Yield the stored hashes of the documents of a corpus, file by file.
+
+    Args:
+        outputs: The outputs, which have the files of hashes.
+        corpora: The corpora.
+        hash_digests: For each corpus, the digests that its files of hashes are named by.
+        corpus_number: Index of the corpus.
+    """
+    sharded = corpora[corpus_number].sharded
+    return each_shards_hashes(outputs, sharded, hash_digests[corpus_number])
 
 
 def _hash_documents(project: Project, nanoset_name: str, corpus: ReadCorpus) -> list[str]:

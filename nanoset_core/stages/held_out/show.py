@@ -154,8 +154,8 @@ def removal_text(facts: Mapping[str, Any], list_url: str) -> str:
         d30     d93         train reads another one with the same text ("copies")
         d30     d95         and a second one ("further_copies")
 
-    It is enough to remove the ids of one column. The text says this, and warns if the table is not
-    complete.
+    No such pair is left if either train does without the ids in `train_id`, or valid and test do
+    without those in `id`. The text says this, and warns if the table is not complete.
 
     Args:
         facts: How many rows of each kind there are: `{"shared": 1, "copies": 1, "further_copies":
@@ -166,16 +166,27 @@ def removal_text(facts: Mapping[str, Any], list_url: str) -> str:
         f"exclude the ids in train_id of {list_url} from train, by a view, "
         "or those in id from valid and test"
     )
-    # Tables of older versions of this package have no rows for second copies, such as d95.
-    has_further_copies = FURTHER_COPIES in facts
-    if facts["copies"] and not has_further_copies:
-        return f"{text}; train_id names only one copy of each"
+    missing_rows = _missing_rows(facts)
+    return text if missing_rows is None else f"{text}; {missing_rows}"
+
+
+def _missing_rows(facts: Mapping[str, Any]) -> str | None:
+    """Say which rows a table of leaked documents lacks; None if it is complete.
+
+    Args:
+        facts: How many rows of each kind there are; see `removal_text`.
+    """
+    # Older versions of this package listed only the first copy in train of each document. They did
+    # not count the others, so there may be any number of them.
+    lists_all_copies = FURTHER_COPIES in facts
+    if facts["copies"] and not lists_all_copies:
+        return "train_id names only one copy of each"
 
     # The table is cut after 10,000 rows.
     n_rows = facts["shared"] + facts["copies"] + facts.get(FURTHER_COPIES, 0)
     if n_rows > MAX_LISTED:
-        return f"{text}; the list has only the first {MAX_LISTED:,} of {n_rows:,} rows"
-    return text
+        return f"the list has only the first {MAX_LISTED:,} of {n_rows:,} rows"
+    return None
 
 
 class CopiedText(NamedTuple):

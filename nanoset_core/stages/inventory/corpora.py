@@ -124,13 +124,26 @@ def _with_declared_corpora(config: ProjectConfig, folders: RawText, *, names_onl
         if folder in folders.faults:
             faults[name] = folders.faults[folder]
         elif folder in folders.corpora:
-            all_files = replace(folders.corpora[folder], corpus=name)
-            matching_files = all_files.chosen(config.choice_of(name))
-            if names_only or matching_files.texts:
-                corpora[name] = matching_files
+            contents = _matching_files(config, name, folders.corpora[folder])
+            if names_only or contents.texts:
+                corpora[name] = contents
             else:
-                faults[name] = no_text(config.corpus_folder(name), matching_files)
+                faults[name] = no_text(config.corpus_folder(name), contents)
     return RawText(corpora, faults, folders.unread_entries)
+
+
+def _matching_files(config: ProjectConfig, corpus: str, folder: Contents) -> Contents:
+    """Return those files of a folder that belong to a corpus, by its patterns in nanoset.yaml.
+
+    With `news: {folder: web, files: [news*]}`, these are the files of the folder web whose names
+    begin with "news".
+
+    Args:
+        config: The settings of nanoset.yaml.
+        corpus: Name of the corpus.
+        folder: All files of its folder.
+    """
+    return replace(folder, corpus=corpus).chosen(config.choice_of(corpus))
 
 
 def _ambiguous_corpora(config: ProjectConfig, folders: Collection[str]) -> dict[str, NanosetError]:

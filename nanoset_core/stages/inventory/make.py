@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 
@@ -335,24 +336,27 @@ def publish_inventory(project: Project, inventory: Inventory) -> Manifest:
     Returns:
         The manifest of the inventory, a file that describes it.
     """
-    outputs = project.outputs
+    store = partial(_store_as_current, project.outputs, inventory)
+    access = project.outputs.access
+    # `nanoset gc` deletes outputs that are not current. So that it does not delete this one before
+    # it has become current, leave a note (a lease) that outputs of the corpus are in use.
+    with leased(access, [inventory.corpus]):
+        # Another process may delete local copies of files in a bucket, to make room. Then `store`
+        # is called again.
+        return despite_lost_copies(access, store)
 
-    def write(folder: Path) -> Written:
-        """Write the inventory into a new folder, and return its counts."""
-        (folder / INVENTORY_FILE).write_bytes(dump(inventory))
-        return Written({"files": len(inventory.files), "stored_bytes": inventory.size})
 
-    def publish() -> Manifest:
-        """Store the inventory, unless this version is stored already, and make it current."""
-        manifest = outputs.commit(inventory_recipe(inventory), write)
-        return outputs.make_current(manifest)
+def _store_as_current(outputs: OutputRoot, inventory: Inventory) -> Manifest:
+    """Store an inventory, unless this version is stored already, and make it the current one."""
+    write = partial(_write_inventory, inventory)
+    manifest = outputs.commit(inventory_recipe(inventory), write)
+    return outputs.make_current(manifest)
 
-    # Until the version is current, nothing shows `nanoset gc`, which deletes unused outputs, that
-    # it is needed. So leave a note that this process uses outputs of the corpus.
-    with leased(outputs.access, [inventory.corpus]):
-        # Another process may delete local copies of files in a bucket, to make room. Then this
-        # calls `publish` again.
-        return despite_lost_copies(outputs.access, publish)
+
+def _write_inventory(inventory: Inventory, folder: Path) -> Written:
+    """Write an inventory into a new folder, and return its counts."""
+    (folder / INVENTORY_FILE).write_bytes(dump(inventory))
+    return Written({"files": len(inventory.files), "stored_bytes": inventory.size})
 
 
 def require_inventory(project: Project, corpus: str) -> Manifest:
