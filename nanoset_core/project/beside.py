@@ -45,13 +45,25 @@ def text_beside(folder: Path, *, has_corpora: bool, tokenizer: Path | None = Non
     """
     files = []
     for file in _files_outside_raw(folder):
-        if tokenizer is not None and file.resolve() == tokenizer.resolve():
-            continue
         is_in_subfolder = file.parent != folder
         may_be_txt = is_in_subfolder and not has_corpora  # whether .txt and .csv files count
-        if _is_meant_as_text(file.name, may_be_txt=may_be_txt):
+        is_meant_as_text = _is_meant_as_text(file.name, may_be_txt=may_be_txt)
+        if is_meant_as_text and not _is_same_file(file, tokenizer):
             files.append(file.relative_to(folder).as_posix())
     return sorted(files)
+
+
+def _is_same_file(file: Path, tokenizer: Path | None) -> bool:
+    """Return whether a file is the tokenizer, which may be given by another path or a link.
+
+    Args:
+        file: The file. If it is a link, the target may be missing, or the link itself.
+        tokenizer: The file of the tokenizer, if there is one.
+    """
+    if tokenizer is None:
+        return False
+    # `Path.resolve` would raise an error for a link that leads back to itself.
+    return os.path.realpath(file) == os.path.realpath(tokenizer)
 
 
 def _files_outside_raw(folder: Path) -> list[Path]:

@@ -317,6 +317,16 @@ def test_the_file_of_a_tokenizer_is_not_called_text(tmp_path, tokenizer_file):
     assert f"1 file of text outside of {tmp_path / 'raw'}: models/other.json: " in line
 
 
+def test_links_in_a_circle_do_not_stop_init(tmp_path, tokenizer_file):
+    write_rows(tmp_path, "web/a.jsonl", sentences("web", 60))
+    (tmp_path / "x.jsonl").symlink_to("y.jsonl")
+    (tmp_path / "y.jsonl").symlink_to("x.jsonl")
+
+    output_of("init", tmp_path, "--tokenizer", tokenizer_file)
+
+    assert (tmp_path / "nanoset.yaml").exists()
+
+
 def test_txt_files_in_no_corpus_are_named_in_one_line(tmp_path, init_project):
     (tmp_path / "raw").mkdir()
     for number in range(20):
