@@ -13,7 +13,7 @@ nanoset `b` still reads the documents:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,18 +106,31 @@ def uses_without_exclusion(
         ids: Ids of the documents.
         list_file: Absolute path of the list.
     """
-    derived = project.config.derived
     excluding_views = views_excluding(project, list_file).keys()  # such as {"clean"}
     context = InspectionContext.of(project)
     search = DocumentSearch(project, ids)
     for use in _uses(project.config):
-        # The views and packs from the corpus to the dataset, such as [clean, packs of clean].
-        is_corpus = use.dataset not in derived
-        chain = [] if is_corpus else chain_of(derived, use.dataset)
-        if any(name in excluding_views for name in chain):
-            continue  # the documents are left out on the way
-        if _may_contain(project, context, use.dataset, search):
+        is_excluded = _is_made_by(project.config, use.dataset, excluding_views)
+        if not is_excluded and _may_contain(project, context, use.dataset, search):
             yield use
+
+
+def _is_made_by(config: ProjectConfig, dataset: str, views: Set[str]) -> bool:
+    """Return whether a dataset is one of some views, or is made from one of them.
+
+    For example, `packed` is made from the view `clean`, and `clean` from the corpus `web`. For the
+    views {"clean"}, the result is True for `packed` and `clean`, and False for `web`.
+
+    Args:
+        config: The settings of the project.
+        dataset: Name of the dataset: a corpus, a view, or packs.
+        views: Names of the views.
+    """
+    is_corpus = dataset not in config.derived
+    if is_corpus:
+        return False
+    steps_from_corpus = chain_of(config.derived, dataset)  # such as ["clean", "packed"]
+    return not views.isdisjoint(steps_from_corpus)
 
 
 def _may_contain(
@@ -191,8 +204,9 @@ def _uses_by_nanoset(name: str, nanoset: ResolvedNanoset) -> Iterator[DatasetUse
 def remedies(project: Project, uses: Iterable[DatasetUse], list_file: Path) -> Iterator[str]:
     """Yield what a user has to change so that outputs no longer read documents on a list of ids.
 
-    For each corpus that they are made from, one sentence says what to read in its place: a view (a
-    selection of its documents) that leaves these documents out. The view may have to be added:
+    For each text collection (corpus) that they are made from, one sentence says what to read in its
+    place: a view, a selection of its documents, that leaves out the list. For example, the view
+    `clean: {of: web, exclude: removed.txt}` does so for web, and books has no such view:
 
         name clean instead of web, wherever they or their views read web
         add a view {of: books, exclude: removed.txt}, and name it instead of books, wherever …
@@ -204,18 +218,18 @@ def remedies(project: Project, uses: Iterable[DatasetUse], list_file: Path) -> I
     """
     derived = project.config.derived
     # View → the list, as the view spells it: {"clean": "removed.txt"}
-    pattern_by_view = views_excluding(project, list_file)
+    spelling_by_view = views_excluding(project, list_file)
     corpora = dict.fromkeys(base_of(derived, use.dataset) for use in uses)  # each once
     for corpus in corpora:
-        where = f"wherever they or their views read {corpus}"
-        views_of_corpus = [view for view in pattern_by_view if base_of(derived, view) == corpus]
+        views_of_corpus = [view for view in spelling_by_view if base_of(derived, view) == corpus]
         if views_of_corpus:
-            yield f"name {' or '.join(views_of_corpus)} instead of {corpus}, {where}"
+            instruction = f"name {' or '.join(views_of_corpus)}"
         else:
             # Only views of other corpora exclude the list. Spell it as the first of them does.
-            spelling, *_ = pattern_by_view.values()
+            spelling, *_ = spelling_by_view.values()
             new_view = f"{{of: {corpus}, exclude: {spelling}}}"
-            yield f"add a view {new_view}, and name it instead of {corpus}, {where}"
+            instruction = f"add a view {new_view}, and name it"
+        yield f"{instruction} instead of {corpus}, wherever they or their views read {corpus}"
 
 
 def ids_of_no_document(project: Project, ids: Sequence[str]) -> list[str]:

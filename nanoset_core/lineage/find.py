@@ -508,10 +508,9 @@ def _rejection(
     for dataset in datasets:
         lineage = Lineage(dataset)  # leads from the dataset to its raw text
         # A view, which selects documents of a corpus, may be named by itself or by its corpus.
-        names_of_dataset = (dataset.name, lineage.corpus)
+        possible_names = (None, dataset.name, lineage.corpus)
         for document in documents:
-            may_be_in_dataset = document.corpus is None or document.corpus in names_of_dataset
-            if not may_be_in_dataset:
+            if document.corpus not in possible_names:
                 continue
             reject = next(_rejects(context, lineage, document), None)  # the line on the list
             if reject is not None:

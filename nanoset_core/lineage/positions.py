@@ -230,19 +230,20 @@ class Split(NamedTuple):
             loaded = load_nanoset(context.outputs, name, split)
 
         # The samples of each dataset, before they are mixed.
-        members = _one_member_per_dataset(loaded)
+        samples_by_dataset = _one_member_per_dataset(loaded)
 
         # The datasets, which know their documents. Each is found by the path of its files, without
         # their ending.
-        datasets = []
-        for member in members:
-            datasets.append(context.datasets.at(member.member.prefix, member.dataset))
+        datasets: list[Dataset] = []
+        for nanoset in samples_by_dataset:
+            path = nanoset.member.prefix
+            datasets.append(context.datasets.at(path, nanoset.dataset))
 
         return Split(
-            context,
-            name,
-            loaded,
-            members,
+            context=context,
+            name=name,
+            loaded=loaded,
+            members=samples_by_dataset,
             datasets=tuple(datasets),
             stop=_stop_of_run(loaded),  # the run may need fewer samples than were built
         )
@@ -270,22 +271,18 @@ class Split(NamedTuple):
         n_tokens = _tokens_in_messages(pieces, origin.tokens)  # 90
         placed_pieces = [self._place_piece(samples_of_dataset, piece, n_tokens) for piece in pieces]
 
-        # Put the samples of all pieces together, and the reasons why tokens are in none.
         appearances: list[Appearance] = []
-        lost_by_cause: Counter[str] = Counter()  # {"they lie in the tail, …": 7}
         for placed in placed_pieces:
             appearances += placed.appearances
-            if placed.cause is not None:
-                lost_by_cause[placed.cause] += placed.n_lost
         appearances.sort(key=lambda appearance: (appearance.sample, appearance.sample_tokens))
         tokens_seen = covered_tokens([appearance.document_tokens for appearance in appearances])
 
+        # Why are tokens in no sample? Some may not even be in the dataset.
         split = samples_of_dataset.member.split  # "train"
-        reasons: list[str | None] = []
-        for cause, n_lost in lost_by_cause.items():
-            reasons.append(f"{unseen(n_lost, n_tokens)} in {split}, because {cause}")
-        # Some tokens may have been left out before samples were made: they are not in the dataset.
-        reasons.append(_why_not_in_dataset(pieces, origin.tokens))
+        reasons = _reasons_in_split(placed_pieces, n_tokens, split)
+        reason_before_split = _why_not_in_dataset(pieces, origin.tokens)
+        if reason_before_split is not None:
+            reasons.append(reason_before_split)
         return DocumentPlaces(origin, tuple(appearances), tokens_seen, _joined(reasons))
 
     def _place_piece(
@@ -390,27 +387,55 @@ class _PlacedPiece(NamedTuple):
     """Why they are not, the end of a sentence after "because"; None if all are in samples."""
 
 
+def _reasons_in_split(
+    placed_pieces: Sequence[_PlacedPiece], n_tokens: int, split: str
+) -> list[str]:
+    """Return a clause for each reason why tokens of a document are in no sample of a split.
+
+    For example, two pieces lie in the tail of the data, and have lost 3 and 4 tokens there. These
+    are counted together: "7 of its 90 tokens are never seen in train, because they lie in …".
+
+    Args:
+        placed_pieces: The pieces of the document, with the tokens that each has lost.
+        n_tokens: Tokens of the document.
+        split: Name of the split, such as `train`.
+    """
+    lost_by_cause: Counter[str] = Counter()  # {"they lie in the tail, …": 7}
+    for placed in placed_pieces:
+        if placed.cause is not None:
+            lost_by_cause[placed.cause] += placed.n_lost
+    reasons: list[str] = []
+    for cause, n_lost in lost_by_cause.items():
+        reasons.append(f"{unseen(n_lost, n_tokens)} in {split}, because {cause}")
+    return reasons
+
+
 def _tokens_in_messages(pieces: Sequence[DocumentPiece], n_tokens: int) -> int:
     """Return the size of a document for messages such as "7 of its 90 tokens are never seen".
 
-    Usually, this is the number of its tokens. But when a dataset was packed, a document of 100
-    tokens may have been truncated to one piece of 90. Then this is 90, the number of tokens that
-    the dataset has. Another message says that "packing left out 10 of its 100 tokens".
+    Usually, this is the number of its tokens. But packing, which fills sequences of one length with
+    documents, may have truncated the document. A truncated document is one piece:
+
+        tokens of the document    pieces in the dataset    result
+        100                       100 tokens               100
+        100                       90 tokens                90     truncated: 10 tokens are left out
+        100                       60 and 40 tokens         100    cut, since it is too long
+
+    That 10 tokens were left out is the subject of another message.
 
     Args:
         pieces: The pieces of the document that the dataset has.
         n_tokens: Tokens of the document.
     """
-    is_in_one_piece = len(pieces) == 1
-    if not is_in_one_piece:
-        return n_tokens  # it was cut, and usually not truncated
-    only_piece = pieces[0]
-    return only_piece.stop - only_piece.start
+    if len(pieces) == 1:
+        piece = pieces[0]
+        return piece.stop - piece.start
+    return n_tokens
 
 
-def _joined(reasons: Sequence[str | None]) -> str | None:
+def _joined(reasons: Sequence[str]) -> str | None:
     """Return different reasons as one text, such as `reason A; reason B`; None without reasons."""
-    different_reasons = dict.fromkeys(reason for reason in reasons if reason is not None)
+    different_reasons = dict.fromkeys(reasons)
     return "; ".join(different_reasons) or None
 
 
@@ -478,7 +503,7 @@ def _reads_sequence(loaded: Nanoset | BlendedNanoset, prefix: str, sequence: int
 
 
 def _stop_of_run(loaded: Nanoset | BlendedNanoset) -> int | None:
-    """Return where a training run stops reading the samples of a split.
+    """Return the number after the last sample of a split that a training run reads.
 
     Index files are built for whole epochs, so there may be more samples than the run needs:
 
@@ -490,23 +515,32 @@ def _stop_of_run(loaded: Nanoset | BlendedNanoset) -> int | None:
     Args:
         loaded: The samples of the split.
     """
+    if not _may_be_read_in_order(loaded):
+        return None
+    # All samples are of the same split, so the plan for any of the datasets names it.
+    first_member, *_ = _members(loaded)
+    split = first_member.member.split  # "train"
+    return loaded.config.samples(split)  # 400; None if all are needed
+
+
+def _may_be_read_in_order(loaded: Nanoset | BlendedNanoset) -> bool:
+    """Return whether a trainer with its usual data loader reads the samples of a split in order.
+
+    A run may also choose a data loader that shuffles them. That is not known here: it is an
+    argument of the trainer.
+
+    Args:
+        loaded: The samples of the split.
+    """
     config = loaded.config
-    # A dealer knows in which order a trainer reads samples. The data loader of a run is not known
-    # here, so assume the default type of Megatron-LM, "single". It reads in order, but some other
-    # trainers shuffle the samples even then.
     dealer = Dealer.of(
         preset=config.preset,  # the trainer
+        # The default of Megatron-LM. Some other trainers shuffle the samples even then.
         dataloader_type="single",
         total=len(loaded),
         random_seed=config.random_seed,
     )
-    if not dealer.reads_in_order:
-        return None
-
-    # All samples are of the same split, so the plan for any of the datasets names it.
-    first_member, *_ = _members(loaded)
-    split = first_member.member.split  # "train"
-    return config.samples(split)  # 400; None if all are needed
+    return dealer.reads_in_order
 
 
 def _members(loaded: Nanoset | BlendedNanoset) -> tuple[Nanoset, ...]:
@@ -623,28 +657,27 @@ def spans_of(nanoset: Nanoset, sequence: int) -> Spans:
 def _samples_with_entry(sample_index: NDArray[Any], entry: int) -> range:
     """Return the training samples that may have tokens of one text sequence.
 
-    Sequences are put one after another, and then cut into samples. A sample begins in a sequence,
-    and ends where the next sample begins:
+    Sequences are put one after another, in a shuffled order whose entries are numbered, and then
+    cut into samples. A sample begins in an entry, and ends where the next sample begins:
 
         row of the sample index    0    1    2    3 (only says where sample 2 ends)
-        begins in sequence         4    6    6    8
+        begins in entry            4    6    6    8
 
-    For sequence 6, the result is 0, 1 and 2: samples 1 and 2 begin in it, and sample 0 ends in it.
+    For entry 6, the result is 0, 1 and 2: samples 1 and 2 begin in it, and sample 0 may end in it.
 
     Args:
-        sample_index: The sequence in which each sample begins, and an offset; shape
+        sample_index: The entry in which each sample begins, and the token there; shape
             (n_samples + 1, 2), ascending.
-        entry: Number of the sequence in the order in which they are put together.
+        entry: Number of the sequence in this order.
     """
-    first_sequences = sample_index[:, 0]
-    # Samples [start, stop) begin in the sequence: [1, 3) in the example.
-    start = bisect_left(first_sequences, entry)
-    stop = bisect_right(first_sequences, entry)
+    first_entries = sample_index[:, 0]  # (n_samples + 1,) 4 6 6 8
+    start = bisect_left(first_entries, entry)  # 1, the first row that begins in the entry
+    stop = bisect_right(first_entries, entry)  # 3, the row after the last one
 
-    # The sample before these may end in the sequence, or contain all of it.
+    # The sample before these may end in the entry, or contain all of it.
     start_with_previous = max(start - 1, 0)
     n_samples = len(sample_index) - 1
-    return range(start_with_previous, min(stop, n_samples))  # without the last row
+    return range(start_with_previous, min(stop, n_samples))  # the last row is no sample
 
 
 def _spans_of_entry(nanoset: Nanoset, entry: int) -> Spans:
@@ -732,11 +765,13 @@ def samples_of_dataset(loaded: BlendedNanoset, number: int) -> Iterator[NDArray[
     chunks_of_datasets = _chunks_of(loaded.dataset_index)
     chunks_of_samples = _chunks_of(loaded.dataset_sample_index)
     for datasets, samples in zip(chunks_of_datasets, chunks_of_samples, strict=True):
+        is_of_dataset = datasets == number
+        samples_of_chunk = np.where(is_of_dataset, samples, -1)
         if loaded.config.rules.wraps == "read":
             # After its last sample, this trainer starts with the first one again: of 10 samples,
             # number 12 is sample 2.
-            samples %= n_samples  # in place: these are copies
-        yield np.where(datasets == number, samples, -1)
+            samples_of_chunk[is_of_dataset] %= n_samples
+        yield samples_of_chunk
 
 
 def _chunks_of(values: NDArray[np.integer[Any]]) -> Iterator[NDArray[np.int64]]:

@@ -57,6 +57,28 @@ class StepSample(SampleOrigin):
     micro_batch: int
     """Number of the micro-batch among those of the rank in this step, from 0."""
 
+    @staticmethod
+    def of(origin: SampleOrigin, rank: int, micro_batch: int) -> StepSample:
+        """Add to the description of a sample which process has read it, and in which micro-batch.
+
+        Args:
+            origin: The description: where the tokens of the sample come from.
+            rank: Number of the process (data-parallel rank).
+            micro_batch: Number of the micro-batch.
+        """
+        return StepSample(
+            name=origin.name,
+            split=origin.split,
+            sample=origin.sample,
+            corpus=origin.corpus,
+            corpus_sample=origin.corpus_sample,
+            tokens=origin.tokens,
+            pad_tokens=origin.pad_tokens,
+            pieces=origin.pieces,
+            rank=rank,
+            micro_batch=micro_batch,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class StepOrigin:
@@ -402,10 +424,13 @@ class Run:
             try:
                 step_samples = self.samples(step)
             except SampleIndexError:
-                continue  # the data ends within this step, so that the trainer does not train on it
-            has_read_same_data = step_samples.handoff is handoff
-            if has_read_same_data:
-                yield from self._readings_of_step(step_samples, samples)
+                # The data ends within this step, so that the trainer does not train on it.
+                continue
+            # A step that has read other data may have read other samples with the same numbers.
+            has_read_other_data = step_samples.handoff is not handoff
+            if has_read_other_data:
+                continue
+            yield from self._readings_of_step(step_samples, samples)
 
     def _readings_of_step(
         self, step_samples: StepSamples, samples: NDArray[np.int64]
@@ -433,14 +458,15 @@ class Run:
     def _steps_that_may_read(self, handoff: RunHandoff, samples: NDArray[np.int64]) -> list[int]:
         """Return the training steps that may have read some samples, ascending.
 
-        Usually, this follows from the order of reading: with 8 samples a step, the sample at
-        position 47 is read in step 6. But when a run is resumed, some data loaders read the last
-        few samples, such as 2, a second time. From then on, every sample is read 2 positions later.
-        It is not known whether the sample was read before or after that. So this returns both
-        steps: 6 for position 47, and 7 for position 49.
+        With 8 samples a step, step 6 reads the positions 40 to 47 in the order of reading. So the
+        sample at position 47 is read in step 6. But when a run is resumed, some data loaders read
+        the last few samples, such as 2, a second time. From then on, every sample is read 2
+        positions later (the delay): this one at position 49, in step 7. It is not known whether the
+        run read it before or after it was resumed. So this returns both steps, 6 and 7.
 
         Args:
-            handoff: The data that the samples belong to. A run may read several in sequence.
+            handoff: The data that the samples belong to: files with which the trainer was started.
+                A run may read several in sequence.
             samples: Numbers of samples, int64, shape (n_samples,).
 
         Returns:
@@ -558,24 +584,15 @@ def _explain_rows(
             (n_rows,).
     """
     # Look up the documents of all samples together, which is faster than one by one.
-    handoff = step_samples.handoff  # the data that the step has read
-    numbers = step_samples.samples[rows].tolist()
-    origins = explain_samples(context, handoff.loaded, handoff.name, TRAIN, numbers)
+    nanoset = step_samples.handoff.loaded  # the data that the step has read
+    nanoset_name = step_samples.handoff.name
+    numbers = step_samples.samples[rows].tolist()  # of the samples in the train split
+    origins = explain_samples(context, nanoset, nanoset_name, TRAIN, numbers)
 
-    # Add the process to each.
     for row, origin in zip(rows.tolist(), origins, strict=True):
-        yield StepSample(
-            name=origin.name,
-            split=origin.split,
-            sample=origin.sample,
-            corpus=origin.corpus,
-            corpus_sample=origin.corpus_sample,
-            tokens=origin.tokens,
-            pad_tokens=origin.pad_tokens,
-            pieces=origin.pieces,
-            rank=int(step_samples.ranks[row]),
-            micro_batch=int(step_samples.micro_batches[row]),
-        )
+        rank = int(step_samples.ranks[row])
+        micro_batch = int(step_samples.micro_batches[row])
+        yield StepSample.of(origin, rank, micro_batch)
 
 
 def _rows_of_rank(step_samples: StepSamples, rank: int | None, where: str) -> NDArray[np.int64]:

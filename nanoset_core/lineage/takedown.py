@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -163,7 +163,7 @@ def holdings(project: Project, ids: Sequence[str]) -> Iterator[Holding]:
     for name in project.config.webdatasets:  # sets of tars with samples
         with suppress(MissingError):  # it has not been built
             tars = Tars.of(context, name)
-            holding = _sample_holding(context, f"webdataset {name}", tars, search)
+            holding = _sample_holding(f"webdataset {name}", tars, search)
             if holding is not None:
                 yield holding
 
@@ -174,7 +174,8 @@ def _split_holdings(
     """Yield which training data of a nanoset contain documents that must be deleted.
 
     A nanoset is a mixture of datasets, divided into train, valid and test. For example, "nanoset
-    pretrain train: 3 documents, in the samples 17 to 30".
+    pretrain train: 3 documents, in the samples 17 to 30". For train, the result also says in which
+    steps of training these are read.
 
     Args:
         context: The opened outputs, and the settings of the project.
@@ -184,9 +185,12 @@ def _split_holdings(
     for split in SPLITS:  # train, valid and test
         with suppress(MissingError):  # not built, or empty because its share of the data is 0
             samples = Split.of(context, name, split)
-            holding = _sample_holding(context, f"nanoset {name} {split}", samples, search)
-            if holding is not None:
-                yield holding
+            holding = _sample_holding(f"nanoset {name} {split}", samples, search)
+            if holding is None:
+                continue
+            if split == "train" and holding.samples is not None:
+                holding = replace(holding, steps=_steps(context, name, holding.samples))
+            yield holding
 
 
 def _dataset_holdings(
@@ -228,9 +232,10 @@ class DocumentSearch:
         self._documents_by_folder: dict[Path, NDArray[np.int64]] = {}
 
     def documents_of(self, dataset: Dataset) -> NDArray[np.int64]:
-        """Return which documents of a dataset must be deleted, by their numbers.
+        """Return the numbers of the documents of a dataset that have one of the ids to take down.
 
-        The result is remembered, as the same dataset is needed several times.
+        For example, if the ids are doc-17 and doc-40: [17, 40]. The result is remembered, as the
+        same dataset is needed several times.
 
         Args:
             dataset: The dataset of a whole corpus (a collection of texts), or one that has some of
@@ -241,11 +246,10 @@ class DocumentSearch:
         """
         folder = dataset.manifest.folder
         if folder not in self._documents_by_folder:
-            # The documents are named by ids, which only the tables of a corpus have.
             if dataset.is_whole_corpus:
-                documents = self._in_corpus(dataset)
+                documents = self._in_corpus(dataset)  # its tables have the ids
             else:
-                documents = self._in_derived(dataset)
+                documents = self._in_selection(dataset)  # it has no ids, only numbers
             self._documents_by_folder[folder] = documents
         return self._documents_by_folder[folder]
 
@@ -265,7 +269,7 @@ class DocumentSearch:
             parts.append(table.numbers)
         return np.concatenate(parts)
 
-    def _in_derived(self, dataset: Dataset) -> NDArray[np.int64]:
+    def _in_selection(self, dataset: Dataset) -> NDArray[np.int64]:
         """Return which documents of a selection of a corpus must be deleted.
 
         The selection does not store the ids of its documents. So find them in the corpus, and then
@@ -285,16 +289,12 @@ class DocumentSearch:
         return np.concatenate(parts)
 
 
-def _sample_holding(
-    context: InspectionContext, output: str, samples: Split | Tars, search: DocumentSearch
-) -> Holding | None:
+def _sample_holding(output: str, samples: Split | Tars, search: DocumentSearch) -> Holding | None:
     """Return how many documents that must be deleted are in training data, and in which samples.
 
-    For example, 3 documents in the samples 17 to 30, which are read in the steps 3 and 4 of
-    training.
+    For example, 3 documents in the samples 17 to 30.
 
     Args:
-        context: The opened outputs, and the settings of the project.
         output: Kind and name of the training data, such as `nanoset pretrain train`.
         samples: The training data, opened.
         search: Finds the documents to be deleted in the datasets that the samples are taken from.
@@ -307,14 +307,10 @@ def _sample_holding(
     sample_numbers = _samples_with(samples, documents_by_dataset)
     if not sample_numbers:
         return None
-    first_and_last = (min(sample_numbers), max(sample_numbers))
+
+    # All documents of the datasets count: whether a sample has a token of each is not looked up.
     n_documents = sum(len(documents) for documents in documents_by_dataset)
-    return Holding(
-        output=output,
-        documents=n_documents,
-        samples=first_and_last,
-        steps=_steps(context, output, first_and_last),
-    )
+    return Holding(output, n_documents, samples=(min(sample_numbers), max(sample_numbers)))
 
 
 def _samples_with(
@@ -343,23 +339,22 @@ def _samples_with(
 
 
 def _steps(
-    context: InspectionContext, output: str, samples: tuple[int, int]
+    context: InspectionContext, name: str, samples: tuple[int, int]
 ) -> tuple[int, int] | None:
-    """Return the first and last training step that read a range of samples.
+    """Return the first and last training step that read a range of samples of a nanoset's train.
 
     For example, with 8 samples a step, step 1 reads the samples 0 to 7, and so on. So the samples
     17 to 30 are read in the steps 3 and 4.
 
     Args:
         context: The project, whose settings have the number of samples a step.
-        output: Kind and name of the output that has the samples, such as `nanoset pretrain train`.
+        name: Name of the nanoset.
         samples: The first and the last sample.
 
     Returns:
-        The two steps; None if the output is not the train split of a nanoset with a `schedule`.
+        The two steps; None if the nanoset has no `schedule`.
     """
-    kind, name, *split = output.split(" ")
-    if context.config is None or kind != "nanoset" or split != ["train"]:
+    if context.config is None:
         return None
     spec = context.config.nanosets.get(name)
     if spec is None or spec.schedule is None:

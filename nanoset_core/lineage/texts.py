@@ -332,29 +332,41 @@ class _LineReader:
             allowed, only the beginning, but enough to see that. None if the line may have more
             bytes: then the caller tries again with a larger window.
         """
-        # If there is no line end before this byte, the line is too long. There is no need to read
-        # further, even if the window is larger. (The two bytes are one too many, and a line end.)
+        start = max(offset - 1, 0)  # the byte before the line, if there is one
+        # If there is no line end before this byte, the line is too long. (The two bytes are one too
+        # many, and a line end.)
         too_long_stop = offset + MOST_LINE_BYTES + 2
 
-        start = max(offset - 1, 0)  # the byte before the line, if there is one
+        window = self._read_window(start, window_bytes, too_long_stop)
+        line_end = window.data.find(b"\n", offset - start)
+        if line_end >= 0:
+            return window.data[: line_end + 1]
+        if window.is_last:
+            return window.data
+        return None  # the line continues after the window
+
+    def _read_window(self, start: int, window_bytes: int, most_stop: int) -> _Window:
+        """Read some bytes of the file.
+
+        Args:
+            start: The first byte.
+            window_bytes: How many bytes to read; fewer if the file ends before.
+            most_stop: No byte from this one on is needed, even if the window is larger.
+        """
         with open_raw(self._folder / self._file, begin=start, end=start + window_bytes) as file:
-            file_stop = status_of(file).st_size
-            stop = min(start + window_bytes, file_stop, too_long_stop)
+            last_stop = min(status_of(file).st_size, most_stop)
+            stop = min(start + window_bytes, last_stop)
             # With blocks as large as the range, the first block is all of it.
             data = next(blocks_of(file, start, stop, window_bytes), b"")
+        return _Window(data, is_last=start + len(data) >= last_stop)
 
-        line_end = data.find(b"\n", offset - start)
-        if line_end >= 0:
-            return data[: line_end + 1]
 
-        # There is no line end. That is enough if the file ends here, or if the line is too long.
-        # Otherwise, the line continues after the window.
-        data_stop = start + len(data)
-        reaches_file_end = data_stop >= file_stop
-        is_too_long = data_stop >= too_long_stop
-        if reaches_file_end or is_too_long:
-            return data
-        return None
+class _Window(NamedTuple):
+    """Some consecutive bytes of a file."""
+
+    data: bytes
+    is_last: bool
+    """Whether there is nothing more to read: the file ends here, or no later byte is needed."""
 
 
 class _LinePass:

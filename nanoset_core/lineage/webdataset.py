@@ -346,14 +346,13 @@ class Tars:
         written = sorted(appearance for appearance in planned if appearance.sample < n_written)
         written_tokens = _n_document_tokens(written)
 
-        # Say why tokens of the document are in no sample.
+        n_unseen = origin.tokens - written_tokens
         reason = None
         if dataset_tokens == 0:
             reason = "never seen: it has no tokens"
-        elif written_tokens < origin.tokens:
-            clause = unseen(origin.tokens - written_tokens, origin.tokens)
+        elif n_unseen > 0:
             why = self._why_unseen(source, dataset_tokens, planned_tokens, written_tokens)
-            reason = f"{clause}, because {why}"
+            reason = f"{unseen(n_unseen, origin.tokens)}, because {why}"
         return DocumentPlaces(origin, tuple(written), written_tokens, reason)
 
     def _why_unseen(
@@ -400,24 +399,31 @@ class Tars:
             sequence; none if it has no tokens.
         """
         pieces = self.datasets[source].pieces_of(document)
-        sequences = np.array([piece.sequence for piece in pieces], np.int64)
+        sequences = np.array([piece.sequence for piece in pieces], np.int64)  # (n_pieces,): [3]
+        sequence_starts = self._sequence_starts(source, sequences)  # (n_pieces,): [900]
 
-        # How many tokens of the dataset precede each of these sequences, shape (n_pieces,): [900].
-        # Usually, sequences are numbered in the order of the token file, so their positions in it
-        # are the answer. Otherwise, a stream has the tokens in the order of the numbers.
-        stream = self.streams[source]
-        if stream is None:
-            sequence_starts = token_starts(self.datasets[source].sequences, sequences)
-        else:
-            sequence_starts = stream.starts(sequences)
-
-        stored_pieces = []
+        stored_pieces: list[_StoredPiece] = []
         for piece, sequence_start in zip(pieces, sequence_starts.tolist(), strict=True):
             # The piece is at the tokens 10 to 40 of the sequence, and at 910 to 940 of the dataset.
             span = SourceSpan(source, sequence_start + piece.start, sequence_start + piece.stop)
             # `first` says which token of the document its first token is.
             stored_pieces.append(_StoredPiece(span, position_in_document=piece.first))
         return stored_pieces
+
+    def _sequence_starts(self, source: int, sequences: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return how many tokens of a dataset precede each of some of its sequences.
+
+        Args:
+            source: Number of the dataset in `datasets`.
+            sequences: Numbers of the sequences, shape (n_sequences,).
+
+        Returns:
+            Shape (n_sequences,).
+        """
+        stream = self.streams[source]
+        if stream is None:  # the token file has the sequences in the order of their numbers
+            return token_starts(self.datasets[source].sequences, sequences)
+        return stream.starts(sequences)
 
     def _appearances(self, piece: _StoredPiece) -> list[TarAppearance]:
         """Find the training samples, and the tars, that contain tokens of a document.
