@@ -320,8 +320,7 @@ def _unknown_layout(path: Path, view: memoryview) -> FormatError:
     """Return the error for a file that is no `.pbin`, or a damaged one, with the likely reason.
 
     A `.pbin` is a file of tokens for the trainer Modalities. Most have its current layout, called
-    D; the older ones, A and C, are rare. So the reason is in what the file contradicts the layout
-    D.
+    D, and the older ones, A and C, are rare. So the reason says how the file differs from layout D.
 
     Args:
         path: Path of the file.
@@ -435,12 +434,6 @@ def _concatenated(chunks: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
     return np.concatenate(chunks) if chunks else np.empty(0, np.int64)
 
 
-def _is_whole_headers(offset_errors: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return whether a forgotten number of headers, 12 bytes each, explains each wrong offset."""
-    is_whole: NDArray[np.bool_] = (offset_errors >= 0) & (offset_errors % HEADER_BYTES == 0)
-    return is_whole
-
-
 def document_entries(file: PbinFile, facts: IndexFacts) -> Iterator[Entries]:
     """Yield where each document of a file starts, and how long it is, some documents at a time.
 
@@ -469,21 +462,59 @@ def _entries(file: PbinFile) -> Iterator[Entries]:
         yield Entries(entries.offsets - file.layout.first_offset, entries.lengths)
 
 
-class _IndexScan:
-    """Checks the entries of an index chunk by chunk, and recognises Modalities' wrong merges.
+class _OffsetErrors:
+    """By how many bytes the offsets in an index, where documents start, are too small.
 
     When Modalities merges files (`join_embedded_stream_data`), it forgets their headers. Each
     header has 12 bytes, so all offsets of the second file are 12 bytes too small, those of the
-    third 24, and so on. The lengths are right, so the offsets can be computed from them.
+    third 24, and so on:
 
+        document                     0    1    2    3     4     5
+        belongs to file              0    0    0    1     1     2
+        offset is too small by       0    0    0    12    12    24
+
+    These errors change twice, at the documents 3 and 5: two headers were forgotten.
+    """
+
+    def __init__(self) -> None:
+        """Begin before the first document."""
+        self.n_changes = 0
+        """How many documents have another error than the document before them."""
+        self.are_whole_headers = True
+        """Whether a number of forgotten headers explains all errors: each is 0, 12, 24, …"""
+        self._last_error = 0
+        """The error of the last document that was added."""
+
+    def add(self, errors: NDArray[np.int64]) -> None:
+        """Count the changes in the errors of the next documents.
+
+        Args:
+            errors: For each document, by how many bytes its offset is too small; shape
+                (n_documents,), at least one.
+        """
+        if self._last_error == 0 and not errors.any():
+            return  # all offsets are right, as usual
+
+        errors_before = np.concatenate([[self._last_error], errors[:-1]])
+        self.n_changes += int(np.count_nonzero(errors != errors_before))
+        self._last_error = int(errors[-1])
+
+        is_whole_headers = (errors >= 0) & (errors % HEADER_BYTES == 0)  # (n_documents,)
+        if not is_whole_headers.all():
+            self.are_whole_headers = False
+
+
+class _IndexScan:
+    """Checks the entries of an index chunk by chunk, and recognises Modalities' wrong merges.
+
+    If Modalities has merged files, the offsets of documents may be wrong (see `_OffsetErrors`), but
+    their lengths are right. As the documents are stored in sequence, the offsets can be computed.
     For example, one file has documents of 6 and 4 bytes, and a second one has a document of 8:
 
         lengths                        6    4    8
         correct offsets                0    6   10
         stored offsets                 0    6   -2
-        stored offset is too small by  0    0   12
-
-    The last row changes once, at the first document of the second file: one header was forgotten.
+        stored offset is too small by  0    0   12    the header of the second file
     """
 
     def __init__(self, file: PbinFile) -> None:
@@ -493,14 +524,7 @@ class _IndexScan:
         self._n_empty_documents = 0
         self._total_bytes = 0
         """Bytes of all documents so far."""
-        self._last_offset_error = 0
-        """How many bytes the offset of the last document is too small."""
-        self._n_error_changes = 0
-        """How many documents have another offset error than the document before them."""
-        self._may_be_wrong_merge = file.layout is D
-        """Whether a wrong merge explains all offset errors so far. Only files of layout D are
-        merged.
-        """
+        self._offset_errors = _OffsetErrors()
         self._outside_error: FormatError | None = None
         """The error for the first document that is outside of the tokens. It is raised only if no
         wrong merge explains the offsets.
@@ -515,9 +539,9 @@ class _IndexScan:
             offset    0    100    250      (correct)
             length    100  150    80
 
-        Wrong offsets are no errors yet. They may come from a known fault of another program.
-        Whether they do is only known at the end of the index, so they are noted, and `facts`
-        decides.
+        Wrong offsets are no errors yet. They may come from a known fault of another program, which
+        must then explain all of them. That is only known at the end of the index. So they are
+        noted, and `facts` raises the error.
 
         Args:
             entries: The entries, at least one, with offsets from the first token.
@@ -526,15 +550,13 @@ class _IndexScan:
             FormatError: An entry is impossible, whatever its offset should have been.
         """
         self._check_values(entries)
-        # If an offset is outside of the tokens, keep the error; `facts` may raise it.
         self._keep_outside_error(entries)
 
         # In a correct index, every document starts where the previous one ends. `_total_bytes` are
         # those of all documents that were added before.
         document_stops = self._total_bytes + np.cumsum(entries.lengths)  # 100 250 330
         correct_offsets = document_stops - entries.lengths  # 0 100 250
-        missing_bytes = correct_offsets - entries.offsets  # 0 0 0: by which each is too small
-        self._add_offset_errors(missing_bytes)
+        self._offset_errors.add(correct_offsets - entries.offsets)  # 0 0 0
 
         self._n_documents += len(entries.lengths)
         self._n_empty_documents += int(np.count_nonzero(entries.lengths == 0))
@@ -547,59 +569,30 @@ class _IndexScan:
         if self._outside_error is None and is_outside.any():
             self._outside_error = self._misplaced_error(entries, is_outside)
 
-    def _add_offset_errors(self, offset_errors: NDArray[np.int64]) -> None:
-        """Note whether a known fault of another program explains the wrong offsets of documents.
-
-        When the trainer Modalities merges files, it forgets their headers of 12 bytes each. So the
-        index says that the documents of the second file start 12 bytes too early, those of the
-        third one 24 bytes, and so on:
-
-            document                     0    1    2    3     4     5
-            belongs to file              0    0    0    1     1     2
-            offset error (in bytes)      0    0    0    12    12    24
-
-        If all offset errors are multiples of 12, the fault explains them. They change twice here,
-        at the documents 3 and 5: that is the number of forgotten headers.
-
-        Args:
-            offset_errors: Those of the next documents of the index, shape (n_entries,).
-        """
-        previous_error = self._last_offset_error  # of the document before these
-        if previous_error == 0 and not offset_errors.any():
-            return  # all offsets are right, as usual
-
-        errors_before = np.concatenate([[previous_error], offset_errors[:-1]])
-        self._n_error_changes += int(np.count_nonzero(offset_errors != errors_before))
-        self._last_offset_error = int(offset_errors[-1])
-
-        is_explained = _is_whole_headers(offset_errors)  # (n_entries,) a multiple of 12
-        if not is_explained.all():
-            self._may_be_wrong_merge = False
-
     def facts(self) -> IndexFacts:
         """Return how many documents and tokens an index has, after all its entries were added.
 
         The facts also say whether the documents are contiguous: each starts where the one before
-        it ends. The index of files that the trainer Modalities has merged may be wrong about that.
-        It says, for example, that a document starts at byte 88 although it starts at byte 100,
-        because Modalities forgot to count a header of 12 bytes. The documents themselves are
-        contiguous, and this project computes where they really start. So that is no error.
+        it ends. If the trainer Modalities has merged files, they are, even if the index says, for
+        example, that a document starts at byte 88 in place of 100, because Modalities forgot to
+        count a header of 12 bytes. This project computes where the documents really start.
 
         Raises:
             FormatError: Documents are where the layout of the file does not allow them.
         """
-        self._check_placement()
-        is_contiguous = self._is_in_sequence
+        if self._file.layout is D:
+            self._check_is_within_tokens()
+        else:
+            self._check_is_in_sequence()
+
         n_forgotten_headers = 0
         if self._is_wrong_merge:
-            is_contiguous = True
-            # If the offsets are too small by 0 0 0 12 12 24 bytes, two headers were forgotten.
-            n_forgotten_headers = self._n_error_changes
+            n_forgotten_headers = self._offset_errors.n_changes
         return IndexFacts(
             documents=self._n_documents,
             tokens=self._total_bytes // self._file.token_bytes,
             empty_documents=self._n_empty_documents,
-            is_contiguous=is_contiguous,
+            is_contiguous=self._is_in_sequence or self._is_wrong_merge,
             merge_faults=n_forgotten_headers,
         )
 
@@ -611,48 +604,45 @@ class _IndexScan:
     @property
     def _is_in_sequence(self) -> bool:
         """Whether the documents follow each other without gaps, and contain all tokens."""
-        return self._has_all_tokens and self._n_error_changes == 0
+        return self._has_all_tokens and self._offset_errors.n_changes == 0
 
     @property
     def _is_wrong_merge(self) -> bool:
-        """Whether the index is wrong, but Modalities' fault in merging files explains all of it.
+        """Whether offsets are wrong, but Modalities' fault in merging files explains all of them.
 
-        Then the right offsets can be computed.
+        Then the right offsets can be computed. Modalities merges only files of the layout D.
         """
-        return self._has_all_tokens and self._n_error_changes > 0 and self._may_be_wrong_merge
+        if self._file.layout is not D or not self._has_all_tokens:
+            return False
+        return self._offset_errors.n_changes > 0 and self._offset_errors.are_whole_headers
 
-    def _check_placement(self) -> None:
-        """Raise an error if the index says that a document is where the layout does not allow it.
+    def _check_is_within_tokens(self) -> None:
+        """Check that no document is outside of the file's tokens, as the layout D demands.
 
-        The file format has three layouts, A, C and D. They allow:
-
-            D, the current one    anywhere within the tokens, in any order; there may be gaps
-            A and C, older ones   each document starts where the one before it ends
-
-        If the trainer Modalities has merged files of layout D wrongly, its index may say that
-        documents start before the tokens. That is no error, since the right offsets can be
-        computed. Whether a wrong merge explains all offsets is only known now, at the end.
+        The documents may be in any order, with gaps between them. An index that Modalities has
+        merged wrongly may say that documents start before the tokens. That is no error, since the
+        right offsets can be computed.
 
         Raises:
-            FormatError: A document is where it must not be.
+            FormatError: A document is outside of the tokens.
         """
-        if self._file.layout is not D:
-            if not self._is_in_sequence:
-                raise self._sequence_error()
-            return
-
-        # `add` has kept the error for the first document that is not within the tokens.
         if self._outside_error is not None and not self._is_wrong_merge:
             raise self._outside_error
 
-    def _sequence_error(self) -> FormatError:
-        """Return the error for an index of an old layout whose documents are not in sequence."""
+    def _check_is_in_sequence(self) -> None:
+        """Check that each document starts where the previous one ends, as in old layouts (A and C).
+
+        Raises:
+            FormatError: One does not, or the documents do not have all tokens of the file.
+        """
+        if self._is_in_sequence:
+            return
         file = self._file
-        return damaged(
+        raise damaged(
             f"the index is not that of a file of layout {file.layout.name}",
             where=f"{file.path}, byte {file.index_begin}",
             found=f"{self._n_documents} documents of {self._total_bytes} bytes, "
-            f"{self._n_error_changes} of them out of place",
+            f"{self._offset_errors.n_changes} of them out of place",
             expected=f"documents back to back, {file.data_bytes} bytes from "
             f"{file.layout.first_offset}",
         )

@@ -113,6 +113,8 @@ _IS_NEEDED[5:, 1] = True  # only LONG1, for 5 bytes and more, has a byte for the
 _IS_NEEDED[:, 2:] = np.arange(8) < np.arange(9)[:, None]  # as many bytes as there are
 _NUMBER_BYTES = _IS_NEEDED.sum(axis=1)
 """Bytes of payload → bytes that are written of such a number: 2, with its opcode, for 1."""
+_PAIR_OPCODES = (_TUPLE2, _MEMOIZE)
+"""After the two numbers of an entry, these make a pair of them, one byte each."""
 
 # Decoding.
 _PAYLOAD_BYTES = np.zeros(256, np.int64)
@@ -214,27 +216,26 @@ def _between_marks(opcodes: _Opcodes) -> Iterator[_Opcodes]:
     Python's pickle writes the entries of a list in this way: MARK, which is the byte "(", then up
     to 1000 entries, then APPENDS, the byte "e".
 
+    For example, of 2500 entries of 7 bytes each, the batches are the bytes 0 to 7,000, 7,000 to
+    14,000, and 14,000 to 17,500.
+
     Args:
-        opcodes: The entries, encoded: `data` has their bytes. Each entry is two ints, and
-            `int_starts` says at which byte of `data` each int starts.
+        opcodes: The entries, encoded. An entry has two ints, its offset and its length, so a batch
+            has 2000.
 
     Yields:
-        The batches, also with the position of each int in them. In a first batch, these are one
-        byte larger than before, because of the "(".
+        The batches.
     """
-    ints_per_batch = 2 * BATCH_ENTRIES  # an entry is an offset and a length
-    for first_int in range(0, len(opcodes.int_starts), ints_per_batch):
-        int_starts = opcodes.int_starts[first_int : first_int + ints_per_batch]
-
-        # The batch extends to the first int of the next batch.
-        start = int(int_starts[0])
-        stop = len(opcodes.data)
-        next_batch = first_int + ints_per_batch
-        if next_batch < len(opcodes.int_starts):
-            stop = int(opcodes.int_starts[next_batch])
-
+    ints_per_batch = 2 * BATCH_ENTRIES
+    starts: list[int] = opcodes.int_starts[::ints_per_batch].tolist()  # 0, 7000, 14000
+    stops = [*starts[1:], len(opcodes.data)]  # 7000, 14000, 17500
+    for batch, (start, stop) in enumerate(zip(starts, stops, strict=True)):
         data = b"(" + opcodes.data[start:stop] + b"e"
-        yield _Opcodes(data, int_starts - start + len(b"("))
+
+        # Where each int of the batch starts in `data`: the first one at byte 1, after the "(".
+        first_int = batch * ints_per_batch
+        int_starts = opcodes.int_starts[first_int : first_int + ints_per_batch]
+        yield _Opcodes(data, 1 + int_starts - start)
 
 
 def _without_ints(data: bytes) -> _Opcodes:
@@ -333,7 +334,7 @@ def _encode(entries: Entries) -> _Opcodes:
     length_sizes = _payload_bytes(entries.lengths)  # (n_entries,) 2, as 300 needs two bytes
 
     # (n_entries, 22) all bytes, and which of them are needed for numbers of these sizes.
-    tuple_opcodes = np.full((n_entries, 2), [_TUPLE2, _MEMOIZE], np.uint8)
+    tuple_opcodes = np.full((n_entries, len(_PAIR_OPCODES)), _PAIR_OPCODES, np.uint8)
     table = np.hstack(
         [
             _number_table(entries.offsets, offset_sizes),
@@ -345,16 +346,33 @@ def _encode(entries: Entries) -> _Opcodes:
     is_needed = np.hstack([_IS_NEEDED[offset_sizes], _IS_NEEDED[length_sizes], always_needed])
     data = table[is_needed].tobytes()  # row by row, so the entries stay in order
 
-    # Where the numbers start in `data`: 0 and 2 for this entry. It has 2 + 3 + 2 bytes, so the
-    # first number of the next entry starts at 7.
-    offset_bytes = _NUMBER_BYTES[offset_sizes]  # (n_entries,) with the opcode: 2
-    length_bytes = _NUMBER_BYTES[length_sizes]  # (n_entries,) with the opcode: 3
-    entry_bytes = offset_bytes + length_bytes + tuple_opcodes.shape[1]
-    offset_starts = np.cumsum(entry_bytes) - entry_bytes  # 0 7 …
-    length_starts = offset_starts + offset_bytes  # 2 9 …
-    # (2 * n_entries,) both in the order of the bytes: 0 2 7 9 …
-    int_starts = np.column_stack([offset_starts, length_starts]).reshape(-1)
-    return _Opcodes(data, int_starts)
+    return _Opcodes(data, _int_starts(offset_sizes, length_sizes))
+
+
+def _int_starts(
+    offset_sizes: NDArray[np.int64], length_sizes: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Return at which byte of some pickled entries each number starts.
+
+    An entry is two numbers, its offset and its length, each with an opcode of one byte, and the two
+    opcodes that make a pair of them. For example, the entries (6, 300) and (306, 5):
+
+        bytes of the entries    2 + 3 + 2    3 + 2 + 2
+        numbers start at        0   2        7   10
+
+    Args:
+        offset_sizes: How many bytes each offset needs: 1 2; shape (n_entries,).
+        length_sizes: How many bytes each length needs: 2 1; shape (n_entries,).
+
+    Returns:
+        Shape (2 * n_entries,): 0 2 7 10.
+    """
+    offset_bytes = _NUMBER_BYTES[offset_sizes]  # (n_entries,) with the opcode: 2 3
+    length_bytes = _NUMBER_BYTES[length_sizes]  # (n_entries,) with the opcode: 3 2
+    entry_bytes = offset_bytes + length_bytes + len(_PAIR_OPCODES)  # 7 7
+    offset_starts = np.cumsum(entry_bytes) - entry_bytes  # 0 7
+    length_starts = offset_starts + offset_bytes  # 2 10
+    return np.column_stack([offset_starts, length_starts]).reshape(-1)
 
 
 def _number_table(numbers: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.uint8]:

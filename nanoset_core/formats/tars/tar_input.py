@@ -187,6 +187,7 @@ def _survey(path: Path, data_key: str | None, first_key: str | None) -> TarSourc
                 # Look into the files of the sample; None if no file has tokens.
                 survey.extension = _kind_of_tokens(sample, archive, path)
 
+            # Only an extension that the user has not named may be the wrong one.
             is_passed_over = survey.extension not in sample.members
             if is_passed_over and not is_named_by_user:
                 _check_that_no_tokens_are_lost(sample, archive, path, survey.extension)
@@ -299,12 +300,11 @@ def _check_that_no_tokens_are_lost(
 ) -> None:
     """Check that a sample that is to be skipped does not contain tokens.
 
-    For example, all samples of a tar before had their tokens in a `.npy` file. So samples without
-    one are skipped:
+    For example, the first sample of a tar had its tokens in a `.npy` file. So later samples without
+    such a file are skipped:
 
-        0007.txt     a caption                         is skipped
-        0008.json    [5, 17, 2]: tokens, in a file     is refused: the tokens would be lost without
-                     with another extension            a message
+        0007.txt     a caption                   is skipped
+        0008.json    [5, 17, 2], like tokens     is refused: they would be lost without a message
 
     Args:
         sample: The sample, which has no member with the extension.
