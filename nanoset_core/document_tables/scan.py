@@ -140,8 +140,8 @@ class DocumentScan:
             only_ids: An Arrow array of texts such as ["a7", "b2"]: only documents with one of these
                 ids are returned. None for any id.
         """
-        # The conditions are evaluated for each document to be returned, except those that must be
-        # true because `where` (SQL that says which documents to return) demands it.
+        # The query returns only documents of which `where` (SQL) is true. A condition that `where`
+        # demands is true of all of them, so it is not evaluated for each.
         query = _ScanQuery(
             relation,
             columns=sorted(self._columns_to_read(relation)),
@@ -152,9 +152,9 @@ class DocumentScan:
         last_row = -1
         for documents in query.run(where, self._columns_of_conditions, only_ids):
             _check_order(documents.rows, last_row)  # later than those of the last batch
-            last_row = int(documents.rows[-1])
             _check_tokens(documents.columns, relation)  # each has a number of tokens
-            yield self._with_all_masks(documents)  # also of conditions that must be true
+            last_row = int(documents.rows[-1])
+            yield self._with_all_masks(documents)  # with those of the conditions in `where`
 
     def _with_all_masks(self, documents: ScannedRows) -> ScannedRows:
         """Add the masks of conditions that needed no evaluation: they are true of all documents.
@@ -227,11 +227,13 @@ class _ScanQuery:
             columns: Names of the columns to read.
             conditions: The conditions to evaluate → their SQL.
         """
-        self.columns = columns
         self._relation = relation
-        self._schema = relation.schema
         self._first_rows = relation.first_rows  # (n_shards,)
         self._conditions = conditions
+        # SQL names columns by their positions in the schema: {"tokens": "c2"}.
+        self._sql_by_column: dict[str, str] = {}
+        for column in columns:
+            self._sql_by_column[column] = column_reference(relation.schema, column)
         # DuckDB computes a comparison once, even if several conditions have it.
         comparisons = chain.from_iterable(sql.comparisons for sql in conditions.values())
         self._comparisons = list(dict.fromkeys(comparisons))
@@ -248,53 +250,59 @@ class _ScanQuery:
         """
         batches = self._relation.batches(
             shared_connection(self._relation.folders),
-            columns={*self.columns, *columns_of_conditions},
-            expressions=self.expressions(),
+            columns={*self._sql_by_column, *columns_of_conditions},
+            expressions=self._expressions(),
             where=where,
             listed_ids=listed_ids,
         )
         for batch in batches:
             if batch.num_rows > 0:
-                yield self.result_of(batch)
+                yield self._scanned_rows(batch)
 
-    def expressions(self) -> list[str]:
-        """Return the SQL expressions that are computed for each document."""
-        references = [column_reference(self._schema, column) for column in self.columns]
-        return [FILE_NUMBER, ROW_NUMBER, *references, *self._comparisons]
+    def _expressions(self) -> list[str]:
+        """Return the SQL of all that is computed for each document.
 
-    def result_of(self, batch: Any) -> ScannedRows:
+        For the column `tokens`, and a condition `tokens > 100 and lang = 'de'`, these are the
+        numbers of its file and row, c2 for the column, and the comparisons c2 > 100 and c0 = 'de'.
+        """
+        return [FILE_NUMBER, ROW_NUMBER, *self._sql_by_column.values(), *self._comparisons]
+
+    def _scanned_rows(self, batch: Any) -> ScannedRows:
         """Convert a batch of results of DuckDB to documents.
-
-        A column of the batch has the values of an SQL expression: a column of the tables, or a
-        comparison such as "(c2 > 1)". (In SQL, columns are named by numbers.)
 
         Args:
             batch: A pyarrow.RecordBatch with a row for each document, and a column for each of the
-                `expressions`.
+                `_expressions`.
 
         Returns:
             The numbers of the documents, their columns, and for each condition a mask of the
             documents that meet it.
         """
-        result_by_expression = dict(zip(self.expressions(), batch.columns, strict=True))
+        # SQL → results, such as {"c2": [120, 80], "c2 > 100": [True, False], …}
+        results = dict(zip(self._expressions(), batch.columns, strict=True))
 
         # Documents are numbered through all files. If the first file has 100 documents, row 0 of
         # the second file is document 100.
-        file_numbers = result_by_expression[FILE_NUMBER].to_numpy()  # (n_documents,)
-        rows_in_files = result_by_expression[ROW_NUMBER].to_numpy()  # (n_documents,)
+        file_numbers = results[FILE_NUMBER].to_numpy()  # (n_documents,)
+        rows_in_files = results[ROW_NUMBER].to_numpy()  # (n_documents,)
         rows = self._first_rows[file_numbers] + rows_in_files
 
-        values_by_column: dict[str, Any] = {}
-        for column in self.columns:
-            expression = column_reference(self._schema, column)  # such as "c2"
-            values_by_column[column] = result_by_expression[expression]
+        columns = {column: results[sql] for column, sql in self._sql_by_column.items()}
+        return ScannedRows(rows, columns, self._masks(results))
 
-        # A condition such as `a > 1 and b < 2` consists of two comparisons. DuckDB has computed
-        # each of them, and `outcome` joins their results.
+    def _masks(self, results: Mapping[str, Any]) -> dict[Condition, NDArray[np.bool_]]:
+        """Return for each condition which documents of a batch meet it.
+
+        A condition such as `a > 1 and b < 2` consists of two comparisons. DuckDB has computed each
+        of them, and `outcome` joins their results.
+
+        Args:
+            results: SQL of each comparison → its results, an Arrow array of shape (n_documents,).
+        """
         masks: dict[Condition, NDArray[np.bool_]] = {}
         for condition, sql_condition in self._conditions.items():
-            masks[condition] = _as_mask(sql_condition.outcome(result_by_expression))
-        return ScannedRows(rows, values_by_column, masks)
+            masks[condition] = _as_mask(sql_condition.outcome(results))
+        return masks
 
 
 def _parts_in_memory(ids: Any) -> list[Any]:
