@@ -164,8 +164,8 @@ def _parts(line: str) -> _WarningParts:
 def _equal_warnings(warnings: Sequence[str]) -> list[list[str]]:
     """Divide warnings into groups, each of which will be printed as one line.
 
-    A group has warnings that say the same of more than three outputs (_MAX_EQUAL). Every other
-    warning is a group by itself. For example:
+    If more than three warnings (_MAX_EQUAL) say the same of different outputs, they are a group.
+    Every other warning is a group by itself. For example:
 
         warnings                                     groups
         "warning: corpus a: it is empty"             this, and the same for b, c and d
@@ -180,25 +180,24 @@ def _equal_warnings(warnings: Sequence[str]) -> list[list[str]]:
     Returns:
         The groups, in the order of their first warnings.
     """
-    lines_by_text: dict[tuple[str, str], list[str]] = {}  # what they say → the warnings
+    # Warnings of one kind and text differ only in the output that they are about.
+    counts = Counter(_kind_and_text(line) for line in warnings)
+    lines_by_group: dict[tuple[str, ...], list[str]] = {}
     for line in warnings:
-        parts = _parts(line)
-        lines_by_text.setdefault((parts.kind, parts.text), []).append(line)
-
-    groups: list[list[str]] = []
-    grouped_lines: set[str] = set()  # those that an earlier line has brought into a group
-    for line in warnings:
-        if line in grouped_lines:
-            continue
-        parts = _parts(line)
-        equal_lines = lines_by_text[parts.kind, parts.text]
-        names_an_output = bool(parts.text)  # otherwise, lines have only their kind in common
-        if names_an_output and len(equal_lines) > _MAX_EQUAL:
-            groups.append(equal_lines)
-            grouped_lines.update(equal_lines)
+        kind_and_text = _kind_and_text(line)
+        names_an_output = bool(_parts(line).text)  # otherwise, lines have only their kind in common
+        if names_an_output and counts[kind_and_text] > _MAX_EQUAL:
+            group: tuple[str, ...] = kind_and_text
         else:
-            groups.append([line])
-    return groups
+            group = (line,)  # by itself
+        lines_by_group.setdefault(group, []).append(line)
+    return list(lines_by_group.values())
+
+
+def _kind_and_text(line: str) -> tuple[str, str]:
+    """Return a warning without its output: ("warning", "it is empty")."""
+    parts = _parts(line)
+    return parts.kind, parts.text
 
 
 def _joined(warnings: Sequence[str]) -> str:

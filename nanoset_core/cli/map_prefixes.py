@@ -102,7 +102,9 @@ def _check_token_files(plans: Iterable[SplitPlan | None]) -> None:
         if plan is not None:
             prefixes.update(member.prefix for member in plan.members)
     for prefix in sorted(prefixes):
-        if MMapIndexedDataset.exists(prefix):  # False for those in a bucket
+        is_on_this_machine = MMapIndexedDataset.exists(prefix)  # False for those in a bucket
+        if is_on_this_machine:
+            # Opening both files compares their sizes. `validate` would also read all of the .idx.
             open_pair(Path(prefix), validate=False)
 
 

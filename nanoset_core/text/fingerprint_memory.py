@@ -208,16 +208,24 @@ class FingerprintMemory:
 
         # An empty file is of no use for other machines, so it is not uploaded.
         if needs_upload and entries:
-            if entries != self._entries_in_store:
+            is_in_store = entries == self._entries_in_store
+            if not is_in_store:
                 self._upload(data)
             self._is_uploaded = True
+        self._write_local_file(self._path, data)
 
-        # Write the local file, unless it has this content already. A line feed at its end shows the
-        # next process on this machine that it need not upload the file again.
+    def _write_local_file(self, path: Path, data: bytes) -> None:
+        """Write the file on this machine, unless it has this content already.
+
+        Args:
+            path: The file.
+            data: The content. If the store has the same, the file gets a line feed at its end: it
+                shows the next process on this machine that it need not upload the file again.
+        """
         if self._is_uploaded:
             data += _END_IF_UPLOADED
-        if not self._path.exists() or read_regular(self._path) != data:
-            write_atomic(self._path, data)
+        if not path.exists() or read_regular(path) != data:
+            write_atomic(path, data)
 
     def _upload(self, data: bytes) -> None:
         """Replace the file in the store, if the outputs are in one."""
@@ -244,31 +252,18 @@ class FingerprintMemory:
         return _parse(self._access.store.read(name))
 
     def _pieces_in(self, entries: Mapping[str, Any], stat: FileStat) -> list[Piece] | None:
-        """Return the hashes of a file's pieces, if they are known and the file is unchanged.
-
-        Large files are cut into pieces, each of which has a hash. An entry looks like this:
-
-            {"stat": [size, modification time, inode], "changed_ns": change time,
-             "pieces": [[start, stop, first line, hash], …]}
+        """Return the hashes of a file's pieces, unless the file has to be hashed.
 
         Args:
             entries: The entries of the local file, or those of the file in a bucket, by path.
             stat: Name, size and times of the file, as it was just listed.
 
         Returns:
-            The pieces with their hashes; None if the file has to be hashed.
+            The pieces with their hashes; None if they are not known, the file was changed, or it
+            has to be cut into smaller pieces.
         """
-        try:
-            entry = entries[stat.path]
-            size, mtime_ns, inode = entry["stat"]
-            # The change time is stored only if it shows every later change. 0 stands for unknown.
-            changed_ns = entry.get("changed_ns", 0)
-            hashed_version = FileStat(stat.path, size, mtime_ns, inode, changed_ns)
-            pieces = [_piece(stat.path, row) for row in entry["pieces"]]
-            is_unchanged = stat.is_same_version(hashed_version)
-            if not is_unchanged or not _cover_file(pieces, stat.size):
-                return None
-        except (LookupError, TypeError, ValueError):  # no entry, or one that somebody has damaged
+        pieces = _pieces_if_unchanged(entries, stat)
+        if pieces is None:
             return None
 
         # Users can set that large objects in a bucket are cut into pieces (`_is_cut_unread`). If
@@ -279,25 +274,55 @@ class FingerprintMemory:
         return pieces
 
 
-def _mark_in(entries: Mapping[str, Any], piece: Piece) -> int | None:
-    """Return the inode or ETag number that a file had when a given hash of it was computed.
+def _pieces_if_unchanged(entries: Mapping[str, Any], stat: FileStat) -> list[Piece] | None:
+    """Return the hashes of a file's pieces, if they are known and the file is unchanged.
 
-    Each file on a disk has an inode number, and each version of an object in a bucket has an ETag,
-    of which a number is made. If a file still has the same number, it was not replaced.
+    Large files are cut into pieces, each of which has a hash. An entry looks like this:
+
+        {"stat": [size, modification time, inode], "changed_ns": change time,
+         "pieces": [[start, stop, first line, hash], …]}
 
     Args:
-        entries: The entry of each file, by path. It has `stat`, which is [size, time, number], and
-            `pieces`, which are [start, stop, first line, hash] of each part that was hashed.
-        piece: All of a file, with the hash.
+        entries: The entry of each file, by path. Any of them may be damaged.
+        stat: Name, size and times of the file, as it was just listed.
+    """
+    try:
+        entry = entries[stat.path]
+        size, mtime_ns, inode = entry["stat"]
+        # The change time is stored only if it shows every later change. 0 stands for unknown.
+        changed_ns = entry.get("changed_ns", 0)
+        hashed_version = FileStat(stat.path, size, mtime_ns, inode, changed_ns)
+        pieces = [_piece(stat.path, row) for row in entry["pieces"]]
+        is_unchanged = stat.is_same_version(hashed_version)
+        if is_unchanged and _cover_file(pieces, stat.size):
+            return pieces
+    except (LookupError, TypeError, ValueError):  # no entry, or one that somebody has damaged
+        pass
+    return None
+
+
+def _mark_in(entries: Mapping[str, Any], piece: Piece) -> int | None:
+    """Return the number that a file had when it was hashed, by which a replaced file is noticed.
+
+    Files on a disk have an inode number. For an object in a bucket, the number is made from its
+    ETag, which is another one for each version. For example, the entry of a file is
+
+        {"stat": [4096, 1732970000, 81], "pieces": [[0, 4096, 1, "9f86d0…"]]}
+
+    For the piece of the bytes 0 to 4,096 with the hash 9f86d0…, the result is 81. With another
+    hash, the entry is about another version of the file, and the result is None.
+
+    Args:
+        entries: The entry of each file, by path. Any of them may be damaged.
+        piece: All of a file, with its hash.
 
     Returns:
-        None if no number is known. This includes an entry with another hash: it is about another
-        version of the file.
+        The number; None if it is not known, or if the file was hashed in several pieces.
     """
     with suppress(LookupError, TypeError):  # there is no entry, or a damaged one
         entry = entries[piece.path]
         _size, _mtime_ns, number = entry["stat"]
-        is_same_hash = entry["pieces"] == [_row(piece)]  # and of all of the file
+        is_same_hash = entry["pieces"] == [_row(piece)]  # and there is no other piece
         if is_same_hash:
             return int(number)
     return None

@@ -108,21 +108,34 @@ class StoredPiece:
             InputError: The file cannot be opened or read.
             FormatError: The path is that of a pipe or a device.
         """
-        recorded_digest = self.piece.digest
-        if recorded_digest.startswith(ETAG):
+        is_recorded_by_etag = self.piece.digest.startswith(ETAG)
+        if is_recorded_by_etag:
             self._check_etag(self._present_etag_number())
-            return
+        elif not self._has_same_etag_as_when_hashed():
+            self._check_hash()
 
-        # `_mark` is a number computed from the ETag at the time when the bytes were hashed.
-        if self._mark is not None and self._mark == self._present_etag_number():
-            return
+    def _has_same_etag_as_when_hashed(self) -> bool:
+        """Return whether an object in a bucket is certainly the version whose bytes were hashed.
 
+        Then its bytes need not be read. The result is False if its ETag was not recorded.
+        """
+        if self._mark is None:
+            return False
+        return self._mark == self._present_etag_number()
+
+    def _check_hash(self) -> None:
+        """Check that all bytes of the piece have the recorded hash, after reading the rest of them.
+
+        Raises:
+            SourceChangedError: They have another hash.
+        """
         # `blocks` has hashed the bytes that it yielded. Hash those that it has not reached.
         self._hash_rest()
         digest = self._hash.hexdigest()
-        if digest != recorded_digest:
-            expected = self._describe(recorded_digest)
-            raise source_changed(self.path, self._describe(digest), expected)
+        if digest != self.piece.digest:
+            found = self._describe(digest)
+            expected = self._describe(self.piece.digest)
+            raise source_changed(self.path, found, expected)
 
     def _present_etag_number(self) -> int:
         """Return a number that is computed from the present ETag of an object in a bucket.

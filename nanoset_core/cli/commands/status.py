@@ -262,15 +262,25 @@ def _labels_by_reason(rows: Iterable[StatusRow]) -> dict[_Reason, list[str]]:
     """
     labels_by_reason: dict[_Reason, list[str]] = {}
     for row in rows:
-        reasons: list[_Reason] = []
-        for text in row.why:
-            is_consequence = text in row.consequences
-            shown_text = _CONSEQUENCE if is_consequence else text
-            reasons.append(_Reason(row.state, shown_text, is_consequence))
-        # Several reasons of a row may have been replaced by the same text: count it once.
-        for reason in dict.fromkeys(reasons):
+        for reason in _reasons_of(row):
             labels_by_reason.setdefault(reason, []).append(row.label)
     return labels_by_reason
+
+
+def _reasons_of(row: StatusRow) -> list[_Reason]:
+    """Return why an output is not up to date, each reason once.
+
+    Args:
+        row: The output. Its reasons "web changed" and "books changed", which only follow from other
+            rows, become one: "what they are made from is not up to date".
+    """
+    reasons: list[_Reason] = []
+    for text in row.why:
+        if text in row.consequences:
+            reasons.append(_Reason(row.state, _CONSEQUENCE, is_consequence=True))
+        else:
+            reasons.append(_Reason(row.state, text, is_consequence=False))
+    return list(dict.fromkeys(reasons))
 
 
 def _print_warnings(lines: Sequence[str], project: Project | None) -> None:
