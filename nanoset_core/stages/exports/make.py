@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.formats.indexed.stream import Hashed, Stream, stream_of
 from nanoset_core.outputs.manifest import FileFact, Manifest, Recipe, Written
 from nanoset_core.outputs.root import OutputRoot
@@ -234,14 +235,23 @@ class _SampledExport:
         # Write the manifest, with the size and the checksum of each file, and some counts.
         names = self.format.names(samples.cut)  # shard.00000.mds, shard.00001.mds, …, index.json
         fact_by_name = dict(zip(names, [*file_facts, index_fact], strict=True))
-        n_documents = count_documents(dataset, stream)
         facts = {
             "format": self.format.name,
             "of": self.dataset.name,
-            **export_facts(dataset, n_documents, self.traits, WRITTEN),
+            **self._counts(dataset, stream),
             **self.format.facts(samples.cut),
         }
         return project.outputs.finalize(self.recipe, facts, fact_by_name)
+
+    def _counts(self, dataset: MMapIndexedDataset, stream: Stream | None) -> dict[str, Any]:
+        """Count the documents and tokens of the dataset, for the manifest.
+
+        Args:
+            dataset: The dataset, opened.
+            stream: Where its tokens are in the .bin; None if they are all of it, in order.
+        """
+        n_documents = count_documents(dataset, stream)
+        return export_facts(dataset, n_documents, self.traits, made_by=WRITTEN)
 
     def _write_samples(self, samples: SampleFiles, stream: Stream | None) -> list[FileFact]:
         """Write the files of samples with several processes, which show how many bytes they wrote.
@@ -317,17 +327,26 @@ class _SharingExport:
             traits=self.traits,
             progress=self.project.progress,
         )
-        name_of_tokens, *_ = self.format.files(self.recipe.name)  # "web.ds", and the small files
-        tokens_file = _TokensOutput(
+        # `export` writes the small files. It has `tokens_file` link, copy or write the tokens.
+        tokens_file = self._tokens_output(folder)
+        counts = export.write(folder, tokens_file)
+        facts = {"format": self.format.name, "of": self.dataset.name, **counts}
+        return Written(facts, files=tokens_file.file_facts)
+
+    def _tokens_output(self, folder: Path) -> _TokensOutput:
+        """Return the file of tokens of the export, such as web.ds, which is not written yet.
+
+        Args:
+            folder: The folder of the export on this machine.
+        """
+        name_of_tokens, *_names_of_small_files = self.format.files(self.recipe.name)
+        return _TokensOutput(
             outputs=self.project.outputs,
             dataset=self.dataset,
             recipe=self.recipe,
             folder=folder,
             name=name_of_tokens,
         )
-        counts = export.write(folder, tokens_file)
-        facts = {"format": self.format.name, "of": self.dataset.name, **counts}
-        return Written(facts, files=tokens_file.file_facts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from nanoset_core.errors import MissingError
 from nanoset_core.loading.layout import BLEND, MAPPINGS
-from nanoset_core.outputs.manifest import Manifest, Written, first_fault
+from nanoset_core.outputs.manifest import Manifest, Recipe, Written, first_fault
 from nanoset_core.project.project import Project, holding
 from nanoset_core.sampling.splits import SPLITS, SplitName
 from nanoset_core.stages.exports.stage import EXPORT
@@ -135,14 +135,26 @@ def _check_splits(nanoset: NanosetContext, splits: Mapping[SplitName, Manifest])
         StaleError: A split was made from other inputs or settings.
     """
     for split, manifest in splits.items():
-        # The index files of the single datasets are built first ("mappings").
-        expected_recipe = mappings_recipe(nanoset, split)
-        # If there are several datasets, a second step mixes them, and has the first as its input.
-        if nanoset.spec.is_blended:
-            inputs_of_blend = {MAPPINGS: expected_recipe.digest}
-            key = Key(nanoset.name, split)
-            expected_recipe = BLENDED.recipe(nanoset.project, key, inputs_of_blend)
-        check_recipe(manifest, expected_recipe)  # raises StaleError if they differ
+        check_recipe(manifest, _present_recipe(nanoset, split))  # raises StaleError if they differ
+
+
+def _present_recipe(nanoset: NanosetContext, split: SplitName) -> Recipe:
+    """Return the recipe that the index files of a split would have if they were built now.
+
+    They are built in one step for a single dataset, and in two steps for several:
+
+        mappings    the order of the samples of each dataset
+        blended     which dataset each sample of the mixture is from; its input is the first step
+
+    Args:
+        nanoset: The datasets and settings of a training run.
+        split: Train, valid or test.
+    """
+    recipe_of_mappings = mappings_recipe(nanoset, split)
+    if not nanoset.spec.is_blended:
+        return recipe_of_mappings
+    inputs_of_blend = {MAPPINGS: recipe_of_mappings.digest}
+    return BLENDED.recipe(nanoset.project, Key(nanoset.name, split), inputs_of_blend)
 
 
 def _current_exports(nanoset: NanosetContext) -> dict[str, Manifest]:

@@ -62,11 +62,30 @@ def notes_of(
         # Some programs would not notice that these are selections.
         yield _VIEWS_NOTE.format(names=", ".join(views))
 
-    # The training may have read other data before, which `orders` lists. Then the user has to keep
-    # the index files that were built.
+    order_note = _order_note(config)
+    if order_note is not None:
+        yield order_note
+
+
+def _order_note(config: NanosetConfig) -> str | None:
+    """Return a note if the training has read other data before, so that its order is unusual.
+
+    Then the trainer could not compute this order, so the user has to keep the index files:
+
+        the training began with                         note
+        an earlier phase, in the same nanoset.yaml      train continues where the phases stopped
+        another data mixture, of which it has read      train continues the run that has consumed
+        6,400 samples                                   6,400 samples
+
+    Args:
+        config: The settings that the data was built with. If the training began with other data,
+            `orders` has the order of its samples.
+
+    Returns:
+        The note; None if the training begins with this data.
+    """
     if not config.orders:
-        return
-    if config.consumed_samples:  # it began with another data mixture
-        yield _CONTINUED_RUN_NOTE.format(consumed=config.consumed_samples)
-    else:  # it began with an earlier phase of the same mixture
-        yield _PHASE_NOTE
+        return None
+    if config.consumed_samples:
+        return _CONTINUED_RUN_NOTE.format(consumed=config.consumed_samples)
+    return _PHASE_NOTE

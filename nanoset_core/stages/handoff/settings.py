@@ -200,16 +200,17 @@ class TrainerSpec:
         return self._core_identifiers()
 
     def _core_identifiers(self) -> dict[str, Any]:
-        """Return what newer versions of Megatron-LM record of the tokenizer, in their order.
+        """Return what newer versions of Megatron-LM record of the tokenizer.
 
-        Megatron-LM names its index files by a hash of these values, so the order matters, too.
+        Megatron-LM names its index files by a hash of these values. So their order matters, too.
 
         Returns:
             Name → value, such as `{"class": "…", "tokenizer_path": "/models/llama", "use_fast":
             "True"}`.
         """
+        # On the main branch, this class has another name than in releases.
         class_name = "megatron.core.tokenizers.text.models.default_tokenizer.DefaultTokenizerText"
-        if self.megatron_core == MAIN:  # it was renamed on the main branch
+        if self.megatron_core == MAIN:
             class_name = "megatron.core.tokenizers.text.text_tokenizer.MegatronTokenizerText"
 
         path = self.tokenizer_model
@@ -217,9 +218,9 @@ class TrainerSpec:
             path = _FIXED_PATH_BY_TYPE[self.tokenizer_type]
 
         identifiers: dict[str, Any] = {"class": class_name, "tokenizer_path": path}
-        # The options that a tokenizer has depend on its type, such as use_fast.
-        yield_options = _KEYWORDS_BY_TYPE[self.tokenizer_type]
-        for name, value in yield_options(self):
+        # Each type of tokenizer has a function that yields its own options, such as use_fast.
+        options_of = _KEYWORDS_BY_TYPE[self.tokenizer_type]
+        for name, value in options_of(self):
             identifiers[name] = str(value)  # Megatron-LM records all values as text
         return identifiers
 

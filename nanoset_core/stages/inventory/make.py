@@ -266,17 +266,19 @@ def with_object_marks(
         The ranges with these marks. There are none if the folder is on a disk, or has no such
         files.
     """
-    if not has_etags(folder):  # a mark is computed from the ETag that a bucket gives to an object
-        return list(ranges)
-
-    # Loading the stored marks takes time, so do not if the ranges have no tables.
-    pieces = chain.from_iterable(source.pieces for source in ranges)
-    has_tables = any(is_table(piece.path) for piece in pieces)
-    if not has_tables:
+    # A mark is computed from the ETag that a bucket gives to an object. Loading the stored marks
+    # takes time, so do not if the ranges have no Parquet or Arrow files.
+    if not has_etags(folder) or not _have_tables(ranges):
         return list(ranges)
 
     memory = fingerprint_memory(project, folder)
     return [replace(source, marks=_marks_of_tables(source, memory)) for source in ranges]
+
+
+def _have_tables(ranges: Sequence[SourceRange]) -> bool:
+    """Return whether ranges of text have a Parquet or Arrow file."""
+    pieces = chain.from_iterable(source.pieces for source in ranges)
+    return any(is_table(piece.path) for piece in pieces)
 
 
 def _marks_of_tables(source: SourceRange, memory: FingerprintMemory) -> dict[str, int]:

@@ -329,9 +329,9 @@ class _PbinParts:
             ConfigError: A token does not fit into the bytes of a token.
         """
         with _open_tokens(self._dataset) as file:
-            if self._end_token is None:
+            if self._end_token is None:  # documents stay as they are
                 chunks = self._read(file, 0, self.n_tokens)
-            else:
+            else:  # those that do not end in this token get it
                 chunks = self._tokens_with_ends(file, self._end_token)
             # `first_token` is the number of a chunk's first token, for errors.
             for first_token, tokens in chunks:

@@ -123,6 +123,25 @@ class _ScannedFile:
         return _ScannedFile(file.path, file.token_bytes, file.data_bytes, scan_index(file))
 
 
+def _tokens_of_file(scanned: _ScannedFile) -> Iterator[NDArray[np.integer]]:
+    """Yield all tokens of a `.pbin` file, some at a time.
+
+    Args:
+        scanned: The file, which was scanned before.
+
+    Raises:
+        SourceChangedError: The file has another size than when it was scanned.
+    """
+    file = _reopened(scanned)
+    n_tokens = len(file.tokens)
+    # Read the file instead of using the mapped array `file.tokens`: pages of an array that were
+    # read would count as memory of this process.
+    with open_regular(file.path) as stored:
+        stored.seek(file.layout.header_bytes)  # tokens follow the header
+        for _, tokens in read_tokens(stored, file.path, file.dtype, 0, n_tokens):
+            yield tokens
+
+
 @dataclass(slots=True)
 class _Merge:
     """The parts of a merged file: the tokens of all files, and then their index entries."""
@@ -151,14 +170,9 @@ class _Merge:
         """
         work = self.progress.work("merge", self.name, sum(file.data_bytes for file in self.files))
         for scanned in self.files:
-            file = _reopened(scanned)
-            # The file is read rather than mapped, since mapped pages would count as memory of this
-            # process.
-            with open_regular(file.path) as stored:
-                stored.seek(file.layout.header_bytes)
-                for _, tokens in read_tokens(stored, file.path, file.dtype, 0, len(file.tokens)):
-                    yield from encode_tokens(tokens, self.token_bytes, str(scanned.path))
-                    work.advance(tokens.nbytes)
+            for tokens in _tokens_of_file(scanned):
+                yield from encode_tokens(tokens, self.token_bytes, str(scanned.path))
+                work.advance(tokens.nbytes)
 
     def entries(self) -> Iterator[Entries]:
         """Yield the index entries of all files, with their offsets in the merged file.

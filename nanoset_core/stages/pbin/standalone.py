@@ -351,19 +351,6 @@ class _PbinCall:
         # The list of rejected lines of text exists only if there are any.
         n_rejected = facts["rejected"]
         rejects = self.rejects if n_rejected > 0 else None
-
-        # Which other files were found in folders of text, and were not read. Documents of text
-        # always get the end-of-document token, and those of a pair only if the user says so.
-        notices: tuple[str, ...] = ()
-        if isinstance(self.source, InputFiles):
-            notices = tuple(self.source.notices)
-        elif self.options.eod is not None and not self.options.append_eod:
-            notices = (
-                f"--eod {self.options.eod!r} has no effect without --append-eod: the documents of "
-                "the .bin/.idx pair stay as they are; to end each with this token, add "
-                "--append-eod",
-            )
-
         return PbinResult(
             counts=PbinCounts(**facts["packed"]),
             rejected=n_rejected,
@@ -372,7 +359,23 @@ class _PbinCall:
             # Receipts of older versions lack both.
             lost=facts.get("lost", ""),
             faults=facts.get("faults", 0),
-            notices=notices,
+            notices=self._notices(),
+        )
+
+    def _notices(self) -> tuple[str, ...]:
+        """Return what the user may not expect: files that are not read, or an unused option.
+
+        Documents of text always get the end-of-document token. Those of a .bin get the token of
+        --eod only if the user also says --append-eod.
+        """
+        if isinstance(self.source, InputFiles):
+            return tuple(self.source.notices)  # other files in the folders of text
+        if self.options.eod is None or self.options.append_eod:
+            return ()
+        return (
+            f"--eod {self.options.eod!r} has no effect without --append-eod: the documents of "
+            "the .bin/.idx pair stay as they are; to end each with this token, add "
+            "--append-eod",
         )
 
     def write(self, folder: Path) -> dict[str, Any]:

@@ -231,8 +231,30 @@ def _check_index(report: Report, manifest: Manifest, file: PbinFile, index: Inde
     Returns:
         Whether the index is correct.
     """
+    properties = _index_properties(manifest, file, index)
+    differing = [prop for prop in properties if prop.found != prop.expected]
+    if not differing:
+        return True
+    report.error(
+        "the index does not cover the tokens as it did when it was written",
+        where=f"{file.path}, byte {file.index_begin}",
+        found=", ".join(f"{prop.name}: {prop.found}" for prop in differing),
+        expected=", ".join(f"{prop.name}: {prop.expected}" for prop in differing),
+        remedy=_remedy(manifest),
+    )
+    return False
+
+
+def _index_properties(manifest: Manifest, file: PbinFile, index: IndexFacts) -> list[_Property]:
+    """Return what an index has, next to what it had when the file was written.
+
+    Args:
+        manifest: Manifest of the file, with the counts of what was written.
+        file: The file, opened.
+        index: Counts from a scan of the index, which has the start and length of each document.
+    """
     facts = manifest.facts
-    properties = [
+    return [
         # Files of older versions of Modalities have other layouts. D is the newest.
         _Property("layout", file.layout.name, "D"),
         _Property("bytes a token", file.token_bytes, facts["token_bytes"]),
@@ -241,17 +263,9 @@ def _check_index(report: Report, manifest: Manifest, file: PbinFile, index: Inde
         _Property("documents without tokens", index.empty_documents, 0),
         # Whether each document begins where the one before it ends
         _Property("back to back", index.is_contiguous, True),
-        # A file that Modalities has merged from several ones may have wrong offsets.
+        # A file that Modalities has merged from several ones may have wrong starts of documents.
         _Property("shifts by a merge", index.merge_faults, 0),
     ]
-    differing = [prop for prop in properties if prop.found != prop.expected]
-    return report.compare(
-        "the index does not cover the tokens as it did when it was written",
-        where=f"{file.path}, byte {file.index_begin}",
-        found=", ".join(f"{prop.name}: {prop.found}" for prop in differing),
-        expected=", ".join(f"{prop.name}: {prop.expected}" for prop in differing),
-        remedy=_remedy(manifest),
-    )
 
 
 def _check_documents(
