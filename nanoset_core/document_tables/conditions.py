@@ -183,7 +183,8 @@ class Condition:
             quality > 2.5, and quality is a column of texts          perhaps a value is wrong
 
         In the second case, a single text such as "n/a" among numbers may have made the column one
-        of texts. So the error names the column, and its receiver can look for such a text.
+        of texts. So the error has the column as its `text_column`, and who catches it can look for
+        such a text.
 
         Args:
             comparison: The comparison.
@@ -191,15 +192,15 @@ class Condition:
         """
         column = comparison.column
         compares_numbers = all(_is_comparable_number(value) for value in comparison.values)
-        has_texts = not _is_number_type(column_type)
-
-        text_column = None
-        remedy = "correct the condition"
-        if has_texts and compares_numbers:
+        may_have_wrong_values = compares_numbers and not _is_number_type(column_type)
+        if may_have_wrong_values:
             text_column = column
             remedy = (
                 f"compare {column} with texts, or correct those of its values that are no numbers"
             )
+        else:
+            text_column = None
+            remedy = "correct the condition"
         return ColumnTypeError(
             f"the condition cannot be computed: {column} is a column of type {column_type}",
             where=self.where,
@@ -362,15 +363,29 @@ def _parse(text: str) -> _Operation:
     condition = _with_quoted_keywords(text)
     # DuckDB parses the SQL, as the WHERE clause of a statement.
     statement = _syntax_tree(condition)  # of `SELECT 1 WHERE <condition>`
-    where_clause = statement["node"].pop("where_clause")
+    _check_has_no_other_clauses(statement)
+    return _operation_of(statement["node"]["where_clause"])
 
-    # A text such as "true ORDER BY x" would add other clauses to the statement. Without its
-    # condition, the statement must be the same as `SELECT 1 WHERE true` without its condition.
+
+def _check_has_no_other_clauses(statement: dict[str, Any]) -> None:
+    """Check that a statement is `SELECT 1 WHERE <condition>`, and nothing more.
+
+    A user's text might add another clause to the statement. In "true ORDER BY x", it is refused
+    before, since ORDER is reserved, and was put in quotes as if it were a column. This check is for
+    clauses that begin with another word: with `true` in place of the condition, the statement has
+    to be `SELECT 1 WHERE true`.
+
+    Args:
+        statement: The syntax tree of the statement.
+
+    Raises:
+        ValueError: It has other clauses.
+    """
     plain_statement = _syntax_tree("true")
-    del plain_statement["node"]["where_clause"]
-    if statement != plain_statement:
+    plain_condition = plain_statement["node"]["where_clause"]
+    node_with_plain_condition = {**statement["node"], "where_clause": plain_condition}
+    if {**statement, "node": node_with_plain_condition} != plain_statement:
         raise ValueError("it has more than a condition")
-    return _operation_of(where_clause)
 
 
 def _syntax_tree(text: str) -> dict[str, Any]:

@@ -341,23 +341,26 @@ class CyclicSampler(_MicroBatchSampler):
             yield samples[start : start + size].tolist()
 
     def _shuffled_shard(self, seed: int, consumed: int) -> NDArray[np.int64]:
-        """Return what is left of the samples of this rank, if each rank shuffles its own.
+        """Return what this rank still has to read, if each rank has its own part of the samples.
 
-        For example, of 8 samples rank 0 has 0 to 3 and rank 1 has 4 to 7. The shuffle 2 0 3 1 is
-        the same for all ranks, and gives rank 1 the samples 6 4 7 5.
+        For example, of 9 samples, rank 0 of 2 has 0 to 3, and rank 1 has 4 to 7. (The last one does
+        not fill a micro-batch of every rank.) All ranks shuffle their parts in the same way, such
+        as 2 0 3 1. So rank 1 reads 6 4 7 5.
 
         Args:
             seed: Seed of the shuffle.
-            consumed: Samples of the epoch that all ranks have consumed.
+            consumed: Samples of the epoch that all ranks together have read before: of 2, rank 1
+                has read one, and 4 7 5 are left.
         """
         # In each step, each rank takes a micro-batch. The samples of an incomplete last step are
         # left out.
         n_steps = self.total_samples // self._samples_per_step
         n_of_rank = n_steps * self.micro_batch_size  # 4
-        order = randperm(n_of_rank, seed)  # 2 0 3 1
         first_of_rank = self.data_parallel_rank * n_of_rank  # 4 for rank 1
-        consumed_by_rank = consumed // self.data_parallel_size
-        return first_of_rank + order[consumed_by_rank:]
+
+        order = randperm(n_of_rank, seed)  # 2 0 3 1
+        consumed_by_rank = consumed // self.data_parallel_size  # 1
+        return first_of_rank + order[consumed_by_rank:]  # 4 7 5
 
     def _turns_in_shared_order(self, seed: int, consumed: int) -> NDArray[np.int64]:
         """Return what this rank still has to read, if all ranks share one shuffled order.

@@ -104,25 +104,31 @@ def iterate_counted(path: Path, samples: int, start: int = 0) -> Iterator[NDArra
         MissingError: The file does not exist.
         FormatError: The tar is damaged, or has more or fewer samples.
     """
-    # If there is one context too many, the shard is wrong, and the rest need not be read.
-    count = start
-    for context in iterate_shard(path, start):
-        count += 1
-        if count > samples:
-            break
-        yield context
+    n_read = start
+    for sample in iterate_shard(path, start):
+        n_read += 1
+        if n_read > samples:  # one too many: the rest need not be read
+            raise _wrong_count_error(path, f"{n_read} contexts or more", samples)
+        yield sample
+    if n_read != samples:
+        raise _wrong_count_error(path, f"{n_read} contexts", samples)
 
-    if count != samples:
-        found = f"{count} contexts"
-        if count > samples:
-            found += " or more"
-        raise FormatError(
-            "a shard does not hold what the manifest says",
-            where=path,
-            found=found,
-            expected=f"{samples} contexts",
-            remedy="make the shard again, or fetch it again",
-        )
+
+def _wrong_count_error(path: Path, found: str, samples: int) -> FormatError:
+    """Return the error for a tar that has more or fewer samples than the manifest says.
+
+    Args:
+        path: Path of the tar.
+        found: How many it has. Messages call a sample a context.
+        samples: How many it should have.
+    """
+    return FormatError(
+        "a shard does not hold what the manifest says",
+        where=path,
+        found=found,
+        expected=f"{samples} contexts",
+        remedy="make the shard again, or fetch it again",
+    )
 
 
 def manifest_rows(path: Path) -> list[ManifestRow]:

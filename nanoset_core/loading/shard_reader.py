@@ -248,12 +248,7 @@ class ShardReader:
         samples that were read of the next one. For example, shard 2 and sample 30: two tars, and 30
         samples of the third.
         """
-        # Which of the processes that read for this rank is this?
-        worker = _torch_worker()  # a worker of a PyTorch DataLoader, or None
-        if worker is None:
-            worker = self._position_worker  # the one that has read up to the position, or None
-        if worker is None:
-            worker = _ONLY_WORKER
+        worker = self._worker_at_position()
         return {
             "shard": self._position.shard,
             "sample": self._position.sample,
@@ -263,6 +258,19 @@ class ShardReader:
             "workers": worker.workers,
             "manifest": self._manifest_digest,
         }
+
+    def _worker_at_position(self) -> _Worker:
+        """Return which of the processes that read for this rank has read up to the position.
+
+        In a worker of a PyTorch DataLoader, it is this worker. Elsewhere, it may be one whose state
+        was loaded. Otherwise, this is the only process that reads for this rank.
+        """
+        torch_worker = _torch_worker()
+        if torch_worker is not None:
+            return torch_worker
+        if self._position_worker is not None:
+            return self._position_worker
+        return _ONLY_WORKER
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue at a position that was saved before, for example when training is resumed.
