@@ -321,9 +321,10 @@ class ContextTable:
 
         # Samples after the last pass are chosen rows: sample 21 is number 1 of these, which is row
         # 4. Each source has made its own choice.
-        is_after_passes = numbers >= self.contexts_in_passes[sources]  # (n_samples,)
-        for source in np.unique(sources[is_after_passes]):
-            indices = np.flatnonzero(is_after_passes & (sources == source))
+        after_passes = np.flatnonzero(numbers >= self.contexts_in_passes[sources])  # indices
+        sources_after_passes = sources[after_passes]
+        for source in np.unique(sources_after_passes):
+            indices = after_passes[sources_after_passes == source]
             choice_numbers = numbers[indices] - self.contexts_in_passes[source]  # [21 - 20]
             rows[indices] = self.choices[source].rows_of(choice_numbers)
         return rows

@@ -290,14 +290,22 @@ def _contexts_in_buckets(contexts: int, seed: int, buckets: NDArray[np.int64]) -
     is_requested = np.zeros(_N_BUCKETS, dtype=bool)  # for every bucket
     is_requested[buckets] = True
 
+    # It is known how many keys the buckets have. Arrays of this size need half as much memory as
+    # lists of parts that are concatenated.
+    bucket_sizes = np.diff(_bucket_boundaries(contexts, seed))  # (n_buckets,) of all buckets
+    n_selected = int(bucket_sizes[buckets].sum())
+    keys = np.empty(n_selected, dtype=np.uint64)
+    numbers = np.empty(n_selected, dtype=np.int64)
+
     # Compute the keys in chunks that fit into memory, and collect those in the requested buckets.
-    keys = [np.empty(0, dtype=np.uint64)]
-    numbers = [np.empty(0, dtype=np.int64)]
+    start = 0
     for first_context, chunk_keys in _key_chunks(contexts, seed):
         selected = np.flatnonzero(is_requested[_bucket(chunk_keys)])  # indices in the chunk
-        keys.append(chunk_keys[selected])
-        numbers.append(first_context + selected)
-    return _KeyedContexts(keys=np.concatenate(keys), numbers=np.concatenate(numbers))
+        stop = start + len(selected)
+        keys[start:stop] = chunk_keys[selected]
+        numbers[start:stop] = first_context + selected
+        start = stop
+    return _KeyedContexts(keys=keys, numbers=numbers)
 
 
 def keys_at(contexts: int, seed: int, ranks: NDArray[np.int64]) -> NDArray[np.uint64]:
