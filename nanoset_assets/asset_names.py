@@ -11,6 +11,7 @@ import re
 from typing import TYPE_CHECKING
 
 from nanoset_core.errors import ConfigError
+from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.stages.registry import stages
 from nanoset_core.stages.stage import InternalStage, Node, Stage, is_of_corpora
 
@@ -28,6 +29,21 @@ def is_asset(stage: Stage) -> bool:
         stage: The stage. The outputs of an internal one are only used by other stages: not shown.
     """
     return not isinstance(stage, InternalStage)
+
+
+def leads_to_dataset(stage: Stage) -> bool:
+    """Return whether a step of the pipeline is one of those that make the dataset of a corpus.
+
+    A corpus is a text collection. One job of Dagster executes all of these steps:
+
+        step                                               result
+        listing the files, tokenizing, writing datasets    True
+        selecting documents, mixing datasets               False
+
+    Args:
+        stage: The step.
+    """
+    return stage.kind == INVENTORY.kind  # the first step, listing the files, is of this kind
 
 
 def asset_path(node: Node) -> tuple[str, ...]:
@@ -123,9 +139,12 @@ def job_of(node: Node) -> str:
 def check_asset_names() -> None:
     """Check that no job has the same name as an asset, which Dagster does not allow.
 
-    It would refuse all definitions of the project then, without saying which name is the cause. A
-    conflict is only possible between names without a subject, such as the asset `raw_jsonl` and the
-    job `corpus`: other assets have names such as `pretrain/blend`, which no job can have.
+    It would refuse all definitions of the project then, without saying which name is the cause.
+    Only names without a "/" can be the same, since no job has a "/" in its name:
+
+        made from                        assets                            job
+        text collections (corpora)       raw_jsonl, indexed_dataset, …     corpus     is checked
+        the data mixture `pretrain`      pretrain/blend, …                 pretrain   cannot clash
 
     Raises:
         ConfigError: A job and an asset have the same name.

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from itertools import chain, groupby
 from pathlib import Path
@@ -23,7 +24,7 @@ from typing import Any
 import dagster as dg
 
 from nanoset_assets.active_runs import ActiveRuns
-from nanoset_assets.asset_names import label_of
+from nanoset_assets.asset_names import label_of, leads_to_dataset
 from nanoset_assets.build_report import BuildReport
 from nanoset_assets.build_runs import BuildRuns, StepCounter
 from nanoset_assets.build_survey import OutputSurvey, corpora_to_examine, survey_outputs
@@ -179,50 +180,57 @@ class _Builder:
         distrusted_before = load_records(self.project.outputs)
         report = self._execute(plan, rebuild=rebuild)
         if not plan.nodes:
-            return report
+            return report  # nothing was made, so no tokens were compared
         distrusted_now = load_records(self.project.outputs, refresh=True)  # reads the list again
         if distrusted_now == distrusted_before:
             return report
+        return self._build_again(report)
 
-        # This build has found such an engine. So what the engine has made in earlier builds is out
-        # of date, although the survey has found it up to date. Build that as well.
-        second_survey = survey_outputs(self.project, self.corpora)
-        second_report = self.build(second_survey, rebuild=False)
-        second_report.made = report.made | second_report.made
-        return second_report
+    def _build_again(self, first_report: BuildReport) -> BuildReport:
+        """Build what has become out of date because the build has found a faulty tokenizing engine.
 
-    def read_text_again(self, survey: OutputSurvey) -> OutputSurvey:
-        """Read the files of the selected corpora, even those that look unchanged.
-
-        A survey reads a file only if its size or modification time differs from those that were
-        stored with its digest. A file that was overwritten may have both as before. A build that is
-        forced must notice this, too.
+        For example, the tokens of `books` were made last week, and so were up to date. Then this
+        build has tokenized `web`, and found that the engine gives wrong tokens. So the tokens of
+        `books`, which the same engine has made, are not trusted any more.
 
         Args:
-            survey: The outputs of the project, as they were before any file was read.
+            first_report: What the build has done up to now.
 
         Returns:
-            The outputs as they are by the content of these files; the same survey if the user has
-            selected no list of files (inventory).
+            The state after the second build, with what both have made.
         """
-        # The outputs that the user has selected, such as "web" with its list of files.
-        project_defs = self._project_defs(StepCounter(self.project.progress))
+        survey = survey_outputs(self.project, self.corpora)
+        report = self.build(survey, rebuild=False)
+        report.made = first_report.made | report.made
+        return report
+
+    def read_text_again(self, survey: OutputSurvey) -> OutputSurvey:
+        """Read the text files of the selected corpora, even those that look unchanged.
+
+        A survey remembers a digest (hash) of each file, and reads a file again only if its size or
+        modification time has changed. But a file can be overwritten without changing these:
+
+            raw/web/a.jsonl       size     modification time    digest
+            remembered            1,200    12:00                3f9c…
+            now                   1,200    12:00                81aa…     (not noticed)
+
+        If the user forces a build, such a change has to be noticed as well.
+
+        Args:
+            survey: The outputs of the project, by the remembered digests.
+
+        Returns:
+            The outputs by the present digests. If the user has not selected the list of files of
+            any corpus (its inventory), nothing is read, and the same survey is returned.
+        """
+        # What the user has selected, such as all outputs of the corpus `web`.
+        project_defs = ProjectDefs.of(self.project.config)
         nodes = selected(survey.graph.nodes(), self.select, self.corpora, project_defs)
         corpora = [node.key.subject for node in nodes if node.stage is INVENTORY]
         if not corpora:
             return survey
-        forget_digests(self.project, corpora)  # so that the next survey has to read the files
+        forget_digests(self.project, corpora)  # without digests, the next survey reads the files
         return survey_outputs(self.project, self.corpora)
-
-    def _project_defs(self, counter: StepCounter) -> ProjectDefs:
-        """Return the definitions of the project's assets, for runs in this process.
-
-        Args:
-            counter: Expects the steps of the runs.
-        """
-        return ProjectDefs.of(
-            self.project.config, build_project=self.project, started=counter.begin
-        )
 
     def _plan(self, survey: OutputSurvey, *, rebuild: bool) -> _BuildPlan:
         """Decide which outputs of the project are made, and in which runs of Dagster.
@@ -231,8 +239,11 @@ class _Builder:
             survey: The outputs of the project, as they are now.
             rebuild: Whether selected outputs that are up to date are made, too.
         """
-        counter = StepCounter(self.project.progress)  # prints "3 of 71" when a step begins
-        project_defs = self._project_defs(counter)
+        # Runs in this process call `counter.begin` when a step begins, which prints "3 of 71".
+        counter = StepCounter(self.project.progress)
+        project_defs = ProjectDefs.of(
+            self.project.config, build_project=self.project, started=counter.begin
+        )
         # Which outputs are missing, out of date, or not known to Dagster?
         state = self._compare_with_history(survey, project_defs.names)
         # Which outputs has the user selected, by a text such as "+key:pretrain/blend", or by naming
@@ -242,7 +253,7 @@ class _Builder:
         runs = _runs_to_execute(survey.steps, state, nodes, rebuild=rebuild)
 
         plan = _BuildPlan(project_defs, counter, survey, frozenset(nodes), runs)
-        counter.expect(plan.nodes)
+        counter.expect(plan.nodes)  # now it is known that there are 71 steps
         return plan
 
     def _compare_with_history(self, survey: OutputSurvey, names: Names) -> GraphState:
@@ -264,12 +275,25 @@ class _Builder:
         active_runs = ActiveRuns(self.instance, names)
         state = load_graph_state(survey.graph, self.instance, names, active_runs)
 
-        # An active run may still be killed, and so leave something to do.
-        is_complete = survey.is_up_to_date and not state.failed_check and not active_runs.runs
-        has_all_outputs = not self.corpora  # otherwise, the survey has only those of some corpora
-        if is_complete and has_all_outputs:
+        if self._has_nothing_to_do(survey, state, active_runs):
             self._remember_complete_history(survey, started_reading_ns)
         return state
+
+    def _has_nothing_to_do(
+        self, survey: OutputSurvey, state: GraphState, active_runs: ActiveRuns
+    ) -> bool:
+        """Return whether it is certain that no output of the project has to be made.
+
+        Args:
+            survey: The outputs that this build has examined, and whether they are up to date.
+            state: Which of them have failed their check.
+            active_runs: The active runs of all processes.
+        """
+        if self.corpora:
+            return False  # only the outputs of these text collections were examined
+        if active_runs.runs:
+            return False  # a run may still be killed, and leave its output unfinished
+        return survey.is_up_to_date and not state.failed_check
 
     def _remember_complete_history(self, survey: OutputSurvey, read_at_ns: int) -> None:
         """Note next to Dagster's history that it has all outputs, and that nothing is left to do.
@@ -299,9 +323,10 @@ class _Builder:
         Raises:
             StorageError: By an estimate of their size, the disk has far too little free space.
         """
-        # Of some outputs, only the link `current` is missing, which takes neither text nor space.
         written_nodes = plan.nodes
         if not rebuild:
+            # An output may exist, and only the link `current` to it be missing. Then a run sets the
+            # link, and writes no data: leave it out.
             written_nodes = plan.survey.graph.nodes_to_write(plan.nodes)
         if plan.nodes:
             self.say(plan_line(len(plan.nodes), text_bytes(self.project, written_nodes)))
@@ -315,26 +340,11 @@ class _Builder:
             rebuild: Whether outputs are made even if they are up to date.
         """
         # The user may have named some text collections. If not, all are built.
-        has_all_corpora = not self.corpora
-        report = _report_before_runs(plan.survey, plan.steps, has_all_corpora=has_all_corpora)
-        report.selected = plan.selected
+        report = _report_before_runs(plan, has_all_corpora=not self.corpora)
         if not plan.runs:
             return report
 
-        options = {
-            "tags": _run_tags(plan.project_defs.names, rebuild=rebuild),
-            "run_config": _run_config(verbose=self.verbose),
-        }
-        build_runs = BuildRuns(
-            project=self.project,
-            project_defs=plan.project_defs,
-            definitions=remembered_definitions(plan.project_defs),
-            report=report,
-            counter=plan.counter,  # prints "3 of 71" when an output begins
-            say=self.say,  # prints other lines
-            instance=self.instance,
-            options=options,
-        )
+        build_runs = self._prepare_runs(plan, report, rebuild=rebuild)
         _execute_runs(build_runs, plan.runs)  # adds what was made and what failed to `report`
 
         # The graph remembers what each output was before. Let it look again at those of the runs.
@@ -342,6 +352,29 @@ class _Builder:
         graph.forget(plan.nodes)
         graph.set_failures(_failures_of(report, plan.steps))
         return report
+
+    def _prepare_runs(self, plan: _BuildPlan, report: BuildReport, *, rebuild: bool) -> BuildRuns:
+        """Return the object that executes the runs of a plan, each as a run of Dagster.
+
+        Args:
+            plan: The runs.
+            report: Receives what the runs make, and what fails.
+            rebuild: Whether outputs are made even if they are up to date.
+        """
+        options = {
+            "tags": _run_tags(plan.project_defs.names, rebuild=rebuild),
+            "run_config": _run_config(verbose=self.verbose),
+        }
+        return BuildRuns(
+            project=self.project,
+            project_defs=plan.project_defs,
+            definitions=remembered_definitions(plan.project_defs),  # the assets and jobs
+            report=report,
+            counter=plan.counter,  # prints "3 of 71" when an output begins
+            say=self.say,  # prints other lines
+            instance=self.instance,
+            options=options,
+        )
 
 
 def _execute_runs(build_runs: BuildRuns, runs: Sequence[list[Step]]) -> None:
@@ -352,21 +385,29 @@ def _execute_runs(build_runs: BuildRuns, runs: Sequence[list[Step]]) -> None:
         runs: The runs, each a list of steps. Those of one subject, such as the text collection
             `web`, follow one another.
     """
-    # Dagster's web pages list runs by code location: the module from which a server of Dagster has
-    # loaded the project. The runs of this process have none, and would be missing there. So give
-    # them that of the server. Dagster has stored it with each sensor of the project, such as the
-    # one named `overview`.
-    instance = build_runs.instance
-    sensor_name = build_runs.project_defs.names.definition(OVERVIEW)
-    location = code_location_of(instance, sensor_name, DEFINITIONS_MODULE)
-
     with (
         connections_kept(),  # all runs share one connection to a Dask cluster
-        runs_in_code_location(instance, location),
+        _runs_listed_by_dagster(build_runs),
     ):
         # Execute all runs of a subject together: no other build may work on it meanwhile.
         for subject, subject_runs in groupby(runs, _subject_of):
             build_runs.execute(subject, list(subject_runs))
+
+
+def _runs_listed_by_dagster(build_runs: BuildRuns) -> AbstractContextManager[None]:
+    """Return a context in which runs are executed such that all web pages of Dagster list them.
+
+    Some pages list runs by code location: the Python module from which a server of Dagster has
+    loaded the project. Runs that a command in a terminal executes have none, and would be missing
+    there. In this context, they get that of the server.
+
+    Args:
+        build_runs: Has the names of the project, and the history in which runs are recorded.
+    """
+    # The server stores the location with each sensor of the project, such as `overview`.
+    sensor_name = build_runs.project_defs.names.definition(OVERVIEW)
+    location = code_location_of(build_runs.instance, sensor_name, DEFINITIONS_MODULE)
+    return runs_in_code_location(build_runs.instance, location)
 
 
 def _subject_of(run: Sequence[Step]) -> str:
@@ -451,28 +492,34 @@ def _runs_to_execute(
     return divide_into_runs(state, is_to_be_made, run_key, runs_in_sequence=True)
 
 
-def _report_before_runs(
-    survey: OutputSurvey, steps: Sequence[Step], *, has_all_corpora: bool
-) -> BuildReport:
+def _report_before_runs(plan: _BuildPlan, *, has_all_corpora: bool) -> BuildReport:
     """Return the report of a build with what is known before anything is made.
 
+    For example, a file of the text collection (corpus) `books` is damaged, and the seed of the
+    mixture `pretrain`, which does not need `books`, was changed:
+
+        failed      {"raw_jsonl [books]": the error}                (its list of files)
+        skipped     names of what is made from `books`, such as another mixture
+        replaced    {"pretrain/blend [train]": ["seed: 7 → 8"]}     (why it is made again)
+
     Args:
-        survey: The outputs of the project, and the text collections (corpora).
-        steps: The work that the build is going to do.
+        plan: The outputs of the project, and those that the build is going to make.
         has_all_corpora: Whether all corpora were examined, and not only some that the user named.
     """
+    survey = plan.survey
     report = BuildReport(
         survey.steps, survey.graph, survey.unread_entries, has_all_corpora=has_all_corpora
     )
-    # Corpora with text that cannot be read, such as a damaged file: their first step has failed.
+    report.selected = plan.selected
+    # The first output of a corpus is the list of its files. If one of them cannot be read, the list
+    # counts as failed.
     for node, error in survey.unreadable.items():
         report.failed[label_of(node)] = error
     # What needs such a corpus cannot be made, such as a mixture of it with others. This is only
     # known if all corpora were examined.
     if has_all_corpora:
         report.skipped += _blocked_labels(survey.graph)
-    # What is made again because of a changed setting: {"pretrain/blend [train]": ["seed: 7 → 8"]}
-    report.replaced |= _replaced_settings(survey.graph, steps)
+    report.replaced |= _replaced_settings(survey.graph, plan.steps)
     return report
 
 
@@ -497,30 +544,36 @@ def _failures_of(report: BuildReport, steps: Iterable[Step]) -> dict[Node, Excep
 def _blocked_labels(graph: Graph) -> list[str]:
     """Return which outputs cannot be made because the text of a corpus cannot be read.
 
-    A corpus is a text collection. If `web` cannot be read, its outputs are named like this:
-
-        output                                      label
-        list of files, tokens and dataset of web    none: the corpus itself is reported as failed
-        file of web for a certain trainer           "packed_dataset [web]"
-        view "clean" (some documents of web)        "web/views [clean]"
-        all outputs of a data mixture with web      "pretrain", the name of the mixture, once
+    A corpus is a text collection, such as `web`. Its own tokens and dataset are left out, since the
+    corpus itself is reported as failed.
 
     Args:
         graph: The outputs of the project, with the corpora that cannot be read.
+
+    Returns:
+        Such as ["web/views [clean]", "pretrain"], each name once.
     """
-    labels: list[str] = []
-    for node in graph.blocked():  # the outputs that cannot be made
-        stage = node.stage
-        # The kind is "corpus" for files, tokens and datasets, and "nanoset" for mixtures.
-        if stage.kind == INVENTORY.kind:
-            continue
-        # The user configures each view, but a mixture as a whole.
-        is_view_or_packs = stage.layout.is_named_by_part
-        if is_of_corpora(stage) or is_view_or_packs:
-            labels.append(label_of(node))
-        else:
-            labels.append(node.key.subject)
-    return list(dict.fromkeys(labels))  # each once
+    blocked = [node for node in graph.blocked() if not leads_to_dataset(node.stage)]
+    return list(dict.fromkeys(map(_label_of_blocked, blocked)))
+
+
+def _label_of_blocked(node: Node) -> str:
+    """Return how the report of a build calls an output that cannot be made.
+
+        output                                               label
+        file of the text collection web for some trainer     "packed_dataset [web]"
+        view "clean" (a selection of the documents of web)   "web/views [clean]"
+        a split of the data mixture pretrain                 "pretrain"
+
+    A mixture is named as a whole, since the user configures it as a whole.
+
+    Args:
+        node: The output.
+    """
+    is_view_or_packs = node.stage.layout.is_named_by_part  # a text collection may have many
+    if is_of_corpora(node.stage) or is_view_or_packs:
+        return label_of(node)
+    return node.key.subject
 
 
 def _replaced_settings(graph: Graph, steps: Iterable[Step]) -> dict[str, list[str]]:

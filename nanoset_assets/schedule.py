@@ -14,7 +14,7 @@ from pathlib import Path
 import dagster as dg
 
 from nanoset_assets.active_runs import ActiveRuns
-from nanoset_assets.asset_names import is_asset, label_of
+from nanoset_assets.asset_names import is_asset, label_of, leads_to_dataset
 from nanoset_assets.asset_table import shape_of
 from nanoset_assets.due_runs import due_runs, run_request
 from nanoset_assets.graph_state import GraphState, load_graph_state
@@ -34,8 +34,8 @@ from nanoset_core.stages.inventory.make import (
     quiet_period_of,
     remembered_inventory,
 )
-from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.stages.registry import stages, sweep
+from nanoset_core.text.contents import Contents
 from nanoset_core.text.survey import RawText
 from nanoset_core.untrusted import Multiline, visible
 
@@ -254,10 +254,9 @@ def _assets_of_a_corpus(names: Names) -> list[dg.AssetKey]:
         names: Knows the names of the project in Dagster.
     """
     assets: list[dg.AssetKey] = []
-    for stage in stages():  # all steps of the pipeline
-        # The kind is "corpus" for these steps, and "nanoset", for example, for those of a mixture.
-        is_step_of_corpus = stage.kind == INVENTORY.kind
-        if is_step_of_corpus and is_asset(stage):
+    for stage in stages():  # all steps of the pipeline, also those of data mixtures
+        # Dagster does not show all steps. Some make something that only other steps use.
+        if leads_to_dataset(stage) and is_asset(stage):
             assets.append(names.asset(shape_of(stage).asset))  # such as "tokenized_shards"
     return assets
 
@@ -316,21 +315,48 @@ def _survey(project: Project, text: RawText) -> _FileSurvey:
     """
     survey = _FileSurvey()
     for corpus, contents in text.corpora.items():
-        # While a program replaces the text of the last build, neither text can be read.
-        if overwritten_file(project, corpus, contents.texts) is not None:
-            survey.being_written.append(corpus)
-            continue
-
-        # List the files with the digests that the project remembers. Incomplete files are left out,
-        # or listed as they were in the last build.
-        quiet_period = quiet_period_of(project, corpus)
-        file_list = remembered_inventory(project, contents, quiet_period)
-        if file_list is None:  # the digest of a file is not known
+        state = _state_of_corpus(project, contents)
+        if state.recipe is not None:
+            survey.recipes[corpus] = state.recipe
+        if state.has_new_files:
             survey.with_new_files.append(corpus)
-            continue
-        if file_list.pieces:  # there is text that can be built
-            survey.recipes[corpus] = inventory_recipe(file_list)
-        incomplete_files = file_list.awaited
-        if incomplete_files:  # another build is needed once they are complete
+        if state.is_being_written:
             survey.being_written.append(corpus)
     return survey
+
+
+@dataclass(frozen=True, slots=True)
+class _CorpusState:
+    """The state of one corpus, found without reading its files."""
+
+    recipe: Recipe | None = None
+    """Recipe of the inventory (list) of its files; None if it is not known, or has no files."""
+    has_new_files: bool = False
+    """Whether the recipe is not known, because a file has never been read."""
+    is_being_written: bool = False
+    """Whether something is writing to a file."""
+
+
+def _state_of_corpus(project: Project, contents: Contents) -> _CorpusState:
+    """Return what is known of the files of a corpus (a folder of raw text) without reading them.
+
+    Args:
+        project: Remembers the digests of all files that earlier builds have read.
+        contents: The files of the corpus, with names, sizes and times.
+    """
+    corpus = contents.corpus
+    # While a program replaces the text of the last build, neither text can be read.
+    if overwritten_file(project, corpus, contents.texts) is not None:
+        return _CorpusState(is_being_written=True)
+
+    # List the files with the digests that the project remembers. Incomplete files are left out, or
+    # listed as they were in the last build.
+    quiet_period = quiet_period_of(project, corpus)
+    file_list = remembered_inventory(project, contents, quiet_period)
+    if file_list is None:  # the digest of a file is not known
+        return _CorpusState(has_new_files=True)
+
+    has_incomplete_files = bool(file_list.awaited)  # a later build adds them
+    if not file_list.pieces:  # there is no text that can be built
+        return _CorpusState(is_being_written=has_incomplete_files)
+    return _CorpusState(inventory_recipe(file_list), is_being_written=has_incomplete_files)

@@ -12,13 +12,12 @@ from collections.abc import Collection, Iterable, Sequence
 
 import dagster as dg
 
-from nanoset_assets.asset_names import asset_path
+from nanoset_assets.asset_names import asset_path, leads_to_dataset
 from nanoset_assets.definitions import remembered_definitions
 from nanoset_assets.names import Names
 from nanoset_assets.project_defs import ProjectDefs
 from nanoset_core.errors import ConfigError, closest_name
 from nanoset_core.project.verify import target_name
-from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.stages.stage import Node, is_of_corpora
 
 
@@ -54,10 +53,9 @@ def selected(
 
     if not select:
         if corpora:
-            # `--corpus` alone means the datasets, and what they are made from. These are the
-            # outputs of the same kind as the list of a corpus's files, "corpus". Others, such as
-            # exports, have to be selected.
-            candidates = [node for node in candidates if node.stage.kind == INVENTORY.kind]
+            # `--corpus` alone means the datasets, and what they are made from. Other outputs of
+            # corpora, such as exports, have to be selected.
+            candidates = [node for node in candidates if leads_to_dataset(node.stage)]
         return set(candidates)
 
     definitions = remembered_definitions(project_defs)  # all assets, for Dagster's expressions
