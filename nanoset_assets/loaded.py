@@ -53,18 +53,10 @@ class LoadedAssets:
         Args:
             config: The settings.
         """
-        outputs: set[Node] = set()
-        stages_of_corpora: set[Stage] = set()
-        for stage in stages():  # the steps of the pipeline
-            assets = asset_outputs(stage, config)  # such as {"pretrain": [the keys of its splits]}
-            if not assets:
-                continue  # the settings request no output of this step
-            if is_of_corpora(stage):
-                stages_of_corpora.add(stage)
-                continue
-            for keys in assets.values():
-                outputs.update(Node(stage, key) for key in keys)
-        return LoadedAssets(frozenset(outputs), frozenset(stages_of_corpora))
+        return LoadedAssets(
+            outputs=frozenset(_fixed_outputs(config)),
+            stages_of_corpora=frozenset(_requested_stages_of_corpora(config)),
+        )
 
     def __contains__(self, node: Node) -> bool:
         """Return whether a run of the loaded definitions can make an output."""
@@ -110,7 +102,7 @@ def reload_notes(loaded: ProjectConfig, now: ProjectConfig) -> list[str]:
     # Compare also what the assets are made from. Leave out those that are in the first list.
     parts_with_other_inputs = [
         name
-        for name in _changed_keys(_outputs_by_name(loaded), _outputs_by_name(now))
+        for name in _changed_keys(_inputs_by_name(loaded), _inputs_by_name(now))
         if name not in changed_parts
     ]
 
@@ -148,18 +140,17 @@ def _parts_read_at_load(config: ProjectConfig) -> dict[str, Any]:
     """Return the settings whose changes have no effect before Dagster loads the settings again.
 
     Most settings are read by each run, so a change has an effect at once. But Dagster makes its
-    assets, jobs and sensors only once, when it loads the settings. For example:
+    assets, jobs and sensors only once, when it loads the settings. For example, for a data mixture
+    `pretrain` with two splits, each of which is a partition of an asset:
 
         {
             "automation": the options of the sensors,
             "dagster": the options of the assets and jobs,
             "raw or root": ("raw", "outputs"),     (the folders of the texts and of the outputs)
-            "nanoset 'pretrain'": {the split train, the split valid},     (a data mixture)
+            "asset indexed_dataset": True,         (the asset exists)
+            "nanoset 'pretrain'": {the split train, the split valid},
             …
         }
-
-    Each split of the mixture is a partition of an asset, so another split needs another asset. What
-    the splits are made from is left out: runs read that from the current settings.
 
     Args:
         config: All settings.
@@ -174,28 +165,73 @@ def _parts_read_at_load(config: ProjectConfig) -> dict[str, Any]:
         "dagster": config.dagster,
         "raw or root": (config.raw, config.root),
     }
-    for name, inputs_by_output in _outputs_by_name(config).items():
-        outputs = set(inputs_by_output)  # without their inputs
-        parts[name] = outputs
+    # The partitions of these assets are corpora (text collections). Dagster can add corpora without
+    # loading the settings again, so it only matters which of the assets exist.
+    for stage in _requested_stages_of_corpora(config):
+        parts[f"asset {shape_of(stage).asset}"] = True
+    # Other assets have fixed partitions.
+    parts.update(_outputs_by_name(config))
     return parts
 
 
-def _outputs_by_name(config: ProjectConfig) -> dict[str, dict[Node, frozenset[Node]]]:
-    """Return the outputs that the settings request, and what each of them is made from.
+def _requested_stages_of_corpora(config: ProjectConfig) -> list[Stage]:
+    """Return the steps of the pipeline that are done for each text collection (corpus).
 
-    They are grouped by what they are made for, such as a data mixture. For example, for a mixture
-    `pretrain` of the text collections (corpora) `web` and `books`:
+    Tokenizing, for example, is done for all corpora. Other steps, such as writing files for a
+    certain trainer, are only included if the settings request them for some corpus.
+
+    Args:
+        config: The settings.
+    """
+    return [stage for stage in stages() if is_of_corpora(stage) and asset_outputs(stage, config)]
+
+
+def _fixed_outputs(config: ProjectConfig) -> list[Node]:
+    """Return the outputs that the settings name, such as the splits of each data mixture.
+
+    Outputs of text collections (corpora) are not among them: it depends on the folder of raw text
+    which ones there are.
+
+    Args:
+        config: The settings.
+    """
+    outputs: list[Node] = []
+    for stage in stages():  # the steps of the pipeline, such as writing the splits
+        if is_of_corpora(stage):
+            continue
+        keys_by_subject = asset_outputs(stage, config)  # such as {"pretrain": [its splits]}
+        for key in chain.from_iterable(keys_by_subject.values()):
+            outputs.append(Node(stage, key))
+    return outputs
+
+
+def _outputs_by_name(config: ProjectConfig) -> dict[str, set[Node]]:
+    """Return the outputs that the settings name, grouped by what they are made for.
+
+    For example, for a data mixture `pretrain`:
+
+        {"nanoset 'pretrain'": {the split train, the split valid}}
+
+    Args:
+        config: The settings.
+    """
+    outputs_by_name: dict[str, set[Node]] = defaultdict(set)
+    for output in _fixed_outputs(config):
+        outputs_by_name[_name_in_notes(output)].add(output)
+    return dict(outputs_by_name)
+
+
+def _inputs_by_name(config: ProjectConfig) -> dict[str, dict[Node, set[Node]]]:
+    """Return what each output that the settings name is made from, grouped as the outputs are.
+
+    For example, for a data mixture `pretrain` of the text collections `web` and `books`:
 
         {
             "nanoset 'pretrain'": {
                 the split train: {the dataset of web, the dataset of books},
                 the split valid: {the dataset of web},
             },
-            "asset indexed_dataset": {},
         }
-
-    The last entry is an asset for all corpora, such as that of all datasets. Its outputs are left
-    out: corpora can be added without loading the settings again.
 
     Args:
         config: The settings.
@@ -203,19 +239,10 @@ def _outputs_by_name(config: ProjectConfig) -> dict[str, dict[Node, frozenset[No
     Returns:
         Name in messages → output → the outputs that it is made from.
     """
-    outputs_by_name: dict[str, dict[Node, frozenset[Node]]] = defaultdict(dict)
-    for stage in stages():  # the steps of the pipeline, such as writing the splits
-        keys_by_subject = asset_outputs(stage, config)  # such as {"pretrain": [its splits]}
-        if is_of_corpora(stage):
-            if keys_by_subject:  # the settings request this asset
-                asset_name = shape_of(stage).asset  # such as "indexed_dataset"
-                outputs_by_name[f"asset {asset_name}"] = {}
-            continue
-        for key in chain.from_iterable(keys_by_subject.values()):
-            output = Node(stage, key)
-            inputs = frozenset(output.inputs(config).values())
-            outputs_by_name[_name_in_notes(output)][output] = inputs
-    return dict(outputs_by_name)
+    inputs_by_name: dict[str, dict[Node, set[Node]]] = {}
+    for name, outputs in _outputs_by_name(config).items():
+        inputs_by_name[name] = {output: set(output.inputs(config).values()) for output in outputs}
+    return inputs_by_name
 
 
 def _name_in_notes(output: Node) -> str:
