@@ -193,7 +193,7 @@ class _Tick:
         """
         changes = self._partition_changes()  # which partitions to add and to remove
         self.notes += changes.notes  # such as why a partition cannot be removed yet
-        errors = self._errors_of_corpora(changes.registered)
+        errors = self._errors_of_corpora(had_text_before=changes.registered)
         run_requests = self._run_requests()
         self._store_in_cursor(changes)
 
@@ -250,91 +250,103 @@ class _Tick:
             self.project.config, self.project_defs.names, self.active_runs, self.text, known_before
         )
 
-    def _errors_of_corpora(self, registered: set[str]) -> list[NanosetError]:
+    def _errors_of_corpora(self, had_text_before: set[str]) -> list[NanosetError]:
         """Return what is wrong with the corpora, which are folders of raw text such as raw/web.
 
         There are two kinds of errors: a folder cannot be read, or the settings name a folder that
-        does not exist. It is no error if a user's Dagster asset, such as `crawl`, has yet to write
-        the folder. Then a note is added to the log:
-
-            web: there is no text yet; crawl lands it
+        does not exist. It is no error if a user's asset in Dagster has yet to write the folder.
 
         Args:
-            registered: Corpora that are partitions in Dagster. They had text before.
+            had_text_before: Corpora that are partitions in Dagster, since they once had text.
         """
         # Several corpora may have the same error: report it once.
         errors = list(dict.fromkeys(self.text.faults.values()))
 
         existing = [*self.text.corpora, *self.text.faults]  # readable or not
-        written_by_assets = self.project_defs.upstream  # corpus → such as (AssetKey("crawl"),)
-        not_written_yet: list[str] = []
-        for corpus in sorted(written_by_assets):
-            had_text = corpus in registered
-            if corpus not in existing and not had_text:
-                not_written_yet.append(corpus)
-                labels = ", ".join(asset.to_user_string() for asset in written_by_assets[corpus])
-                self.notes.append(f"{corpus}: there is no text yet; {labels} lands it")
-
+        not_written_yet = self._corpora_not_written_yet({*existing, *had_text_before})
         try:
             check_requested_corpora(self.project.config, [*existing, *not_written_yet])
         except ConfigError as error:
             errors.append(error)
         return errors
 
+    def _corpora_not_written_yet(self, known: Collection[str]) -> list[str]:
+        """Return the corpora whose raw text is still to be written by a user's asset in Dagster.
+
+        For each of them, a note is added to the log:
+
+            web: there is no text yet; crawl lands it      (`crawl` is the name of the asset)
+
+        Args:
+            known: Corpora that have text, or had some before.
+        """
+        writers_by_corpus = self.project_defs.upstream  # such as {"web": (AssetKey("crawl"),)}
+        not_written_yet = [corpus for corpus in sorted(writers_by_corpus) if corpus not in known]
+        for corpus in not_written_yet:
+            labels = ", ".join(asset.to_user_string() for asset in writers_by_corpus[corpus])
+            self.notes.append(f"{corpus}: there is no text yet; {labels} lands it")
+        return not_written_yet
+
     def _run_requests(self) -> list[dg.RunRequest]:
         """Return requests for runs that build the corpora whose raw text has changed.
 
-        A corpus is a folder of raw text, such as `raw/web`. A build stores an inventory of it: the
-        list of the files that it has read. If the present files differ, the corpus has changed.
+        A build of a corpus (a folder of raw text) stores an inventory: the list of the files that
+        it has read. It is compared with the present files:
+
+            corpus    files now                        result
+            web       those of its inventory           no request
+            books     one more                         a request
+            code      one more, still being written    no request before it is complete
         """
         inventories = current_inventories(self.project, self.text.corpora)  # corpus → its recipe
-        up_to_date = self._up_to_date(inventories)
 
-        # Another machine may have built these corpora. Then add them to Dagster's history.
+        # Another machine may have built corpora that are up to date. Add them to the history.
+        up_to_date = self._up_to_date(inventories)  # web
         self._record_in_history(up_to_date)
 
-        # Store the result of the comparison. If the files of a corpus still look the same at the
-        # next call of the sensor, it need not compare them again.
+        # The next call need not compare the same files again.
         for name, recipe in up_to_date.items():
             self.next_cursor.up_to_date[name] = recipe.digest
 
-        return self._requests_for(self._changed_corpora(inventories, up_to_date))
+        now_ns = time.time_ns()
+        changed = self._changed_corpora(inventories, up_to_date, now_ns)  # books and code
+        buildable = [corpus for corpus in changed if self._can_be_built(corpus, now_ns / 1e9)]
+        return self._requests_for(buildable)
 
-    def _requests_for(self, changed: Sequence[_ChangedCorpus]) -> list[dg.RunRequest]:
+    def _requests_for(self, buildable: Sequence[_ChangedCorpus]) -> list[dg.RunRequest]:
         """Return requests for runs that build changed corpora, at most 200 (MAX_REQUESTS).
 
         The next call of this sensor, some seconds later, finds that the other corpora are still not
         built, and requests them.
 
         Args:
-            changed: The corpora (folders of raw text) that have changed, and can be built now.
+            buildable: The corpora (folders of raw text) that have changed, and can be built now.
         """
         requests: list[dg.RunRequest] = []
         n_examined = 0
-        for corpus in changed:
+        for corpus in buildable:
             if len(requests) == MAX_REQUESTS:
                 break
             n_examined += 1
             request = self._run_request(corpus)  # None if earlier runs for its files are enough
             if request is not None:
                 requests.append(request)
-        n_later = len(changed) - n_examined
+        n_later = len(buildable) - n_examined
         if n_later:
             self.notes.append(f"{n_later:,} more are requested later")
         return requests
 
     def _changed_corpora(
-        self, inventories: Mapping[str, Recipe], up_to_date: Collection[str]
+        self, inventories: Mapping[str, Recipe], up_to_date: Collection[str], now_ns: int
     ) -> list[_ChangedCorpus]:
-        """Return the corpora (folders of raw text) that have changed, and can be built now.
-
-        A corpus cannot be built while somebody is writing its files. The log says so then.
+        """Return the corpora (folders of raw text) that have changed since their last build.
 
         Args:
-            inventories: Corpus → the list of the files that its last build has read.
-            up_to_date: Names of the corpora that have not changed since.
+            inventories: Corpus → the list of the files that its last build has read, as a recipe
+                with a digest. Corpora that were never built are left out.
+            up_to_date: Names of the corpora that have not changed.
+            now_ns: The present time, in nanoseconds since 1970.
         """
-        now_ns = time.time_ns()
         changed: list[_ChangedCorpus] = []
         for name, contents in self.text.corpora.items():
             if name in up_to_date:
@@ -345,12 +357,17 @@ class _Tick:
                 is_quiet=self._is_quiet(contents, now_ns),
                 current_digest=None if inventory is None else inventory.digest,
             )
-            if self._can_be_built(corpus, now_ns / 1e9):
-                changed.append(corpus)
+            changed.append(corpus)
         return changed
 
     def _can_be_built(self, corpus: _ChangedCorpus, now: float) -> bool:
-        """Return whether a corpus with changed files can be built now; if not, log why.
+        """Return whether a corpus with changed files can be built now, or has to wait.
+
+        It has to wait in these cases:
+
+            a run makes something of it             note in the log: "web: a run is under way"
+            an asset of the user writes its text    note: "web: waits until crawl has ended"
+            any other program writes its text       the next call of the sensor gets the time
 
         Args:
             corpus: The corpus (a folder of raw text).
@@ -360,15 +377,17 @@ class _Tick:
         if name in self.active_runs.corpora:
             self.notes.append(f"{name}: a run is under way")
             return False
-        # A run of a user's asset, such as `crawl`, may be writing the text of the corpus.
         if name in self.active_runs.landing:
             writer = self.active_runs.landing[name]
             self.notes.append(f"{name}: waits until {writer} has ended")
             return False
-        # Any other program may be writing it, too. It is quiet if nothing was written for a while.
-        if corpus.is_quiet:
+
+        # A corpus is quiet if nothing was written to it for a while.
+        written_since = self.last_cursor.written_since.get(name, now)
+        if corpus.is_quiet or self._is_built_in_part(corpus, seconds_waited=now - written_since):
             return True
-        return not self._has_to_wait(corpus, now)
+        self.next_cursor.written_since[name] = written_since
+        return False
 
     def _up_to_date(self, inventories: Mapping[str, Recipe]) -> dict[str, Recipe]:
         """Return the corpora whose files are the same as in the last build.
@@ -393,29 +412,35 @@ class _Tick:
         """Add outputs to Dagster's history that another machine has built, so that it shows them.
 
         Two machines may share the outputs, each with a Dagster of its own. The sensor is called
-        every few seconds, and usually the history lacks nothing. This is found out by one query: it
-        looks only for the inventories, which are lists of files. A build of a corpus makes this
-        list first, and records it in the history like any other output. If the history has it, it
-        is assumed to have the other outputs of the corpus, too.
+        every few seconds, and usually the history lacks nothing, so look for one output of each
+        corpus first. Any build of a corpus begins with its inventory, the list of its files. If the
+        history has that, it is assumed to have the other outputs of the corpus, too.
 
         Args:
             inventories: Corpus (a folder of raw text) that is up to date → the recipe of its
-                inventory. The recipe says what the list is made from, and its digest identifies it.
+                inventory. The digest of the recipe identifies the list.
         """
-        # The digest of the latest inventory of each corpus that Dagster knows.
-        recorded_digests = latest_data_versions(
-            self.instance, self.inventory_asset, set(inventories)
-        )
-        if all(recorded_digests.get(name) == recipe.digest for name, recipe in inventories.items()):
+        if self._are_in_history(inventories):
             return
-
-        # An inventory is missing. Look up everything that is made from these corpora, and add what
-        # the history lacks.
+        # Look up everything that is made from these corpora, and add what the history lacks.
         graph = graph_over(self.project, inventories)
         step_by_node = {step.node: step for step in graph.steps()}
         record_existing_outputs(
             graph, step_by_node, self.instance, self.project_defs.names, self.active_runs
         )
+
+    def _are_in_history(self, inventories: Mapping[str, Recipe]) -> bool:
+        """Return whether Dagster's history has the current inventory of each corpus.
+
+        When a run makes an inventory (a list of files), Dagster records the digest of its recipe as
+        the *data version* of a partition. This takes one query for all corpora.
+
+        Args:
+            inventories: Corpus → the recipe of its current inventory.
+        """
+        digests = {name: recipe.digest for name, recipe in inventories.items()}
+        recorded_digests = latest_data_versions(self.instance, self.inventory_asset, set(digests))
+        return all(recorded_digests.get(name) == digest for name, digest in digests.items())
 
     def _is_up_to_date(self, contents: Contents, digest: str) -> bool:
         """Return whether the files of a corpus are those that the last build has read.
@@ -424,18 +449,27 @@ class _Tick:
             contents: The files of the corpus.
             digest: A hash of the list of files that the last build has read.
         """
-        # The quick way: nothing has changed since the last call of the sensor found the same.
-        name = contents.corpus
-        has_same_files = self.last_cursor.signatures.get(name) == contents.signature
-        was_up_to_date = self.last_cursor.up_to_date.get(name) == digest
-        if has_same_files and was_up_to_date:
-            return True
-
-        # The slow way: make the list of the present files, and compare its hash.
+        if self._was_found_up_to_date(contents, digest):
+            return True  # this was quick to find out
+        # Make the list of the present files from their remembered digests, and compare its hash.
         present_files = remembered_inventory(self.project, contents)
         if present_files is None:
             return False  # a file is new, and was never read
         return inventory_recipe(present_files).digest == digest
+
+    def _was_found_up_to_date(self, contents: Contents, digest: str) -> bool:
+        """Return whether the last call of the sensor has compared the same files and the same list.
+
+        The last call has stored what it has seen: a signature (a hash of the names, sizes and times
+        of the files), and the digest of the list if both were the same.
+
+        Args:
+            contents: The files of a corpus.
+            digest: A hash of the list of files that the last build has read.
+        """
+        name = contents.corpus
+        has_same_files = self.last_cursor.signatures.get(name) == contents.signature
+        return has_same_files and self.last_cursor.up_to_date.get(name) == digest
 
     def _is_quiet(self, contents: Contents, now_ns: int) -> bool:
         """Return whether nobody is writing to a corpus at the moment, so that it can be built.
@@ -454,25 +488,21 @@ class _Tick:
             contents, signature_in_last_tick, now_ns=now_ns, settle_seconds=settle_seconds
         )
 
-    def _has_to_wait(self, corpus: _ChangedCorpus, now: float) -> bool:
-        """Return whether to wait with building a corpus, because something writes to its folder.
+    def _is_built_in_part(self, corpus: _ChangedCorpus, seconds_waited: float) -> bool:
+        """Return whether to build a corpus now, although something is writing to its folder.
 
         Usually it waits, so that an upload leads to one build at its end. But a crawler may write
         all the time. So after a long wait (20 times the setting `settle_seconds`), the corpus is
-        built without the files that are being written, if that makes sense.
+        built without the files that are being written, if that makes sense. The log says so.
 
         Args:
             corpus: A corpus to which something was written a short time ago.
-            now: The present time, in seconds since 1970.
+            seconds_waited: For how long it has had to wait.
         """
-        waiting_since = self.last_cursor.written_since.get(corpus.name, now)
         max_wait = PATIENCE * self.project.config.automation.settle_seconds
-        has_waited_long = now - waiting_since >= max_wait
-        if has_waited_long and self._can_be_built_in_part(corpus):
-            self.notes.append(f"{corpus.name}: built without the files that something writes to")
+        if seconds_waited < max_wait or not self._can_be_built_in_part(corpus):
             return False
-        # The next call of the sensor has to know since when it waits.
-        self.next_cursor.written_since[corpus.name] = waiting_since
+        self.notes.append(f"{corpus.name}: built without the files that something writes to")
         return True
 
     def _can_be_built_in_part(self, corpus: _ChangedCorpus) -> bool:
@@ -541,7 +571,11 @@ class _Tick:
     ) -> bool:
         """Return whether to build a corpus once more, although there were runs for its files.
 
-        No other run is needed if the latest run has succeeded, or has failed and would fail again.
+            the latest of these runs                                      another run
+            has failed, and would fail again                              no
+            has succeeded, but without files that were being written      yes
+            has succeeded, but its list of files is not the current one   yes
+            has succeeded, and has made the current list of files         no
 
         Args:
             corpus: The corpus, which is a folder of raw text.
