@@ -117,23 +117,50 @@ def remember_outputs(home: Path, database: Path, digest: str, read_at_ns: int) -
         read_at_ns: When the first query of the history began, in nanoseconds since 1970.
     """
     with suppress(OSError):  # without the note, the next build only takes longer
-        # dagster.yaml may take the place of the history from an environment variable, as in
-        # `{env: FOLDER}`. The next build may then read another history: write no note.
-        settings = (home / _SETTINGS).read_text(encoding="utf-8", errors="replace")
-        if _ENVIRONMENT.search(settings):
-            return
-
-        # A file may have changed after it was queried. That does not show in its modification time
-        # if it had also changed just before: clocks of file systems are coarse. So write no note if
-        # a file has changed since two seconds before the first query.
+        if _depends_on_environment(home / _SETTINGS):
+            return  # the next build may have another environment, and so read another history
         files = _stats(home, database)
-        if any(file.mtime_ns > read_at_ns - _RACY_NS for file in files):
+        if _may_have_changed_since(files, read_at_ns):
             return
 
         # Several projects may share the history. Keep the digests of the others in the note.
         digests = {*known_outputs(home), digest}
         note = CompleteHistory(str(database), files, tuple(sorted(digests)))
         write_atomic(home / FILE, dump(note))
+
+
+def _depends_on_environment(settings_file: Path) -> bool:
+    """Return whether a dagster.yaml takes a setting from an environment variable.
+
+    For example, the folder of the history may be written as `{env: FOLDER}`.
+
+    Args:
+        settings_file: The dagster.yaml.
+
+    Raises:
+        OSError: It cannot be read.
+    """
+    settings = settings_file.read_text(encoding="utf-8", errors="replace")
+    return _ENVIRONMENT.search(settings) is not None
+
+
+def _may_have_changed_since(files: Iterable[FileStat], time_ns: int) -> bool:
+    """Return whether a file may have been written after a point in time.
+
+    The clocks of file systems are coarse: if a file is written twice in quick succession, both may
+    give it the same modification time. So a file also counts as changed if it was written up to two
+    seconds before. For the time 12:00:10:
+
+        file was modified at     result
+        12:00:05                 False
+        12:00:09                 True: perhaps it was written again at 12:00:10
+        12:00:15                 True
+
+    Args:
+        files: The files, with their modification times.
+        time_ns: The point in time, in nanoseconds since 1970.
+    """
+    return any(file.mtime_ns > time_ns - _RACY_NS for file in files)
 
 
 def _stats(home: Path, database: Path) -> tuple[FileStat, ...]:

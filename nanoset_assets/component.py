@@ -136,8 +136,8 @@ class NanosetComponent(dg.Component, dg.Resolvable, dg.Model):
             ConfigError: Not exactly one of `config` and `project` is given, or the settings are
                 invalid.
         """
-        if self.config is None or self.project is not None:
-            # There is no file, or there are both, which is an error that `project_defs` raises.
+        self._check_one_project()
+        if self.config is None:  # the settings are in the defs.yaml itself
             return definitions_of(self.project_defs(context.path), self.automation)
 
         # The file is edited independently of Dagster, and may have a mistake for a while. Then use
@@ -199,9 +199,7 @@ class NanosetComponent(dg.Component, dg.Resolvable, dg.Model):
             MissingError: The file that `config` names does not exist.
         """
         folder = _folder_of(folder)
-        attributes = project_attributes({"config": self.config, "project": self.project})
-        if len(attributes) != 1:
-            raise not_one_project(attributes)
+        self._check_one_project()
         if self.config is not None:
             # Each run and each call of a sensor reads the file again.
             return self._defs_from(load_config(folder / self.config))
@@ -210,6 +208,16 @@ class NanosetComponent(dg.Component, dg.Resolvable, dg.Model):
         # would be read again, the same settings are returned.
         settings = config_from(self.project, folder / "defs.yaml")
         return self._defs_from(settings, reread=lambda: settings)
+
+    def _check_one_project(self) -> None:
+        """Check that the defs.yaml has either `config` or `project`, and not both or neither.
+
+        Raises:
+            ConfigError: It has both, or neither.
+        """
+        attributes = project_attributes({"config": self.config, "project": self.project})
+        if len(attributes) != 1:
+            raise not_one_project(attributes)
 
     def _defs_from(
         self, config: ProjectConfig, reread: Callable[[], ProjectConfig] | None = None

@@ -69,12 +69,14 @@ def rendered_texts(context: dg.ResolutionContext, value: Any) -> Any:
         return {key: rendered_texts(context, text) for key, text in value.items()}
     if isinstance(value, list):
         return [rendered_texts(context, text) for text in value]
+    if isinstance(value, int | float):
+        return str(value)  # it was written without quotes
     result = rendered(context, value)
-    is_number = isinstance(result, int | float)
-    if is_number and isinstance(value, str):
-        # Fill in the template again, as the number is not always written like the text.
+    if isinstance(result, int | float):
+        # Dagster has made a number of the text, which the number need not look like: 3.1 for
+        # "3.10". So fill in the template again, this time without Dagster.
         return Template(value).render(**context.scope)
-    return str(result) if is_number else result
+    return result
 
 
 def checked_path(context: dg.ResolutionContext, value: str | None) -> str | None:
@@ -174,21 +176,33 @@ def _mistakes(attributes: Mapping[str, Any]) -> list[_Mistake]:
         attributes: The attributes as written. A value with a template such as `{{ env.RAW }}` is
             not checked, since its text is not known yet.
     """
-    mistakes: list[_Mistake] = []
-    names = project_attributes(attributes)  # ["config"] or ["project"], if nothing is wrong
-    if not names:
-        no_line: KeyPath = ()
-        mistakes.append(_Mistake(not_one_project(names), no_line))
-    elif len(names) == 2:
-        second_line: KeyPath = (names[1],)
-        mistakes.append(_Mistake(not_one_project(names), second_line))
-
+    mistakes = _project_mistakes(attributes)
     mistakes += _prefix_mistakes(attributes)
-
     settings = attributes.get(INLINE)  # the attribute `project`, which may have many keys
     if isinstance(settings, Mapping) and _TEMPLATE not in str(settings):
         mistakes += _inline_mistakes(settings)
     return mistakes
+
+
+def _project_mistakes(attributes: Mapping[str, Any]) -> list[_Mistake]:
+    """Return a mistake if the attributes name no project, or name it twice.
+
+    A project is named by either `config`, the path of its settings, or `project`, the settings:
+
+        attributes           mistake is reported at
+        config               no mistake
+        project              no mistake
+        config, project      the line of `project`
+        neither              no line: the whole component
+
+    Args:
+        attributes: The attributes as written.
+    """
+    names = project_attributes(attributes)  # such as ["config"]
+    if len(names) == 1:
+        return []
+    path: KeyPath = tuple(names[1:])  # ("project",), or () if there is neither
+    return [_Mistake(not_one_project(names), path)]
 
 
 def _prefix_mistakes(attributes: Mapping[str, Any]) -> list[_Mistake]:

@@ -597,17 +597,30 @@ def code_location_of(
     Returns:
         Dagster's record of the code location.
     """
-    # Each time that it calls a sensor, the server records the code location. If the project was
-    # moved, there is an old record, too. Take the latest. (An instigator is a sensor or schedule.)
+    # The server stores a record of each sensor that it has called. (An *instigator* is a sensor or
+    # a schedule.)
     states = [state for state in _sensor_states(instance) if state.origin.instigator_name == sensor]
-    if states:
-        latest_state = max(states, key=_last_tick)
-        return cast(RemoteRepositoryOrigin, latest_state.origin.repository_origin)
+    if not states:
+        return _location_of_module(module)
+    # If the project was moved, there is also a record with its old place. Take the latest.
+    latest_state = max(states, key=_last_tick)
+    return cast(RemoteRepositoryOrigin, latest_state.origin.repository_origin)
 
-    # There is none yet. Make the record that `dagster dev -m <module>` would make: the module, the
-    # server's way to load it, and the name that Dagster gives to all definitions of a module.
+
+def _location_of_module(module: str) -> RemoteRepositoryOrigin:
+    """Return the code location that a server started by `dagster dev -m <module>` would have.
+
+    Args:
+        module: A Python module with definitions, such as "nanoset_assets.definitions".
+
+    Returns:
+        Dagster's record of the code location.
+    """
+    # Which Python program imports which module.
     target = LoadableTargetOrigin(executable_path=sys.executable, module_name=module)
+    # The server starts this program as a process of its own, and talks to it by gRPC.
     location = ManagedGrpcPythonEnvCodeLocationOrigin(target)
+    # Dagster gives this name to all definitions of a module together.
     return RemoteRepositoryOrigin(location, SINGLETON_REPOSITORY_NAME)
 
 

@@ -242,11 +242,13 @@ def _assets_by_job(project_defs: ProjectDefs) -> Mapping[str, list[dg.AssetsDefi
         project_defs: The names and settings of the project in Dagster.
     """
     assets_by_job: dict[str, list[dg.AssetsDefinition]] = defaultdict(list)
-    for stage in stages():  # the steps of the pipeline
-        # A step has an asset for each mixture, for example: {"pretrain": its outputs}.
+    for stage in stages():  # the steps of the pipeline, such as writing index files
+        # A step has an asset for each mixture, for example: {"pretrain": its splits}. The splits
+        # are the partitions of the asset.
         for subject, outputs in asset_outputs(stage, project_defs.config).items():
-            job = job_of(Node(stage, Key(subject)))
-            assets_by_job[job].append(stage_asset(stage, project_defs, subject, outputs))
+            asset = stage_asset(stage, project_defs, subject, outputs)
+            job_name = job_of(Node(stage, Key(subject)))  # the same for all of its partitions
+            assets_by_job[job_name].append(asset)
     return assets_by_job
 
 

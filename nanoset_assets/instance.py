@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 import yaml
 
@@ -386,18 +386,32 @@ def _locked_if_possible(home: Path) -> Iterator[str | None]:
         yield None
         return
 
+    with file:  # closing the file ends the lock
+        yield _lock(file, lock_path)
+
+
+def _lock(file: BinaryIO, path: Path) -> str | None:
+    """Lock a file, once no other process has locked it.
+
+    Args:
+        file: The file, which is open.
+        path: Its path, for messages.
+
+    Returns:
+        None if it is locked now; otherwise why its file system cannot lock it, such as "No locks
+        available (errno 37)".
+    """
+
     def try_to_lock() -> None:
         """Lock the file, or raise an error if another process has locked it."""
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # SQLite uses locks of this kind, too
 
-    with file:  # closing the file ends the lock
-        lock_error: str | None = None
-        try:
-            # Call `try_to_lock` again and again, until no other process has a lock on the file.
-            wait_for_lock(file.fileno(), try_to_lock, lock_path)
-        except OSError as error:
-            lock_error = f"{error.strerror} (errno {error.errno})"
-        yield lock_error
+    try:
+        # Call `try_to_lock` again and again, until no other process has a lock on the file.
+        wait_for_lock(file.fileno(), try_to_lock, path)
+    except OSError as error:
+        return f"{error.strerror} (errno {error.errno})"
+    return None
 
 
 @contextlib.contextmanager

@@ -114,26 +114,30 @@ def _definitions_of_last_version(
 
 
 def check_file(path: str | os.PathLike[str]) -> None:
-    """Check a settings file, unless an older version of it can be used if it has mistakes.
+    """Raise an error if Dagster cannot load a project, because of its settings file.
+
+    A mistake in the file is no error if its last text without mistakes can be used:
+
+        settings file       last text without mistakes     result
+        has no mistake                                     nothing happens
+        has a mistake       is known                       nothing happens: it is used instead
+        has a mistake       is not known                   ConfigError
 
     Args:
         path: The settings file, nanoset.yaml.
 
     Raises:
-        ConfigError: The file has mistakes, and no older version can be used.
-        MissingError: The file does not exist; the same applies.
+        ConfigError: The file has a mistake, and no older text can be used. A command that looks for
+            mistakes, such as `dg check defs`, never uses an older text.
+        MissingError: The file does not exist, and no older text can be used.
     """
     if is_run_loading():
-        # In the process of a run, the text with which the run was started is used, not the file.
-        return
+        return  # a run does not use the file, but the text with which it was started
     file = _absolute(path)
     try:
         load_config(file)
     except NanosetError:
-        # The text before the last edit. It is None if it is not known; or if a command such as
-        # `dg check defs` is running, which should report mistakes.
-        older_text = _last_valid_text(file)
-        if older_text is None:
+        if _last_valid_text(file) is None:
             raise
 
 

@@ -156,24 +156,34 @@ def first_step(
         The table; or a text that says why it cannot be shown.
     """
     try:
-        # Imagine a training run on a single GPU. A run may use one handoff after the other, if its
-        # data is changed. This one has only the given one.
+        # Imagine a training run on a single GPU, which reads the data of this handoff only.
         run = Run.example(project.outputs, handoff, default_batch_size=STEP_SAMPLES)
-
-        # The dealer knows the order in which the trainer reads the samples. Some trainers shuffle
-        # all samples by a seed. To know which ones come first, all have to be shuffled here, too,
-        # which takes too long if there are more than a million (MAX_SHUFFLED).
-        dealer = run.handoffs[0].dealer
-        is_shuffled = dealer.seed is not None
-        if is_shuffled and dealer.total > MAX_SHUFFLED:
+        n_to_shuffle = _count_of_shuffled(run)
+        if n_to_shuffle > MAX_SHUFFLED:  # this would take too long
             return markdown(
-                f"The trainer's sampler shuffles all {dealer.total:,} samples. "
+                f"The trainer's sampler shuffles all {n_to_shuffle:,} samples. "
                 "The job `explain_step` shows what a step reads."
             )
         step = explain_step(project, run, step=1, most=STEP_SAMPLES)
     except _PREVIEW_ERRORS as error:
         return _error_text(error)
     return table(map(sample_row, step.samples), step.batch_size)
+
+
+def _count_of_shuffled(run: Run) -> int:
+    """Return how many samples have to be shuffled to find out which ones a trainer reads first.
+
+    Some trainers read the samples in the order in which they are stored, or in one that can be
+    computed for a single step: then it is 0. Others shuffle all samples by a seed. The same has to
+    be done here.
+
+    Args:
+        run: The training run, with a single handoff.
+    """
+    dealer = run.handoffs[0].dealer  # knows the order in which the trainer reads the samples
+    if dealer.seed is None:
+        return 0
+    return dealer.total
 
 
 def sample_row(sample: SampleOrigin) -> dict[str, object]:
