@@ -58,19 +58,31 @@ class ActiveRuns:
     def corpora(self) -> set[str]:
         """The text collections (corpora) of which a run makes something now, such as {"web"}.
 
-        A run either executes a whole job, or makes some assets, which it lists. If these belong to
-        corpora, the run has a tag with the name of the corpus.
+        For Dagster, a corpus is a partition of the assets that are made from it. A run that makes
+        one of these has a tag with the partition.
         """
-        corpus_job = self.names.definition(INVENTORY.kind)  # "corpus", with the project's prefix
-        corpus_assets = {self.names.asset(shape_of(stage).asset) for stage in stages_of_corpora()}
         corpora: set[str] = set()
         for run in self.runs:
-            is_of_corpus_job = run.job_name == corpus_job
-            listed_assets = run.asset_selection or set()  # empty for a run of the whole job
-            makes_corpus_assets = is_of_corpus_job or not corpus_assets.isdisjoint(listed_assets)
-            if makes_corpus_assets and PARTITION_TAG in run.tags:
+            if self._makes_corpus_assets(run) and PARTITION_TAG in run.tags:
                 corpora.add(run.tags[PARTITION_TAG])
         return corpora
+
+    def _makes_corpus_assets(self, run: dg.DagsterRun) -> bool:
+        """Return whether a run makes assets whose partitions are corpora, such as their datasets.
+
+        Args:
+            run: A run of any job. It either executes the whole job, or lists the assets to make.
+        """
+        corpus_job = self.names.definition(INVENTORY.kind)  # "corpus", with the project's prefix
+        if run.job_name == corpus_job:
+            return True
+        listed_assets = run.asset_selection or set()  # empty for a run of the whole job
+        return not self._corpus_assets.isdisjoint(listed_assets)
+
+    @cached_property
+    def _corpus_assets(self) -> set[dg.AssetKey]:
+        """The assets whose partitions are corpora, such as indexed_dataset."""
+        return {self.names.asset(shape_of(stage).asset) for stage in stages_of_corpora()}
 
     @cached_property
     def backfills(self) -> list[OpenBackfill]:
@@ -142,9 +154,10 @@ class ActiveRuns:
         return is_of_open_backfill or self._is_active(record)
 
     def targets(self, asset: dg.AssetKey, partition: str) -> bool:
-        """Return whether something is making a partition of an asset, or is about to make it.
+        """Return whether a run or backfill is making a partition of an asset, or will make it.
 
-        A partition must not be deleted meanwhile, although its text, say raw/web, was deleted.
+        If somebody deletes the raw text of a corpus, such as the folder raw/web, its partition
+        `web` is to be deleted in Dagster, too. But this has to wait as long as the result is True.
 
         Args:
             asset: Key of the asset, such as `indexed_dataset`.

@@ -9,7 +9,7 @@ repeated a few times.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import dagster as dg
 
@@ -25,6 +25,7 @@ from nanoset_assets.tags import (
     WILL_RETRY_TAG,
 )
 from nanoset_core.project.graph import Step
+from nanoset_core.stages.stage import Node
 
 MAX_ATTEMPTS = 5
 """How many runs are requested for the same output, for causes that may go away by themselves.
@@ -114,21 +115,33 @@ def _has_newer_input(
         step: The output, with the inputs that it is made from.
         failed: The run that has failed. The inputs that it made itself do not count.
     """
-    # Dagster shows the inputs as partitions of assets, such as the partition `web` of the asset of
-    # all datasets. There may be hundreds, and this is called every few seconds. So look up all
+    # There may be hundreds of inputs, and this is called every few seconds. So look up all
     # partitions of an asset in one query.
-    partitions_by_asset: dict[tuple[str, ...], list[str]] = {}
-    for input_node in step.needs:
-        partitions = partitions_by_asset.setdefault(asset_path(input_node), [])
-        partition = partition_of(input_node)
-        if partition is not None:
-            partitions.append(partition)
-
-    for asset, partitions in partitions_by_asset.items():
+    for asset, partitions in _partitions_by_asset(step.needs).items():
         asset_key = names.asset(asset)
         if _was_made_by_another_run(instance, asset_key, partitions, failed):
             return True
     return False
+
+
+def _partitions_by_asset(nodes: Iterable[Node]) -> dict[tuple[str, ...], list[str]]:
+    """Return the partitions of assets that outputs are in Dagster, grouped by asset.
+
+    For example, for the datasets of `web` and `books`, and the settings of the data mixture `pre`
+    for a trainer, which is an asset without partitions:
+
+        {("indexed_dataset",): ["web", "books"], ("pre", "handoff"): []}
+
+    Args:
+        nodes: The outputs.
+    """
+    partitions_by_asset: dict[tuple[str, ...], list[str]] = {}
+    for node in nodes:
+        partitions = partitions_by_asset.setdefault(asset_path(node), [])
+        partition = partition_of(node)
+        if partition is not None:
+            partitions.append(partition)
+    return partitions_by_asset
 
 
 def _was_made_by_another_run(
@@ -146,11 +159,10 @@ def _was_made_by_another_run(
             is not divided into partitions.
         failed: The run that has failed.
     """
-    # There may be thousands of records, one for each time that a partition was made. Few of them
-    # are enough, since the failed run has made each partition at most once. For example, for the
-    # partitions web and books, at most two records are of the failed run. So a third one, if there
-    # is any, is of another run. Of an asset without partitions, the latest record is enough.
-    max_records = len(partitions) + 1
+    # There is a record for each time that a partition was made, perhaps thousands. Few are enough:
+    # of the partitions web and books, the failed run has made each at most once. So if there are
+    # three records, one is of another run.
+    max_records = len(partitions) + 1  # an asset without partitions: the latest one
     records_filter = dg.AssetRecordsFilter(
         asset,
         asset_partitions=partitions or None,
@@ -163,13 +175,18 @@ def _was_made_by_another_run(
 def _ensure_digests_tag(
     instance: dg.DagsterInstance, names: Names, record: dg.RunRecord, current_digest: str
 ) -> str:
-    """Return the tag of a run that says which versions of its outputs it was to make.
+    """Return the digests of the outputs that a run was to make; store one if there are none.
 
-    A version is known by its digest, a hash of what it is made from. The sensor that requests a run
-    stores the digests in the tag, such as "3f9c… 81aa…" for two outputs.
+    The digest of an output is a hash of what it is made from. A sensor that requests a run stores
+    the digests of its outputs in a tag of the run, such as "3f9c… 81aa…" for two outputs.
 
     A run that a person has started has no such tag. Then it is supposed to be for the present
-    version, and gets the tag now. A later call, with another present version, sees the difference.
+    version of the output, and gets the tag now. Suppose that this version is 81aa…, and that the
+    settings are changed later, so that it is 55d0…:
+
+        call      current_digest    tag before    result
+        first     81aa…             none          "81aa…"
+        second    55d0…             81aa…         "81aa…": something has changed since the run
 
     Args:
         instance: The instance of Dagster, which stores the tag.

@@ -87,6 +87,19 @@ class _Cursor:
             return _Cursor()
         return _Cursor(fields[0], float(fields[1]), fields[2])
 
+    @staticmethod
+    def after_error(error_digest: str) -> "_Cursor":
+        """Return what to remember after an error in the settings was reported, instead of a page.
+
+        The next calls compare `quick_digest` with a hash of the settings. No hash is equal to the
+        word that is stored here. So the page is made as soon as the settings are corrected.
+
+        Args:
+            error_digest: The digest of the error. It is not reported again as long as it is the
+                same.
+        """
+        return _Cursor(_UNLOADABLE, compared_at=0, reported_digest=error_digest)
+
     def __str__(self) -> str:
         return f"{self.quick_digest} {int(self.compared_at)} {self.reported_digest}"
 
@@ -264,14 +277,7 @@ def _result_for_invalid_config(
 
     page = OverviewContent(metadata={}, stale=[], warnings=[warning])
     check = dg.AssetCheckEvaluation(key, CHECK, **page.verdict)  # passed=False, …
-    cursor = _Cursor(
-        # The next calls compare this with a hash of the settings. It differs from every hash, so
-        # the page is made as soon as the file is corrected.
-        quick_digest=_UNLOADABLE,
-        compared_at=0,
-        # If the next call finds the same error, it does not report it again.
-        reported_digest=error_digest,
-    )
+    cursor = _Cursor.after_error(error_digest)
     return tick_result(context, notes=[warning], cursor=str(cursor), asset_events=[check])
 
 
@@ -306,24 +312,47 @@ def _quick_digest(
         instance: Dagster's instance, with the history of runs.
         repository: All assets in Dagster, also those of other teams; None if they are not known.
     """
-    # The raw text. A signature is a hash of the names, sizes and times of a corpus's files.
-    signatures = {name: contents.signature for name, contents in text.corpora.items()}
-    faults = {name: str(fault) for name, fault in text.faults.items()}
-
-    # The latest run of each asset, with its state. Runs that only check an asset are not among
-    # them, so look for failed checks, too.
     assets = _assets_and_dependents(project_defs.names, project, list(text.corpora), repository)
-    runs = latest_runs(instance, assets)
-    checks = [dg.AssetCheckKey(asset, CHECK_OF_FILES) for asset in assets]
-    failed_checks = sorted(map(str, assets_with_failed_check(instance, checks)))
-
     # A sentence of the page: which sensor builds the outputs, and whether it is switched on.
     note = automation_note(project_defs, automation, instance, repository)
     purges = interrupted_purges(project.outputs)
+    state = (
+        PROCESS_STARTED_AT,  # after a restart, the code of this process may be newer
+        project.config,
+        *_state_of_text(text),
+        *_state_of_assets(instance, assets),
+        note,
+        purges,
+    )
+    return _digest(state)
 
-    # When this process was started is included, since its code may be newer than before.
-    events = (signatures, faults, runs, failed_checks, note, purges)
-    return _digest((PROCESS_STARTED_AT, project.config, *events))
+
+def _state_of_text(text: RawText) -> tuple[object, ...]:
+    """Return values that change if a file of raw text is added, changed or deleted.
+
+    Args:
+        text: The corpora (collections of documents). Each has a signature, a hash of the names,
+            sizes and times of its files; or a fault, if it cannot be read.
+    """
+    signatures = {name: contents.signature for name, contents in text.corpora.items()}
+    faults = {name: str(fault) for name, fault in text.faults.items()}
+    return signatures, faults
+
+
+def _state_of_assets(
+    instance: dg.DagsterInstance, assets: Sequence[dg.AssetKey]
+) -> tuple[object, ...]:
+    """Return values that change if a run of some assets starts or ends, or a check of them fails.
+
+    Args:
+        instance: Dagster's instance, with the history of runs.
+        assets: The assets.
+    """
+    runs = latest_runs(instance, assets)  # the latest run that makes each asset, and its state
+    # Runs that only check an asset are not among them. So look up the results of checks, too.
+    checks = [dg.AssetCheckKey(asset, CHECK_OF_FILES) for asset in assets]
+    failed_checks = sorted(map(str, assets_with_failed_check(instance, checks)))
+    return runs, failed_checks
 
 
 def _assets_and_dependents(

@@ -103,14 +103,12 @@ class ProjectDefs:
         where = f"{config.file}: dagster"
         in_file = names_of(spec.key_prefix, spec.group_prefix, where)
         in_arguments = names_of(key_prefix, group_prefix)
-        if in_file.key_prefix and in_arguments.key_prefix:
-            _check_same_prefix(in_file, in_arguments, where)
+        common_key_prefix = _common_key_prefix(in_file, in_arguments, where)
 
         # Groups only arrange assets in the UI, so the argument overrides the file.
         if group_prefix is None:
             group_prefix = spec.group_prefix
-        names = Names(in_arguments.key_prefix or in_file.key_prefix, group_prefix)
-        return ProjectDefs(config, names, **details)
+        return ProjectDefs(config, Names(common_key_prefix, group_prefix), **details)
 
     def load(self, progress: Progress = SILENT, *, rebuild: bool = False) -> Project:
         """Open the project with its current settings: each run and each call of a sensor does this.
@@ -154,14 +152,19 @@ class ProjectDefs:
             Such as "/data/raw does not exist yet: waiting for lake/web_text". None if the folder
             exists, or if it should exist.
         """
-        # Sensors call this in each tick: do not ask Dagster's database, or a bucket, without need.
+        # Sensors call this in each tick. So first try what is quick: usually the folder exists, and
+        # if it is on a disk, that is known at once.
         if not self.upstream:
-            return None
+            return None  # nobody is expected to create it
         raw = project.config.raw_folder
         if is_here(raw) and raw.exists():
             return None
+
+        # Now ask Dagster's database, and then the bucket, if the folder is in one.
         had_text = bool(instance.get_dynamic_partitions(self.names.corpora_name))
-        if had_text or raw.is_dir() or raw.is_file():
+        if had_text:
+            return None  # it should exist; whoever reads it reports the error
+        if raw.is_dir() or raw.is_file():
             return None
         writers = sorted(set(chain.from_iterable(self.upstream.values())))
         labels = ", ".join(writer.to_user_string() for writer in writers)
@@ -206,20 +209,28 @@ class ProjectDefs:
         Raises:
             dg.Failure: The settings file has a mistake, or was deleted.
         """
-        run = context.run
-        # Store in a tag which process executes the run. If the process is killed, the run never
-        # ends. A later process notices that by the tag, and marks the run as failed. (Dagster may
-        # execute each step of a run in a child process. A child does nothing here: it ends before
-        # the run.)
-        if is_run_process():
-            context.instance.add_run_tags(run.run_id, owner_tag(self.names, run.run_id))
-
+        self._tag_with_process(context)
         if self.build_project is None:  # a server of Dagster has started the run
             progress = Progress(RunLog(context.log))
         else:  # the command `nanoset build` has, and shows the progress in its terminal
             progress = self.build_project.progress
-        must_rebuild = rebuild or run.tags.get(REBUILD_TAG) == "true"
+        must_rebuild = rebuild or context.run.tags.get(REBUILD_TAG) == "true"
         return self.load_in_step(context, progress, rebuild=must_rebuild)
+
+    def _tag_with_process(self, context: dg.AssetExecutionContext) -> None:
+        """Store in a tag of a run which process executes it.
+
+        If the process is killed, Dagster shows the run as active forever. A later process notices
+        by the tag that this one does not exist any more, and marks the run as failed.
+
+        Args:
+            context: Dagster's context of the run.
+        """
+        # Dagster may execute each step of a run in a child process. It ends before the run does, so
+        # it must not be in the tag.
+        if is_run_process():
+            run_id = context.run.run_id
+            context.instance.add_run_tags(run_id, owner_tag(self.names, run_id))
 
     def sensor_options(self, sensor: str, max_seconds: int | None = None) -> dict[str, Any]:
         """Return what all sensors of the project have in common, as arguments of `dg.sensor`.
@@ -296,11 +307,17 @@ class ProjectDefs:
         return translated
 
 
-def _check_same_prefix(in_file: Names, in_arguments: Names, where: str) -> None:
-    """Check that the settings file and the Python code set the same prefix for all Dagster names.
+def _common_key_prefix(in_file: Names, in_arguments: Names, where: str) -> tuple[str, ...]:
+    """Return the prefix of a project's names in Dagster, which a file or Python code may set.
 
-    The prefix can be set in both, such as `llm` for an asset `llm/raw_jsonl`. The command `nanoset
-    build` only reads the file, so a prefix in the code must be the same.
+    The command `nanoset build` only reads the file. So if both set a prefix, it must be the same:
+
+        settings file     Python code     result
+        llm               none            ("llm",)
+        none              llm             ("llm",)
+        llm               llm             ("llm",)
+        llm               team            ConfigError
+        none              none            ()
 
     Args:
         in_file: The names with the prefix of the file.
@@ -310,6 +327,10 @@ def _check_same_prefix(in_file: Names, in_arguments: Names, where: str) -> None:
     Raises:
         ConfigError: The prefixes differ.
     """
+    if not in_file.key_prefix:
+        return in_arguments.key_prefix
+    if not in_arguments.key_prefix:
+        return in_file.key_prefix
     if in_arguments.key_prefix != in_file.key_prefix:
         raise ConfigError(
             "this project has another key prefix already",
@@ -318,6 +339,7 @@ def _check_same_prefix(in_file: Names, in_arguments: Names, where: str) -> None:
             expected="/".join(in_arguments.key_prefix),
             remedy="give it the same prefix in both places, or in one",
         )
+    return in_file.key_prefix
 
 
 def failure_without_retry(

@@ -181,10 +181,13 @@ def _outputs_found_faulty(
     """
     recorded_outputs = FailedChecks.read(project.outputs).version_by_output
     labels: list[str] = []
+    # One query finds all outputs whose last check has failed, or has not ended. Usually there are
+    # none.
     for node in outputs_with_failed_check(nodes, instance, names):
         if (node.stage.layout.folder, node.name) in recorded_outputs:
             continue
-        # This may also be an output whose check has not ended: a run is making it now.
+        # Leave out those whose check has not ended, since a run is making them now. This takes a
+        # query for each output.
         check = dg.AssetCheckKey(names.asset(asset_path(node)), CHECK)
         if has_failed_last_check(instance, check, partition_of(node)):
             labels.append(label_of(node))
