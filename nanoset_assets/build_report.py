@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from nanoset_assets.asset_names import label_of
 from nanoset_core.project.graph import Graph, Step
-from nanoset_core.stages.stage import Node
+from nanoset_core.stages.stage import Node, RowName
 
 
 @dataclass(slots=True)
@@ -57,6 +57,25 @@ class BuildReport:
             node: An output of the project.
         """
         return label_of(node) in self.failed
+
+    def examined_rows(self) -> set[RowName]:
+        """Return what this build knows about, as rows of `nanoset status`.
+
+        A row stands for several outputs. For example, the list of files, the tokens and the dataset
+        of the text collection `web` have the row ("corpus", "web", None).
+
+        Returns:
+            The rows of the outputs that were requested, and of those that were made for them or
+            have failed.
+        """
+        rows: set[RowName] = set()
+        for step in self.steps:
+            is_requested = self.selected is None or step.node in self.selected
+            if is_requested or self.was_made(step.node):
+                rows.add(step.node.row)
+        # If the files of a text collection cannot be listed, it has no steps. It has failed.
+        rows.update(node.row for node in self.graph.nodes() if self.has_failed(node))
+        return rows
 
     def nodes_given_up(self) -> set[Node]:
         """Return the outputs that could not be made: those that failed, or need one that failed.

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from nanoset_core.project.dry_run import DryRun, PlannedRow
     from nanoset_core.project.planned_views import PlannedView
     from nanoset_core.project.status import StatusRow
+    from nanoset_core.stages.stage import Node
 
 _MAX_NAMES = 3
 """How many outputs a line names at most."""
@@ -410,18 +411,8 @@ def _examined_rows(report: BuildReport) -> list[StatusRow]:
 
     # After `nanoset build --corpus web`, nothing is known of other text collections. Outputs that
     # are made from `web`, but were not requested, would seem to be missing.
-    examined_rows: set[RowKey] = set()  # such as {("corpus", "web", None)}
-    for step in report.steps:
-        is_requested = report.selected is None or step.node in report.selected
-        if is_requested or report.was_made(step.node):
-            examined_rows.add(step.node.row)
-    # If the files of a corpus cannot be listed, it has no steps.
-    examined_rows |= {node.row for node in report.graph.nodes() if report.has_failed(node)}
-    rows: list[StatusRow] = []
-    for row in all_rows:
-        if (row.kind, row.name, row.part) in examined_rows:
-            rows.append(row)
-    return rows
+    examined = report.examined_rows()  # such as {("corpus", "web", None)}
+    return [row for row in all_rows if (row.kind, row.name, row.part) in examined]
 
 
 def show_report(
@@ -623,14 +614,10 @@ def _outputs_by_changes(report: BuildReport) -> Mapping[str, list[str]]:
     Returns:
         The changes, joined by "; " → the outputs.
     """
+    # A nanoset (data mixture) has several steps, but is named only once.
     steps_by_output: dict[str, list[Step]] = defaultdict(list)
     for step in report.steps:
-        node = step.node
-        # A nanoset (data mixture) has several steps, but is named only once.
-        output = f"{node.stage.kind} {node.key.subject}"  # such as "nanoset pretrain"
-        if node.stage.layout.is_named_by_part:
-            output = node.row.label
-        steps_by_output[output].append(step)
+        steps_by_output[_name_in_notices(step.node)].append(step)
 
     outputs_by_changes: dict[str, list[str]] = defaultdict(list)
     for output, steps in steps_by_output.items():
@@ -638,6 +625,20 @@ def _outputs_by_changes(report: BuildReport) -> Mapping[str, list[str]]:
         if changes:
             outputs_by_changes["; ".join(changes)].append(output)
     return outputs_by_changes
+
+
+def _name_in_notices(node: Node) -> str:
+    """Return how notices about changed settings call what an output belongs to.
+
+        a split of the nanoset (data mixture) `pretrain`               "nanoset pretrain"
+        the view `clean`, a selection of the documents of `web`        "view web clean"
+
+    Args:
+        node: The output.
+    """
+    if node.stage.layout.is_named_by_part:  # a text collection may have several views
+        return node.row.label
+    return f"{node.stage.kind} {node.key.subject}"
 
 
 def _changes_of_output(report: BuildReport, steps: Sequence[Step]) -> list[str]:

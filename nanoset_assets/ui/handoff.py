@@ -77,27 +77,29 @@ def handoff_metadata(project: Project, manifest: Manifest, name: str) -> dict[st
 
 
 def _warning_texts(project: Project, manifest: Manifest) -> list[str]:
-    """Return short forms of the warnings that a user should see before a trainer is started.
-
-    A warning says what the problem is, and then what to do. If START.md says what to do, only the
-    problem is returned:
-
-        warning     Megatron-LM will rebuild every index, since …: START.md has the lines to add
-        returned    **Megatron-LM will rebuild every index, since …**: see `start`.
-
-    The page with these texts shows the file START.md below its heading `start`. Other warnings are
-    returned as they are.
+    """Return the warnings that a user should see before a trainer is started, as Markdown.
 
     Args:
         project: Its settings may have changed since the files were written, which is a warning,
             too.
         manifest: The record of the folder of files with which the trainer is started.
     """
-    texts: list[str] = []
-    for warning in TRAINER_FILES.show(project, manifest).warnings:
-        problem, _, remedy = warning.partition(":")
-        if START in remedy:
-            texts.append(f"{bold_text(problem)}: see `start`.")
-        else:
-            texts.append(f"{bold_text(warning)}.")
-    return texts
+    summary = TRAINER_FILES.show(project, manifest)  # what `nanoset status` prints about the files
+    return [_warning_text(warning) for warning in summary.warnings]
+
+
+def _warning_text(warning: str) -> str:
+    """Return a warning as Markdown, without the remedy if that is to look into the file START.md.
+
+    The page with the warning shows this file below its heading `start`:
+
+        warning     Megatron-LM will rebuild every index, since …: START.md has the lines to add
+        result      **Megatron-LM will rebuild every index, since …**: see `start`.
+
+    Args:
+        warning: What the problem is, in most cases followed by a colon and the remedy.
+    """
+    problem, _, remedy = warning.partition(":")
+    if START in remedy:
+        return f"{bold_text(problem)}: see `start`."
+    return f"{bold_text(warning)}."

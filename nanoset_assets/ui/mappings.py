@@ -289,13 +289,8 @@ def _sample_metadata(project: Project, manifest: Manifest, name: str, split: str
         `first_samples`, and as `explain` the command `nanoset explain pretrain train 0`. Empty if
         the samples are not known yet, or if there are none.
     """
-    # The index files of each dataset are made first. If there are several, a second step makes
-    # those of the blend, the order in which they are mixed. Only then are the samples known.
-    mixes_several_datasets = manifest.facts["blended"]
-    is_of_blend = manifest.name.endswith(f"/{BLEND}")
-    are_samples_known = is_of_blend or not mixes_several_datasets
     has_samples = bool(manifest.facts["samples"])
-    if not are_samples_known or not has_samples:
+    if not has_samples or not _are_samples_known(manifest):
         return {}
 
     command = f"nanoset explain {name} {split} 0"
@@ -306,6 +301,26 @@ def _sample_metadata(project: Project, manifest: Manifest, name: str, split: str
         "first_samples": first_samples(project, name, split),
         "explain": markdown(code(command)),
     }
+
+
+def _are_samples_known(manifest: Manifest) -> bool:
+    """Return whether some index files of a split say which samples a trainer reads.
+
+    The index files of a split are made in two steps: those of each dataset, and then the blend, the
+    order in which the datasets are mixed. With a single dataset, there is no blend.
+
+        index files of                        result
+        a single dataset                      True
+        each dataset of several               False
+        the blend of several datasets         True
+
+    Args:
+        manifest: The record of the index files.
+    """
+    mixes_several_datasets = manifest.facts["blended"]
+    if not mixes_several_datasets:
+        return True
+    return manifest.name.endswith(f"/{BLEND}")
 
 
 def reader_metadata(project: Project, name: str) -> dict[str, str]:

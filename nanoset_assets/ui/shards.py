@@ -59,10 +59,7 @@ def shards_page(run: AssetRun) -> dict[str, Any]:
     """
     project = run.project
     corpus = run.key.subject
-    # Refuse a run that would fill the disk. The command `nanoset build` has checked this already
-    # for all of its runs.
-    if run.project_defs.build_project is None:
-        check_disk(project, stale_outputs(project, corpus), run.context.log.info)
+    _check_disk_of_run(run)
 
     # Each shard is named by a digest of what it is made from. Which ones does this run add?
     digests_before = kept_names(project, project.outputs.folder / SHARDS_FOLDER / corpus)
@@ -79,6 +76,22 @@ def shards_page(run: AssetRun) -> dict[str, Any]:
     return shards_metadata(
         project, manifest, shards, new_digests, seconds=run.seconds, engine=engine
     )
+
+
+def _check_disk_of_run(run: AssetRun) -> None:
+    """Refuse a run that would fill the disk.
+
+    Args:
+        run: The run that is about to tokenize a corpus.
+
+    Raises:
+        StorageError: The disk has clearly too little free space.
+    """
+    is_run_of_build_command = run.project_defs.build_project is not None
+    if is_run_of_build_command:
+        return  # `nanoset build` has checked the disk for all of its runs together
+    outputs = stale_outputs(run.project, run.key.subject)
+    check_disk(run.project, outputs, run.context.log.info)  # logs warnings
 
 
 def _log_rejects(run: AssetRun, manifest: Manifest) -> None:

@@ -48,9 +48,9 @@ def plan_page(run: AssetRun) -> dict[str, Any]:
     Raises:
         NanosetError: The plan could not be made.
     """
-    manifest = run.make()
-    _manifest, plan = current_plan(run.project, run.key.subject)
-    return plan_metadata(plan, manifest.facts["quality"])
+    manifest = run.make()  # writes the plan to files
+    _manifest, plan = current_plan(run.project, run.key.subject)  # reads it from the files
+    return plan_metadata(plan, quality=manifest.facts["quality"])
 
 
 def plan_metadata(plan: ShufflePlan, quality: Mapping[str, Any]) -> dict[str, Any]:
@@ -97,8 +97,9 @@ def _resource_metadata(plan: ShufflePlan) -> dict[str, int]:
     """
     tar_bytes, is_exact = output_bytes(plan)
     tar_bytes_name = "tar_bytes" if is_exact else "tar_bytes_about"
-    # There are several ways to write tars. Return what the one named `mmap` needs, which is least.
-    # The tars may be written on another machine, so the memory of this one does not count.
+    # There are several ways (engines) to write tars. Return what the one named `mmap` needs, which
+    # is least. It is named here, so the memory of this machine, by which an engine would be chosen,
+    # does not matter: the tars may be written on another one.
     engine = choose_engine(plan, available_memory=0, engine="mmap")
     return {tar_bytes_name: tar_bytes, "memory_bytes_per_worker": engine.memory_bytes}
 
