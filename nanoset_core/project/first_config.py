@@ -699,7 +699,7 @@ def _document_sections(corpora: Sequence[FoundCorpus]) -> dict[str, Any]:
     usual_id_key = _usual_id_key(corpora)
     documents: dict[str, Any] = {"text_key": _explained_text_key(corpora, usual_text_key)}
     if usual_id_key != "id":
-        documents["id_key"] = ExplainedValue(usual_id_key, "No key is named id.")
+        documents["id_key"] = ExplainedValue(usual_id_key, "Most corpora with ids have them there.")
     # Write these with their default values, so that the user sees them.
     documents.update(_default_values(DocumentsSpec, "on_reject", "max_rejected_fraction"))
 

@@ -375,6 +375,19 @@ def test_a_key_that_is_empty_in_every_line_is_not_taken_for_the_text(tmp_path):
     assert [line for line in first_config.chosen if "text (empty in every line)" in line]
 
 
+def test_the_reason_for_a_key_of_ids_does_not_deny_that_some_lines_have_another(tmp_path):
+    rows = sentences("web", 50)
+    for number, row in enumerate(rows):
+        row["id"] = str(number) if number < 5 else None
+        row["url"] = f"a.org/{number}"
+    write_rows(tmp_path, "web/a.jsonl", rows)
+
+    first_config = write_config(tmp_path)
+
+    [reason] = [line for line in first_config.chosen if "documents.id_key" in line]
+    assert reason.endswith("id_key: url. Most corpora with ids have them there.")
+
+
 def test_text_is_shown_before_it_is_read(tmp_path):
     write_rows(tmp_path, "web/a.jsonl", [{"question": "What is it?", "answer": "A test."}])
 
