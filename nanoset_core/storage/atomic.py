@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import functools
 import glob
 import hashlib
 import os
@@ -424,9 +425,11 @@ def sweep_abandoned(folder: Path, name: str | None = None) -> None:
         OSError: A file cannot be removed for another reason than lack of rights.
     """
     prefix = UNFINISHED if name is None else f"{UNFINISHED}{name}-"
-    for entry in sorted(folder.glob(f"{glob.escape(prefix)}*")):
+    entries = sorted(folder.glob(f"{glob.escape(prefix)}*"))
+    clock = _FolderClock(folder)
+    for entry in entries:
         try:
-            if _is_abandoned(entry):
+            if _is_abandoned(entry, clock):
                 _remove(entry)
         except OSError as error:
             if error.errno not in _NOT_SWEPT:
@@ -441,7 +444,7 @@ def _remove(entry: Path) -> None:
         entry.unlink()
 
 
-def _is_abandoned(entry: Path) -> bool:
+def _is_abandoned(entry: Path, clock: _FolderClock) -> bool:
     """Return whether the process that writes an unfinished file or folder has ended, or seems to.
 
     How this is found out depends on the machine of that process:
@@ -453,6 +456,7 @@ def _is_abandoned(entry: Path) -> bool:
     Args:
         entry: The file or folder, such as `data/.tmp-a.bin-<mark>`. The mark at the end of its name
             says which machine and process has created it.
+        clock: The clock of the folder that contains it.
     """
     mark = _mark_in(entry.name)
     is_alive = is_owner_alive(mark)
@@ -469,8 +473,25 @@ def _is_abandoned(entry: Path) -> bool:
     # Nothing is known about the process: go by the age of what it has written. The clock of this
     # machine would not do: if it were ahead, what others are writing would seem to be old.
     max_age = FOLDER_SECONDS if stat.S_ISDIR(status.st_mode) else FILE_SECONDS
-    age_ns = file_system_time_ns(entry.parent) - status.st_mtime_ns
+    age_ns = clock.time_ns - status.st_mtime_ns
     return age_ns > max_age * 10**9
+
+
+class _FolderClock:
+    """The clock that dates the files of a folder. It is asked for the time once, if at all.
+
+    Each look at it creates a file, which takes a while on a file server, and a folder may have
+    thousands of unfinished files.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Remember the folder."""
+        self._folder = folder
+
+    @functools.cached_property
+    def time_ns(self) -> int:
+        """The time when it was first needed, in nanoseconds since 1970."""
+        return file_system_time_ns(self._folder)
 
 
 def file_system_time_ns(folder: Path) -> int:

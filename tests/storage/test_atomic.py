@@ -549,6 +549,22 @@ def test_files_of_unknown_processes_are_kept_if_the_clock_of_this_machine_is_ahe
     assert len(unfinished_names_in(tmp_path)) == 2
 
 
+def test_the_time_of_a_folder_is_looked_up_once_for_all_of_its_files(tmp_path, monkeypatch):
+    for number in range(3):
+        (tmp_path / f"{UNFINISHED}{number}-{OTHER_MACHINE}").touch()
+    folders = []
+
+    def count_and_answer(folder: Path) -> int:
+        folders.append(folder)
+        return time.time_ns()
+
+    monkeypatch.setattr("nanoset_core.storage.atomic.file_system_time_ns", count_and_answer)
+
+    sweep_abandoned(tmp_path)
+
+    assert folders == [tmp_path]
+
+
 # The three digests of which the name of this machine consists.
 HOST = process_marks._machine()[:4]
 BOOT = process_marks._machine()[4:8]
