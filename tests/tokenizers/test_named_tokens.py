@@ -237,6 +237,15 @@ def test_a_config_with_added_tokens_decoder_replaces_the_other_files(folder):
     assert tokenizer_facts(path).vocab_size == N_TOKENS + 1
 
 
+@pytest.mark.parametrize("key", ["²", "1" * 5000, "-1", ""])
+def test_entries_whose_key_is_no_id_are_ignored(folder, key):
+    decoder = {"396": token("<x>"), key: token("<y>")}
+
+    path = write_files(folder, {**FAST_TOKENIZER, "added_tokens_decoder": decoder})
+
+    assert tokenizer_facts(path).vocab_size == N_TOKENS + 1
+
+
 def test_a_token_has_the_flags_with_which_it_is_named(folder):
     pad_token = typed_token("<p>", lstrip=True, rstrip=True)
     path = write_files(folder, {**FAST_TOKENIZER, "pad_token": pad_token})

@@ -10,6 +10,7 @@ differently are doubtful, and so are all tokens of a class that may add some of 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,6 +44,8 @@ _LISTS = ("additional_special_tokens", "extra_special_tokens")
 """Keys of further tokens, as transformers 4 and 5 call them."""
 _DECODER = "added_tokens_decoder"
 """Key of the mapping from ids to all added tokens, with their flags."""
+_TOKEN_ID = re.compile("[0-9]{1,18}")
+"""An id in this mapping. Other keys, such as "²" or one of 5,000 digits, are ignored."""
 
 _END_OF_TEXT = "<|endoftext|>"
 _CLASS_TOKENS: Mapping[str, Mapping[str, str]] = {
@@ -277,7 +280,8 @@ def _decoder_by_id(decoder: Any) -> dict[int, Any]:
     if not isinstance(decoder, dict):
         return token_by_id
     for key, token in decoder.items():
-        if key.isdigit() and isinstance(token, dict) and _text_of(token):
+        is_id = _TOKEN_ID.fullmatch(key) is not None
+        if is_id and isinstance(token, dict) and _text_of(token):
             token_by_id[int(key)] = token
     return token_by_id
 
