@@ -157,6 +157,11 @@ class RunHandoff(NamedTuple):
         last_sample = "…" if self.stop is None else f"{self.stop - 1:,}"
         return f"{self.start:,} to {last_sample}"
 
+    @property
+    def data_stop(self) -> int:
+        """Number in the run after the last sample that the train split has."""
+        return self.split_start + self.dealer.total
+
     def has_all_samples_of(self, step: TrainingStep) -> bool:
         """Return whether all samples of a training step were read from this handoff.
 
@@ -317,9 +322,9 @@ class Run:
 
         # Open the data as those of a real run. If they are for a later part of a run, they may
         # begin with sample 4,800 of that run. In the imagined run, this is sample 0.
-        handoff = _open_handoff(outputs, spec, handoff_path)
-        last_step = handoff.dealer.total // batch_size
-        return Run(spec, [handoff.starting_the_run()], manifest.url(), last_step)
+        handoff = _open_handoff(outputs, spec, handoff_path).starting_the_run()
+        last_step = handoff.data_stop // batch_size
+        return Run(spec, [handoff], manifest.url(), last_step)
 
     def samples(self, step: int) -> StepSamples:
         """Return which samples a training step reads, and which process (rank) reads each of them.

@@ -483,3 +483,15 @@ def test_options_that_do_not_fit_are_refused(project, run_file, arguments, messa
 
     assert outcome.exit_code == 2
     assert message in outcome.output
+
+
+# An imagined run
+
+
+def test_an_imagined_run_ends_with_the_data_that_continue_another_run():
+    """Their numbers begin with the samples of the run before."""
+    handoff = RunHandoff(
+        manifest=None, loaded=None, dealer=Dealer(640), split_start=0, start=200, stop=None
+    )
+
+    assert handoff.starting_the_run().data_stop == 440
