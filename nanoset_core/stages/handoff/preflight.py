@@ -211,10 +211,12 @@ def report_other_tokens(tokenizer: Any) -> bool:
             continue
 
         has_other_tokens = True
-        found = "does not name one" if trainer_id is None else f"names token {trainer_id}"
+        found = "names no such token, so Megatron-LM would not recognize it"
+        if trainer_id is not None and trainer_id >= 0:  # -1: SentencePiece has no such token
+            found = f"names token {trainer_id}, which Megatron-LM would look for instead"
         say(
             MEANING_BY_TOKEN[attribute].format(token_id=token_id),
-            f"But the tokenizer of this run {found}, which Megatron-LM would look for instead.",
+            f"But the tokenizer of this run {found}.",
             f"Correct the trainer's tokenizer, such as {KEY_BY_TOKEN[attribute]} in "
             "tokenizer_config.json.",
             "",

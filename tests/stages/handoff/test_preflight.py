@@ -288,7 +288,7 @@ def test_padding_that_the_trainer_does_not_recognize_is_reported(handoff, prefli
     assert answer.code == REBUILT
     assert answer.output.startswith(
         "In the data, samples are filled up with the padding token 1.\n"
-        "But the tokenizer of this run does not name one"
+        "But the tokenizer of this run names no such token, so Megatron-LM would not recognize it.\n"
     )
     assert "such as pad_token in tokenizer_config.json" in answer.output
     assert "will find all" in answer.output
