@@ -55,8 +55,12 @@ MEANING_BY_TOKEN = {
     "pad": "In the data, samples are filled up with the padding token {token_id}.",
 }
 """Attribute of Megatron-LM's tokenizer → what its token is for, in a sentence."""
-KEY_BY_TOKEN = {"eod": "eos_token", "pad": "pad_token"}
-"""The same attribute → key of a Hugging Face tokenizer_config.json that names the token."""
+REMEDY_BY_TOKEN = {
+    "eod": "Correct the trainer's tokenizer, such as eos_token in tokenizer_config.json.",
+    "pad": "Correct the trainer's tokenizer, such as pad_token in tokenizer_config.json. If it "
+    "cannot name one, as in older versions of Megatron-LM, use packs with `tail: carry`.",
+}
+"""The same attribute → what the user can do."""
 
 DATA_OPTIONS = ("data_path", "train_data_path", "valid_data_path", "test_data_path")
 DATA_FILE_OPTIONS = ("data_args_path", "per_split_data_args_path")
@@ -217,8 +221,7 @@ def report_other_tokens(tokenizer: Any) -> bool:
         say(
             MEANING_BY_TOKEN[attribute].format(token_id=token_id),
             f"But the tokenizer of this run {found}.",
-            f"Correct the trainer's tokenizer, such as {KEY_BY_TOKEN[attribute]} in "
-            "tokenizer_config.json.",
+            REMEDY_BY_TOKEN[attribute],
             "",
         )
     return has_other_tokens
