@@ -276,7 +276,7 @@ def count_copies(contained: Array, tokens: Array) -> Iterator[CopyCount]:
     """Count the tokens of documents by how many copies of them each dataset has.
 
     A dataset may have a document several times, and also its beginning alone. For example, A has
-    two copies of document 1, of which the second one ends after 30 tokens:
+    a complete copy of document 1, and its first 30 tokens once more: 80 + 30 = 110 tokens.
 
         document    tokens    tokens in A, B    result
         0           100       100, 200          100 tokens with 1 copy in A, and 2 in B
