@@ -570,21 +570,29 @@ class _IndexScan:
             self._outside_error = self._misplaced_error(entries, is_outside)
 
     def facts(self) -> IndexFacts:
-        """Return how many documents and tokens an index has, after all its entries were added.
+        """Return what was counted in the index of a .pbin file, after all entries were added.
 
-        The facts also say whether the documents are contiguous: each starts where the one before
-        it ends. If the trainer Modalities has merged files, they are, even if the index says, for
-        example, that a document starts at byte 88 in place of 100, because Modalities forgot to
-        count a header of 12 bytes. This project computes where the documents really start.
+        An entry of the index says where a document starts. In old layouts (A and C), a document
+        must start where the one before it ends. In the current one (D), it may start anywhere in
+        the tokens. There, wrong starts are accepted if they come from a fault of the trainer
+        Modalities: when it merges files, it forgets to count the header of each file, 12 bytes:
+
+            documents of 60 and 40 bytes, and one of 80 from a second file
+            the index says that they start at    0    60     88
+            they really start at                 0    60    100
+
+        This project computes where they really start. So such documents count as contiguous, and
+        `merge_faults` is 1, the number of forgotten headers.
 
         Raises:
-            FormatError: Documents are where the layout of the file does not allow them.
+            FormatError: Documents are where the layout does not allow them.
         """
         if self._file.layout is D:
             self._check_is_within_tokens()
         else:
             self._check_is_in_sequence()
 
+        # If this fault explains the wrong starts, they are off by one more header at each change.
         n_forgotten_headers = 0
         if self._is_wrong_merge:
             n_forgotten_headers = self._offset_errors.n_changes

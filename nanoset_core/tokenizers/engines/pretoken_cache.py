@@ -99,15 +99,17 @@ class Batch:
     """Index in the batch of each of these."""
 
     def add_unknown(self, keys: Keys, positions: Ints) -> None:
-        """Keep some words of a text, whose tokens are not known, so that they can be encoded later.
+        """Keep words of a text that the cache of tokens does not have, to encode them later.
+
+        They are grouped by width, the number of 64-bit integers that the bytes of a word fill: 1
+        for "cat", 2 for "tokenizers".
 
         Args:
-            keys: The bytes of each word, as `width` integers of 64 bits: uint64, shape (width,
-                n_words).
-            positions: int64, shape (n_words,): index of each word in its text.
+            keys: The bytes of words of one width, uint64, shape (width, n_words).
+            positions: Index of each word among all words of the text, int64, shape (n_words,).
         """
         if len(positions):
-            # Words of earlier texts, of which there are `size`, come before these.
+            # Count the words of earlier texts, too. There are `size` of them.
             words = UnknownWords(keys, positions + self.size)
             words_of_same_width = self.unknown.setdefault(words.width, [])
             words_of_same_width.append(words)
