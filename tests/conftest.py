@@ -6,6 +6,7 @@ import gc
 import os
 import sys
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,7 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+@cache
 def _group(file: Path) -> str:
     """Return the folder or file of tests that one worker runs."""
     name = file.relative_to(Path(__file__).parent)
