@@ -11,7 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from nanoset_core.errors import FormatError
-from nanoset_core.outputs.receipts import StoredReceipt, read_receipt
+from nanoset_core.outputs.receipts import (
+    PAIR_RECEIPT_ENDING,
+    StoredReceipt,
+    hidden_receipt_name,
+    read_receipt,
+)
 from nanoset_core.storage.location import Location, store_of
 from nanoset_core.storage.places import requests_at_once
 from nanoset_core.storage.store import in_parallel
@@ -36,6 +41,18 @@ class RecordedTokenization:
     """
 
 
+def pair_receipt_names(pair_name: str) -> tuple[str, str]:
+    """Return the names that the receipt of a .bin/.idx pair may have, in the folder of the pair.
+
+    Args:
+        pair_name: Name of the pair without its endings and its folder, such as `web`.
+
+    Returns:
+        The name of the receipt of `nanoset tokenize`, and that of the receipt of `nanoset merge`.
+    """
+    return f"{pair_name}{PAIR_RECEIPT_ENDING}", hidden_receipt_name(pair_name)
+
+
 def recorded_tokenizations(receipts: Sequence[Location]) -> list[RecordedTokenization]:
     """Read how files were tokenized, as far as their receipts say.
 
@@ -43,7 +60,7 @@ def recorded_tokenizations(receipts: Sequence[Location]) -> list[RecordedTokeniz
     output's files with their sizes, and says what they were made from.
 
     Args:
-        receipts: Where the receipt of each file or pair is, if it has one.
+        receipts: Where the receipt of each file or pair would be. None of them has to exist.
 
     Returns:
         In the same order. Left out are files without a receipt, files whose receipt names no

@@ -28,6 +28,11 @@ from nanoset_core.formats.indexed.layout import (
     read_idx,
     write_idx,
 )
+from nanoset_core.outputs.recorded_tokenization import (
+    common_tokenizer,
+    pair_receipt_names,
+    recorded_tokenizations,
+)
 from nanoset_core.storage.appending import append_file
 from nanoset_core.storage.atomic import (
     alone_in,
@@ -577,6 +582,11 @@ def merge_indexed_datasets(
     indexes and a chunk of tokens. If several processes of a machine write the same dataset, the
     last one replaces both files.
 
+    Datasets of different tokenizers are refused. Their tokenizers are known from the receipts that
+    `nanoset tokenize` and `nanoset merge` write next to a dataset; datasets without a receipt are
+    not checked. The new dataset has no receipt. To get one, and a notice if only some of the
+    datasets have end-of-document tokens, use the command `nanoset merge`.
+
     Args:
         prefixes: Paths of the datasets on this machine without endings, in order.
         output_prefix: Path of the dataset to write.
@@ -584,7 +594,7 @@ def merge_indexed_datasets(
     Raises:
         ConfigError: No dataset is given, or one is not on this machine.
         MissingError: A file is missing.
-        FormatError: A dataset is damaged or a view, or token types differ.
+        FormatError: A dataset is damaged or a view, or token types or tokenizers differ.
     """
     if isinstance(prefixes, str | os.PathLike):
         raise ConfigError(
@@ -594,7 +604,26 @@ def merge_indexed_datasets(
             expected=f"a list, such as [{os.fspath(prefixes)!r}]",
         )
     inputs = [MergeInput(os.fspath(prefix)) for prefix in prefixes]
+    _check_same_tokenizer(inputs)
     merge_inputs(inputs, output_prefix, no_progress)
+
+
+def _check_same_tokenizer(inputs: Sequence[MergeInput]) -> None:
+    """Check that datasets have the same tokenizer, as far as the receipts next to them say so.
+
+    Args:
+        inputs: The datasets.
+
+    Raises:
+        ConfigError: A dataset is not on this machine.
+        FormatError: Two receipts name different tokenizers.
+    """
+    receipts = []
+    for dataset in inputs:
+        prefix = path_on_this_machine(dataset.prefix)
+        for name in pair_receipt_names(prefix.name):
+            receipts.append(prefix.parent / name)
+    common_tokenizer(recorded_tokenizations(receipts))
 
 
 def merge_inputs(

@@ -22,7 +22,6 @@ from nanoset_core.formats.indexed.pairs import PAIR_ENDINGS
 from nanoset_core.outputs.deliver import Delivery
 from nanoset_core.outputs.drafts import Draft
 from nanoset_core.outputs.receipts import (
-    PAIR_RECEIPT_ENDING,
     Receipt,
     describe_call,
     hidden_receipt_name,
@@ -33,6 +32,7 @@ from nanoset_core.outputs.recorded_tokenization import (
     TOKENIZER,
     common_tokenizer,
     framing_notices,
+    pair_receipt_names,
     recorded_tokenizations,
 )
 from nanoset_core.storage.identity import names_of_both
@@ -276,7 +276,7 @@ def _receipts_of_parts(folder: Location, parts: Sequence[Location]) -> list[Loca
     names_in_folder = set(names)
     receipts = []
     for part in parts:
-        for name in (f"{part.name}{PAIR_RECEIPT_ENDING}", hidden_receipt_name(part.name)):
+        for name in pair_receipt_names(part.name):
             if name in names_in_folder:
                 receipts.append(folder / name)
     return receipts

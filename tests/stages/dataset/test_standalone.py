@@ -11,6 +11,7 @@ import pytest
 from helpers.command import invoke_nanoset, output_of
 from helpers.sample_pairs import write_sequences
 from nanoset_core.errors import ConfigError, FormatError, MissingError
+from nanoset_core.formats.indexed.builder import merge_indexed_datasets
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.formats.indexed.pairs import pairs_at
 from nanoset_core.outputs import recorded_tokenization
@@ -323,6 +324,18 @@ def test_datasets_of_different_tokenizers_are_not_merged(two_tokenizers):
 
     assert caught.value.where == str(two_tokenizers / "b.manifest.json")
     assert caught.value.found == f"tokenizer {'2' * 12}"
+    assert not (two_tokenizers / "all.bin").exists()
+
+
+def test_datasets_of_different_tokenizers_are_not_merged_in_python_either(two_tokenizers, tmp_path):
+    # They may be in different folders.
+    shutil.copytree(two_tokenizers, tmp_path / "copy")
+    prefixes = [two_tokenizers / "a", tmp_path / "copy" / "b"]
+
+    with pytest.raises(FormatError, match="different tokenizers") as caught:
+        merge_indexed_datasets(prefixes, two_tokenizers / "all")
+
+    assert caught.value.where == str(tmp_path / "copy" / "b.manifest.json")
     assert not (two_tokenizers / "all.bin").exists()
 
 
