@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from nanoset_core.loading.fingerprints import DatasetFingerprint, check_unchanged, fingerprint_of
 from nanoset_core.loading.nanoset import Nanoset, open_members, open_nanoset
 from nanoset_core.loading.samples import Sample, SampleForm
 from nanoset_core.loading.split_samples import SplitSamples
@@ -281,7 +282,8 @@ class BlendedNanoset(SplitSamples):
         """
         if self.cache_dir is not None:
             access = self.datasets[0].dataset.access if self.datasets else None
-            return open_split, (self.plan, self.config, self.cache_dir, access)
+            fingerprints = [fingerprint_of(samples.dataset) for samples in self.datasets]
+            return _open_pickled, (self.plan, self.config, self.cache_dir, access, fingerprints)
         indices = BlendIndices(self.dataset_index, self.dataset_sample_index)
         return BlendedNanoset, (self.datasets, self.plan, self.config, indices)
 
@@ -311,4 +313,29 @@ def open_split(
     if plan.blend is None:
         return open_nanoset(plan.members[0], config, cache_dir, access)
     datasets = open_members(plan.members, config, cache_dir, access)
+    return BlendedNanoset(datasets, plan, config, open_blend(plan, cache_dir, access), cache_dir)
+
+
+def _open_pickled(
+    plan: SplitPlan,
+    config: NanosetConfig,
+    cache_dir: str | os.PathLike[str],
+    access: FileAccess | None,
+    fingerprints: Sequence[DatasetFingerprint],
+) -> BlendedNanoset:
+    """Open a blend that was pickled as paths. Pickles contain the name of this function.
+
+    Args:
+        plan: As for `open_split`, whose name older pickles contain.
+        config: As for `open_split`.
+        cache_dir: As for `open_split`.
+        access: As for `open_split`.
+        fingerprints: What each dataset was when the blend was pickled.
+
+    Raises:
+        StaleError: A dataset was written again since.
+    """
+    datasets = open_members(plan.members, config, cache_dir, access)
+    for samples, fingerprint in zip(datasets, fingerprints, strict=True):
+        check_unchanged(samples.dataset, fingerprint)
     return BlendedNanoset(datasets, plan, config, open_blend(plan, cache_dir, access), cache_dir)

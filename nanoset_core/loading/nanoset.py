@@ -31,6 +31,7 @@ from numpy.typing import ArrayLike, NDArray
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.formats.indexed.layout import Tokens, positions_in
 from nanoset_core.loading.boundaries import cu_seqlens_of
+from nanoset_core.loading.fingerprints import DatasetFingerprint, check_unchanged, fingerprint_of
 from nanoset_core.loading.samples import Sample, SampleForm
 from nanoset_core.loading.split_samples import SplitSamples
 from nanoset_core.sampling.arguments import token_id
@@ -91,7 +92,8 @@ class Nanoset(SplitSamples):
     """Samples in shuffled order, like a list: `nanoset[k]` is what the preset's trainer would get.
 
     It is a map-style `torch.utils.data.Dataset` without importing torch: it needs numpy only. If
-    its index files are in a cache folder, it is pickled as paths.
+    its index files are in a cache folder, it is pickled as paths. If the dataset was written again
+    since, unpickling raises a StaleError.
 
     Raises:
         SampleIndexError: An index has no sample.
@@ -708,10 +710,12 @@ class Nanoset(SplitSamples):
 
         Workers of a DataLoader open the files again, if there are any, instead of copying arrays.
         """
+        fingerprint = fingerprint_of(self.dataset)
         if self.cache_dir is not None:
-            return open_nanoset, (self.member, self.config, self.cache_dir, self.dataset.access)
+            access = self.dataset.access
+            return _open_pickled, (self.member, self.config, self.cache_dir, access, fingerprint)
         indices = MemberIndices(self.document_index, self.sample_index, self.shuffle_index)
-        return Nanoset, (self.dataset, self.member, self.config, indices)
+        return _with_arrays, (self.dataset, self.member, self.config, indices, fingerprint)
 
 
 def open_nanoset(
@@ -738,6 +742,53 @@ def open_nanoset(
     """
     dataset = MMapIndexedDataset.below(access, member.prefix)
     return Nanoset(dataset, member, config, open_member(member, cache_dir, access), cache_dir)
+
+
+def _open_pickled(
+    member: MemberPlan,
+    config: NanosetConfig,
+    cache_dir: str | os.PathLike[str],
+    access: FileAccess | None,
+    fingerprint: DatasetFingerprint,
+) -> Nanoset:
+    """Open samples that were pickled as paths. Pickles contain the name of this function.
+
+    Args:
+        member: As for `open_nanoset`, whose name older pickles contain.
+        config: As for `open_nanoset`.
+        cache_dir: As for `open_nanoset`.
+        access: As for `open_nanoset`.
+        fingerprint: What the dataset was when the samples were pickled.
+
+    Raises:
+        StaleError: The dataset was written again since.
+    """
+    nanoset = open_nanoset(member, config, cache_dir, access)
+    check_unchanged(nanoset.dataset, fingerprint)
+    return nanoset
+
+
+def _with_arrays(
+    dataset: MMapIndexedDataset,
+    member: MemberPlan,
+    config: NanosetConfig,
+    indices: MemberIndices,
+    fingerprint: DatasetFingerprint,
+) -> Nanoset:
+    """Return samples that were pickled with their index arrays, which are in no cache folder.
+
+    Args:
+        dataset: As for `Nanoset`. Unpickling it has opened its files again.
+        member: As for `Nanoset`.
+        config: As for `Nanoset`.
+        indices: As for `Nanoset`.
+        fingerprint: What the dataset was when the samples were pickled.
+
+    Raises:
+        StaleError: The dataset was written again since.
+    """
+    check_unchanged(dataset, fingerprint)
+    return Nanoset(dataset, member, config, indices)
 
 
 def open_members(

@@ -22,6 +22,7 @@ from nanoset_core.loading.builder import NanosetBuilder
 from nanoset_core.loading.nanoset import Nanoset
 from nanoset_core.loading.plan_file import PLAN_FILE, StoredSplit, read_split
 from nanoset_core.outputs.manifest import Recipe, Written
+from nanoset_core.sampling.indices import MemberIndices
 from nanoset_core.sampling.plan import plan_split
 
 
@@ -222,6 +223,60 @@ def test_a_split_without_index_files_is_pickled_with_its_arrays(tmp_path, prefix
     data = pickle.dumps(train)
 
     assert len(data) >= 10_000
+    assert_same_samples(pickle.loads(data), train)
+
+
+@pytest.mark.parametrize(
+    "lengths",
+    [
+        pytest.param([25] * 29, id="fewer sequences"),
+        pytest.param([25] * 29 + [24], id="fewer tokens"),
+        pytest.param([20, 30] * 15, id="other lengths"),
+    ],
+)
+@pytest.mark.parametrize("has_weight", [False, True])
+def test_a_pickled_split_is_stale_if_its_dataset_was_written_again(
+    tmp_path, prefix, has_weight, lengths
+):
+    config = NanosetConfig(
+        {prefix: 1.0} if has_weight else prefix,
+        sequence_length=8,
+        split="1,0,0",
+        train_split_samples=20,
+        path_to_cache=str(tmp_path / "cache"),
+    )
+    train, _, _ = NanosetBuilder(config).build()
+    data = pickle.dumps(train)
+    with MMapIndexedDatasetBuilder(prefix, np.uint16) as builder:
+        for length in lengths:
+            builder.add_document(np.arange(length))
+
+    with pytest.raises(StaleError, match="written again since") as caught:
+        pickle.loads(data)
+    assert caught.value.where == prefix
+
+
+def test_pickled_samples_with_arrays_are_stale_if_their_dataset_was_written_again(prefix):
+    config = NanosetConfig(prefix, sequence_length=8, split="1,0,0")
+    train, _, _ = NanosetBuilder(config).build()
+    indices = MemberIndices(train.document_index, train.sample_index, train.shuffle_index)
+    data = pickle.dumps(Nanoset(train.dataset, train.member, config, indices))
+    with MMapIndexedDatasetBuilder(prefix, np.uint16) as builder:
+        builder.add_document(np.arange(750))
+
+    with pytest.raises(StaleError, match="written again since"):
+        pickle.loads(data)
+
+
+def test_a_pickled_split_can_be_read_if_its_dataset_was_written_again_with_the_same_bytes(
+    tmp_path, prefix
+):
+    train = train_of_preset(prefix, "megatron", cache=tmp_path / "cache")
+    data = pickle.dumps(train)
+    with MMapIndexedDatasetBuilder(prefix, np.uint16) as builder:
+        for _ in range(30):
+            builder.add_document(np.arange(25))
+
     assert_same_samples(pickle.loads(data), train)
 
 
