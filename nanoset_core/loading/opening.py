@@ -31,6 +31,7 @@ from nanoset_core.sampling.config import Blend, NanosetConfig
 from nanoset_core.sampling.planned import SplitPlan
 from nanoset_core.sampling.splits import SPLITS
 from nanoset_core.storage.location import StorageSpec
+from nanoset_core.storage.paths import is_inside
 
 _ROOT = "the folder of the outputs, which nanoset.yaml names under `root`"
 
@@ -467,7 +468,10 @@ def current_split(outputs: OutputRoot, place: str) -> Manifest:
         StaleError: The blend was made from other index mappings than the current ones: a build was
             interrupted between the two steps.
     """
-    mappings = outputs.current(STAGE, f"{place}/{MAPPINGS}")
+    # A path such as `pretrain//train` or `./pretrain/train` leads to the folder of a split, but no
+    # split has this name. Its manifest would seem to be in a wrong folder.
+    has_two_names = place.count("/") == 1 and is_inside(place)
+    mappings = outputs.current(STAGE, f"{place}/{MAPPINGS}") if has_two_names else None
     if mappings is None:
         raise _not_built_error(outputs, place)
     if not mappings.facts["blended"]:
@@ -521,7 +525,8 @@ def _not_built_error(outputs: OutputRoot, place: str) -> MissingError:
         remedy = f"{name} has phases, each of which is a nanoset: read one of them"
     return MissingError(
         "no such nanoset, or no such split of it",
-        where=outputs.access.url(outputs.folder / STAGE / place),
+        where=outputs.access.url(outputs.folder / STAGE),
+        found=place,
         expected=one_of(phases or built_splits, "nothing"),
         remedy=remedy,
     )

@@ -579,15 +579,18 @@ def _checksum(facts: Mapping[str, Any], files: Mapping[str, Any]) -> str:
     return hashlib.sha256(canonical_json([facts, files])).hexdigest()
 
 
-def no_manifest(where: str, found: str) -> FormatError:
+def no_manifest(where: str, found: str, expected: str) -> FormatError:
     """Return the error for a manifest that belongs to another output than its folder.
 
     Args:
         where: Path or address of the manifest.
         found: The output that it belongs to.
+        expected: The output whose folder it is in.
     """
     form = StoredManifest.json_form
-    return FormatError(form.problem, where=where, found=found, remedy=form.remedy)
+    return FormatError(
+        form.problem, where=where, found=found, expected=expected, remedy=form.remedy
+    )
 
 
 def pack(manifest: Manifest) -> bytes:

@@ -1071,7 +1071,11 @@ def _check_is_of_output(manifest: Manifest, stage: str, name: str, digest: str) 
     """
     stated_folder = (manifest.stage, manifest.name, manifest.digest)
     if stated_folder != (stage, name, digest):
-        raise no_manifest(manifest.url(MANIFEST), found=f"that of {manifest.location}")
+        raise no_manifest(
+            manifest.url(MANIFEST),
+            found=f"that of {manifest.location}",
+            expected=f"that of {stage}/{name}/{digest}",
+        )
 
 
 def _earlier_than(version: Manifest, time_by_digest: Mapping[str, int]) -> dict[str, int]:

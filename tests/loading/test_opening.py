@@ -43,6 +43,28 @@ def test_a_split_whose_current_version_is_missing_is_not_taken_for_a_wrong_name(
     assert "current.json" in caught.value.expected
 
 
+@pytest.mark.parametrize(
+    ("name", "split"),
+    [
+        pytest.param("pretrain/", "train", id="slash after the name"),
+        pytest.param("./pretrain", "train", id="path of the name"),
+        pytest.param("../nanosets/pretrain", "train", id="path through the root"),
+        pytest.param("pretrain", "train/", id="slash after the split"),
+        pytest.param("pretrain/train", "", id="no split"),
+        pytest.param("", "pretrain/train", id="no name"),
+    ],
+)
+def test_a_path_in_place_of_a_name_is_no_nanoset(tmp_path, name, split):
+    touch_splits(tmp_path, ["pretrain"])
+
+    with pytest.raises(MissingError, match="no such nanoset") as caught:
+        load_nanoset(tmp_path, name, split)
+
+    assert caught.value.where == str(tmp_path / "nanosets")
+    assert caught.value.found == f"{name}/{split}"
+    assert "did you mean 'pretrain/train'?" in caught.value.remedy
+
+
 @pytest.mark.parametrize("storage", ["nonsense", True, {"region": "eu-central-1"}])
 def test_storage_that_is_not_a_storage_spec_is_refused(tmp_path, storage):
     with pytest.raises(ConfigError, match="storage: not a description"):

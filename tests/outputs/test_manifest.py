@@ -309,8 +309,9 @@ def test_an_output_that_was_copied_to_another_digest_is_refused(root, manifest):
     pointer = copy.parent / "current.json"
     pointer.write_text(json.dumps({"digest": copy.name}))
 
-    with pytest.raises(FormatError, match="that of shards/web/"):
+    with pytest.raises(FormatError, match="that of shards/web/") as caught:
         root.current("shards", "web")
+    assert caught.value.expected == f"that of shards/web/{copy.name}"
 
 
 def test_an_output_that_another_process_moves_away_is_made_again(root, monkeypatch):
