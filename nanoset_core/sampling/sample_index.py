@@ -99,6 +99,7 @@ def build_sample_index(
     # The array of an .idx is not aligned: numpy would copy all of it for every block.
     sizes = np.require(sizes, requirements="A")
     _check_arguments(sizes, sequence_length, add_extra_token)
+    documents = _as_document_numbers(document_index)
 
     longest = int(sizes.max()) if len(sizes) else 0
     total_tokens = num_epochs * tokens_per_epoch
@@ -106,33 +107,30 @@ def build_sample_index(
     n_samples = sample_count(
         total_tokens, sequence_length, add_extra_token, drop_last_partial=drop_last_partial_sequence
     )
-    index = np.empty((n_samples + 1, 2), dtype=_index_dtype(len(document_index), longest))
+    index = np.empty((n_samples + 1, 2), dtype=_index_dtype(len(documents), longest))
 
     # The first sample starts at the first token. The others are found block by block.
     index[0] = 0
     tokens_before = 0
     shape = _SampleShape(sequence_length, add_extra_token)
     try:
-        for block in _running_sums(sizes, document_index, longest, threads):
+        for block in _running_sums(sizes, documents, longest, threads):
             _fill_rows(index[: n_full_samples + 1], block, tokens_before, shape)
             tokens_before += int(block.stops[-1])
     except IndexError as error:
-        raise ConfigError(
-            "the document index has a document that does not exist",
-            found=str(error),
-            expected=f"numbers below {len(sizes)}, the number of sizes",
-        ) from error
+        expected = f"0 or more, and below {len(sizes)}, the number of sizes"
+        raise _no_such_document(document_index, expected) from error
     if tokens_before != total_tokens:
         raise _other_tokens_error(tokens_before, num_epochs, tokens_per_epoch)
 
     has_short_sample = n_samples > n_full_samples
     if has_short_sample:
-        last_sequence = int(document_index[-1])
+        last_sequence = int(documents[-1])
         last_offset = int(sizes[last_sequence]) - add_extra_token
         if last_offset < 0 and not empty_end:
             raise _empty_end_error(last_sequence)
         # It ends at the last token of all.
-        index[n_samples] = (len(document_index) - 1, last_offset)
+        index[n_samples] = (len(documents) - 1, last_offset)
     return index
 
 
@@ -160,6 +158,13 @@ def _check_arguments(
             found=add_extra_token,
             expected="0 or 1",
         )
+    if sizes.ndim != 1:
+        raise ConfigError(
+            "this is not a number of tokens for each document",
+            where="sizes",
+            found=f"shape {sizes.shape}",
+            expected="shape (n_sequences,)",
+        )
     is_integer = sizes.dtype.kind in "iu"
     if len(sizes) and (not is_integer or sizes.min() < 0):
         raise ConfigError(
@@ -168,6 +173,54 @@ def _check_arguments(
             found=f"{sizes.min()} ({sizes.dtype.name})",
             expected="integers, 0 or more",
         )
+
+
+def _as_document_numbers(document_index: NDArray[np.integer]) -> NDArray[np.integer]:
+    """Return an array of document numbers in which a negative number is no valid index.
+
+    As an index, numpy takes -1 for the last document. The bytes of a -1 of 32 bits are also those
+    of the unsigned number 4,294,967,295, for which numpy raises an IndexError. So the numbers are
+    returned as unsigned ones. This needs neither a copy nor a pass over all numbers, of which there
+    may be billions.
+
+    Args:
+        document_index: Documents in the order of reading, shape (n_positions,).
+
+    Raises:
+        ConfigError: It is not such an array.
+    """
+    numbers = np.asarray(document_index)
+    is_integer = numbers.dtype.kind in "iu" or numbers.size == 0
+    if numbers.ndim != 1 or not is_integer:
+        raise ConfigError(
+            "these are not the numbers of documents",
+            where="document_index",
+            found=f"{numbers.dtype.name}, shape {numbers.shape}",
+            expected="integers, shape (n_positions,)",
+        )
+    has_32_bits = numbers.dtype.itemsize == 4  # as the trainers' document indexes have
+    if has_32_bits:
+        unsigned_dtype = numbers.dtype.str.replace("i", "u")  # such as "<u4" for "<i4"
+        return numbers.view(unsigned_dtype)
+    # An unsigned number of 8 or 16 bits may be a valid index. One of 64 bits is none in numpy.
+    if numbers.size and numbers.min() < 0:
+        raise _no_such_document(numbers, expected="0 or more")
+    return numbers.astype(np.int64, copy=False)
+
+
+def _no_such_document(document_index: NDArray[np.integer], expected: str) -> ConfigError:
+    """Return the error for a document index with a number that no document has.
+
+    Args:
+        document_index: The document index, shape (n_positions,), at least one.
+        expected: Which numbers exist.
+    """
+    return ConfigError(
+        "the document index has a document that does not exist",
+        where="document_index",
+        found=f"numbers from {np.min(document_index)} to {np.max(document_index)}",
+        expected=expected,
+    )
 
 
 def _other_tokens_error(found: int, num_epochs: int, tokens_per_epoch: int) -> ConfigError:
@@ -258,7 +311,7 @@ class _BlockSums(NamedTuple):
 
 
 def _running_sums(
-    sizes: NDArray[np.int32], document_index: NDArray[np.int32], longest: int, threads: int
+    sizes: NDArray[np.int32], document_index: NDArray[np.integer], longest: int, threads: int
 ) -> Iterator[_BlockSums]:
     """Yield at which token each document ends, for 65,536 documents (a block) at a time.
 
