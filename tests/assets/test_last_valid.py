@@ -436,10 +436,10 @@ def host(config_file, tmp_path) -> HostLocation:
 
 
 def test_a_host_executes_its_own_jobs_in_spite_of_a_mistake(config_file, host):
-    command = ["-m", "dagster", "job", "execute", "--python-file", host.module, "--job", "host_job"]
-    assert host.run_python(*command).returncode == 0
+    build_definitions(config_file)
     config_file.write_text("")
 
+    command = ["-m", "dagster", "job", "execute", "--python-file", host.module, "--job", "host_job"]
     process = host.run_python(*command)
 
     assert process.returncode == 0, process.stderr
