@@ -7,6 +7,7 @@ The manifest is a file of JSON lines, such as
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -16,13 +17,14 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from nanoset_core.errors import FormatError, MissingError
+from nanoset_core.errors import FormatError
 from nanoset_core.formats.tars.members import read_member
 from nanoset_core.formats.tars.samples import MANIFEST_NAME, iterate_token_members
 from nanoset_core.formats.tars.tar import map_archive
+from nanoset_core.sampling.arguments import whole_number
 from nanoset_core.storage.location import path_on_this_machine
 from nanoset_core.storage.paths import is_inside
-from nanoset_core.storage.regular_files import read_regular
+from nanoset_core.storage.regular_files import read_regular, required
 
 _MAX_BYTES_SHOWN = 80
 """Longer lines of a manifest are cut in messages."""
@@ -58,9 +60,10 @@ def iterate_shard(path: Path | str, begin: int = 0) -> Iterator[NDArray[np.integ
     Raises:
         MissingError: The file does not exist.
         FormatError: The shard is damaged.
-        ConfigError: The path is the address of a bucket.
+        ConfigError: The path is the address of a bucket, or `begin` is not a number from 0 on.
     """
     path = path_on_this_machine(path)
+    begin = whole_number("begin", begin, 0, sys.maxsize)
     archive = map_archive(path)
     for member in islice(iterate_token_members(archive, path), begin, None):
         yield read_member(archive, member, path)
@@ -147,14 +150,12 @@ def manifest_rows(path: Path) -> list[ManifestRow]:
         MissingError: The file does not exist.
         FormatError: A line is something else, or there is none.
     """
-    try:
+    with required(
+        path,
+        f"a folder of tars, with their list {MANIFEST_NAME}",
+        "finish writing the dataset, or name the folder of a finished one",
+    ):
         lines = read_regular(path).splitlines()
-    except FileNotFoundError as error:
-        raise MissingError(
-            "no manifest of shards",
-            where=path,
-            remedy="finish writing the dataset, or give the folder of a finished one",
-        ) from error
 
     rows: list[ManifestRow] = []
     for number, line in enumerate(lines, start=1):

@@ -101,6 +101,14 @@ def explained(
     """
     try:
         yield
+    except StorageError as error:
+        # The block has explained the error already, but may not know what the room was for.
+        cause = error.__cause__
+        lacks_expected = expected is not None and error.expected is None
+        if not lacks_expected or not isinstance(cause, OSError) or cause.errno not in _EXPLANATIONS:
+            raise
+        where = error.where or path
+        raise explained_os_error(cause, where, expected=expected, only_reads=only_reads) from cause
     except NanosetError:
         raise  # it has a remedy already
     except (OSError, MemoryError, RuntimeError, ImportError) as error:
@@ -112,6 +120,28 @@ def explained(
         if explanation is None:
             raise
         raise explanation from error
+
+
+@contextmanager
+def explaining_all(path: Path) -> Iterator[None]:
+    """Replace every error of the operating system in the block by one that says what to do.
+
+    In contrast to `explained`, this includes wrong paths: a name that is too long, or a file in
+    place of a folder. So it is for a block that writes to a path that the user has named.
+
+    Args:
+        path: The folder that is written to. The error names it if the system does not say which
+            file was the problem.
+
+    Raises:
+        StorageError: The system has refused to write.
+    """
+    try:
+        yield
+    except NanosetError:
+        raise  # it has a remedy already
+    except OSError as error:
+        raise explained_os_error(error, path) from error
 
 
 @contextmanager
@@ -192,11 +222,31 @@ def explained_error(
     Returns:
         The new error; None if `error` is not one of the operating system.
     """
+    if isinstance(error, OSError):
+        return explained_os_error(error, where, expected=expected, only_reads=only_reads)
+    if _errno_of(error) in _MEMORY_ERRORS:
+        return _memory_error(error, where)
+    return None
+
+
+def explained_os_error(
+    error: OSError,
+    where: object = None,
+    *,
+    expected: str | None = None,
+    only_reads: bool = False,
+) -> NanosetError:
+    """Return an error that explains an OSError, and says what to do about it.
+
+    Args:
+        error: The error that was raised.
+        where: As for `explained_error`.
+        expected: As for `explained_error`.
+        only_reads: As for `explained_error`.
+    """
     number = _errno_of(error)
     if number in _MEMORY_ERRORS:
         return _memory_error(error, where)
-    if not isinstance(error, OSError):
-        return None
 
     explanation = _EXPLANATIONS.get(number, _OTHER)
     path = None  # stays so if the system does not name the file, or only its number when open

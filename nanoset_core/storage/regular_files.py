@@ -9,10 +9,12 @@ from __future__ import annotations
 import mmap
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
 
-from nanoset_core.errors import FormatError, InputError
+from nanoset_core.errors import FormatError, InputError, MissingError
 
 _KINDS = {
     stat.S_IFIFO: "a named pipe",
@@ -136,6 +138,33 @@ def map_regular(path: str | os.PathLike[str]) -> mmap.mmap | bytes:
         if os.fstat(file.fileno()).st_size == 0:
             return b""
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+
+@contextmanager
+def required(path: object, expected: str, remedy: str) -> Iterator[None]:
+    """Let a block of code raise a helpful error if the file that it opens does not exist.
+
+        with required(path, "a .pbin file", "write it first, or correct the path"):
+            file = open(path)
+
+    raises "no such file", with what was expected and what the user can do.
+
+    Args:
+        path: The file, for the message.
+        expected: What the file should be.
+        remedy: What the user can do.
+
+    Raises:
+        MissingError: The file does not exist, or is a folder.
+    """
+    try:
+        yield
+    except IsADirectoryError as error:
+        raise MissingError(
+            "this is a folder", where=path, expected=expected, remedy="name a file in it"
+        ) from error
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise MissingError("no such file", where=path, expected=expected, remedy=remedy) from error
 
 
 def _open_without_waiting(path: str, flags: int) -> int:

@@ -170,7 +170,7 @@ def test_a_rank_outside_its_group_is_refused(folder, rank, world_size):
 
 
 def test_a_folder_without_a_manifest_is_refused(tmp_path):
-    with pytest.raises(MissingError, match="no manifest"):
+    with pytest.raises(MissingError, match="no such file"):
         ShardReader(tmp_path)
 
 
@@ -460,6 +460,27 @@ def test_a_tar_without_members_has_no_contexts(dataset):
     tar.write_bytes(bytes(10240))
 
     assert list(iterate_shard(tar)) == []
+
+
+@pytest.mark.parametrize("name", ["manifest.jsonl", "x.tar"])
+@pytest.mark.parametrize("read", [ShardReader, lambda path: list(iterate_shards(path))])
+def test_a_file_in_place_of_the_folder_of_tars_is_refused(tmp_path, name, read):
+    (tmp_path / name).touch()
+
+    with pytest.raises(MissingError, match="no such file") as caught:
+        read(tmp_path / name)
+    assert "a folder of tars" in caught.value.expected
+
+
+def test_a_folder_in_place_of_a_tar_is_refused(tmp_path):
+    with pytest.raises(MissingError, match="this is a folder"):
+        next(iterate_shard(tmp_path))
+
+
+@pytest.mark.parametrize("begin", [-1, 1.0])
+def test_the_number_of_skipped_samples_is_a_whole_number(tmp_path, begin):
+    with pytest.raises(ConfigError, match="begin: not a whole number"):
+        next(iterate_shard(tmp_path / "x.tar", begin))
 
 
 def test_a_missing_tar_is_reported(dataset):

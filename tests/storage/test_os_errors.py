@@ -16,7 +16,7 @@ from nanoset_core.storage import access as access_module
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import unfinished_name
 from nanoset_core.storage.leases import leased
-from nanoset_core.storage.os_errors import explained, explained_error
+from nanoset_core.storage.os_errors import explained, explained_error, explaining_all
 
 
 def os_error(number: int, file: str | None) -> OSError:
@@ -56,6 +56,29 @@ def test_the_folder_is_named_if_the_system_names_no_file(tmp_path, number):
         raise os_error(number, None)
 
     assert caught.value.where == str(tmp_path)
+
+
+def test_an_outer_block_adds_what_the_room_was_for_to_an_explained_error(tmp_path):
+    with (
+        pytest.raises(StorageError, match="the disk is full") as caught,
+        explained(tmp_path, expected="room for tars"),
+        explaining_all(tmp_path / "web"),
+    ):
+        raise os_error(errno.ENOSPC, None)
+
+    assert caught.value.where == str(tmp_path / "web")
+    assert caught.value.expected == "room for tars"
+
+
+def test_a_wrong_path_gets_no_advice_on_room(tmp_path):
+    with (
+        pytest.raises(StorageError, match="the system refuses this") as caught,
+        explained(tmp_path, expected="room for tars"),
+        explaining_all(tmp_path),
+    ):
+        raise os_error(errno.ENAMETOOLONG, None)
+
+    assert caught.value.expected is None
 
 
 def test_the_finished_file_is_named_and_not_its_temporary_name(tmp_path):

@@ -43,6 +43,7 @@ from nanoset_core.storage.atomic import (
     put_in_place,
 )
 from nanoset_core.storage.location import path_on_this_machine
+from nanoset_core.storage.os_errors import explained_os_error, explaining_all
 from nanoset_core.storage.store import OnJoin, no_progress
 
 _MAX_LENGTH = 2**31 - 1
@@ -90,6 +91,7 @@ class MMapIndexedDatasetBuilder:
 
         Raises:
             ConfigError: An .idx has no code for the type, or the prefix is the address of a bucket.
+            StorageError: The file cannot be created.
         """
         self.prefix = os.fspath(prefix)
         # Absolute, since the caller may change the working directory before the end.
@@ -101,7 +103,8 @@ class MMapIndexedDatasetBuilder:
         self._modes = array("b") if multimodal else None  # int8, mode of each sequence
         self._first_part: str | None = None
         """Prefix of the first dataset of `add_index`."""
-        self._file = open_unfinished(bin_path(self._target))
+        with explaining_all(self._target.parent):
+            self._file = open_unfinished(bin_path(self._target))
         self._is_finished = False
 
     def add_item(self, tokens: ArrayLike, mode: int = 0) -> None:
@@ -243,7 +246,7 @@ class MMapIndexedDatasetBuilder:
         self._extend_modes(index.modes, len(lengths), prefix)
         self._lengths.frombytes(lengths.tobytes())
         self._document_indices.frombytes(document_stops.tobytes())
-        with open(token_file, "rb") as file:
+        with explaining_all(self._target.parent), open(token_file, "rb") as file:
             append_file(file, self._file, size_bytes, start_byte)
         return size_bytes
 
@@ -276,6 +279,7 @@ class MMapIndexedDatasetBuilder:
 
         Raises:
             ConfigError: The last document was not ended, or the dataset is already finished.
+            StorageError: The files cannot be written, for example because the disk is full.
         """
         self._check_unfinished()
         n_open_sequences = len(self._lengths) - self._document_indices[-1]
@@ -286,6 +290,20 @@ class MMapIndexedDatasetBuilder:
                 found=f"{n_open_sequences} sequences without an end_document()",
             )
 
+        try:
+            with explaining_all(self._target.parent):
+                self._put_in_place()
+        except BaseException:
+            self.abort()
+            raise
+        self._is_finished = True
+
+    def _put_in_place(self) -> None:
+        """Write the .idx, and give both files their names, the .idx last.
+
+        Raises:
+            OSError: A file cannot be written or renamed.
+        """
         bin_file_path = bin_path(self._target)
         idx_file_path = idx_path(self._target)
         idx_file = open_unfinished(idx_file_path)
@@ -306,9 +324,7 @@ class MMapIndexedDatasetBuilder:
                 put_in_place(idx_file, idx_file_path)
         except BaseException:
             discard(idx_file)
-            self.abort()
             raise
-        self._is_finished = True
         fsync_folder(bin_file_path.parent)
 
     def abort(self) -> None:
@@ -413,9 +429,12 @@ class MMapIndexedDatasetBuilder:
         self._check_lengths(sizes, n_tokens=len(flat))
         mode_array = None if modes is None else np.asarray(modes)
         self._extend_modes(mode_array, len(sizes), self.prefix)
-        for start in range(0, len(flat), _CHUNK_TOKENS):
-            chunk = flat[start : start + _CHUNK_TOKENS]
-            self._file.write(chunk.data.cast("B"))  # its bytes
+        try:
+            for start in range(0, len(flat), _CHUNK_TOKENS):
+                chunk = flat[start : start + _CHUNK_TOKENS]
+                self._file.write(chunk.data.cast("B"))  # its bytes
+        except OSError as error:
+            raise explained_os_error(error, self._target.parent) from error
         self._lengths.frombytes(sizes.astype(np.int32).tobytes())
 
     def _check_lengths(self, sizes: NDArray[np.int64], n_tokens: int) -> None:

@@ -400,10 +400,10 @@ def no_such_file(path: Path) -> MissingError:
     """Return the error for a missing file of a dataset.
 
     Args:
-        path: The missing file.
+        path: The missing file, or a folder in its place.
     """
     return MissingError(
-        "no such file",
+        "this is a folder" if path.is_dir() else "no such file",
         where=path,
         expected="an indexed dataset: <prefix>.bin and <prefix>.idx",
         remedy="check the data path: it is a prefix, without .bin or .idx",

@@ -34,7 +34,6 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -42,10 +41,10 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_core.errors import ConfigError, FormatError, MissingError
+from nanoset_core.errors import ConfigError, FormatError
 from nanoset_core.formats.pbin.pickle_codec import Entries, damaged, decode_index, first_number
 from nanoset_core.storage.mapped_files import MappedFile
-from nanoset_core.storage.regular_files import map_regular
+from nanoset_core.storage.regular_files import map_regular, required
 
 TOKEN_BYTES = (1, 2, 4)
 """Sizes that a token can have."""
@@ -191,33 +190,6 @@ def encode_header(data_bytes: int, token_bytes: int) -> bytes:
         token_bytes: Bytes of one token: 1, 2 or 4.
     """
     return _HEADER.pack(data_bytes, token_bytes)
-
-
-@contextmanager
-def required(path: object, expected: str, remedy: str) -> Iterator[None]:
-    """Let a block of code raise a helpful error if the file that it opens does not exist.
-
-        with required(path, "a .pbin file", "write it first, or correct the path"):
-            file = open(path)
-
-    raises "no such file", with what was expected and what the user can do.
-
-    Args:
-        path: The file, for the message.
-        expected: What the file should be.
-        remedy: What the user can do.
-
-    Raises:
-        MissingError: The file does not exist, or is a folder.
-    """
-    try:
-        yield
-    except IsADirectoryError as error:
-        raise MissingError(
-            "this is a folder", where=path, expected=expected, remedy="name a file in it"
-        ) from error
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise MissingError("no such file", where=path, expected=expected, remedy=remedy) from error
 
 
 def open_pbin(path: str | os.PathLike[str], file: MappedFile | None = None) -> PbinFile:

@@ -15,10 +15,9 @@ from numpy.typing import NDArray
 
 from nanoset_core.errors import ConfigError, InputError
 from nanoset_core.execution.progress import SILENT, Progress, RunningWork
-from nanoset_core.formats.pbin.layout import required
 from nanoset_core.formats.pbin.pickle_codec import Entries, encode_index
 from nanoset_core.storage.atomic import atomic_file
-from nanoset_core.storage.regular_files import open_regular
+from nanoset_core.storage.regular_files import open_regular, required
 
 _BLOCK_BYTES = 1 << 23
 """Bytes of text that are read at once."""

@@ -28,8 +28,8 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_core.errors import FormatError, MissingError
-from nanoset_core.storage.regular_files import map_regular
+from nanoset_core.errors import FormatError
+from nanoset_core.storage.regular_files import map_regular, required
 
 BLOCK_BYTES = 512
 """Bytes of a header; bodies are filled up to a multiple of it."""
@@ -495,14 +495,8 @@ def map_archive(path: Path) -> mmap.mmap | bytes:
         A read-only map; b"" for an empty file, which cannot be mapped.
 
     Raises:
-        MissingError: The file does not exist.
+        MissingError: The file does not exist, or is a folder.
         FormatError: The path is that of a pipe or a device.
     """
-    try:
+    with required(path, "a tar of a webdataset", "write the tar first, or correct the path"):
         return map_regular(path)
-    except FileNotFoundError as error:
-        raise MissingError(
-            "no such shard",
-            where=path,
-            remedy="write the shard first, or correct the path",
-        ) from error

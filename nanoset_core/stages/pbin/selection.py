@@ -28,7 +28,6 @@ from nanoset_core.formats.pbin.layout import (
     PbinFile,
     document_entries,
     open_pbin,
-    required,
     scan_index,
 )
 from nanoset_core.formats.pbin.pickle_codec import Entries
@@ -41,7 +40,7 @@ from nanoset_core.formats.pbin.writing import (
     write_parts,
 )
 from nanoset_core.records.text import format_count
-from nanoset_core.storage.regular_files import open_regular, read_regular
+from nanoset_core.storage.regular_files import open_regular, read_regular, required
 
 _BLOCK_TOKENS = 1 << 21
 """About this many tokens are written at once."""

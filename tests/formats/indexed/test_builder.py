@@ -16,7 +16,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.sample_pairs import pair_bytes, write_sequences
-from nanoset_core.errors import ConfigError, FormatError, MissingError, SourceChangedError
+from nanoset_core.errors import (
+    ConfigError,
+    FormatError,
+    MissingError,
+    SourceChangedError,
+    StorageError,
+)
 from nanoset_core.formats.indexed import builder as builder_module
 from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder, merge_indexed_datasets
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
@@ -245,6 +251,15 @@ def test_the_error_for_a_merge_of_gaps_names_views(tmp_path):
         merge_indexed_datasets([tmp_path / "view"], tmp_path / "out")
 
 
+def test_a_folder_in_place_of_the_token_file_is_called_so(tmp_path):
+    write_sequences(tmp_path / "a", [[1]])
+    (tmp_path / "a.bin").unlink()
+    (tmp_path / "a.bin").mkdir()
+
+    with pytest.raises(MissingError, match="this is a folder"):
+        MMapIndexedDataset(tmp_path / "a")
+
+
 def test_a_merge_needs_datasets(tmp_path):
     with pytest.raises(ConfigError, match="nothing to merge"):
         merge_indexed_datasets([], tmp_path / "out")
@@ -457,3 +472,45 @@ def test_two_builders_of_a_dataset_never_leave_the_files_of_different_ones(tmp_p
     written = MMapIndexedDataset(tmp_path / "x")
     assert [tokens.tolist() for tokens in written] == [[2, 2]] * 4
     assert written.token_count == written.sequence_lengths.sum()
+
+
+# Paths that cannot be written
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        pytest.param("file/x", "File exists", id="below a file"),
+        pytest.param("file/x/y", "Not a directory", id="far below a file"),
+        pytest.param("x" * 300, "File name too long", id="long name"),
+    ],
+)
+def test_a_builder_says_that_the_system_refuses_a_path(tmp_path, name, found):
+    (tmp_path / "file").touch()
+
+    with pytest.raises(StorageError, match="the system refuses this") as caught:
+        MMapIndexedDatasetBuilder(tmp_path / name)
+    assert found in caught.value.found
+
+
+def test_a_builder_does_not_replace_a_folder(tmp_path):
+    (tmp_path / "x.bin").mkdir()
+    builder = MMapIndexedDatasetBuilder(tmp_path / "x")
+
+    with pytest.raises(StorageError, match="the system refuses this"):
+        builder.finalize()
+    assert [path.name for path in tmp_path.iterdir()] == ["x.bin"]
+
+
+def test_a_builder_says_that_the_disk_is_full(tmp_path, monkeypatch):
+    def write(data):
+        """Fail as writing does if the disk is full."""
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    builder = MMapIndexedDatasetBuilder(tmp_path / "x")
+    monkeypatch.setattr(builder._file, "write", write)
+
+    with pytest.raises(StorageError, match="the disk is full") as caught:
+        builder.add_document([1])
+    assert caught.value.where == str(tmp_path)
+    builder.abort()
