@@ -751,12 +751,12 @@ def _stream_lengths(
         settings: Settings with the streams of some of the sources.
 
     Raises:
-        ConfigError: Two sources have one name, or the streams of a source have more or fewer tokens
-            than the source.
+        ConfigError: Two sources have one name; or the streams of a source have more or fewer tokens
+            than the source, or are several although the tail is `carry`.
     """
     _check_names_differ([name for name, _ in sources])
     configured_streams = settings.streams or {}
-    _check_streams(configured_streams, dict(sources))
+    _check_streams(configured_streams, dict(sources), settings.tail)
 
     lengths_by_source: list[tuple[int, ...]] = []
     for name, n_tokens in sources:
@@ -782,22 +782,31 @@ def _check_names_differ(names: list[str]) -> None:
 def _check_streams(
     streams: Mapping[str, Sequence[int]],
     tokens_by_source: Mapping[str, int],
+    tail: PlanTail,
 ) -> None:
     """Check that the streams of each source of text have as many tokens as the source.
 
     A stream is a text that is cut into samples for itself, such as a file. If web has 10 tokens:
 
-        {"web": [6, 4]}      correct
+        {"web": [6, 4]}      correct, unless the tail is `carry`, which cuts no text for itself
         {"web": [6, 3]}      an error: one token is missing
 
     Args:
         streams: Source → tokens of each of its streams.
         tokens_by_source: Source → its tokens.
+        tail: What happens to the tokens at the end of a stream.
 
     Raises:
-        ConfigError: The streams of a source have more or fewer tokens.
+        ConfigError: The streams of a source have more or fewer tokens, or cannot be cut separately.
     """
     for name, lengths in streams.items():
+        if tail == "carry" and len(lengths) > 1:
+            raise ConfigError(
+                "the streams of a source cannot be cut separately if rows continue in the next one",
+                where=f"source {name!r}",
+                found=f"{len(lengths)} streams, tail 'carry'",
+                expected="a single stream, or another tail",
+            )
         n_tokens = tokens_by_source.get(name)
         if n_tokens != sum(lengths):
             raise ConfigError(

@@ -313,6 +313,12 @@ def test_contexts_and_tokens_of_each_source_are_counted(plan_settings, web, firs
             id="streams of another size",
         ),
         pytest.param(
+            [("web", 20)],
+            {"sequence_length": 5, "streams": {"web": [10, 10]}, "tail": "carry"},
+            "cannot be cut separately",
+            id="streams with rows that continue in the next one",
+        ),
+        pytest.param(
             [("web", 20), ("web", 30)], {"sequence_length": 5}, "same name", id="equal names"
         ),
     ],
