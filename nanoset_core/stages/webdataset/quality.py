@@ -224,7 +224,8 @@ def _is_even(measures: dict[str, Any]) -> bool:
     max_correlation = _MAX_ERRORS * measures["rank_correlation_error"]
     is_uncorrelated = abs(measures["rank_correlation"]) <= max_correlation
 
-    n_pairs = max(measures["sampled"] - 1, 1)  # of neighbours among the samples that were measured
+    # The pairs of successive samples that were measured: one fewer than samples in each tar.
+    n_pairs = max(measures["sampled"] - measures["shards"], 1)  # 1 only to divide by it
     same_source_is_by_chance = _is_by_chance(
         measures["same_source"], measures["same_source_expected"], n_pairs
     )

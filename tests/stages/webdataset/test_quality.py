@@ -132,6 +132,13 @@ def test_the_order_of_every_plan_is_even(counts, seed):
     assert measures.even
 
 
+def test_the_order_of_tars_that_have_no_pair_of_contexts_is_even():
+    """Nothing is known about neighbours then."""
+    measures = measure(plan_of([LENGTH * 500, LENGTH * 500], samples_per_shard=1))
+
+    assert measures.even
+
+
 @pytest.mark.parametrize("counts", [[1], [2], [1, 0, 1], [50_000]], ids=str)
 def test_the_order_of_the_smallest_plans_and_of_one_source_is_even(counts):
     measures = measure(plan_of([LENGTH * count for count in counts]))
