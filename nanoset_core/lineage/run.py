@@ -37,6 +37,7 @@ from nanoset_core.loading.opening import open_version
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project
+from nanoset_core.records.text import format_count
 from nanoset_core.sampling.splits import SPLITS
 from nanoset_core.stages.handoff.run import RunSpec, read_run
 from nanoset_core.stages.handoff.steps import Dealer, Steps, TrainingStep
@@ -369,15 +370,25 @@ class Run:
             step: The number, such as 7.
 
         Raises:
-            SampleIndexError: It is below 1, or above that of the last step.
+            SampleIndexError: It is below 1, or above that of the last step; or the run is imagined,
+                and its data are not enough for a step.
         """
         if 1 <= step <= self.last_step:
             return
+        batch_size = self.spec.global_batch_size
+        if self.last_step == 0:
+            raise SampleIndexError(
+                "train has fewer samples than one step",
+                where=self.file,
+                found=format_count(self.handoffs[0].data_stop, "sample"),
+                expected=f"{batch_size:,} or more",
+                remedy="if your run reads fewer samples a step, describe it in a run.yaml",
+            )
         expected = f"1 to {self.last_step:,}"
         remedy = "correct the step"
         if self.last_step < MAX_STEP:
             # The run is imagined. Its batch size may have been chosen by `example`.
-            expected += f", with {self.spec.global_batch_size:,} samples a step"
+            expected += f", with {batch_size:,} samples a step"
             remedy += "; if your run reads more or fewer samples a step, describe it in a run.yaml"
         raise SampleIndexError(
             "no such step", where=self.file, found=f"{step:,}", expected=expected, remedy=remedy

@@ -495,3 +495,13 @@ def test_an_imagined_run_ends_with_the_data_that_continue_another_run():
     )
 
     assert handoff.starting_the_run().data_stop == 440
+
+
+def test_an_imagined_run_with_fewer_samples_than_one_step_has_no_step(project):
+    outputs = InspectionContext.of(project).outputs
+    handoff = outputs.current("nanosets", "pretrain/handoff")
+    run = Run.example(outputs, handoff, default_batch_size=1000)
+
+    message = "fewer samples than one step\n  found: 400 samples\n  expected: 1,000 or more"
+    with pytest.raises(SampleIndexError, match=message):
+        run.samples(1)
