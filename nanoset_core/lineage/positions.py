@@ -248,6 +248,21 @@ class Split(NamedTuple):
             stop=_stop_of_run(loaded),  # the run may need fewer samples than were built
         )
 
+    def documents_within(self, number: int, documents: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return which of some documents of a dataset belong to this split.
+
+        Train, valid and test may share a dataset: each has a range of its sequences.
+
+        Args:
+            number: Which dataset of the split has the documents: its index in `datasets`.
+            documents: Numbers of documents of this dataset, shape (n_documents,).
+
+        Returns:
+            Shape (n_documents_within,), in the same order.
+        """
+        start, stop = self.members[number].member.rows
+        return self.datasets[number].documents_within(documents, start, stop)
+
     def places(self, number: int, origin: DocumentOrigin) -> DocumentPlaces:
         """Find the training samples that contain a document.
 

@@ -302,13 +302,19 @@ def _sample_holding(output: str, samples: Split | Tars, search: DocumentSearch) 
     Returns:
         The result; None if no sample has tokens of these documents.
     """
-    # These may be earlier versions of the datasets, which `search` has not looked into yet.
-    documents_by_dataset = [search.documents_of(dataset) for dataset in samples.datasets]
+    documents_by_dataset: list[NDArray[np.int64]] = []
+    for number, dataset in enumerate(samples.datasets):
+        # It may be an earlier version of the dataset, which `search` has not looked into yet.
+        documents = search.documents_of(dataset)
+        if isinstance(samples, Split):
+            # Train, valid and test may have different documents of the dataset.
+            documents = samples.documents_within(number, documents)
+        documents_by_dataset.append(documents)
     sample_numbers = _samples_with(samples, documents_by_dataset)
     if not sample_numbers:
         return None
 
-    # All documents of the datasets count: whether a sample has a token of each is not looked up.
+    # All of these documents count: whether a sample has a token of each is not looked up.
     n_documents = sum(len(documents) for documents in documents_by_dataset)
     return Holding(output, n_documents, samples=(min(sample_numbers), max(sample_numbers)))
 

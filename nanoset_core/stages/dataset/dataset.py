@@ -352,6 +352,31 @@ class Dataset(ABC):
         first_lengths = self.layout.sequence_lengths[first_sequences[documents]]  # in tokens
         return documents[first_lengths > 0]
 
+    def documents_within(
+        self, documents: NDArray[np.int64], start: int, stop: int
+    ) -> NDArray[np.int64]:
+        """Return which of some documents have tokens in a range of sequences of this dataset.
+
+        For example, train has the sequences 0 to 899 of a dataset, and valid 900 to 999 (start=900,
+        stop=1000):
+
+            document         17     40     41
+            its sequences    17     950    951, 952     the result is [40, 41]
+
+        Args:
+            documents: Numbers of documents, as in `pieces_of`; shape (n_documents,).
+            start: Number of the first sequence.
+            stop: Number after the last sequence.
+
+        Returns:
+            Shape (n_documents_within,), in the same order.
+        """
+        documents = self._without_empty(documents)
+        first_sequences = self.layout.document_indices  # (n_documents + 1,) of each document
+        begins_before_stop = first_sequences[documents] < stop
+        ends_after_start = first_sequences[documents + 1] > start
+        return documents[begins_before_stop & ends_after_start]
+
     def corpus_tokens(self, rows: tuple[int, int], documents: range) -> Iterator[DocumentTokens]:
         """Yield how many tokens of certain documents some rows of this dataset have.
 

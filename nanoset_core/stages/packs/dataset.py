@@ -133,6 +133,13 @@ class PacksDataset(Dataset):
         lengths = document_lengths(index.sequence_lengths, index.document_indices)
         return lay_out(lengths, plan_counts(lengths, rules).plan, rules)
 
+    def documents_within(
+        self, documents: NDArray[np.int64], start: int, stop: int
+    ) -> NDArray[np.int64]:
+        rows = open_pieces(self.manifest).of_documents(documents)  # of all packs with the documents
+        is_within = (rows.packs >= start) & (rows.packs < stop)
+        return documents[np.isin(documents, rows.documents[is_within])]
+
     def pieces_of(self, document: int) -> list[DocumentPiece]:
         rows = open_pieces(self.manifest).of_documents(np.array([document]))
         return _document_pieces(rows)

@@ -95,6 +95,27 @@ def test_a_nanoset_says_which_samples_and_steps_have_the_documents(built_with_vi
     assert train.steps == (1 + first_sample // BATCH_SIZE, 1 + last_sample // BATCH_SIZE)
 
 
+def test_each_split_counts_its_own_documents(project, monkeypatch):
+    ids = [f"web-{number}" for number in range(20, 240, 8)]
+    ids_by_split: dict[str, set[str]] = {split: set() for split in SPLITS}
+    for identity in ids:
+        for split in SPLITS:
+            for place in find_document(project, "pretrain", split, identity=identity):
+                if place.appearances:
+                    ids_by_split[split].add(identity)
+    # Documents of valid are also found in its samples if the first documents are all in train.
+    monkeypatch.setattr("nanoset_core.lineage.takedown.MAX_PLACED", 3)
+
+    holding_by_output = {holding.output: holding for holding in holdings(project, ids)}
+
+    for split, expected_ids in ids_by_split.items():
+        holding = holding_by_output[f"nanoset pretrain {split}"]
+        n_expected = len(expected_ids)
+        assert n_expected > 0
+        # A document of the split may be in no sample, since it is in the tail.
+        assert n_expected <= holding.documents <= n_expected + 2
+
+
 def test_training_data_made_from_an_earlier_version_of_a_view_holds_its_documents(project):
     list_file = project.config.file.parent / "drop.txt"
     list_file.write_text("web-3\nweb-4\n")

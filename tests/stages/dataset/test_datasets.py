@@ -192,6 +192,22 @@ def test_the_pieces_in_several_spans_are_those_of_each_span(dataset):
 # Documents
 
 
+@pytest.mark.parametrize("bounds", [(0.0, 0.4), (0.4, 0.5), (0.5, 0.5)], ids=str)
+def test_the_documents_within_some_sequences_have_a_piece_there(dataset, bounds):
+    n_sequences = len(dataset.sequences.sequence_lengths)
+    start, stop = [int(bound * n_sequences) for bound in bounds]
+    documents = np.arange(len(corpus_numbers(dataset)))[::-3]
+    expected = []
+    for document in documents.tolist():
+        pieces = dataset.pieces_of(document)
+        if any(start <= piece.sequence < stop and piece.stop > piece.start for piece in pieces):
+            expected.append(document)
+
+    within = dataset.documents_within(documents, start, stop)
+
+    assert within.tolist() == expected
+
+
 def test_the_copies_of_a_document_are_the_documents_with_its_number_in_the_corpus(dataset):
     numbers = np.array(corpus_numbers(dataset))
 
