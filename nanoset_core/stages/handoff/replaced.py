@@ -16,14 +16,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from nanoset_core.errors import NanosetError
+from nanoset_core.errors import MissingError, NanosetError
 from nanoset_core.loading.layout import HANDOFF, STAGE
 from nanoset_core.loading.plan_file import read_split
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project
 from nanoset_core.sampling.planned import MemberPlan
-from nanoset_core.stages.mappings.run_before import split_of_handoff
+from nanoset_core.stages.mappings.run_before import mappings_of_handoff, split_of_handoff
 
 _WHAT_TO_DO = (
     "If this phase has begun, or an earlier one with the same warning, start each phase from its "
@@ -117,16 +117,20 @@ def planned_length_warning(project: Project, handoff: Manifest) -> str | None:
 
     Returns:
         Sentences without the last full stop; None if the nanoset reads as many samples as before,
-        or if its samples continue an order that another handoff has begun.
+        if its samples continue an order that another handoff has begun, or if the index files of
+        the handoff were deleted.
     """
     spec = project.nanoset(_nanoset_of(handoff))
     is_phase = spec.span is not None
-    built_schedule = handoff.recipe["options"].get("schedule")  # such as [1000, 64, 100, 10]
-    if is_phase or spec.continues_run or spec.schedule is None or built_schedule is None:
+    if is_phase or spec.continues_run:
         return None
 
-    iterations, batch_size, *_ = built_schedule
-    if iterations * batch_size == spec.schedule.iterations * spec.schedule.global_batch_size:
+    # The settings may give the number as `samples`, or as a `schedule`. None stands for one epoch.
+    try:
+        mappings = mappings_of_handoff(project.outputs, handoff, "train")
+    except MissingError:
+        return None
+    if mappings.recipe["options"].get("samples") == spec.samples.get("train"):
         return None
     return (
         f"its handoff {handoff.digest} would be replaced, and the samples may get another order, "

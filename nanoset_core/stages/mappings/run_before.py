@@ -117,6 +117,28 @@ def split_of_handoff(outputs: OutputRoot, handoff: Manifest, split: SplitName) -
     return _find_version(outputs, folders, digest)
 
 
+def mappings_of_handoff(outputs: OutputRoot, handoff: Manifest, split: SplitName) -> Manifest:
+    """Return the record of the index files of datasets that a training run reads.
+
+    If a split reads several datasets, the record of the split is that of the blend, which was made
+    from these index files. The options of the result are the settings of the split.
+
+    Args:
+        outputs: The output root, which contains the folder of the index files.
+        handoff: The record of the arguments of the run.
+        split: `train`, `valid` or `test`.
+
+    Raises:
+        MissingError: The folder, or that of the blend, was deleted.
+    """
+    manifest = split_of_handoff(outputs, handoff, split)
+    is_blend = manifest.name.endswith(f"/{BLEND}")
+    if not is_blend:
+        return manifest
+    mappings_name = f"{manifest.name.removesuffix(f'/{BLEND}')}/{MAPPINGS}"
+    return _find_version(outputs, [mappings_name], manifest.recipe["parents"][MAPPINGS])
+
+
 def _find_version(outputs: OutputRoot, names: Sequence[str], digest: str) -> Manifest:
     """Return the record of an output whose digest is known, but not its folder.
 

@@ -2,72 +2,124 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import yaml
 
-from helpers.sample_project import write_project
+from helpers.building import build_all
+from helpers.sample_project import CONFIG, write_project
 from nanoset_core.project.project import Project
 from nanoset_core.stages.handoff.stage import TRAINER_FILES
 
-BUILT_SCHEDULE = [50, 8, 25, 1]
-"""Iterations, batch size, and settings of evaluation of the handoff that exists."""
-TRAINER = (
-    'trainer: {megatron_core: "0.16.1", tokenizer_type: HuggingFaceTokenizer, '
-    "tokenizer_model: /models/llama}"
-)
-CONTINUE = (
-    "continue_from: "
-    "{handoff: data/nanosets/pretrain/handoff/0123456789abcdef0123, consumed_samples: 200}"
-)
+NANOSETS: dict[str, dict[str, Any]] = yaml.safe_load(CONFIG)["nanosets"]
+BLENDED = NANOSETS["pretrain"]
+"""Settings of a nanoset that reads 400 samples of two corpora."""
+SINGLE = NANOSETS["plain"]
+"""Settings of a nanoset that reads one corpus once, without a number of samples."""
+SCHEDULE = {"iterations": 50, "global_batch_size": 8}
+"""Settings of a run that reads 400 samples, too."""
+TRAINER = {
+    "megatron_core": "0.16.1",
+    "tokenizer_type": "HuggingFaceTokenizer",
+    "tokenizer_model": "/models/llama",
+}
+CONTINUE = {
+    "handoff": "data/nanosets/pretrain/handoff/0123456789abcdef0123",
+    "consumed_samples": 200,
+}
+
+Warn = Callable[..., str | None]
 
 
-def replacement_warning(
-    folder: Path, tokenizer_file: Path, settings: str, *, changed_input: str = "train"
-) -> str | None:
-    """Return the warning on the handoff of a nanoset whose settings were changed.
+def write_settings(config: Path, blended: dict[str, Any], single: dict[str, Any]) -> None:
+    """Write the settings of the two nanosets of a project."""
+    settings = yaml.safe_load(CONFIG)
+    settings["nanosets"] = {"pretrain": blended, "plain": single}
+    settings.pop("webdatasets")
+    config.write_text(yaml.safe_dump(settings, sort_keys=False))
 
-    Args:
-        folder: Where the project is written.
-        tokenizer_file: Its tokenizer.
-        settings: Lines of the nanoset that decide its length.
-        changed_input: The input of the handoff that a build would make.
+
+@pytest.fixture(scope="module")
+def built_config(tmp_path_factory: pytest.TempPathFactory, tokenizer_file: Path) -> Path:
+    """The nanoset.yaml of a project whose two nanosets were built."""
+    config = write_project(tmp_path_factory.mktemp("replaced") / "project", tokenizer_file)
+    write_settings(config, BLENDED, SINGLE)
+    build_all(config)
+    return config
+
+
+@pytest.fixture
+def warn(built_config: Path) -> Warn:
+    """A function that returns the warning on a handoff of the project after a change of settings.
+
+    Its arguments are the new settings of one of the two nanosets, and the input of the handoff that
+    a build would make.
     """
-    replacements = {"    samples: {train: 400}\n": f"    {settings}\n"}
-    project = Project.open(write_project(folder / "project", tokenizer_file, replacements))
-    handoff = SimpleNamespace(
-        name="pretrain/handoff", digest="3125", recipe={"options": {"schedule": BUILT_SCHEDULE}}
-    )
-    return TRAINER_FILES.replacement_warning(project, handoff, [changed_input])
+    changed_config = built_config.with_name("changed.yaml")
+
+    def replacement_warning(
+        *,
+        blended: dict[str, Any] = BLENDED,
+        single: dict[str, Any] = SINGLE,
+        changed_input: str = "train",
+    ) -> str | None:
+        write_settings(changed_config, blended, single)
+        project = Project.open(changed_config)
+        name = "pretrain" if single is SINGLE else "plain"
+        handoff = project.outputs.current("nanosets", f"{name}/handoff")
+        assert handoff is not None
+        return TRAINER_FILES.replacement_warning(project, handoff, [changed_input])
+
+    return replacement_warning
 
 
-def schedule(iterations: int, batch_size: int) -> str:
-    """Return the line of nanoset.yaml with a schedule."""
-    return f"schedule: {{iterations: {iterations}, global_batch_size: {batch_size}}}"
+def with_length(settings: dict[str, Any], **length: Any) -> dict[str, Any]:
+    """Return the settings of a nanoset with another length of the run."""
+    return {key: value for key, value in settings.items() if key != "samples"} | length
 
 
-@pytest.mark.parametrize("settings", [schedule(50, 16), schedule(60, 8)], ids=["batch", "length"])
-def test_a_run_of_another_length_may_get_another_order(tmp_path, tokenizer_file, settings):
-    warning = replacement_warning(tmp_path, tokenizer_file, settings)
+@pytest.mark.parametrize(
+    "length",
+    [
+        {"schedule": SCHEDULE | {"global_batch_size": 16}},
+        {"schedule": SCHEDULE | {"iterations": 60}},
+        {"samples": {"train": 480}},
+        {},
+    ],
+    ids=["batch", "iterations", "samples", "one epoch"],
+)
+def test_a_run_of_another_length_may_get_another_order(warn, length):
+    warning = warn(blended=with_length(BLENDED, **length))
 
-    assert warning.startswith("its handoff 3125 would be replaced, and the samples may get another")
+    assert " would be replaced, and the samples may get another order" in warning
     assert "Make a run longer or change its batch size" in warning
 
 
-def test_a_run_with_as_many_samples_has_no_warning(tmp_path, tokenizer_file):
-    assert replacement_warning(tmp_path, tokenizer_file, schedule(25, 16)) is None
+def test_a_run_that_gets_a_number_of_samples_may_get_another_order(warn):
+    warning = warn(single=with_length(SINGLE, samples={"train": 480}))
+
+    assert "the samples may get another order" in warning
 
 
-def test_an_order_that_only_valid_gets_has_no_warning(tmp_path, tokenizer_file):
-    settings = schedule(60, 8)
+@pytest.mark.parametrize(
+    "length",
+    [{"schedule": SCHEDULE}, {"schedule": {"iterations": 25, "global_batch_size": 16}}],
+    ids=["batches", "larger batches"],
+)
+def test_a_run_with_as_many_samples_has_no_warning(warn, length):
+    assert warn(blended=with_length(BLENDED, **length)) is None
 
-    warning = replacement_warning(tmp_path, tokenizer_file, settings, changed_input="valid")
 
-    assert warning is None
+def test_an_order_that_only_valid_gets_has_no_warning(warn):
+    settings = with_length(BLENDED, samples={"train": 480})
+
+    assert warn(blended=settings, changed_input="valid") is None
 
 
-def test_a_run_that_continues_its_order_has_no_warning(tmp_path, tokenizer_file):
-    settings = f"{schedule(60, 8)}\n    {TRAINER}\n    {CONTINUE}"
+def test_a_run_that_continues_its_order_has_no_warning(warn):
+    settings = with_length(BLENDED, samples={"train": 480}, trainer=TRAINER, continue_from=CONTINUE)
 
-    assert replacement_warning(tmp_path, tokenizer_file, settings) is None
+    assert warn(blended=settings) is None
