@@ -32,11 +32,7 @@ from nanoset_core.sampling.member_plan import (
     separate_last_epoch,
 )
 from nanoset_core.sampling.planned import BlendPlan, MemberPlan, SplitPlan
-from nanoset_core.sampling.shortages import (
-    MIN_NANOTRON_TOKENS,
-    no_training_sample,
-    too_few_tokens,
-)
+from nanoset_core.sampling.shortages import no_training_sample, too_few_tokens
 from nanoset_core.sampling.split_data import LengthReader, SplitData
 from nanoset_core.sampling.splits import SplitName
 
@@ -579,14 +575,13 @@ class _SplitPlanner:
         """Return whether the trainer accepts a weighted dataset with too few tokens for a sample.
 
         Most trainers do: they notice nothing, unless the weight is so large that they take a sample
-        of the dataset, which is an error later. But nanotron opens the index files of each dataset,
-        and there are none if the dataset has less than 2 tokens.
+        of the dataset, which is an error later. But NeMo and nanotron build index files of each
+        dataset, and fail if it has less than 2 tokens.
 
         Args:
             n_tokens: Tokens of the dataset.
         """
-        opens_index_files = self.rules.wraps != "never"
-        return not opens_index_files or n_tokens >= MIN_NANOTRON_TOKENS
+        return n_tokens >= self.rules.least_tokens
 
     def _mixture_of(
         self, members: Sequence[MemberPlan], weights: Sequence[float] | None

@@ -125,6 +125,11 @@ class Preset:
     - `no blend`: datasets, but no blend.
     - `never`: neither.
     """
+    least_tokens: int = 0
+    """How many tokens a dataset must have, even if training takes no sample of it.
+
+    Some trainers check the number when they build index files, and fail if there are fewer.
+    """
     one_epoch: bool = False
     """Whether samples are drawn from one epoch, which is repeated if there are too few.
 
@@ -538,6 +543,7 @@ _NEMO = Preset(
     exactly_three_shares=True,
     empty_split="skip",
     drops_short_members=True,
+    least_tokens=2,  # `assert(tokens_per_epoch > 1)` in build_sample_idx of its helpers.cpp
     sample_requests="always",
     blend_margin="ceil",
     blend_size="buffers",
@@ -590,6 +596,7 @@ _NANOTRON = replace(
     blend_dtype="uint64",
     sample_form="input_ids",
     zero_samples="no blend",
+    least_tokens=2,  # `assert tokens_per_epoch > 1` in build_sample_idx
     one_epoch=True,
     sample_requests="train",
     blend_margin="floor",
@@ -606,6 +613,7 @@ _NANOTRON_MAIN = replace(
     blend_kind="Nanoset",
     blend_keys=("class", "datasets", "weights", "size"),
     describes=False,  # it stores no index files; only nanoset reads these
+    least_tokens=0,
     windows=True,
     shuffles_blend=True,
     blend_margin="none",

@@ -15,11 +15,6 @@ from nanoset_core.sampling.config import NanosetConfig
 from nanoset_core.sampling.split_data import LengthReader, SplitData
 from nanoset_core.sampling.splits import SplitName
 
-MIN_NANOTRON_TOKENS = 2
-"""Tokens from which on nanotron builds index files of a dataset, even if they are too few for a
-sample.
-"""
-
 
 def cannot_be_built(config: NanosetConfig, split: SplitName, reader: LengthReader) -> bool:
     """Return whether a split is so small that the trainer would hang or fail.
@@ -49,7 +44,7 @@ def cannot_be_built(config: NanosetConfig, split: SplitName, reader: LengthReade
     # How many tokens must each dataset have?
     least_tokens = _least_tokens(config, n_datasets=len(prefixes), has_weights=has_weights)
     is_left_out = not any(token_counts) and config.rules.empty_split == "skip"
-    if least_tokens == 1 and is_left_out:
+    if is_left_out:
         return False  # NeMo leaves out a split in which no dataset has any
     if min(token_counts) < least_tokens:
         return True
@@ -68,11 +63,10 @@ def _least_tokens(config: NanosetConfig, *, n_datasets: int, has_weights: bool) 
         `zero_samples`    weights    result
         "never"           any        those of a sample: the trainer accepts no empty dataset
         others            no         those of a sample: it takes all samples of each dataset
-        "no blend"        yes        2: nanotron opens index files of each dataset, and there are
-                                     none for fewer tokens
-        "any"             yes        1: it repeats a dataset until it has enough tokens
+        others            yes        1: it repeats a dataset until it has enough tokens; or 2, if
+                                     it checks that there are so many (NeMo and nanotron)
 
-    For a single dataset without weights, it is the last row for "no blend", too.
+    For a single dataset without weights, it is the last row, too.
 
     Args:
         config: What is trained, and with which trainer.
@@ -83,9 +77,7 @@ def _least_tokens(config: NanosetConfig, *, n_datasets: int, has_weights: bool) 
     takes_all_samples = n_datasets > 1 and not has_weights
     if zero_samples == "never" or takes_all_samples:
         return config.sample_tokens
-    if zero_samples == "no blend" and has_weights:
-        return MIN_NANOTRON_TOKENS
-    return 1
+    return max(1, config.rules.least_tokens)
 
 
 def too_few_tokens(

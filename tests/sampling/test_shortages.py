@@ -1,4 +1,4 @@
-"""Messages on splits that are too small name the datasets that are the reason."""
+"""Splits that are too small for a trainer are recognized, and messages name the datasets."""
 
 from __future__ import annotations
 
@@ -6,8 +6,26 @@ import numpy as np
 import pytest
 
 from nanoset_core.sampling.config import NanosetConfig
-from nanoset_core.sampling.shortages import too_few_tokens
+from nanoset_core.sampling.shortages import cannot_be_built, too_few_tokens
 from nanoset_core.sampling.split_data import LengthReader
+
+
+@pytest.mark.parametrize(
+    ("preset", "least_tokens"), [("megatron", 1), ("megatron-0.10", 1), ("nemo", 2)]
+)
+@pytest.mark.parametrize("has_weights", [False, True], ids=["a dataset", "a blend"])
+def test_valid_of_a_few_tokens_can_be_built_if_the_trainer_accepts_them(
+    preset, least_tokens, has_weights
+):
+    results = []
+    for n_tokens in (1, 2):
+        reader = LengthReader()
+        reader.suppose("web", np.array([20, n_tokens], np.int32))
+        data = {"web": 1.0} if has_weights else "web"
+        config = NanosetConfig(data, sequence_length=16, split="1,1,0", preset=preset)
+        results.append(not cannot_be_built(config, "valid", reader))
+
+    assert results == [least_tokens <= 1, True]
 
 
 def text_on_valid(lengths_by_name, preset="megatron"):
