@@ -78,8 +78,8 @@ class Handoff:
     padding_token: str | None = None
     """The token that fills packs up, such as "<pad>"; None if there is none of its own."""
     token_ids: Mapping[str, int] = field(default_factory=dict)
-    """Tokens of the data for which the trainer's tokenizer must have the same ids: "eod" if a mask
-    looks for ends of documents, and "pad" if many samples are padded.
+    """Tokens of the data for which the trainer's tokenizer must have the same ids: "pad" if many
+    samples are padded, and "eod", which matters if a mask looks for ends of documents.
     """
     indexes: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """The index files that the trainer will look for, by their paths below `cache`.

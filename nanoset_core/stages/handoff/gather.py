@@ -16,7 +16,7 @@ from nanoset_core.formats.indexed.layout import idx_path, read_idx
 from nanoset_core.loading.layout import CACHE, HANDOFF, STAGE
 from nanoset_core.loading.plan_file import read_split
 from nanoset_core.outputs.manifest import Manifest
-from nanoset_core.sampling.config import END_MASKS, Blend, NanosetConfig
+from nanoset_core.sampling.config import Blend, NanosetConfig
 from nanoset_core.sampling.planned import BlendPlan, MemberPlan, SplitPlan
 from nanoset_core.sampling.splits import SPLITS, SplitName
 from nanoset_core.stages.handoff.description import DatasetCounts, Handoff
@@ -202,19 +202,19 @@ def _padding_token(nanoset: NanosetContext) -> str | None:
 
 
 def _token_ids(nanoset: NanosetContext, padding_token: str | None) -> dict[str, int]:
-    """Return the ids of the tokens that the trainer has to recognize in the samples.
+    """Return the ids of the tokens that the trainer may have to recognize in the samples.
 
     Args:
-        nanoset: The nanoset. Its masks may look for the token at the end of documents.
+        nanoset: The nanoset, whose project names the tokens.
         padding_token: The padding token of its packs, if they have one of their own.
 
     Returns:
-        {"eod": 0, "pad": 1}, without tokens that do not matter.
+        {"eod": 0, "pad": 1}, without tokens that the samples do not have.
     """
     token_ids: dict[str, int] = {}
+    # Masks that look for ends of documents may also be set on the command line of the trainer.
     end_id = nanoset.project.special("eod")
-    looks_for_ends = any(mask in END_MASKS for mask in nanoset.spec.masks)
-    if looks_for_ends and end_id is not None:
+    if end_id is not None:
         token_ids["eod"] = end_id
 
     # With `tail: carry`, only the very last sample is padded, which is no reason to stop a job.

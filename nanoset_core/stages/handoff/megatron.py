@@ -37,7 +37,7 @@ _SEQUENCES = "sequences_per_dataset.json"
 _PADDING_NOTE = (
     "The samples are filled up with the padding token `{token}`. Megatron-LM's loss leaves it out "
     "only if its tokenizer has the same padding token, such as `pad_token` in "
-    "tokenizer_config.json."
+    "tokenizer_config.json, and no other special token with its id."
 )
 """Note on samples that are packs with padding."""
 _ONE_EPOCH_NOTE = (

@@ -44,7 +44,7 @@ Empty for a phase of a longer run, whose samples do not follow from the options 
 TOKEN_IDS: dict[str, int] = {}
 """Attribute of Megatron-LM's tokenizer, "eod" or "pad" → the id of this token in the data.
 
-Without the tokens that Megatron-LM does not look for with the options of arguments.txt.
+Without "pad" if the samples are not filled up, and without "eod" if documents end with no token.
 """
 
 KEY_BY_OPTION = {"seq_length": "sequence_length", "seed": "seed", "split": "split"}
@@ -61,6 +61,14 @@ REMEDY_BY_TOKEN = {
     "cannot name one, as in older versions of Megatron-LM, use packs with `tail: carry`.",
 }
 """The same attribute → what the user can do."""
+REMEDY_FOR_AMBIGUOUS_PADDING = (
+    "Correct the trainer's tokenizer, such as eos_token in tokenizer_config.json, so that it uses "
+    "this token only for padding. Or start the run with --allow-ambiguous-pad-tokens."
+)
+"""What the user can do if the tokenizer also uses its padding token as another special token."""
+
+END_OPTIONS = ("reset_position_ids", "reset_attention_mask", "eod_mask_loss")
+"""Options with which Megatron-LM looks for the token at the end of documents."""
 
 DATA_OPTIONS = ("data_path", "train_data_path", "valid_data_path", "test_data_path")
 DATA_FILE_OPTIONS = ("data_args_path", "per_split_data_args_path")
@@ -122,6 +130,8 @@ DEFAULT_BY_NUMBER_OPTION = DEFAULT_BY_RUN_OPTION | {
 }
 SWITCHES = (
     *RUN_SWITCHES,
+    *END_OPTIONS,
+    "allow_ambiguous_pad_tokens",
     "tokenizer_sentencepiece_legacy",
     "trust_remote_code",
     "legacy_tokenizer",
@@ -143,6 +153,8 @@ TOKENIZER_MODULES = (
     "megatron.core.tokenizers.text.utils.build_tokenizer",
 )
 """Modules with `build_tokenizer`, in newer and in older versions of megatron-core."""
+CONFIG_MODULE = "megatron.core.datasets.blended_megatron_dataset_config"
+"""Module with `BlendedMegatronDatasetConfig`, the settings of Megatron-LM's datasets."""
 BUILD_ARGUMENTS = {
     "rank": 0,
     "make_vocab_size_divisible_by": 128,
@@ -183,7 +195,7 @@ def main() -> int:
 
         changes = required_changes(built, run)  # such as ["seed: 8"]
         tokenizer = build_tokenizer(run)
-        has_other_tokens = report_other_tokens(tokenizer)
+        has_other_tokens = report_other_tokens(run, tokenizer)
         code = report(run, changes, tokenizer.unique_identifiers)
         return 1 if has_other_tokens else code
     except Exception as error:  # noqa: BLE001 — Megatron-LM's tokenizers raise errors of any type
@@ -195,7 +207,7 @@ def main() -> int:
         return 2
 
 
-def report_other_tokens(tokenizer: Any) -> bool:
+def report_other_tokens(run: argparse.Namespace, tokenizer: Any) -> bool:
     """Print which tokens Megatron-LM would not recognize in the data, and return whether any.
 
     Megatron-LM's loss leaves out the token that its tokenizer names as padding. If the tokenizer of
@@ -203,28 +215,101 @@ def report_other_tokens(tokenizer: Any) -> bool:
     --reset-position-ids, the same holds for the token at the end of documents.
 
     Args:
+        run: The options of the run.
         tokenizer: The tokenizer of the run, which Megatron-LM has built.
     """
     has_other_tokens = False
-    for attribute, token_id in TOKEN_IDS.items():
-        try:
-            trainer_id = getattr(tokenizer, attribute)
-        except Exception:  # noqa: BLE001 — some tokenizers of Megatron-LM raise an error for no token
-            trainer_id = None
+    for attribute, token_id in tokens_to_recognize(run).items():
+        trainer_id = special_id(tokenizer, attribute)
+        remedy = REMEDY_BY_TOKEN[attribute]
         if trainer_id == token_id:
-            continue
+            if attribute != "pad" or not ignores_padding(run, tokenizer):
+                continue
+            found = "uses it for another purpose, too, so Megatron-LM would not recognize it"
+            remedy = REMEDY_FOR_AMBIGUOUS_PADDING
+        elif trainer_id is None or trainer_id < 0:  # -1: SentencePiece has no such token
+            found = "names no such token, so Megatron-LM would not recognize it"
+        else:
+            found = f"names token {trainer_id}, which Megatron-LM would look for instead"
 
         has_other_tokens = True
-        found = "names no such token, so Megatron-LM would not recognize it"
-        if trainer_id is not None and trainer_id >= 0:  # -1: SentencePiece has no such token
-            found = f"names token {trainer_id}, which Megatron-LM would look for instead"
         say(
             MEANING_BY_TOKEN[attribute].format(token_id=token_id),
             f"But the tokenizer of this run {found}.",
-            REMEDY_BY_TOKEN[attribute],
+            remedy,
             "",
         )
     return has_other_tokens
+
+
+def tokens_to_recognize(run: argparse.Namespace) -> dict[str, int]:
+    """Return the tokens of the data that Megatron-LM has to recognize in a run.
+
+    These are all of TOKEN_IDS, except that Megatron-LM only looks for ends of documents with
+    options such as --eod-mask-loss.
+
+    Args:
+        run: The options of the run.
+
+    Returns:
+        Attribute of Megatron-LM's tokenizer → the id of the token: {"eod": 0, "pad": 1}.
+    """
+    token_ids = dict(TOKEN_IDS)
+    looks_for_ends = any(getattr(run, option) for option in END_OPTIONS)
+    if not looks_for_ends:
+        token_ids.pop("eod", None)
+    return token_ids
+
+
+def special_id(tokenizer: Any, attribute: str) -> Any:
+    """Return the id of a special token of Megatron-LM's tokenizer, or None if it has no such token.
+
+    Args:
+        tokenizer: The tokenizer of the run, which Megatron-LM has built.
+        attribute: Its attribute for this token, such as "pad".
+    """
+    try:
+        return getattr(tokenizer, attribute)
+    except Exception:  # noqa: BLE001 — some tokenizers of Megatron-LM raise an error for no token
+        return None
+
+
+def ignores_padding(run: argparse.Namespace, tokenizer: Any) -> bool:
+    """Return whether Megatron-LM ignores the padding token that its tokenizer names.
+
+    From core 0.16 on, it does so if the tokenizer has the same id for another special token, such
+    as the one at the end of documents. With --allow-ambiguous-pad-tokens, it does not.
+
+    Source: Megatron-LM main (d98e8a64), `megatron/core/datasets/megatron_dataset.py`
+    (MegatronDataset.__init__).
+
+    Args:
+        run: The options of the run.
+        tokenizer: The tokenizer of the run, which names a padding token.
+    """
+    is_ambiguous = tokenizer.pad in other_special_ids(tokenizer)
+    if not is_ambiguous or run.allow_ambiguous_pad_tokens:
+        return False
+    # Versions that do not ignore the token do not have the option.
+    settings = importlib.import_module(CONFIG_MODULE).BlendedMegatronDatasetConfig
+    return hasattr(settings, "allow_ambiguous_pad_tokens")
+
+
+def other_special_ids(tokenizer: Any) -> list[Any]:
+    """Return the ids of special tokens that Megatron-LM compares with the padding token.
+
+    Args:
+        tokenizer: The tokenizer of the run, which Megatron-LM has built.
+    """
+    # Only a tokenizer class of the user may have a dictionary of all special tokens.
+    ids: list[Any] = []
+    try:
+        for name, token_id in tokenizer.special_tokens_dict.items():
+            if name != "pad_token":
+                ids.append(token_id)
+    except (AttributeError, IndexError, ValueError):  # those that Megatron-LM expects
+        ids = []
+    return ids or [special_id(tokenizer, "eos"), special_id(tokenizer, "eod")]
 
 
 def report(run: argparse.Namespace, changes: list[str], identifiers: Any) -> int:

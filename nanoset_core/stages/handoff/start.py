@@ -1,7 +1,7 @@
 """Write START.md, which explains how to start a trainer on a built nanoset.
 
-It shows the command that starts the trainer, how to check that the trainer will find the index
-files, what each file of the folder is for, and notes. If nanoset.yaml does not name the trainer's
+It shows the command that starts the trainer, how to check the options of a run before, what each
+file of the folder is for, and notes. If nanoset.yaml does not name the trainer's
 tokenizer, it also has the lines to add, such as `tokenizer_type: HuggingFaceTokenizer`.
 """
 
@@ -28,7 +28,8 @@ _PURPOSES = {
     "data.yaml": "the trainer's settings of the data: datasets, weights, seed and sequence length",
     "data_args.txt": "the datasets of the blend with their weights; arguments.txt names this file",
     "per_split_data_args.json": "the datasets of each split; arguments.txt names this file",
-    "preflight.py": "checks on the training machine whether the trainer will find its index files",
+    "preflight.py": "checks on the training machine whether the trainer will find its index files, "
+    "and recognize padding and ends of documents",
     "run.yaml": "template of a description of the run, for `nanoset explain`",
     "sequences_per_dataset.json": "the sizes of the datasets, so that the trainer starts faster",
 }
@@ -99,7 +100,8 @@ def _preflight_lines(handoff: Handoff) -> list[str]:
     """Return the lines of START.md that show how to check the options of a run before it starts.
 
     They contain the command of a script, preflight.py. It says whether the trainer will find the
-    index files that were built, and gets the same options as the trainer.
+    index files that were built, and recognize padding and ends of documents. It gets the same
+    options as the trainer.
 
     Args:
         handoff: Describes the data that was built for the trainer: datasets, weights, index files.
@@ -120,10 +122,11 @@ def _preflight_lines(handoff: Handoff) -> list[str]:
     script = shell_line("python", f"{handoff.folder}/{PREFLIGHT}")
     return [
         "",
-        "## Check that the trainer will find the index files",
+        "## Check the options of the run",
         "",
-        "Run this on the training machine before you queue a job. Add the options of your command",
-        "that concern data, tokenizer and schedule:",
+        "Run this on the training machine before you queue a job. It checks that the trainer will",
+        "find the index files, and that it will recognize padding and ends of documents. Add the",
+        "options of your command that concern data, tokenizer, masks and schedule:",
         "",
         f"    {script} {options}",
     ]

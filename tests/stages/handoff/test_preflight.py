@@ -53,6 +53,8 @@ IDENTIFIERS = next(
 """The identifiers that megatron-core 0.19.0 gives to the tokenizer of TRAINER."""
 EOD_ID = 0
 """Id of the token at the end of documents, in the data and in the trainer's tokenizer."""
+PAD_ID = 1
+"""Id of the padding token, in data that has one."""
 STAND_IN = f"""
 class Tokenizer:
     unique_identifiers = {IDENTIFIERS!r}
@@ -161,13 +163,31 @@ def run_preflight(handoff: Path, core: Path | None, words: str = "") -> Answer:
     return Answer(process.returncode, process.stdout)
 
 
+def write_core(folder: Path, stand_in: str = STAND_IN, settings: str = "") -> Path:
+    """Write a stand-in for megatron-core, and return its folder.
+
+    Args:
+        folder: Where it is written.
+        stand_in: Its module that builds the tokenizer.
+        settings: The settings of its datasets, in Python: the body of a class.
+    """
+    text_by_module = {
+        "tokenizers/utils/build_tokenizer.py": stand_in,
+        "datasets/blended_megatron_dataset_config.py": (
+            f"class BlendedMegatronDatasetConfig:\n    {settings or 'pass'}\n"
+        ),
+    }
+    for module, text in text_by_module.items():
+        path = folder / "megatron/core" / module
+        path.parent.mkdir(parents=True)
+        path.write_text(text)
+    return folder
+
+
 @pytest.fixture(scope="module")
 def preflight(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Answer]:
     """A function that runs the script of a handoff, with the stand-in for megatron-core."""
-    core = tmp_path_factory.mktemp("core")
-    module = core / "megatron/core/tokenizers/utils/build_tokenizer.py"
-    module.parent.mkdir(parents=True)
-    module.write_text(STAND_IN)
+    core = write_core(tmp_path_factory.mktemp("core"))
 
     def run(handoff: Path, words: str = "") -> Answer:
         return run_preflight(handoff, core, words)
@@ -268,6 +288,9 @@ def test_identifiers_of_another_version_are_suggested(preflight, rebuild):
 
 # Tokens that the trainer has to recognize
 
+TOKEN_IDS_LINE = f"TOKEN_IDS: dict[str, int] = {{'eod': {EOD_ID}}}"
+"""The line of the script with the tokens, if the data has no padding."""
+
 
 def with_token_ids(handoff: Path, folder: Path, token_ids: dict[str, int]) -> Path:
     """Return a copy of a handoff whose data has other special tokens."""
@@ -275,19 +298,17 @@ def with_token_ids(handoff: Path, folder: Path, token_ids: dict[str, int]) -> Pa
     shutil.copytree(handoff, copy)
     script = copy / "preflight.py"
     text = script.read_text()
-    assert "TOKEN_IDS: dict[str, int] = {}" in text
-    script.write_text(
-        text.replace("TOKEN_IDS: dict[str, int] = {}", f"TOKEN_IDS: dict[str, int] = {token_ids}")
-    )
+    assert TOKEN_IDS_LINE in text
+    script.write_text(text.replace(TOKEN_IDS_LINE, f"TOKEN_IDS: dict[str, int] = {token_ids}"))
     return copy
 
 
 def test_padding_that_the_trainer_does_not_recognize_is_reported(handoff, preflight, tmp_path):
-    answer = preflight(with_token_ids(handoff, tmp_path, {"eod": EOD_ID, "pad": 1}))
+    answer = preflight(with_token_ids(handoff, tmp_path, {"eod": EOD_ID, "pad": PAD_ID}))
 
     assert answer.code == REBUILT
     assert answer.output.startswith(
-        "In the data, samples are filled up with the padding token 1.\n"
+        f"In the data, samples are filled up with the padding token {PAD_ID}.\n"
         "But the tokenizer of this run names no such token, so Megatron-LM would not recognize it.\n"
     )
     assert "such as pad_token in tokenizer_config.json" in answer.output
@@ -297,19 +318,84 @@ def test_padding_that_the_trainer_does_not_recognize_is_reported(handoff, prefli
 def test_ends_of_documents_that_the_trainer_does_not_recognize_are_reported(
     handoff, preflight, tmp_path
 ):
-    answer = preflight(with_token_ids(handoff, tmp_path, {"eod": 9}))
+    answer = preflight(with_token_ids(handoff, tmp_path, {"eod": 9}), "--eod-mask-loss")
 
     assert answer.code == REBUILT
     assert f"the tokenizer of this run names token {EOD_ID}" in answer.output
 
 
-def test_masks_that_look_for_ends_of_documents_need_their_token(rebuild, preflight):
+def test_ends_of_documents_do_not_matter_without_masks_that_look_for_them(
+    handoff, preflight, tmp_path
+):
+    assert preflight(with_token_ids(handoff, tmp_path, {"eod": 9})).code == FOUND
+
+
+def test_masks_of_the_nanoset_look_for_ends_of_documents(rebuild, preflight, tmp_path):
     handoff = rebuild(eod_mask_loss=True)
 
-    assert (
-        f"TOKEN_IDS: dict[str, int] = {{'eod': {EOD_ID}}}" in (handoff / "preflight.py").read_text()
-    )
     assert preflight(handoff).code == FOUND
+    assert preflight(with_token_ids(handoff, tmp_path, {"eod": 9})).code == REBUILT
+
+
+# Padding with a token that the trainer's tokenizer also uses for another purpose
+
+SETTING = "allow_ambiguous_pad_tokens = False"
+"""The setting of datasets that versions have which ignore such a padding token."""
+
+
+@pytest.fixture
+def padded_handoff(handoff: Path, tmp_path: Path) -> Path:
+    """The folder of a handoff whose data is padded."""
+    return with_token_ids(handoff, tmp_path, {"pad": PAD_ID})
+
+
+def core_with_tokens(folder: Path, tokens: str, *, settings: str = SETTING) -> Path:
+    """Write a stand-in for megatron-core whose tokenizer has other tokens; return its folder.
+
+    Args:
+        folder: Where it is written.
+        tokens: The attributes of the tokenizer, in Python.
+        settings: The settings of its datasets, in Python.
+    """
+    stand_in = STAND_IN.replace("    pad = None\n", f"    {tokens}\n")
+    return write_core(folder / "core", stand_in, settings)
+
+
+def test_padding_with_a_token_of_its_own_is_recognized(padded_handoff, tmp_path):
+    core = core_with_tokens(tmp_path, f"pad = {PAD_ID}")
+
+    assert run_preflight(padded_handoff, core).code == FOUND
+
+
+@pytest.mark.parametrize(
+    "tokens",
+    [
+        f"pad = eos = {PAD_ID}",
+        f"pad = eod = {PAD_ID}",
+        f"pad = {PAD_ID}; special_tokens_dict = {{'pad_token': {PAD_ID}, 'unk_token': {PAD_ID}}}",
+    ],
+    ids=["eos", "eod", "dictionary"],
+)
+def test_padding_that_megatron_ignores_is_reported(padded_handoff, tmp_path, tokens):
+    core = core_with_tokens(tmp_path, tokens.replace("; ", "\n    "))
+
+    answer = run_preflight(padded_handoff, core)
+
+    assert answer.code == REBUILT
+    assert "uses it for another purpose, too" in answer.output
+    assert "--allow-ambiguous-pad-tokens" in answer.output
+
+
+def test_padding_of_a_token_that_also_has_another_purpose_may_be_allowed(padded_handoff, tmp_path):
+    core = core_with_tokens(tmp_path, f"pad = eos = {PAD_ID}")
+
+    assert run_preflight(padded_handoff, core, "--allow-ambiguous-pad-tokens").code == FOUND
+
+
+def test_older_versions_of_megatron_recognize_padding_in_any_case(padded_handoff, tmp_path):
+    core = core_with_tokens(tmp_path, f"pad = eos = {PAD_ID}", settings="")
+
+    assert run_preflight(padded_handoff, core).code == FOUND
 
 
 # Options of evaluation
