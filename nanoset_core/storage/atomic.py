@@ -260,11 +260,7 @@ def published_folder(final: Path, *, keep: Callable[[], bool] = lambda: False) -
             it is replaced. By default it is replaced.
     """
     final.parent.mkdir(parents=True, exist_ok=True)
-    # Remove what killed processes left, once for each parent. To list a folder of many outputs
-    # before each of them would take a time that grows with the square of their number.
-    if final.parent not in _swept:
-        _swept.add(final.parent)
-        sweep_abandoned(final.parent)
+    sweep_once(final.parent)
 
     with claim_scratch(final) as scratch:
         yield scratch
@@ -434,6 +430,26 @@ def sweep_abandoned(folder: Path, name: str | None = None) -> None:
         except OSError as error:
             if error.errno not in _NOT_SWEPT:
                 raise
+
+
+def sweep_once(folder: Path) -> None:
+    """Remove what killed processes left in a folder, unless this process has done so before.
+
+    To list a folder of many outputs before each of them is written would take a time that grows
+    with the square of their number.
+
+    Args:
+        folder: The folder, which may be missing. If it is unfinished itself, nothing is done: this
+            process has just created it.
+
+    Raises:
+        OSError: A file cannot be removed for another reason than lack of rights.
+    """
+    is_new = folder.name.startswith(UNFINISHED)
+    if is_new or folder in _swept:
+        return
+    _swept.add(folder)
+    sweep_abandoned(folder)
 
 
 def _remove(entry: Path) -> None:

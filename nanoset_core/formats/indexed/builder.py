@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import weakref
 from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -41,6 +42,7 @@ from nanoset_core.storage.atomic import (
     fsync_folder,
     open_unfinished,
     put_in_place,
+    sweep_once,
 )
 from nanoset_core.storage.location import path_on_this_machine
 from nanoset_core.storage.os_errors import explained_os_error, explaining_all
@@ -67,7 +69,10 @@ class MMapIndexedDatasetBuilder:
             builder.add_document([5, 6, 7])
 
     The context manager calls `finalize` at the end of the block, and leaves no file if the block
-    raises. The builder takes 4 bytes of memory for a sequence and 8 for a document.
+    raises. Until then, the tokens are in a hidden file next to the .bin, whose name begins with
+    `.tmp-`. If the process is killed, this file stays; the next builder in the folder removes it.
+
+    The builder takes 4 bytes of memory for a sequence and 8 for a document.
 
     If several processes or threads of a machine write the same dataset, both files are those of the
     builder that finished last. Several machines must not do so: the file system they share may have
@@ -90,10 +95,12 @@ class MMapIndexedDatasetBuilder:
             multimodal: Store a mode (int8) with every sequence.
 
         Raises:
-            ConfigError: An .idx has no code for the type, or the prefix is the address of a bucket.
+            ConfigError: An .idx has no code for the type. Or the prefix is the address of a bucket,
+                has no name, or ends with .bin or .idx.
             StorageError: The file cannot be created.
         """
         self.prefix = os.fspath(prefix)
+        _check_prefix(self.prefix)
         # Absolute, since the caller may change the working directory before the end.
         self._target = path_on_this_machine(prefix).absolute()
         self.dtype = DTYPE_CODES[dtype_code(dtype)]
@@ -104,7 +111,10 @@ class MMapIndexedDatasetBuilder:
         self._first_part: str | None = None
         """Prefix of the first dataset of `add_index`."""
         with explaining_all(self._target.parent):
+            sweep_once(self._target.parent)
             self._file = open_unfinished(bin_path(self._target))
+        # Without this, the unfinished file would stay if the caller forgets `finalize`.
+        self._remove_unfinished = weakref.finalize(self, _discard_own, self._file, os.getpid())
         self._is_finished = False
 
     def add_item(self, tokens: ArrayLike, mode: int = 0) -> None:
@@ -297,6 +307,7 @@ class MMapIndexedDatasetBuilder:
             self.abort()
             raise
         self._is_finished = True
+        self._remove_unfinished.detach()
 
     def _put_in_place(self) -> None:
         """Write the .idx, and give both files their names, the .idx last.
@@ -331,7 +342,7 @@ class MMapIndexedDatasetBuilder:
         """Discard everything that was added; no file appears."""
         if not self._is_finished:
             self._is_finished = True
-            discard(self._file)
+            self._remove_unfinished()
 
     def __enter__(self) -> Self:
         return self
@@ -498,6 +509,51 @@ class MMapIndexedDatasetBuilder:
                 expected="whole numbers from -128 to 127",
             )
         self._modes.frombytes(new_modes.tobytes())
+
+
+def _check_prefix(prefix: str) -> None:
+    """Check that a path can be the prefix of a new dataset.
+
+        data/web         the files data/web.bin and data/web.idx
+        data/web.bin     refused: the files would be data/web.bin.bin and data/web.bin.idx
+        "", data/        refused: the files would be next to the folder, and not in it
+
+    Args:
+        prefix: What the caller has given.
+
+    Raises:
+        ConfigError: It has no name of a file, or ends with the ending of one of the files.
+    """
+    name = os.path.basename(prefix)
+    if name in ("", ".", ".."):
+        raise ConfigError(
+            "the prefix of a dataset ends with a name",
+            where="prefix",
+            found=repr(prefix),
+            expected="a path such as data/web, for data/web.bin and data/web.idx",
+        )
+    if name.endswith((".bin", ".idx")):
+        raise ConfigError(
+            "the prefix of a dataset has no ending",
+            where="prefix",
+            found=repr(prefix),
+            expected=f"a path such as {prefix[:-4]!r}",
+            remedy="leave out .bin or .idx: the dataset consists of both files",
+        )
+
+
+def _discard_own(file: BinaryIO, pid: int) -> None:
+    """Close and remove the unfinished file of a builder, in the process that has opened it.
+
+    A process that was forked, such as a worker of a DataLoader, has a copy of the builder. When the
+    copy is deleted, the file must stay.
+
+    Args:
+        file: The file.
+        pid: The process that has opened it.
+    """
+    if os.getpid() == pid:
+        discard(file)
 
 
 def _whole_numbers(values: ArrayLike, name: str, where: str) -> NDArray[np.int64]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import subprocess
+import sys
 import threading
 from itertools import chain, pairwise
 from pathlib import Path
@@ -514,3 +516,71 @@ def test_a_builder_says_that_the_disk_is_full(tmp_path, monkeypatch):
         builder.add_document([1])
     assert caught.value.where == str(tmp_path)
     builder.abort()
+
+
+@pytest.mark.parametrize("prefix", ["", "data/", ".", "..", "data/.", Path()])
+def test_the_prefix_of_a_new_dataset_has_a_name(tmp_path, monkeypatch, prefix):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+
+    with pytest.raises(ConfigError, match="ends with a name"):
+        MMapIndexedDatasetBuilder(prefix)
+    assert [*tmp_path.iterdir()] == [folder]
+
+
+@pytest.mark.parametrize("ending", [".bin", ".idx"])
+def test_the_prefix_of_a_new_dataset_has_no_ending(tmp_path, ending):
+    with pytest.raises(ConfigError, match="has no ending") as caught:
+        MMapIndexedDatasetBuilder(tmp_path / f"web{ending}")
+    assert caught.value.expected == f"a path such as {str(tmp_path / 'web')!r}"
+
+
+# Unfinished files
+
+
+def test_a_builder_that_is_deleted_leaves_no_file(tmp_path):
+    builder = MMapIndexedDatasetBuilder(tmp_path / "x")
+    builder.add_document([1])
+    assert [*tmp_path.iterdir()]
+
+    del builder
+
+    assert not [*tmp_path.iterdir()]
+
+
+def test_a_builder_that_is_deleted_in_a_forked_process_keeps_its_file(tmp_path, monkeypatch):
+    builder = MMapIndexedDatasetBuilder(tmp_path / "x")
+    with builder._file as file:
+        monkeypatch.setattr(os, "getpid", lambda: 0)
+
+        del builder
+
+        assert os.path.exists(file.name)
+
+
+def test_a_document_that_was_not_ended_can_be_ended_after_the_error(tmp_path):
+    builder = MMapIndexedDatasetBuilder(tmp_path / "x")
+    builder.add_item([1])
+    with pytest.raises(ConfigError, match="after the last document"):
+        builder.finalize()
+
+    builder.end_document()
+    builder.finalize()
+
+    assert len(MMapIndexedDataset(tmp_path / "x")) == 1
+
+
+def test_a_builder_removes_the_files_of_killed_builders(tmp_path):
+    program = """
+import os, sys
+from nanoset_core import MMapIndexedDatasetBuilder
+builder = MMapIndexedDatasetBuilder(sys.argv[1])
+os._exit(1)
+"""
+    subprocess.run([sys.executable, "-c", program, tmp_path / "x"], check=False)
+    assert [*tmp_path.iterdir()]
+
+    write_sequences(tmp_path / "y", [[1]])
+
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["y.bin", "y.idx"]
