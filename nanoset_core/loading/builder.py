@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 from nanoset_core.errors import ConfigError, MissingError
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
@@ -57,7 +58,7 @@ class NanosetBuilder:
 
         Raises:
             ConfigError: It is something else, such as a dictionary of settings, or its
-                `path_to_cache` is the address of a bucket.
+                `path_to_cache` cannot be a folder on this machine.
         """
         if not isinstance(config, NanosetConfig):
             raise ConfigError(
@@ -66,13 +67,8 @@ class NanosetBuilder:
                 found=f"an object of type {type(config).__name__}",
                 remedy="pass NanosetConfig(…), or NanosetConfig.from_json(…) for a dictionary",
             )
-        if config.path_to_cache is not None and is_remote(config.path_to_cache):
-            raise ConfigError(
-                "index files are not written to a bucket",
-                where="path_to_cache",
-                found=config.path_to_cache,
-                expected="a folder on a local or mounted file system",
-            )
+        if config.path_to_cache is not None:
+            _check_can_be_folder(config.path_to_cache)
         self.config = config
 
     def build(self) -> Splits:
@@ -214,6 +210,49 @@ class NanosetBuilder:
         return Nanoset(dataset, member, self.config, indices)
 
 
+def _check_can_be_folder(path: str) -> None:
+    """Check that the folder of index files exists, or can be created.
+
+    If this user only lacks the right to create it, this is no error.
+
+    Args:
+        path: The setting `path_to_cache`.
+
+    Raises:
+        ConfigError: It is empty, the address of a bucket, a file, or below a file.
+    """
+    if is_remote(path):
+        raise ConfigError(
+            "index files are not written to a bucket",
+            where="path_to_cache",
+            found=path,
+            expected="a folder on a local or mounted file system",
+        )
+    if not path:
+        raise ConfigError(
+            "the folder of the index files has no name",
+            where="path_to_cache",
+            found="''",
+            expected="a folder, or None for the trainer's default",
+            remedy="write '.' for the working directory",
+        )
+    existing_path = _nearest_existing(Path(path))
+    if not existing_path.is_dir():
+        raise ConfigError(
+            "a file is in the way of the folder of the index files",
+            where="path_to_cache",
+            found=f"{path}: {existing_path} is a file",
+            expected="a folder, which need not exist yet",
+        )
+
+
+def _nearest_existing(folder: Path) -> Path:
+    """Return a path, or the nearest one above it that exists, in which it can be created."""
+    while not folder.exists():
+        folder = folder.parent
+    return folder
+
+
 def _write_if_possible(files: FileSet) -> bool:
     """Write index files unless they exist; return False if their folder cannot be written to.
 
@@ -232,9 +271,7 @@ def _write_if_possible(files: FileSet) -> bool:
 
     # If the folder does not exist, it will be created in the nearest folder above it that exists:
     # this one must be writable.
-    folder = files.folder
-    while not folder.exists():
-        folder = folder.parent
+    folder = _nearest_existing(files.folder)
     is_writable = folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)
     if is_writable:
         files.write()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import subprocess
 import sys
@@ -56,10 +57,15 @@ def test_without_a_cache_folder_the_index_files_of_a_blend_are_not_stored(tmp_pa
     assert not any("Blended" in name for name in stored)
 
 
-def test_without_a_writable_folder_the_index_arrays_are_in_memory(tmp_path, prefix):
-    (tmp_path / "file").touch()
+@pytest.fixture
+def read_only(monkeypatch):
+    """Let all folders seem to be read-only, which they never are for root."""
+    monkeypatch.setattr(os, "access", lambda path, mode: not mode & os.W_OK)
+
+
+def test_without_a_writable_folder_the_index_arrays_are_in_memory(tmp_path, prefix, read_only):
     config = NanosetConfig(
-        prefix, sequence_length=8, split="1,0,0", path_to_cache=str(tmp_path / "file" / "cache")
+        prefix, sequence_length=8, split="1,0,0", path_to_cache=str(tmp_path / "cache")
     )
 
     train, _, _ = NanosetBuilder(config).build()
@@ -67,6 +73,23 @@ def test_without_a_writable_folder_the_index_arrays_are_in_memory(tmp_path, pref
     assert isinstance(train, Nanoset)
     assert train.cache_dir is None
     assert train.batch([0]).shape == (1, 9)
+
+
+@pytest.mark.parametrize("name", ["file", "file/cache", "file/a/b"])
+def test_a_cache_folder_that_is_a_file_or_below_one_is_refused(tmp_path, prefix, name):
+    (tmp_path / "file").touch()
+    config = NanosetConfig(prefix, sequence_length=8, path_to_cache=str(tmp_path / name))
+
+    with pytest.raises(ConfigError, match="a file is in the way") as caught:
+        NanosetBuilder(config)
+    assert caught.value.found == f"{tmp_path / name}: {tmp_path / 'file'} is a file"
+
+
+def test_an_empty_cache_folder_is_refused(prefix):
+    config = NanosetConfig(prefix, sequence_length=8, path_to_cache="")
+
+    with pytest.raises(ConfigError, match="has no name"):
+        NanosetBuilder(config)
 
 
 def test_nothing_is_written_if_one_of_the_splits_is_refused(tmp_path, prefix):
@@ -216,9 +239,10 @@ def test_a_split_with_index_files_is_pickled_as_paths(tmp_path, prefix, preset):
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_a_split_without_index_files_is_pickled_with_its_arrays(tmp_path, prefix, preset):
-    (tmp_path / "file").touch()
-    train = train_of_preset(prefix, preset, cache=tmp_path / "file" / "cannot be created")
+def test_a_split_without_index_files_is_pickled_with_its_arrays(
+    tmp_path, prefix, preset, read_only
+):
+    train = train_of_preset(prefix, preset, cache=tmp_path / "cannot be created")
 
     data = pickle.dumps(train)
 
