@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.errors import ConfigError
-from nanoset_core.sampling.arguments import plain_integer
+from nanoset_core.sampling.arguments import boolean, plain_integer
 
 _NO_LIMIT = math.inf
 """Upper bound of arguments that may have any size."""
@@ -36,9 +36,7 @@ class _MicroBatchSampler:
     total_samples: int
     """Samples of the dataset, which are one epoch."""
     consumed_samples: int
-    """Samples that all ranks together have consumed before; if there are several epochs, in all of
-    them.
-    """
+    """Samples of this epoch that all ranks together have consumed before."""
     micro_batch_size: int
     """Samples that a rank reads at once."""
     data_parallel_rank: int
@@ -148,8 +146,8 @@ class PretrainingSampler(_MicroBatchSampler):
     `pad_to_global_batch` as NeMo's. The arguments are described in docs/python.md.
 
     Raises:
-        ConfigError: A number is out of range, or the global batch does not consist of whole
-            micro-batches.
+        ConfigError: A number is out of range, `drop_last` is no boolean, or the global batch does
+            not consist of whole micro-batches.
     """
 
     drop_last: bool = True
@@ -174,15 +172,17 @@ class PretrainingSampler(_MicroBatchSampler):
                 micro-batches.
         """
         self._check_numbers()
-        if self.consumed_samples == self.total_samples:
+        boolean("drop_last", self.drop_last)
+        boolean("pad_with_none", self.pad_with_none)
+        if self.consumed_samples >= self.total_samples:
             raise ConfigError(
                 "no samples are left, and the trainers' own samplers refuse that, too",
                 where="consumed_samples",
                 found=self.consumed_samples,
+                expected=f"0 to {self.total_samples - 1}, in this epoch",
                 remedy="at the end of a run create no sampler; to start again, pass "
                 "consumed_samples % total_samples",
             )
-        _check_range("consumed_samples", self.consumed_samples, 0, self.total_samples - 1)
 
         global_batch = self.pad_to_global_batch
         if global_batch is None:
@@ -265,6 +265,10 @@ class CyclicSampler(_MicroBatchSampler):
             of all ranks.
     """
 
+    consumed_samples: int
+    """Samples that all ranks together have consumed before; if there are several epochs, in all of
+    them.
+    """
     data_sharding: bool = True
     """Whether every rank shuffles a part of the samples for itself, instead of all ranks sharing
     one order.

@@ -200,9 +200,10 @@ def test_a_sequential_run_resumes_anywhere_with_any_sizes(total, phases):
     assert consumed_samples == list(range(total))
 
 
-def test_a_run_that_has_consumed_all_samples_gets_no_sampler():
+@pytest.mark.parametrize("consumed_samples", [10, 14, 40])
+def test_a_run_that_has_consumed_all_samples_gets_no_sampler(consumed_samples):
     with pytest.raises(ConfigError, match="no samples are left") as caught:
-        PretrainingSampler(10, 10, 2, 0, 1)
+        PretrainingSampler(10, consumed_samples, 2, 0, 1)
 
     assert "create no sampler" in caught.value.remedy
 
@@ -415,6 +416,9 @@ def wrong(sampler_class, where, *arguments):
         wrong(PretrainingSampler, "consumed_samples", 5, "0", 1, 0, 1),
         wrong(CyclicSampler, "consumed_samples", 5, 2.0, 1, 0, 1),
         wrong(ResumableSampler, "total_samples", True, 0, 0, 1),
+        # No booleans.
+        wrong(PretrainingSampler, "drop_last", 5, 0, 1, 0, 1, "no"),
+        wrong(PretrainingSampler, "drop_last", 5, 0, 1, 0, 1, None),
     ],
 )
 def test_an_argument_out_of_range_is_named(sampler_class, arguments, where):
