@@ -125,6 +125,9 @@ class MMapIndexedDatasetBuilder:
 
             add_item([A, B]), add_item([C, D, E]), end_document()
 
+        If something else is added before `end_document`, the sequence becomes the start of its
+        first document, as with Megatron-LM's builder.
+
         Args:
             tokens: Tokens of the sequence, shape (tokens,).
             mode: Says whether the sequence is text or an image, in a multimodal dataset.
@@ -251,6 +254,7 @@ class MMapIndexedDatasetBuilder:
         # The document indices 0 2 3 say that documents stop before the sequences 2 and 3. If this
         # dataset has 10 sequences already, these become 12 and 13.
         document_stops = index.document_indices[1:] + len(self._lengths)
+        self._check_modes(index, prefix)
         if self._first_part is None:
             self._first_part = os.fspath(prefix)
         self._extend_modes(index.modes, len(lengths), prefix)
@@ -278,6 +282,23 @@ class MMapIndexedDatasetBuilder:
                 expected=f"{self.dtype.name}, as in {self._first_part or self.prefix}",
                 remedy="tokenize both with the same tokenizer, "
                 "or write one of them again with the other's dtype",
+            )
+
+    def _check_modes(self, index: Index, prefix: str | os.PathLike[str]) -> None:
+        """Check that another dataset has no modes if this one has none.
+
+        Args:
+            index: Index of the other dataset.
+            prefix: Path of the other dataset, for the error.
+        """
+        has_modes = index.modes is not None and bool(index.modes.any())
+        if has_modes and self._modes is None:
+            raise FormatError(
+                "only one of two datasets to merge is multimodal",
+                where=f"{os.fspath(prefix)}.idx",
+                found="modes of sequences",
+                expected=f"none, as in {self._first_part or self.prefix}",
+                remedy="merge the multimodal dataset first: the sequences of others get mode 0",
             )
 
     def finalize(self) -> None:
@@ -389,16 +410,28 @@ class MMapIndexedDatasetBuilder:
             return np.empty(0, self.dtype)
         kinds = "f" if self.dtype.kind == "f" else "iu"  # numpy's codes: float, int, unsigned
         if values.ndim != 1 or values.dtype.kind not in kinds:
-            raise ConfigError(
-                "tokens are not a flat array of numbers",
-                where=self.prefix,
-                found=f"{values.dtype.name}{list(values.shape)}",
-                expected=f"shape (tokens,), fit for {self.dtype.name}",
-            )
+            raise self._wrong_tokens(tokens, values)
         # Any value of a type that can be cast, such as uint8 to uint16, fits.
         if self.dtype.kind != "f" and not np.can_cast(values.dtype, self.dtype):
             self._check_bounds(values)
         return np.ascontiguousarray(values, dtype=self.dtype)
+
+    def _wrong_tokens(self, tokens: object, values: NDArray[Any]) -> ConfigError:
+        """Return the error for tokens that are not a flat array of numbers.
+
+        Args:
+            tokens: What the caller has given.
+            values: What numpy has made of it.
+        """
+        type_name = type(tokens).__name__
+        numbers = "floats" if self.dtype.kind == "f" else "integers"
+        return ConfigError(
+            f"tokens are not a flat array of {numbers}",
+            where=self.prefix,
+            found=f"{values.dtype.name}{list(values.shape)}, from an object of type {type_name}",
+            expected=f"a list or an array of {numbers}, shape (tokens,), for {self.dtype.name}",
+            remedy="pass the numbers of the tokens; if a generator yields them, make a list of it",
+        )
 
     def _check_bounds(self, values: NDArray[np.integer]) -> None:
         """Check that all tokens fit into the type with which the dataset stores them.
@@ -438,7 +471,7 @@ class MMapIndexedDatasetBuilder:
         self._check_unfinished()
         sizes = _whole_numbers(lengths, "lengths", self.prefix)
         self._check_lengths(sizes, n_tokens=len(flat))
-        mode_array = None if modes is None else np.asarray(modes)
+        mode_array = None if modes is None else _whole_numbers(modes, "modes", self.prefix)
         self._extend_modes(mode_array, len(sizes), self.prefix)
         try:
             for start in range(0, len(flat), _CHUNK_TOKENS):
@@ -494,12 +527,12 @@ class MMapIndexedDatasetBuilder:
                 )
             return
         new_modes = np.zeros(count, np.int8) if modes is None else modes.astype(np.int8)
-        if len(new_modes) != count:
+        if new_modes.shape != (count,):
             raise ConfigError(
                 "the number of modes differs from the number of sequences",
                 where=where,
-                found=len(new_modes),
-                expected=count,
+                found=f"shape {new_modes.shape}",
+                expected=f"shape ({count},)",
             )
         if modes is not None and not np.array_equal(new_modes, modes):
             raise ConfigError(

@@ -191,6 +191,8 @@ def dtype_code(dtype: DTypeLike) -> int:
             such type.
     """
     names = ", ".join(known_dtype.name for known_dtype in DTYPE_CODES.values())
+    if dtype is None:  # numpy would take it for float64
+        raise ConfigError("no type of tokens is given", found="None", expected=f"one of {names}")
     try:
         little_endian = np.dtype(dtype).newbyteorder("<")
     except TypeError as error:

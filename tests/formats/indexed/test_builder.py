@@ -376,15 +376,38 @@ def test_a_mode_needs_a_multimodal_dataset(tmp_path):
         builder.add_item([1], mode=2)
 
 
-def test_each_sequence_of_a_multimodal_dataset_needs_a_mode(tmp_path):
+@pytest.mark.parametrize("modes", [[0], 1, [[0, 0]]])
+def test_each_sequence_of_a_multimodal_dataset_needs_a_mode(tmp_path, modes):
     with (
         pytest.raises(ConfigError, match="number of modes"),
         MMapIndexedDatasetBuilder(tmp_path / "x", multimodal=True) as builder,
     ):
-        builder.add_document([1, 2], [1, 1], modes=[0])
+        builder.add_document([1, 2], [1, 1], modes=modes)
 
 
-@pytest.mark.parametrize("modes", [[1.9, 0], [200, 0], [-129, 0]])
+@pytest.mark.parametrize("modes", [[1.9, 0], ["a", 0], [None, 0]])
+def test_modes_are_whole_numbers(tmp_path, modes):
+    with (
+        pytest.raises(ConfigError, match="modes are not whole numbers"),
+        MMapIndexedDatasetBuilder(tmp_path / "x", multimodal=True) as builder,
+    ):
+        builder.add_document([1, 2], [1, 1], modes)
+
+
+def test_only_the_first_merged_dataset_may_be_multimodal(tmp_path):
+    write_sequences(tmp_path / "text", [[1]])
+    with MMapIndexedDatasetBuilder(tmp_path / "images", np.uint16, multimodal=True) as builder:
+        builder.add_document([2], modes=[1])
+
+    with pytest.raises(FormatError, match="only one of two datasets") as caught:
+        merge_indexed_datasets([tmp_path / "text", tmp_path / "images"], tmp_path / "all")
+    assert caught.value.where == f"{tmp_path / 'images'}.idx"
+
+    merge_indexed_datasets([tmp_path / "images", tmp_path / "text"], tmp_path / "all")
+    assert MMapIndexedDataset(tmp_path / "all").modes.tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("modes", [[200, 0], [-129, 0]])
 def test_a_mode_must_fit_into_8_bits(tmp_path, modes):
     with (
         pytest.raises(ConfigError, match="-128 to 127"),
@@ -393,7 +416,24 @@ def test_a_mode_must_fit_into_8_bits(tmp_path, modes):
         builder.add_document([1, 2], [1, 1], modes)
 
 
-@pytest.mark.parametrize("dtype", ["int99", np.float16])
+def test_the_error_for_a_generator_of_tokens_says_to_make_a_list_of_it(tmp_path):
+    with (
+        pytest.raises(ConfigError, match="make a list of it") as caught,
+        MMapIndexedDatasetBuilder(tmp_path / "x", np.uint16) as builder,
+    ):
+        builder.add_document(token for token in [1, 2])
+    assert "an object of type generator" in caught.value.found
+
+
+def test_whole_numbers_are_refused_in_a_dataset_of_floats(tmp_path):
+    with (
+        pytest.raises(ConfigError, match="not a flat array of floats"),
+        MMapIndexedDatasetBuilder(tmp_path / "x", np.float32) as builder,
+    ):
+        builder.add_document([1, 2])
+
+
+@pytest.mark.parametrize("dtype", ["int99", np.float16, None])
 def test_a_type_that_an_idx_cannot_name_is_refused(tmp_path, dtype):
     with pytest.raises(ConfigError, match="uint8, int8, int16"):
         MMapIndexedDatasetBuilder(tmp_path / "x", dtype)
