@@ -146,7 +146,8 @@ def definitions_of(project_defs: ProjectDefs, automation: Automation = "own") ->
     check_asset_names()
 
     # Make the assets, and a job for each group of them.
-    assets_by_job = _assets_by_job(project_defs)  # "pretrain" → all assets of this data mixture
+    # "pretrain" → all assets of this data mixture
+    assets_by_job = _assets_by_job(project_defs, automation)
     assets = list(chain.from_iterable(assets_by_job.values()))
     if automation == "host":
         assets = with_condition(assets, project_defs.names)  # the host's sensor evaluates it
@@ -230,7 +231,9 @@ def _sensors(
     return sensors
 
 
-def _assets_by_job(project_defs: ProjectDefs) -> Mapping[str, list[dg.AssetsDefinition]]:
+def _assets_by_job(
+    project_defs: ProjectDefs, automation: Automation
+) -> Mapping[str, list[dg.AssetsDefinition]]:
     """Make all assets of the project, and return them by the Dagster job that makes them.
 
     For example, with the data mixture `pretrain`:
@@ -240,13 +243,14 @@ def _assets_by_job(project_defs: ProjectDefs) -> Mapping[str, list[dg.AssetsDefi
 
     Args:
         project_defs: The names and settings of the project in Dagster.
+        automation: What builds missing and stale outputs, see `definitions_of`.
     """
     assets_by_job: dict[str, list[dg.AssetsDefinition]] = defaultdict(list)
     for stage in stages():  # the steps of the pipeline, such as writing index files
         # A step has an asset for each mixture, for example: {"pretrain": its splits}. The splits
         # are the partitions of the asset.
         for subject, outputs in asset_outputs(stage, project_defs.config).items():
-            asset = stage_asset(stage, project_defs, subject, outputs)
+            asset = stage_asset(stage, project_defs, subject, outputs, automation)
             job_name = job_of(Node(stage, Key(subject)))  # the same for all of its partitions
             assets_by_job[job_name].append(asset)
     return assets_by_job

@@ -28,7 +28,7 @@ from nanoset_assets.asset_table import WORKERS_POOL, AssetShape, is_output_requi
 from nanoset_assets.dagster_compat import has_failed_last_check, partitioned_assets_of_run
 from nanoset_assets.names import Names
 from nanoset_assets.partition_sets import partition_set_of
-from nanoset_assets.project_defs import ProjectDefs, failure_without_retry
+from nanoset_assets.project_defs import Automation, ProjectDefs, failure_without_retry
 from nanoset_assets.tags import CHECK, INDIRECT
 from nanoset_core.errors import InputError
 from nanoset_core.outputs.failed_checks import FailedChecks
@@ -173,7 +173,11 @@ def partitions_of(
 
 
 def stage_asset(
-    stage: Stage, project_defs: ProjectDefs, subject: str, keys: Sequence[Key]
+    stage: Stage,
+    project_defs: ProjectDefs,
+    subject: str,
+    keys: Sequence[Key],
+    automation: Automation = "own",
 ) -> dg.AssetsDefinition:
     """Make the Dagster asset for a step of the pipeline, such as the index files of a mixture.
 
@@ -187,6 +191,7 @@ def stage_asset(
         subject: What the asset is made for, such as the mixture "pretrain"; or ALL_CORPORA.
         keys: The outputs of the asset, which are its partitions, such as the splits train and
             valid.
+        automation: What builds missing and stale outputs, see `definitions_of`.
 
     Returns:
         The asset. Each run of it makes one partition.
@@ -201,7 +206,7 @@ def stage_asset(
         yield from _results_of(run)
 
     define_asset: Callable[[Callable[..., Any]], dg.AssetsDefinition] = dg.asset(
-        deps=_dependencies(stage, project_defs, keys),
+        deps=_dependencies(stage, project_defs, keys, automation),
         partitions_def=partitions_of(stage, project_defs, keys),
         code_version=str(stage.version),
         **_appearance(stage, project_defs, subject),
@@ -438,20 +443,21 @@ def _tags(shape: AssetShape, project_defs: ProjectDefs, subject: str) -> dict[st
 
 
 def _dependencies(
-    stage: Stage, project_defs: ProjectDefs, keys: Sequence[Key]
+    stage: Stage, project_defs: ProjectDefs, keys: Sequence[Key], automation: Automation
 ) -> list[dg.AssetDep]:
     """Return the assets that an asset is made from, and which of their partitions it reads.
 
     For example, the data mixture `pretrain` is made from the text collections `web` and `books`. So
     its asset depends on the asset of all datasets, but only on the partitions `web` and `books`.
 
-    An asset with partitions also depends on what its inputs without partitions are made from. The
-    metadata of these dependencies has INDIRECT.
+    An asset with partitions also depends on what some of its inputs are made from. If it depends on
+    an asset only for this reason, the metadata of the dependency has INDIRECT.
 
     Args:
         stage: The step of the pipeline that the asset belongs to.
         project_defs: The names and settings of the project in Dagster.
         keys: The outputs of the asset, such as the splits of the mixture.
+        automation: What builds missing and stale outputs, see `definitions_of`.
     """
     if stage is INVENTORY:
         # It lists raw files, which assets of the user may write.
@@ -467,7 +473,8 @@ def _dependencies(
     has_partitions = any(partition_of(output) is not None for output in outputs)
     indirect_sources: dict[Node, None] = {}
     if has_partitions:
-        indirect_sources = _partitions_behind(direct_sources, config)
+        followed_sources = _sources_to_follow(direct_sources, automation)
+        indirect_sources = _partitions_behind(followed_sources, config)
 
     # Divide them by the asset that they belong to.
     sources_by_asset: dict[tuple[str, ...], list[Node]] = defaultdict(list)
@@ -486,32 +493,66 @@ def _dependencies(
     return dependencies
 
 
-def _partitions_behind(sources: Iterable[Node], config: ProjectConfig) -> dict[Node, None]:
-    """Return the partitions from which outputs without partitions are made.
+def _sources_to_follow(sources: Iterable[Node], automation: Automation) -> list[Node]:
+    """Return the inputs of an asset whose own inputs it has to depend on, too.
 
-    For example, the tars of a webdataset are made from a plan, which has no partitions:
+    This is for a *backfill*, which is what "Materialize all" starts in the UI. From the corpora
+    that the user chooses, Dagster follows the arrows to find the partitions of other assets. There
+    are two cases in which the arrows from an asset's inputs are not enough:
 
-        asset         indexed_dataset ──→ shuffle_plan ──→ tars
-        partitions    web, code           none             0, 1, 2
-                             └─────────────────────────→
+    1. An input has no partitions. For example, the tars of a webdataset are made from a plan:
 
-    The lower arrow does not change what the tars wait for. It is for "Materialize all" in the UI:
-    from the corpora that the user chooses, Dagster follows the arrows to find the partitions of
-    other assets, but only arrows between assets with partitions. Without the lower arrow, it would
-    make no tars, and the list of the tars too early.
+           asset         indexed_dataset ──→ shuffle_plan ──→ tars
+           partitions    web, code           none             0, 1, 2
+                                └─────────────────────────→
+
+       Dagster follows only arrows between assets with partitions. Without the lower arrow, it would
+       make no tars, and the list of the tars too early.
+
+    2. Some inputs are more steps away from the corpora than others. For example, a data mixture
+       has a view of `web`, and `code`:
+
+           asset         indexed_dataset ──→ web/views ──→ index_mappings
+           partitions    web, code           clean         train, valid, test
+                                └─────────────────────────→
+
+       The lower arrow is for `code`. Dagster looks at each asset once, with the partitions found so
+       far, and at the assets after `indexed_dataset` in a random order. So if the user chooses
+       `web`, Dagster may come to the mixture before it has found `clean`, and leave the mixture
+       out. It is always found if the lower arrow is for `web`, too.
+
+    None of this changes what an asset waits for in the end.
 
     Args:
-        sources: Outputs that another output is made from.
+        sources: The inputs of the asset.
+        automation: What builds missing and stale outputs. With `host`, the second case is ignored:
+            Dagster would build the mixture as soon as the dataset of `web` changes, so before the
+            view, and might not notice that the view changes afterwards. It ignores an arrow only
+            as a whole, and the mixture does have to be built when `code` changes.
+
+    Returns:
+        The inputs, without those that belong to corpora, such as the dataset of `code`.
+    """
+    later_sources = [source for source in sources if not is_of_corpora(source.stage)]
+    has_several_inputs = len(set(map(asset_path, sources))) > 1
+    if has_several_inputs and automation != "host":
+        return later_sources
+    return [source for source in later_sources if partition_of(source) is None]
+
+
+def _partitions_behind(sources: Iterable[Node], config: ProjectConfig) -> dict[Node, None]:
+    """Return the partitions from which outputs are made, back to those that every corpus has.
+
+    Args:
+        sources: The outputs.
         config: The settings of the project.
 
     Returns:
-        The outputs with partitions, back to those that every corpus has, as the keys of a mapping.
-        Empty if all sources have partitions themselves.
+        Outputs with partitions, as the keys of a mapping.
     """
     partitions: dict[Node, None] = {}
     for source in sources:
-        if partition_of(source) is None:
-            partitions.update(dict.fromkeys(_partitions_upstream(source, config)))
+        partitions.update(dict.fromkeys(_partitions_upstream(source, config)))
     return partitions
 
 
@@ -521,9 +562,8 @@ def _partitions_upstream(output: Node, config: ProjectConfig) -> Iterator[Node]:
     For example, the plan of a webdataset is made from `clean`, a view of the corpus `web`: yields
     `clean`, and the dataset of `web`.
 
-    Why not only `clean`? Dagster looks at each asset only once, with the partitions found so far.
-    If the webdataset also reads the corpus `code`, Dagster may come to the tars from the dataset of
-    `web` before it has found `clean`. Then it would not make them.
+    Why not only `clean`? If the webdataset also reads the corpus `code`, Dagster may come to the
+    tars from the dataset of `web` before it has found `clean`. Then it would not make them.
 
     Args:
         output: The output.

@@ -54,6 +54,18 @@ VALID_FROM_ANOTHER_CORPUS = {
 `valid` and `test` are made from a view.
 """
 
+NANOSETS_OF_A_VIEW_AND_A_CORPUS = tuple(f"mixed-{number}" for number in range(10))
+"""Several, since Dagster comes to the view and to each of these nanosets in a random order."""
+MIXES_OF_A_VIEW_AND_A_CORPUS = {
+    "webdatasets:\n": "views: {clean: {of: web, documents: 5}}\nwebdatasets:\n",
+    "nanosets:\n": "nanosets:\n"
+    + "".join(
+        f'  {name}: {{blend: [clean, code], sequence_length: 32, split: "80,15,5"}}\n'
+        for name in NANOSETS_OF_A_VIEW_AND_A_CORPUS
+    ),
+}
+"""Replacements that add these nanosets."""
+
 
 class Preview:
     """What the UI shows under *Preview* before it launches a backfill of all assets."""
@@ -166,6 +178,27 @@ def test_a_backfill_of_one_corpus_makes_a_nanoset_that_is_compared_with_it(
     assert preview.partitions("pretrain/index_mappings") == set(SPLITS)
 
 
+def test_a_backfill_of_one_corpus_makes_nanosets_that_mix_a_view_of_it_with_another_corpus(
+    make_project, instance_with_corpora
+):
+    config_file = make_project(replacements=MIXES_OF_A_VIEW_AND_A_CORPUS)
+
+    preview = Preview(config_file, instance_with_corpora, ["web"])
+
+    for name in NANOSETS_OF_A_VIEW_AND_A_CORPUS:
+        assert preview.partitions(f"{name}/index_mappings") == set(SPLITS)
+        assert preview.partitions(f"{name}/blend") == set(SPLITS)
+
+
+def test_a_backfill_of_a_corpus_leaves_out_nanosets_without_it(make_project, instance_with_corpora):
+    config_file = make_project(replacements=MIXES_OF_A_VIEW_AND_A_CORPUS)
+
+    preview = Preview(config_file, instance_with_corpora, ["books"])
+
+    for name in NANOSETS_OF_A_VIEW_AND_A_CORPUS:
+        assert preview.partitions(f"{name}/index_mappings") == set()
+
+
 def test_automation_conditions_wait_for_inputs_without_partitions(make_project):
     config_file = make_project(replacements=VALID_FROM_ANOTHER_CORPUS)
 
@@ -175,3 +208,15 @@ def test_automation_conditions_wait_for_inputs_without_partitions(make_project):
     assert deciding_inputs(definitions, "pretrain/index_mappings") == {"pretrain/held_out"}
     assert deciding_inputs(definitions, "shuffled/tars") == {"shuffled/shuffle_plan"}
     assert deciding_inputs(definitions, "plain/index_mappings") == {"indexed_dataset"}
+
+
+def test_automation_conditions_do_not_build_a_nanoset_before_its_view(make_project):
+    config_file = make_project(replacements=MIXES_OF_A_VIEW_AND_A_CORPUS)
+
+    definitions = build_definitions(load_config(config_file), automation="host")
+
+    # The dataset of `web` would change before the view.
+    graph: Any = definitions.resolve_asset_graph()
+    nanoset = dg.AssetKey([NANOSETS_OF_A_VIEW_AND_A_CORPUS[0], "index_mappings"])
+    mapping = graph.get_partition_mapping(nanoset, dg.AssetKey("indexed_dataset"))
+    assert mapping == dg.SpecificPartitionsPartitionMapping(["code"])
