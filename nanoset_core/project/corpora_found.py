@@ -18,11 +18,14 @@ from nanoset_core.errors import ConfigError
 from nanoset_core.project.template import ExplainedValue
 from nanoset_core.records.text import format_bytes, format_count
 from nanoset_core.sampling.splits import SPLITS, SplitName
+from nanoset_core.stages.shards.settings import DocumentsSpec
 from nanoset_core.text.choice import FileChoice, held_out, held_out_split_of_folder
 from nanoset_core.text.contents import Contents
 from nanoset_core.text.endings import format_of
 from nanoset_core.text.line_keys import LineKeys, doubt_of_header, keys_of
 from nanoset_core.text.survey import RawText
+
+_DEFAULT_ID_KEY = DocumentsSpec().id_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +81,9 @@ class FoundCorpus:
             values["text_key"] = ExplainedValue(self.text_key, comment)
         if self.keys.id is not None and self.keys.id != id_key:
             values["id_key"] = self.keys.id
+        elif has_lines and self.keys.id is None and id_key != _DEFAULT_ID_KEY:
+            # Builds warn if no document has an id at its key, unless the key is the default.
+            values["id_key"] = ExplainedValue(_DEFAULT_ID_KEY, "Its first lines have no ids.")
         values.update(self._file_settings())  # `files` or `exclude`, if it has not the whole folder
         return values
 

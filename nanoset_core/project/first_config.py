@@ -699,7 +699,7 @@ def _document_sections(corpora: Sequence[FoundCorpus]) -> dict[str, Any]:
     usual_id_key = _usual_id_key(corpora)
     documents: dict[str, Any] = {"text_key": _explained_text_key(corpora, usual_text_key)}
     if usual_id_key != "id":
-        documents["id_key"] = ExplainedValue(usual_id_key, "Most corpora with ids have them there.")
+        documents["id_key"] = ExplainedValue(usual_id_key, "Most corpora have their ids there.")
     # Write these with their default values, so that the user sees them.
     documents.update(_default_values(DocumentsSpec, "on_reject", "max_rejected_fraction"))
 
@@ -747,13 +747,18 @@ def _usual_text_key(corpora: Iterable[FoundCorpus]) -> str:
 
 
 def _usual_id_key(corpora: Iterable[FoundCorpus]) -> str:
-    """Return the key of the id in most corpora; "id" if none has one.
+    """Return the key of the id in most corpora; the default, "id", if most have none.
 
     Args:
         corpora: The corpora, with the keys that their first lines have.
     """
-    id_keys = [corpus.keys.id for corpus in corpora if corpus.keys.id is not None]
-    return _most_common(id_keys) if id_keys else "id"
+    default_key: str = setting(DocumentsSpec, "id_key").default
+    id_keys: list[str] = []
+    for corpus in corpora:
+        if corpus.text_key is None:
+            continue  # it has plain text files, whose ids need no key
+        id_keys.append(corpus.keys.id or default_key)
+    return _most_common(id_keys) if id_keys else default_key
 
 
 def _explained_text_key(corpora: Iterable[FoundCorpus], text_key: str) -> str | ExplainedValue:

@@ -385,7 +385,46 @@ def test_the_reason_for_a_key_of_ids_does_not_deny_that_some_lines_have_another(
     first_config = write_config(tmp_path)
 
     [reason] = [line for line in first_config.chosen if "documents.id_key" in line]
-    assert reason.endswith("id_key: url. Most corpora with ids have them there.")
+    assert reason.endswith("id_key: url. Most corpora have their ids there.")
+
+
+def without_id(row: Row) -> Row:
+    """Return a row that has only a text."""
+    return {"text": row["text"]}
+
+
+def with_url(row: Row) -> Row:
+    """Return a row whose id is at the key `url`."""
+    return {"text": row["text"], "url": row["id"]}
+
+
+@pytest.mark.parametrize(
+    ("corpora_with_url", "corpora_without_id"), [(["a", "b"], ["c"]), (["c"], ["a", "b"])]
+)
+def test_corpora_without_ids_have_no_key_of_ids_that_a_build_warns_of(
+    tmp_path, corpora_with_url, corpora_without_id
+):
+    for corpus in corpora_with_url:
+        write_rows(tmp_path, f"{corpus}/a.jsonl", [with_url(row) for row in sentences("web", 50)])
+    for corpus in corpora_without_id:
+        write_rows(tmp_path, f"{corpus}/a.jsonl", [without_id(row) for row in sentences("web", 50)])
+
+    config = load_config(write_config(tmp_path).path)
+
+    # Builds do not warn if the key is the default, and no document has it.
+    assert {config.documents_of(corpus).id_key for corpus in corpora_with_url} == {"url"}
+    assert {config.documents_of(corpus).id_key for corpus in corpora_without_id} == {"id"}
+
+
+def test_corpora_of_txt_files_need_no_key_of_ids(tmp_path):
+    write_rows(tmp_path, "a/a.jsonl", [with_url(row) for row in sentences("web", 50)])
+    (tmp_path / "raw/notes").mkdir()
+    (tmp_path / "raw/notes/a.txt").write_text("a text " * 500)
+
+    config = load_config(write_config(tmp_path).path)
+
+    assert config.documents.id_key == "url"
+    assert "notes" not in config.corpora
 
 
 def test_text_is_shown_before_it_is_read(tmp_path):
