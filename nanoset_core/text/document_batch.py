@@ -46,6 +46,10 @@ class DocumentBatch:
     """Number of zero bytes after the members of each gzip file. They are legal, but also what an
     interrupted download leaves behind.
     """
+    empty_files: Counter[str] = field(default_factory=Counter)
+    """Stored bytes of each file that has bytes, but no text in them: an empty file that was
+    compressed, or a table without rows.
+    """
     lines_of_pieces: list[tuple[Piece, int]] = field(default_factory=list)
     """Pieces of files whose lines had not been counted, now read to their ends, and the number of
     their lines.
@@ -80,9 +84,10 @@ class DocumentBatch:
         A worker reads several files, or parts of large files, so the list `files` says from which
         file each document is. A batch also counts what was noticed while its files were read.
 
-        Three fields are not appended, since the caller sets them after it has read a file, or its
+        Four fields are not appended, since the caller sets them after it has read a file, or its
         part of a file, to the end: `stored_bytes` (the bytes read from the disk), `padding` (zero
-        bytes at the end of gzip files) and `lines_of_pieces` (how many lines were in it).
+        bytes at the end of gzip files), `empty_files` (files without text) and `lines_of_pieces`
+        (how many lines were in it).
 
         Args:
             other: The other batch. Its own list `files` is not used.

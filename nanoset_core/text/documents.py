@@ -93,11 +93,14 @@ def read_documents(
         erased = frozenset(erased_by_piece.get(piece_number, ()))
         position = piece.begin  # the stored bytes before it are counted in a batch
         n_lines = 0
+        n_bytes = 0
+        has_fault = False
 
         # Collect documents until the batch is large enough; it may contain those of many pieces.
         try:
             for documents in read(stored, fields, max_line_bytes, verify):
                 n_lines += documents.read_lines
+                n_bytes += documents.read_bytes
                 if erased:
                     documents.leave_out(erased)
                 batch.append(documents, file_numbers[piece.path])
@@ -108,18 +111,52 @@ def read_documents(
                     batch = DocumentBatch()
         except FaultError as fault:
             batch.rejects.append(fault.reject(piece.path))
+            has_fault = True
         except MemoryError as error:
             raise too_large(stored.path) from error
 
         # The piece was read to its end, or to a fault: check its bytes, and add its totals.
-        if stored.padding:
-            batch.padding[piece.path] += stored.padding
+        _count_padding(batch, stored)
+        if not has_fault:
+            _count_empty_file(batch, piece, n_lines, n_bytes)
         if verify:
             stored.check()
         batch.stored_bytes += piece.end - position
         if piece.first_line == 0:  # the inventory has not counted the lines of this file
             batch.lines_of_pieces.append((piece, _lines_of_piece(folder, piece, n_lines)))
     yield batch
+
+
+def _count_padding(batch: DocumentBatch, stored: StoredPiece) -> None:
+    """Add the zero bytes after the members of a gzip file to the counts of a batch.
+
+    Args:
+        batch: The batch.
+        stored: The file, which was read to its end.
+    """
+    if stored.padding:
+        batch.padding[stored.piece.path] += stored.padding
+
+
+def _count_empty_file(batch: DocumentBatch, piece: Piece, n_lines: int, n_bytes: int) -> None:
+    """Add a file to the counts of a batch if it has bytes, but no text in them.
+
+        a.jsonl.gz    of an empty file       is added
+        a.parquet     without rows           is added
+        a.csv         only a header          is added
+        a.txt.gz      of an empty file       is added, although it is a document
+        a.jsonl       without any byte       is not: this is known from the list of files
+
+    Args:
+        batch: The batch.
+        piece: The file, or a part of it, which was read to its end.
+        n_lines: How many lines or rows were read.
+        n_bytes: How many bytes of lines or texts were read.
+    """
+    n_read = n_bytes if format_of(piece.path) == "txt" else n_lines
+    has_bytes = piece.begin == 0 and piece.end > 0
+    if has_bytes and n_read == 0:
+        batch.empty_files[piece.path] += piece.end
 
 
 def _lines_of_piece(folder: RawFolder, piece: Piece, n_read: int) -> int:

@@ -60,6 +60,8 @@ class ShardFacts:
     """Table → documents in it whose text contains runs of zero bytes."""
     padding: dict[str, int] = field(default_factory=dict, metadata=stored(omit_default=True))
     """Gzip file → zero bytes after its members."""
+    empty_files: dict[str, int] = field(default_factory=dict, metadata=stored(omit_default=True))
+    """File without text, such as an empty file that was compressed → its stored bytes."""
     unkept_ids: dict[str, int] = field(default_factory=dict, metadata=stored(omit_default=True))
     """File → documents in it whose id has no usual text form, or is too long, and is not kept."""
     without_id: int = field(default=0, metadata=stored(omit_default=True))
@@ -133,7 +135,7 @@ class ShardFacts:
 
 
 _COUNTS = tuple(entry.name for entry in fields(ShardFacts) if entry.default == 0)
-_COUNTS_BY_FILE = ("zeroed", "padding", "unkept_ids", "escaped_ids")
+_COUNTS_BY_FILE = ("zeroed", "padding", "empty_files", "unkept_ids", "escaped_ids")
 
 
 def length_histogram(lengths: NDArray[np.integer]) -> NDArray[np.int64]:
@@ -198,6 +200,8 @@ def facts_of(batch: DocumentBatch, framed: Framed) -> ShardFacts:
         # Signs of damage, by file: texts with zero bytes, and gzip files that end in zero bytes.
         zeroed=batch.texts_with_zeros,
         padding=batch.padding,
+        # Files without text, for example compressed empty files.
+        empty_files=batch.empty_files,
         # Documents without ids, and ids that are not text, by file: left out, or kept with bytes as
         # \xNN.
         without_id=n_without_id,

@@ -262,6 +262,23 @@ class Losses:
         names = abbreviated(files, _MAX_FILES_NAMED)
         return f"{count} with zero bytes at the end, as of a download that was cut short: {names}"
 
+    def empty_text(self) -> str:
+        """Say which files have bytes, but no text in them.
+
+        They are often left behind by a program that failed: `zcat missing.gz | gzip > a.jsonl.gz`
+        writes a file of 20 bytes. Files without any bytes are reported by notices on the raw files.
+
+        Returns:
+            Such as "2 files without text (empty, but compressed; or without rows): a.jsonl.gz,
+            b.parquet"; "" if there are none.
+        """
+        paths = list(self.facts.empty_files)
+        if not paths:
+            return ""
+        count = format_count(len(paths), "file")
+        names = abbreviated(paths, _MAX_FILES_NAMED)
+        return f"{count} without text (empty, but compressed; or without rows): {names}"
+
     def ids_text(self) -> str:
         r"""Describe how many documents have an id that could not be kept, or only in another form.
 
@@ -309,8 +326,8 @@ class Losses:
         """Say how much text was lost while it was tokenized, apart from rejected lines.
 
         Rejected lines, such as invalid JSON, are in a list that the user can look at. Other losses
-        are only described: files that could not be read to their end, texts with zero bytes, and
-        characters for which the tokenizer has no token.
+        are only described: files that could not be read to their end, texts with zero bytes, files
+        without text, and characters for which the tokenizer has no token.
 
         Returns:
             Clauses with semicolons between them, such as "1 gzip file with zero bytes at the end,
@@ -320,6 +337,7 @@ class Losses:
             self.unreadable_text(),
             self.zeroed_text(),
             self.padded_text(),
+            self.empty_text(),
             self.vanished_text(),
         ]
         return "; ".join(text for text in texts if text)
@@ -337,6 +355,7 @@ class Losses:
             self.damaged_text(),  # rejected lines that look damaged
             self.zeroed_text(),  # documents with runs of zero bytes
             self.padded_text(),  # gzip files with zero bytes at their end
+            self.empty_text(),  # files that have bytes, but no text in them
             self.ids_text(),  # documents whose ids are not text
             self.vanished_text(),  # characters for which the tokenizer has no token
         ]

@@ -184,6 +184,13 @@ def _warn_of_losses(report: Report, folder: RawFolder, lost: Losses) -> None:
         remedy="compare their checksums with those at their source; if a download was cut "
         "short, fetch them again",
     )
+    _warn_of_loss(
+        report,
+        "files have no text",
+        folder,
+        found=lost.empty_text(),
+        remedy="fill or remove them",
+    )
 
 
 def _warn_of_loss(

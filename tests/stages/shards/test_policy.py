@@ -363,7 +363,9 @@ def test_the_remedy_for_a_cut_file_does_not_leave_it_out(tmp_path, policy_of_pro
 # Losses within documents
 
 
-@pytest.mark.parametrize("fact", ["zeroed", "unkept_ids", "escaped_ids", "without_id", "padding"])
+@pytest.mark.parametrize(
+    "fact", ["zeroed", "unkept_ids", "escaped_ids", "without_id", "padding", "empty_files"]
+)
 def test_a_manifest_does_not_mention_losses_that_did_not_occur(fact):
     assert fact not in plain(ShardFacts())
 
@@ -411,3 +413,15 @@ def test_zero_bytes_at_the_end_of_a_gzip_file_are_reported(tmp_path, tokenizer_f
             "1 gzip file with zero bytes at the end, as of a download that was cut short: "
             f"{len(member)} bytes in a.jsonl.gz" in outcome.output
         )
+
+
+def test_files_without_text_are_reported():
+    first_shard = ShardFacts(empty_files={"a.jsonl.gz": 20})
+    second_shard = ShardFacts(empty_files={"b.parquet": 500})
+
+    facts = first_shard + second_shard
+
+    assert through_json(facts) == facts
+    assert Losses(facts).texts() == [
+        "2 files without text (empty, but compressed; or without rows): a.jsonl.gz, b.parquet"
+    ]
