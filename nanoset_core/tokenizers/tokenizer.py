@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from nanoset_core.errors import ConfigError
+from nanoset_core.errors import ConfigError, FormatError
 from nanoset_core.formats.indexed.layout import optimal_dtype
 from nanoset_core.tokenizers.cache import CacheEntry, cache_folder, from_array, to_array
 from nanoset_core.tokenizers.engines.reference import shared_tokenizer
@@ -361,8 +361,17 @@ def _names_around_text(tokenizer: Tokenizer, file: TokenizerPath) -> list[str]:
 
     Raises:
         EncodingError: The library fails on the simplest text.
+        FormatError: The file has not as many names as ids for what it adds.
     """
     example = encode_text(tokenizer, "a", file, add_special_tokens=True)
+    if len(example.tokens) != len(example.special_tokens_mask):  # the mask has an entry for each id
+        raise FormatError(
+            "a special token of the tokenizer's template has not as many ids as names",
+            where=file,
+            found='another number of "ids" than of "tokens" in post_processor.special_tokens',
+            expected="an id for each token",
+            remedy="correct this entry, or write the file again with tokenizer.save(...)",
+        )
     names = []
     for name, is_special in zip(example.tokens, example.special_tokens_mask, strict=True):
         if is_special:

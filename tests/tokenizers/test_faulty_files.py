@@ -16,7 +16,7 @@ from nanoset_core.tokenizers.end_token import end_token
 from nanoset_core.tokenizers.engines import make_engine
 from nanoset_core.tokenizers.files import TokenizerFile, define
 from nanoset_core.tokenizers.files.split_patterns import PATTERNS, NamedPattern
-from nanoset_core.tokenizers.tokenizer import token_id
+from nanoset_core.tokenizers.tokenizer import token_id, tokenizer_facts
 
 LFS_POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:abc\nsize 493443\n"
 """What Git LFS leaves in the place of a file that was not downloaded."""
@@ -216,6 +216,40 @@ def test_a_model_that_the_sentencepiece_package_cannot_load_is_an_error(tmp_path
         make_engine(path, cache=tmp_path)
 
     assert caught.value.where == str(path)
+
+
+@pytest.mark.parametrize("entry", [[["x"], 0.0], [{"a": 1}, 0.0], [None, 0.0], ["x"], 7])
+def test_an_entry_of_a_unigram_vocabulary_that_is_no_token_and_score_is_an_error(tmp_path, entry):
+    model = {"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0.0], entry]}
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps({"version": "1.0", "added_tokens": [], "model": model}))
+    # The tokens of this file are looked up in the vocabulary.
+    (tmp_path / "tokenizer_config.json").write_text('{"pad_token": "<pad>"}')
+
+    with pytest.raises(FormatError, match="line 1 column") as caught:
+        tokenizer_facts(path)
+
+    assert str(caught.value.where) == str(path)
+
+
+@pytest.mark.parametrize(("ids", "tokens"), [([], ["<s>"]), ([0], []), ([0, 0], ["<s>"])])
+def test_a_template_with_another_number_of_ids_than_of_tokens_is_an_error(tmp_path, ids, tokens):
+    template = {
+        "type": "TemplateProcessing",
+        "single": [
+            {"SpecialToken": {"id": "<s>", "type_id": 0}},
+            {"Sequence": {"id": "A", "type_id": 0}},
+        ],
+        "pair": [],
+        "special_tokens": {"<s>": {"id": "<s>", "ids": ids, "tokens": tokens}},
+    }
+    model = {"type": "WordLevel", "unk_token": "<s>", "vocab": {"<s>": 0, "a": 1}}
+    content = {"version": "1.0", "added_tokens": [], "post_processor": template, "model": model}
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps(content))
+
+    with pytest.raises(FormatError, match="not as many ids as names"):
+        tokenizer_facts(path)
 
 
 def test_a_vocabulary_without_its_merges_is_an_error_that_names_the_option(tmp_path):

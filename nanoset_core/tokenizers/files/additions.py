@@ -17,7 +17,11 @@ from nanoset_core.tokenizers.files.named_tokens import (
     Token,
     texts_of,
 )
-from nanoset_core.tokenizers.files.tokenizer_json import component_types, parsed_added_tokens
+from nanoset_core.tokenizers.files.tokenizer_json import (
+    component_types,
+    ids_of_vocabulary,
+    parsed_added_tokens,
+)
 
 if TYPE_CHECKING:
     from tokenizers import AddedToken
@@ -218,15 +222,10 @@ def _only_class_tokens(named: NamedTokens, added: Collection[str]) -> list[str]:
     return [name for name in class_tokens if name not in added and name not in named_texts]
 
 
-def _vocabulary(tokenizer: Mapping[str, Any]) -> Collection[str]:
-    """Return the tokens of the model, which has token → id, or a list of (token, score)."""
+def _vocabulary(tokenizer: Mapping[str, Any]) -> dict[str, int]:
+    """Return the tokens of the model, each with its id."""
     model = tokenizer.get("model")
-    vocabulary = model.get("vocab") if isinstance(model, dict) else None
-    if isinstance(vocabulary, dict):
-        return vocabulary.keys()
-    if isinstance(vocabulary, list):
-        return {entry[0] for entry in vocabulary if isinstance(entry, list) and entry}
-    return set()
+    return ids_of_vocabulary(model.get("vocab")) if isinstance(model, dict) else {}
 
 
 def _flags_that_affect_ids(tokenizer: Mapping[str, Any]) -> list[str]:
@@ -392,8 +391,7 @@ def _ids_of(
 
     Args:
         names: Texts of the tokens.
-        tokenizer: The parsed tokenizer.json. Its vocabulary has token → id, or a list of (token,
-            score), in which the index is the id.
+        tokenizer: The parsed tokenizer.json.
         added_tokens: Its added tokens. Those that the vocabulary lacks have an id of their own.
     """
     ids: dict[str, int] = {}
@@ -401,16 +399,10 @@ def _ids_of(
         if token["content"] in names and isinstance(token.get("id"), int):
             ids[token["content"]] = token["id"]
 
-    model = tokenizer.get("model")
-    vocabulary = model.get("vocab") if isinstance(model, dict) else None
-    if isinstance(vocabulary, dict):
-        for name in names:
-            if isinstance(vocabulary.get(name), int):
-                ids[name] = vocabulary[name]
-    elif isinstance(vocabulary, list):
-        for index, entry in enumerate(vocabulary):
-            if isinstance(entry, list) and entry and entry[0] in names:
-                ids[entry[0]] = index
+    vocabulary = _vocabulary(tokenizer)
+    for name in names:
+        if name in vocabulary:
+            ids[name] = vocabulary[name]
     return ids
 
 

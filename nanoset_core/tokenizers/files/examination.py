@@ -18,6 +18,7 @@ from nanoset_core.errors import FormatError
 from nanoset_core.records.text import format_count
 from nanoset_core.tokenizers.files.tokenizer_json import (
     component_types,
+    ids_of_vocabulary,
     missing_bytes,
     parsed_added_tokens,
 )
@@ -370,7 +371,7 @@ def _have_usual_ids(vocabulary: Any, added_tokens: Iterable[Mapping[str, Any]]) 
         vocabulary: Token → id, or the list of a unigram model.
         added_tokens: The added tokens, in the order of the file.
     """
-    id_by_name = _ids_of_vocabulary(vocabulary)
+    id_by_name = ids_of_vocabulary(vocabulary)
     n_tokens = len(id_by_name)
     next_id = n_tokens
     for token in added_tokens:
@@ -385,20 +386,6 @@ def _have_usual_ids(vocabulary: Any, added_tokens: Iterable[Mapping[str, Any]]) 
         if token.get("id") != usual_id:
             return False
     return True
-
-
-def _ids_of_vocabulary(vocabulary: Any) -> dict[str, int]:
-    """Return the id of each token of a vocabulary: a mapping, or the list of a unigram model.
-
-    Malformed entries of a list are skipped: the library reports them when it loads the file.
-    """
-    if isinstance(vocabulary, dict):
-        return dict(vocabulary)
-    id_by_name = {}
-    for token_id, entry in enumerate(vocabulary):  # such as ["<unk>", 0.0]
-        if isinstance(entry, list) and entry and isinstance(entry[0], str):
-            id_by_name[entry[0]] = token_id
-    return id_by_name
 
 
 def _library_ids(

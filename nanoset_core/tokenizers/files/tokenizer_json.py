@@ -68,6 +68,30 @@ def _has_text(entry: Any) -> bool:
     return isinstance(entry, dict) and isinstance(entry.get("content"), str)
 
 
+def ids_of_vocabulary(vocabulary: Any) -> dict[str, int]:
+    """Return the id of each token of a parsed vocabulary.
+
+        {"a": 0, "b": 1}             as it is
+        [["a", 0.0], ["b", -1.5]]    the list of a unigram model: the same ids
+
+    Malformed entries are skipped: the tokenizers library, which loads the file later, reports them.
+
+    Args:
+        vocabulary: The value of `model.vocab` in a tokenizer.json.
+
+    Returns:
+        A new mapping; empty if the value is no vocabulary.
+    """
+    if isinstance(vocabulary, dict):
+        return {name: value for name, value in vocabulary.items() if isinstance(value, int)}
+    id_by_name: dict[str, int] = {}
+    if isinstance(vocabulary, list):
+        for token_id, entry in enumerate(vocabulary):  # such as ["<unk>", 0.0]
+            if isinstance(entry, list) and entry and isinstance(entry[0], str):
+                id_by_name[entry[0]] = token_id
+    return id_by_name
+
+
 def component_types(component: Any) -> set[str]:
     """Return the types of a component of a tokenizer.json, with those of all components inside it.
 
