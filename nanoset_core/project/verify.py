@@ -12,9 +12,10 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
-from nanoset_core.errors import ConfigError, remedy_for_name
+from nanoset_core.errors import ConfigError, NanosetError, remedy_for_name
 from nanoset_core.execution.processes import Executor
 from nanoset_core.execution.progress import SILENT
+from nanoset_core.outputs.failed_checks import FailedChecks, record_success
 from nanoset_core.project.graph import Graph
 from nanoset_core.project.project import Project
 from nanoset_core.stages.inventory.corpora import corpus_names
@@ -53,18 +54,28 @@ class Target:
     It has numbers because stages are compared by identity, which they would lose if they were
     pickled.
     """
+    parts: tuple[tuple[int, Key], ...] = ()
+    """The same of outputs that are only parts of these, such as groups of tars. They are verified
+    with the outputs whose parts they are.
+    """
 
     @staticmethod
-    def of(name: str, project: Project, nodes: Iterable[Node]) -> Target:
-        """Return a target with some outputs.
+    def of(project: Project, row: Iterable[Node]) -> Target:
+        """Return the target of the outputs of one row of `nanoset status`.
 
         Args:
-            name: What it is called in `--select`.
             project: The project.
-            nodes: The outputs.
+            row: The outputs, in the order of the pipeline.
         """
-        outputs = [(stages().index(node.stage), node.key) for node in nodes]
-        return Target(name, project, tuple(outputs))
+        outputs: list[tuple[int, Key]] = []
+        parts: list[tuple[int, Key]] = []
+        for node in row:
+            members = parts if isinstance(node.stage, InParts) else outputs
+            members.append((stages().index(node.stage), node.key))
+        # The last output is made from the others, and gives them the name.
+        number, key = outputs[-1]
+        name = target_name(Node(stages()[number], key))
+        return Target(name, project, tuple(outputs), tuple(parts))
 
     @property
     def nodes(self) -> list[Node]:
@@ -119,6 +130,29 @@ class Target:
             return  # other checks report this
         with report.catching(remedy=BUILD):
             outputs.check_link(manifest)
+
+    def record_success(self, report: Report, failed_checks: FailedChecks) -> None:
+        """Remove the records of earlier checks that failed, since all outputs have passed now.
+
+        Args:
+            report: The report on the outputs. If a record cannot be removed, for example because
+                the root is read-only for this user, a warning is added.
+            failed_checks: The records of all outputs.
+        """
+        outputs = self.project.outputs
+        try:
+            for number, key in [*self.outputs, *self.parts]:
+                layout = stages()[number].layout
+                name = layout.name_of(key)
+                if failed_checks.includes_output(layout.folder, name):
+                    record_success(outputs, layout.folder, name)
+        except (NanosetError, OSError) as error:
+            report.warn(
+                "an earlier check of this output has failed, and this result cannot be recorded, "
+                "so that `nanoset status` still says so",
+                found=error,
+                remedy="let a user verify it who may write to the root",
+            )
 
     def _is_missing(self, node: Node) -> bool:
         """Return whether an output has not been built."""
@@ -248,11 +282,7 @@ def _all_targets(project: Project) -> list[Target]:
     quiet_project = replace(project, progress=SILENT)  # a check shows no progress
     all_targets: list[Target] = []
     for row in graph.rows():
-        # Some outputs are only parts of another one in the row, which is checked as a whole.
-        whole_outputs = [node for node in row if not isinstance(node.stage, InParts)]
-        final_output = whole_outputs[-1]  # it is made from the others, and gives them the name
-        name = target_name(final_output)
-        all_targets.append(Target.of(name, quiet_project, whole_outputs))
+        all_targets.append(Target.of(quiet_project, row))
     return all_targets
 
 
@@ -308,7 +338,11 @@ def verify_project(
     # /home/me/outputs/web.bin. Replace that by the address s3://bucket/outputs/web.bin.
     access = project.outputs.access
     address = access.url(access.folder)
-    for report in _reports(project, targets(project, select), deep=deep):
+    chosen = targets(project, select)
+    failed_checks = FailedChecks.read(project.outputs)  # of builds; usually none
+    for target, report in zip(chosen, _reports(project, chosen, deep=deep), strict=True):
+        if report.passed:
+            target.record_success(report, failed_checks)
         yield report.with_places(access.folder, address)
 
 

@@ -20,6 +20,7 @@ from helpers.built_project import first_file, overwrite, problems
 from helpers.inspecting import node_at, verify_at, verify_output
 from helpers.sample_project import jsonl, sentences
 from nanoset_core.errors import ConfigError
+from nanoset_core.outputs.failed_checks import FailedChecks, record_failure
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.graph import stale_reasons
 from nanoset_core.project.project import Project
@@ -118,6 +119,59 @@ def test_a_deep_check_reads_all_contexts(deep_reports):
     figures = deep_reports["webdatasets/shuffled"].figures
 
     assert figures["contexts_read"] == figures["sequences"]
+
+
+# Records of checks that have failed
+
+
+@pytest.fixture
+def project_with_failed_checks(copy: Callable[[], Project]) -> Project:
+    """A healthy project, in which builds have recorded failed checks of three outputs."""
+    project = copy()
+    record_failure(project.outputs, "datasets", "web", "0" * 20)
+    record_failure(project.outputs, "datasets", "code", "0" * 20)
+    record_failure(project.outputs, "webdatasets", "shuffled/tars/0", None)
+    return project
+
+
+def recorded_outputs(project: Project) -> set[tuple[str, str]]:
+    """Return the outputs of a project for which a failed check is recorded."""
+    return set(FailedChecks.read(project.outputs).version_by_output)
+
+
+def test_an_output_that_passes_has_no_record_of_an_earlier_failure(project_with_failed_checks):
+    assert all(report.passed for report in verify_project(project_with_failed_checks))
+
+    assert recorded_outputs(project_with_failed_checks) == set()
+
+
+def test_records_of_outputs_that_are_not_verified_are_kept(project_with_failed_checks):
+    list(verify_project(project_with_failed_checks, select=["web"]))
+
+    assert ("datasets", "web") not in recorded_outputs(project_with_failed_checks)
+    assert ("datasets", "code") in recorded_outputs(project_with_failed_checks)
+
+
+def test_the_record_of_an_output_that_fails_again_is_kept(project_with_failed_checks):
+    tokens = first_file(project_with_failed_checks, "datasets/web/*/*.bin")
+    overwrite(tokens, 0, b"\xff" * 100)
+
+    reports = list(verify_project(project_with_failed_checks, select=["web"]))
+
+    assert not reports[0].passed
+    assert ("datasets", "web") in recorded_outputs(project_with_failed_checks)
+
+
+def test_a_record_that_cannot_be_removed_is_a_warning(project_with_failed_checks, monkeypatch):
+    def refuse(*_arguments: object) -> None:
+        raise PermissionError("read-only")
+
+    monkeypatch.setattr("nanoset_core.project.verify.record_success", refuse)
+
+    report = next(verify_project(project_with_failed_checks, select=["web"]))
+
+    assert report.passed
+    assert "this result cannot be recorded" in report.warnings[-1].what
 
 
 # Which outputs are verified
