@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from nanoset_core.errors import ConfigError, remedy_for_name
 from nanoset_core.project.graph import requested_nodes
-from nanoset_core.project.settings import ProjectConfig
+from nanoset_core.project.settings import ProjectConfig, with_lines
 from nanoset_core.text.endings import ACCEPTED
 
 
@@ -47,14 +47,21 @@ def check_requested_corpora(config: ProjectConfig, known: Collection[str]) -> No
         known: Names of the corpora that exist, such as {"web"}.
 
     Raises:
-        ConfigError: There is such a mistake.
+        ConfigError: There are such mistakes. The error lists all of them, with their lines.
     """
+    errors: list[ConfigError] = []
     for name in config.derived:  # views and similar datasets
         if name in known:
-            raise _shared_name(config, name)
+            errors.append(_shared_name(config, name))
+
+    # Report each corpus once, at the first place that names it.
+    reported: set[str] = set()
     for mention in _mentions(config):
-        if mention.corpus not in known:
-            raise _unknown_corpus(config, mention, known)
+        if mention.corpus not in known and mention.corpus not in reported:
+            errors.append(_unknown_corpus(config, mention, known))
+            reported.add(mention.corpus)
+    if errors:
+        raise with_lines(errors, config.file)
 
 
 def _mentions(config: ProjectConfig) -> Iterator[_Mention]:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from nanoset_core.errors import ConfigError, MissingError, combined
+from nanoset_core.errors import ConfigError, MissingError, NanosetError, combined
 from nanoset_core.execution.resources import available_processors
 from nanoset_core.outputs.names import AssetName, CorpusName
 from nanoset_core.project.written import WrittenConfig
@@ -395,6 +395,31 @@ def config_from(value: object, file: Path, text: str | None = None) -> ProjectCo
     if text is None:
         raise combined(errors, file)
     raise located(file, text, errors)  # with the line of each mistake
+
+
+def with_lines(errors: Sequence[ConfigError], file: Path) -> ConfigError:
+    """Return errors about settings that are found later as one error, with the lines of the keys.
+
+    Some mistakes only show when the settings are compared with the raw text, for example. Then the
+    file is read again, to find the lines.
+
+    Args:
+        errors: At least one error. The place of each is the file and a key.
+        file: The file that the settings come from.
+    """
+    try:
+        value, text = read_yaml(file, remedy="correct the line")
+    except (NanosetError, OSError):
+        return combined(errors, file)
+    # The settings may be a part of another file, such as a defs.yaml, whose keys have other places.
+    # A section may also be derived from another one, as packs are from the key `packing`.
+    sections: set[str] = set()
+    for error in errors:
+        key = str(error.where).removeprefix(f"{file}: ")  # "nanosets.pretrain"
+        sections.add(key.partition(".")[0])
+    if not isinstance(value, dict) or not sections.issubset(value):
+        return combined(errors, file)
+    return located(file, text, errors)
 
 
 def check_config(value: object, file: Path) -> tuple[ProjectConfig | None, list[ConfigError]]:

@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import shutil
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
@@ -321,13 +322,20 @@ def test_gc_reports_the_outputs_of_a_corpus_that_is_no_longer_in_the_settings(co
 # Folders that are missing, ambiguous or unreadable
 
 
+def line_of(project: Project, start: str) -> int:
+    """Return the number of the first line of nanoset.yaml that has a key."""
+    lines = project.config.file.read_text().splitlines()
+    return 1 + next(number for number, line in enumerate(lines) if line.strip().startswith(start))
+
+
 def test_a_missing_folder_is_an_error_that_names_the_setting(copy):
     project = copy(CORPORA.replace("folder: web", "folder: wbe"))
 
     with pytest.raises(ConfigError, match="this corpus is not in the raw folder") as caught:
         check_requested_corpora(project.config, corpus_names(project))
 
-    assert str(caught.value.where).endswith("nanoset.yaml: corpora.web_title")
+    line = line_of(project, "web_title:")
+    assert str(caught.value.where).endswith(f"nanoset.yaml:{line}: corpora.web_title")
     assert str(project.config.raw_folder / "wbe") in caught.value.remedy
 
 
@@ -337,9 +345,31 @@ def test_a_missing_corpus_is_an_error_that_names_the_key_and_all_datasets(copy):
     with pytest.raises(ConfigError, match="this corpus is not in the raw folder") as caught:
         check_requested_corpora(project.config, corpus_names(project))
 
-    assert str(caught.value.where).endswith("nanoset.yaml: pbin")
+    assert str(caught.value.where).endswith(f"nanoset.yaml:{line_of(project, 'pbin:')}: pbin")
     assert caught.value.found.startswith("'nope'; ")
     assert caught.value.found.endswith(", and nanoset.yaml has short")
+
+
+def test_all_missing_corpora_are_reported_at_once(copy):
+    project = copy(CORPORA + "pbin: [nope, nada]\n")
+
+    with pytest.raises(ConfigError) as caught:
+        check_requested_corpora(project.config, corpus_names(project))
+
+    message = str(caught.value)
+    assert "2 mistakes" in message
+    assert "'nope'" in message
+    assert "'nada'" in message
+
+
+def test_a_missing_corpus_of_settings_in_another_file_has_no_line(copy):
+    project = copy(CORPORA + "pbin: [nope]\n")
+    # As in a defs.yaml.
+    settings = project.config.file.read_text()
+    project.config.file.write_text("config:\n" + textwrap.indent(settings, "  "))
+
+    with pytest.raises(ConfigError, match=r"nanoset\.yaml: pbin"):
+        check_requested_corpora(project.config, corpus_names(project))
 
 
 def test_a_missing_folder_does_not_concern_other_corpora(copy):
