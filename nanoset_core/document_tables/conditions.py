@@ -371,9 +371,11 @@ def _check_has_no_other_clauses(statement: dict[str, Any]) -> None:
     """Check that a statement is `SELECT 1 WHERE <condition>`, and nothing more.
 
     A user's text might add another clause to the statement. In "true ORDER BY x", it is refused
-    before, since ORDER is reserved, and was put in quotes as if it were a column. This check is for
-    clauses that begin with another word: with `true` in place of the condition, the statement has
-    to be `SELECT 1 WHERE true`.
+    before, since ORDER is reserved, and was put in quotes as if it were a column. So are all other
+    clauses of DuckDB 2.0. This check is for later versions, which may have clauses that begin with
+    a word that is not reserved. They would be ignored silently, since only the condition is used.
+
+    With `true` in place of the condition, the statement has to be `SELECT 1 WHERE true`.
 
     Args:
         statement: The syntax tree of the statement.

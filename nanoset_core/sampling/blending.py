@@ -266,7 +266,9 @@ def _blend_by_weights(
 
         training sample              0    1    2    3    4
         dataset                      0    1    0    1    0
-        sample of this dataset       0    0    1    1    2     so often the dataset came before
+        sample of this dataset       0    0    1    1    2
+
+    The third row counts the earlier entries of the same dataset in the second row.
 
     Args:
         weights: Weight of each dataset, float64, shape (n_datasets,).

@@ -134,8 +134,8 @@ def remote_tokens(local_tokens: TokenSource, place: S3Store, tmp_path: Path) -> 
 
 def set_max_kept_bytes(monkeypatch: pytest.MonkeyPatch, n_bytes: int) -> None:
     """Set up to how many bytes of tokens a process keeps after it has written some tars."""
-    monkeypatch.setattr("nanoset_core.stages.webdataset.gathering.STORED_BYTES", n_bytes)
-    monkeypatch.setattr("nanoset_core.stages.webdataset.stored_rows.STORED_BYTES", n_bytes)
+    monkeypatch.setattr("nanoset_core.stages.webdataset.gathering.MAX_KEPT_BYTES", n_bytes)
+    monkeypatch.setattr("nanoset_core.stages.webdataset.stored_rows.MAX_KEPT_BYTES", n_bytes)
 
 
 def write_tars_twice(local_tokens: TokenSource, remote_tokens: TokenSource, folder: Path) -> None:

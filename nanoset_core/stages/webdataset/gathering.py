@@ -28,7 +28,9 @@ from nanoset_core.stages.webdataset.sizing import CHUNK_BYTES
 from nanoset_core.stages.webdataset.sources import STORED_ROW_BYTES, TokenSource, common_dtype
 from nanoset_core.storage.access import FileAccess
 
-STORED_BYTES = 64 << 20
+MAX_KEPT_BYTES = 64 << 20
+"""Bytes of downloaded tokens that stay on the disk for the next tars, if the user sets no limit."""
+_GATHERED_BYTES = 64 << 20
 """Bytes of rows gathered at once from a store, enough for several requests at the same time."""
 _COPY_BYTES = 1 << 20
 """Bytes of rows copied at once, few enough to stay in the processor's cache."""
@@ -548,7 +550,7 @@ def _rows_to_gather_at_once(sources: Sequence[TokenSource], row_bytes: int) -> i
         return max(1, CHUNK_BYTES // row_bytes)  # 8 MiB of samples
 
     # 64 MiB of samples, since several requests are sent at the same time.
-    n_rows = STORED_BYTES // row_bytes
+    n_rows = _GATHERED_BYTES // row_bytes
 
     # Tokens are downloaded in blocks to the disk, which may be limited. Each sample may take its
     # own bytes there, and the rest of the blocks that these are in.
@@ -574,7 +576,7 @@ def _can_keep_tokens(sources: Sequence[TokenSource]) -> bool:
     disk_limit = _disk_limit(sources)
     if disk_limit is None:
         # The user has set no limit. Keep at most 64 MiB, since more might fill the disk.
-        disk_limit = STORED_BYTES
+        disk_limit = MAX_KEPT_BYTES
     all_bytes = sum(source.bytes for source in sources)
     return all_bytes <= disk_limit
 

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from nanoset_core.execution.processes import run_tasks
 from nanoset_core.execution.progress import Amount, RunningWork
-from nanoset_core.stages.webdataset.gathering import STORED_BYTES, sweep
+from nanoset_core.stages.webdataset.gathering import MAX_KEPT_BYTES, sweep
 from nanoset_core.stages.webdataset.order import context_keys, keys_of
 from nanoset_core.stages.webdataset.plan import ShufflePlan
 from nanoset_core.stages.webdataset.settings import ShuffleEngine
@@ -368,7 +368,7 @@ def is_worth_storing(
     needs_many_sweeps = plan.shards > _MAX_SWEEPS * max_shards
     # Few tokens stay on this machine's disk after the first sweep, so that others cost nothing.
     source_bytes = sum(source.bytes for source in sources)
-    return needs_many_sweeps and source_bytes > STORED_BYTES
+    return needs_many_sweeps and source_bytes > MAX_KEPT_BYTES
 
 
 def store_rows(
