@@ -80,7 +80,7 @@ class ShardReader:
     every W-th of these, from the w-th on. Unless `uneven` says otherwise, all ranks and workers
     together read every sample of the listed shards exactly once. Each iteration continues where the
     previous one, or a loaded state, stopped; after the end, the next iteration starts again from
-    the beginning.
+    the beginning. An earlier iteration cannot be continued once the next one has begun.
 
     If torch was imported before, a reader counts as one of its IterableDatasets:
     `DataLoader(reader, batch_size=None, num_workers=2)`. torchdata's StatefulDataLoader saves and
@@ -180,7 +180,8 @@ class ShardReader:
             Arrays of tokens, shape (length,), or dictionaries if there is an `eod_token`.
 
         Raises:
-            StaleError: Another worker process has read up to the position.
+            StaleError: Another worker process has read up to the position; or, while samples are
+                read, another iteration of this reader has begun, or a state was loaded.
             ConfigError: The type of the tokens has no `eod_token`.
         """
         # A DataLoader may read with several worker processes. Each of them reads other shards, so a
@@ -190,16 +191,22 @@ class ShardReader:
         self._position_worker = worker
         shards = self._shards[worker.number :: worker.workers]
 
-        first_shard, sample = self._position
+        position = self._position
+        first_shard, sample = position
         for number in range(first_shard, len(shards)):
             shard = shards[number]
             for tokens in self._tokens_of_shard(shard, sample):
+                # A reader has one position. If another iteration has moved it in the meantime, this
+                # one would yield the same samples again, and then move it back.
+                if self._position is not position:
+                    raise _moved_position(self.folder)
                 # Move the position first: the state counts a sample as soon as it is yielded.
                 sample += 1
                 if sample < shard.samples_to_read:
-                    self._position = _Position(number, sample)
+                    position = _Position(number, sample)
                 else:
-                    self._position = _Position(number + 1, 0)
+                    position = _Position(number + 1, 0)
+                self._position = position
                 if self.eod_token is None:
                     yield tokens
                 else:
@@ -288,11 +295,15 @@ class ShardReader:
         _check_is_state(state)
         rank = state["rank"]
         world_size = state["world_size"]
-        is_same_rank = rank == self.rank and world_size == self.world_size
-        if not is_same_rank or state["manifest"] != self._manifest_digest:
+        if rank != self.rank or world_size != self.world_size:
             raise _foreign_state(
                 found=f"rank {rank} of {world_size}",
-                expected=f"rank {self.rank} of {self.world_size}, of this manifest",
+                expected=f"rank {self.rank} of {self.world_size}",
+            )
+        if state["manifest"] != self._manifest_digest:
+            raise _foreign_state(
+                found="other tars, or another value of `uneven`",
+                expected=f"those of {self.folder / MANIFEST_NAME}",
             )
 
         # A rank can have several workers, processes that read for it. Only the one that has read up
@@ -534,6 +545,20 @@ def _foreign_state(*, found: str, expected: str) -> StaleError:
         found=found,
         expected=expected,
         remedy="resume with the ranks, the workers and the data with which the state was saved",
+    )
+
+
+def _moved_position(folder: Path) -> StaleError:
+    """Return the error for an iteration that continues after another one has begun.
+
+    Args:
+        folder: The folder of the tars.
+    """
+    return StaleError(
+        "another iteration of this reader has begun, or a state was loaded",
+        where=folder,
+        expected="one iteration at a time",
+        remedy="use a ShardReader for each loop over the samples",
     )
 
 

@@ -296,6 +296,30 @@ def test_a_reader_that_is_stopped_and_resumed_anywhere_keeps_the_order(
     assert contexts == expected
 
 
+def test_an_iteration_cannot_be_continued_after_another_has_begun(folder):
+    reader = ShardReader(folder)
+    first = iter(reader)
+    second = iter(reader)
+    tokens = [next(first), next(second), next(second)]
+
+    with pytest.raises(StaleError, match="another iteration of this reader has begun"):
+        next(first)
+
+    # The second one is not affected.
+    tokens += list(second)
+    assert first_tokens(tokens) == first_tokens(ShardReader(folder))
+
+
+def test_an_iteration_cannot_be_continued_after_a_state_was_loaded(folder):
+    reader = ShardReader(folder)
+    iteration = iter(reader)
+    next(iteration)
+    reader.load_state_dict(reader.state_dict())
+
+    with pytest.raises(StaleError, match="a state was loaded"):
+        next(iteration)
+
+
 def copy_by_pickle(reader):
     """Return a reader that was sent to another process."""
     return pickle.loads(pickle.dumps(reader))
