@@ -258,27 +258,34 @@ def collate_varlen(
         max_seqlen: tokens of the longest document, an int.
 
     Raises:
-        ConfigError: There are no samples, or an entry is missing in one; or `eod_token` is not the
-            id of a token.
+        ConfigError: There are no samples, an entry is missing in one, or entries have different
+            lengths; or `eod_token` is not the id of a token.
     """
     samples = list(samples)
     if not samples:
         raise ConfigError("there are no samples", where="collate_varlen", expected="at least one")
     tokens = _stacked(samples, "tokens")  # (n_samples, sequence_length)
+    labels = _stacked(samples, "labels")
+    loss_mask = _stacked(samples, LOSS_MASK)
+    if tokens.ndim != 2 or labels.shape != tokens.shape or loss_mask.shape != tokens.shape:
+        raise _wrong_shapes(tokens=tokens, labels=labels, loss_mask=loss_mask)
+
     if eod_token is not None:
         eod_token = token_id("eod_token", eod_token)
         cu_seqlens = cu_seqlens_at(tokens, eod_token)
     else:
         cu_seqlens = _stored_cu_seqlens(samples)
+    n_samples, sequence_length = tokens.shape
+    if cu_seqlens.shape != (n_samples, sequence_length + 1):
+        raise _wrong_shapes(tokens=tokens, cu_seqlens=cu_seqlens)
     positions = by_document(cu_seqlens)[POSITIONS]
-    loss_mask = _stacked(samples, LOSS_MASK)
     if boolean("mask_ends", mask_ends):
         loss_mask[_is_end(tokens, positions, eod_token)] = 0
 
     joined_cu_seqlens = _joined_cu_seqlens(positions)
     row: dict[str, Any] = {
         "tokens": tokens.reshape(-1),
-        "labels": _stacked(samples, "labels").reshape(-1),
+        "labels": labels.reshape(-1),
         LOSS_MASK: loss_mask.reshape(-1),
         POSITIONS: positions.reshape(-1),
         CU_SEQLENS: joined_cu_seqlens,
@@ -308,6 +315,24 @@ def _stacked(samples: Sequence[dict[str, Any]], name: str) -> NDArray[Any]:
                 "eod_token",
             )
     return np.stack([sample[name] for sample in samples])
+
+
+def _wrong_shapes(**arrays: NDArray[Any]) -> ConfigError:
+    """Return the error for entries of samples that do not belong to the same tokens.
+
+    Args:
+        arrays: Name of each entry → the entries of all samples, shape (n_samples, …).
+    """
+    shapes = []
+    for name, array in arrays.items():
+        shapes.append(f"{name} of shape {array.shape[1:]}")
+    return ConfigError(
+        "the entries of a sample have different shapes",
+        where="collate_varlen",
+        found=", ".join(shapes),
+        expected="tokens, labels and loss_mask of shape (sequence_length,), and cu_seqlens of "
+        "shape (sequence_length + 1,)",
+    )
 
 
 def _is_end(

@@ -20,6 +20,7 @@ samples at a time, with the same result.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
@@ -28,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.errors import ConfigError
+from nanoset_core.sampling.arguments import whole_number
 from nanoset_core.sampling.greedy import SpeculationCost, greedy_segments
 
 _MAX_DATASETS = 32766
@@ -67,12 +69,20 @@ def build_blending_indices(
 
     Raises:
         ConfigError: The weights are not a flat list of finite numbers of which none is negative and
-            one is above 0, the size is negative, or there are too few or too many datasets.
+            one is above 0, the size is no whole number or negative, or there are too few or too
+            many datasets.
     """
+    # numpy would read texts such as "0.5" as numbers.
+    if np.asarray(weights).dtype.kind not in "fiu":
+        raise ConfigError(
+            "the weights of a blend are no numbers",
+            where="weights",
+            found=repr(weights),
+            expected="a list or an array of numbers",
+        )
     weight_array = np.ascontiguousarray(weights, dtype=np.float64)
     _check_weights(weight_array)
-    if size < 0:
-        raise ConfigError("a blend cannot have this size", found=size, expected="0 or more samples")
+    size = whole_number("size", size, 0, sys.maxsize)
     blend = _blend_by_weights(weight_array, size, work)
     return blend.dataset_index, blend.dataset_sample_index
 

@@ -238,6 +238,20 @@ def test_samples_that_are_arrays_are_refused():
         collate_varlen([np.arange(LENGTH)], eod_token=EOD)
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({"labels": np.arange(LENGTH - 1)}, id="fewer labels"),
+        pytest.param({"loss_mask": np.ones(LENGTH + 1)}, id="a longer mask"),
+        pytest.param({"tokens": np.zeros((1, LENGTH), np.int64)}, id="a batch"),
+        pytest.param({"cu_seqlens": np.array([0, LENGTH])}, id="borders of another form"),
+    ],
+)
+def test_the_entries_of_a_sample_belong_to_the_same_tokens(samples, changes):
+    with pytest.raises(ConfigError, match="different shapes"):
+        collate_varlen([samples[0] | changes])
+
+
 def test_samples_may_come_from_a_generator(samples):
     row = collate_varlen(sample for sample in samples)
 

@@ -346,11 +346,20 @@ def test_speculation_is_cheap_for_weights_over_seven_decades():
         pytest.param([0.0, 0.0], id="all zero"),
         pytest.param([[0.3, 0.7]], id="a row"),
         pytest.param([[0.3], [0.7]], id="a column"),
+        pytest.param(["0.5", "0.5"], id="texts"),
+        pytest.param(None, id="no list"),
+        pytest.param({0: 0.5}, id="a dictionary"),
     ],
 )
 def test_impossible_weights_are_refused(weights):
     with pytest.raises(ConfigError, match="blend"):
         build_blending_indices(weights, 3)
+
+
+@pytest.mark.parametrize("size", [-1, 2.0, "5", None])
+def test_the_size_of_a_blend_is_a_whole_number(size):
+    with pytest.raises(ConfigError, match="size: not a whole number"):
+        build_blending_indices([0.5, 0.5], size)
 
 
 def test_weights_are_used_as_they_are_like_in_megatron():
