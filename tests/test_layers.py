@@ -51,11 +51,36 @@ class Import(NamedTuple):
         return parts[1] if len(parts) > 1 else ""
 
 
-def imports_of_core(path: Path) -> Iterator[Import]:
-    """Yield all imports of the core in a file, also those under TYPE_CHECKING and in functions."""
-    for node in ast.walk(ast.parse(path.read_text())):
+class ModuleFacts(NamedTuple):
+    """What the tests of this file ask about a module."""
+
+    imports_of_core: Sequence[Import]
+    """All imports of the core, also those under TYPE_CHECKING and in functions."""
+    names_at_the_top: Sequence[tuple[str, str]]
+    """Module and name of each import outside of functions, such as ("json", "loads")."""
+    class_names: Sequence[str]
+    lines_about_locations: Sequence[int]
+    """Lines that ask whether a location is on a disk or in a bucket."""
+
+
+@cache
+def facts_of(path: Path) -> ModuleFacts:
+    """Return what the tests ask about a module, which is parsed once for all of them."""
+    tree = ast.parse(path.read_text())
+    nodes = list(ast.walk(tree))
+    return ModuleFacts(
+        imports_of_core=list(imports_of_core(nodes)),
+        names_at_the_top=list(names_imported_at_the_top(tree)),
+        class_names=[node.name for node in nodes if isinstance(node, ast.ClassDef)],
+        lines_about_locations=list(lines_that_ask_for_the_kind_of_a_location(nodes)),
+    )
+
+
+def imports_of_core(nodes: Sequence[ast.AST]) -> Iterator[Import]:
+    """Yield all imports of the core among the nodes of a module."""
+    for node in nodes:
         if isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}:{node.lineno}: a relative import"
+            assert node.level == 0, f"line {node.lineno}: a relative import"
             module = node.module or ""
             if module == "nanoset_core":
                 for alias in node.names:
@@ -102,7 +127,7 @@ def test_a_folder_imports_only_folders_of_lower_levels(folder):
 
     messages = []
     for path in paths:
-        for imported in imports_of_core(path):
+        for imported in facts_of(path).imports_of_core:
             if not is_allowed(path, folder, imported.folder):
                 file = path.relative_to(CORE)
                 messages.append(f"{file}:{imported.line}: {folder} imports {imported.module}")
@@ -122,19 +147,39 @@ def module_paths() -> dict[str, Path]:
     return path_by_module
 
 
+def statements(tree: ast.Module, *, in_functions: bool) -> Iterator[ast.stmt]:
+    """Yield all statements of a module, also those in classes and blocks.
+
+    Args:
+        tree: The module.
+        in_functions: Whether to yield the statements in functions, too.
+    """
+    remaining_nodes: list[ast.AST] = [tree]
+    while remaining_nodes:
+        node = remaining_nodes.pop()
+        if isinstance(node, ast.stmt):
+            yield node
+        is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        if in_functions or not is_function:
+            for field in ("body", "orelse", "finalbody", "handlers", "cases"):
+                remaining_nodes += getattr(node, field, ())
+
+
+def names_imported_at_the_top(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """Yield module and name of each import outside of functions, or under TYPE_CHECKING."""
+    for node in statements(tree, in_functions=False):
+        if isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                yield str(node.module), alias.name
+
+
 def modules_imported_at_the_top(path: Path, known_modules: Collection[str]) -> set[str]:
     """Return which known modules a file imports outside of functions, or under TYPE_CHECKING."""
     modules: set[str] = set()
-    remaining_nodes: list[ast.AST] = [ast.parse(path.read_text())]
-    while remaining_nodes:
-        for node in ast.iter_child_nodes(remaining_nodes.pop()):
-            if isinstance(node, ast.ImportFrom):
-                for alias in node.names:
-                    # Either a module of a package, or something in a module.
-                    name = f"{node.module}.{alias.name}"
-                    modules.add(name if name in known_modules else str(node.module))
-            elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                remaining_nodes.append(node)
+    for module, name in facts_of(path).names_at_the_top:
+        # Either a module of a package, or something in a module.
+        full_name = f"{module}.{name}"
+        modules.add(full_name if full_name in known_modules else module)
     return modules & set(known_modules)
 
 
@@ -150,18 +195,20 @@ def test_no_files_import_each_other_in_a_circle():
 # What only storage knows
 
 LOCATION_CLASSES = {"Path", "RemoteFolder"}
-FIELDS_OF_ACCESS = ("access.origin", "access.capacity")
+FIELDS_OF_ACCESS = {"origin", "capacity"}
 
 
-def lines_that_ask_for_the_kind_of_a_location(path: Path) -> Iterator[int]:
+def lines_that_ask_for_the_kind_of_a_location(nodes: Sequence[ast.AST]) -> Iterator[int]:
     """Yield the lines that compare the class of a location, or read where an access gets files."""
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "isinstance":
+    for node in nodes:
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "isinstance":
             names = {name.id for name in ast.walk(node.args[1]) if isinstance(name, ast.Name)}
             if names & LOCATION_CLASSES:
                 yield node.lineno
-        if isinstance(node, ast.Attribute) and ast.unparse(node).endswith(FIELDS_OF_ACCESS):
-            yield node.lineno
+        if isinstance(node, ast.Attribute) and node.attr in FIELDS_OF_ACCESS:
+            owner = getattr(node.value, "attr", getattr(node.value, "id", ""))
+            if owner.endswith("access"):
+                yield node.lineno
 
 
 def test_only_storage_tells_disks_from_buckets():
@@ -169,7 +216,7 @@ def test_only_storage_tells_disks_from_buckets():
     for path in module_paths().values():
         if not path.is_relative_to(CORE / "storage"):
             file = path.relative_to(REPOSITORY)
-            places += [f"{file}:{line}" for line in lines_that_ask_for_the_kind_of_a_location(path)]
+            places += [f"{file}:{line}" for line in facts_of(path).lines_about_locations]
 
     assert not places, (
         "Ask what you need to know: see FileAccess in nanoset_core/storage/access.py for outputs, "
@@ -196,7 +243,7 @@ def imported_names(path: Path) -> Sequence[str]:
     Two tests need them, and parsing all files of the tests takes seconds.
     """
     names = []
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in statements(ast.parse(path.read_text()), in_functions=True):
         if isinstance(node, ast.ImportFrom):
             names += [f"{node.module}.{alias.name}" for alias in node.names]
         elif isinstance(node, ast.Import):
@@ -253,10 +300,9 @@ def files_by_class(paths: Iterable[Path]) -> Mapping[str, list[str]]:
     """Return the files that define each class, by the name of the class."""
     files: dict[str, list[str]] = {}
     for path in paths:
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ClassDef):
-                file = path.relative_to(REPOSITORY).as_posix()
-                files.setdefault(node.name, []).append(file)
+        file = path.relative_to(REPOSITORY).as_posix()
+        for name in facts_of(path).class_names:
+            files.setdefault(name, []).append(file)
     return files
 
 

@@ -64,13 +64,14 @@ class Fault(NamedTuple):
 
 def faults_of(text: str) -> list[Fault]:
     """Return the faults of a module, by line."""
-    tree = ast.parse(text)
-    return sorted([*tuple_assignments(tree), *nested_comprehensions(tree), *vague_names(tree)])
+    # All nodes, which take most of the time to find.
+    nodes = list(ast.walk(ast.parse(text)))
+    return sorted([*tuple_assignments(nodes), *nested_comprehensions(nodes), *vague_names(nodes)])
 
 
-def tuple_assignments(tree: ast.Module) -> Iterator[Fault]:
+def tuple_assignments(nodes: Sequence[ast.AST]) -> Iterator[Fault]:
     """Yield each assignment of several values to several names, except where values are swapped."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Tuple):
             continue
         target = node.targets[-1]
@@ -85,9 +86,9 @@ def is_swap(target: ast.Tuple, value: ast.Tuple) -> bool:
     return target_places == value_places
 
 
-def nested_comprehensions(tree: ast.Module) -> Iterator[Fault]:
+def nested_comprehensions(nodes: Sequence[ast.AST]) -> Iterator[Fault]:
     """Yield each comprehension with several `for`, or with another comprehension inside."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if not isinstance(node, COMPREHENSIONS):
             continue
         inner_nodes = [inner for inner in ast.walk(node) if inner is not node]
@@ -100,13 +101,13 @@ def nested_comprehensions(tree: ast.Module) -> Iterator[Fault]:
             )
 
 
-def vague_names(tree: ast.Module) -> Iterator[Fault]:
+def vague_names(nodes: Sequence[ast.AST]) -> Iterator[Fault]:
     """Yield each variable or parameter with a vague name.
 
     Fields of classes are left out: many of them are names in stored files, which must not change.
     """
-    fields = {id(target) for target in annotated_fields(tree)}
-    for node in ast.walk(tree):
+    fields = {id(target) for target in annotated_fields(nodes)}
+    for node in nodes:
         name = None
         if isinstance(node, ast.arg):
             name = node.arg
@@ -121,9 +122,9 @@ def vague_names(tree: ast.Module) -> Iterator[Fault]:
             )
 
 
-def annotated_fields(tree: ast.Module) -> Iterator[ast.expr]:
+def annotated_fields(nodes: Sequence[ast.AST]) -> Iterator[ast.expr]:
     """Yield the targets of the annotated fields of all classes."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.ClassDef):
             for statement in node.body:
                 if isinstance(statement, ast.AnnAssign):
