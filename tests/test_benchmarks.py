@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -29,16 +31,19 @@ SMALL_OPTIONS = {
 """Benchmark → options with which it takes little time."""
 
 
-def run_benchmark(name: str, *arguments: object) -> str:
-    """Run a benchmark in a process of its own, and return what it prints."""
-    result = subprocess.run(
-        [sys.executable, "-m", f"benchmarks.{name}", *map(str, arguments)],
-        cwd=REPOSITORY,
-        capture_output=True,
-        encoding="utf-8",
-    )
-    assert result.returncode == 0, result.stderr
-    return result.stdout
+@pytest.fixture
+def run_benchmark(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Callable[..., str]:
+    """A function that runs a benchmark, and returns what it and its child processes print."""
+
+    def run_main(name: str, *arguments: object) -> str:
+        monkeypatch.chdir(REPOSITORY)
+        monkeypatch.setattr(sys, "argv", [name, *map(str, arguments)])
+        importlib.import_module(f"benchmarks.{name}").main()
+        return capfd.readouterr().out
+
+    return run_main
 
 
 def write_lines(file: Path, key: str, texts: list[str]) -> None:
@@ -48,12 +53,20 @@ def write_lines(file: Path, key: str, texts: list[str]) -> None:
 
 
 @pytest.mark.parametrize("name", SMALL_OPTIONS)
-def test_a_benchmark_prints_a_table(name: str) -> None:
+def test_a_benchmark_prints_a_table(name: str, run_benchmark: Callable[..., str]) -> None:
     assert "| --- |" in run_benchmark(name, *SMALL_OPTIONS[name].split())
 
 
+def test_a_benchmark_is_a_program() -> None:
+    command = [sys.executable, "-m", "benchmarks.mapping", "--help"]
+
+    help_text = subprocess.check_output(command, cwd=REPOSITORY, encoding="utf-8")
+
+    assert "--samples" in help_text
+
+
 def test_the_benchmark_of_tokenizing_compares_bytes_and_times_each_engine(
-    tmp_path: Path, tokenizer_file: Path
+    tmp_path: Path, tokenizer_file: Path, run_benchmark: Callable[..., str]
 ) -> None:
     text = tmp_path / "a.jsonl"
     write_lines(text, "text", [f"document {number}" for number in range(50)])
@@ -66,7 +79,7 @@ def test_the_benchmark_of_tokenizing_compares_bytes_and_times_each_engine(
 
 
 def test_the_benchmark_of_contamination_finds_only_the_texts_that_it_plants(
-    tmp_path: Path, tokenizer_file: Path
+    tmp_path: Path, tokenizer_file: Path, run_benchmark: Callable[..., str]
 ) -> None:
     questions = []
     for number in range(1, 9):
