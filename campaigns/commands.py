@@ -70,8 +70,11 @@ SMALL_FILE_WORDS = ("a file may not grow further", "takes no more", "[Errno 0]")
 processes, which is a file as well.
 """
 _PRELOADED = (
+    "duckdb",
+    "email.parser",
     "isal.isal_zlib",
     "multiprocessing.synchronize",
+    "numpy.ma",
     "numpy.random",
     "pyarrow.dataset",
     "pyarrow.parquet",
@@ -82,11 +85,20 @@ _PRELOADED = (
     "yaml",
     "zstandard",
     "nanoset_core.lineage.explain",
+    "nanoset_core.lineage.takedown",
+    "nanoset_core.project.column_statistics",
+    "nanoset_core.project.diff",
+    "nanoset_core.project.first_config",
+    "nanoset_core.project.status",
+    "nanoset_core.project.verify",
+    "nanoset_core.stages.dataset.verify",
+    "nanoset_core.stages.pbin.standalone",
     "nanoset_core.stages.registry",
+    "nanoset_core.stages.shards.standalone",
+    "nanoset_core.stages.views.verify",
     "nanoset_core.stages.webdataset.standalone.preview",
     "nanoset_core.stages.webdataset.standalone.shuffle",
-    "nanoset_core.project.verify",
-    "nanoset_core.project.status",
+    "nanoset_core.tokenizers.engines.numpy_engine",
 )
 """Modules that commands import while they run. They are imported once, before the trials, so that
 each trial, which is a fork, starts at once.
@@ -149,11 +161,11 @@ class World:
             os.environ["XDG_CACHE_HOME"] = str(self.trial / "cache" if warm else folder / "other")
             make_world(self.trial)
 
-        # Made in a fork, so that no threads remain in this process.
-        Child(make).wait().require_done()
         list(commands())  # imports the modules of all commands
         for name in _PRELOADED:
             importlib.import_module(name)
+        # Made in a fork, so that no threads remain in this process.
+        Child(make).wait().require_done()
         self.trial.rename(self.original)
 
 

@@ -71,7 +71,7 @@ class Use:
         line = self.words.format(
             input=input_path,
             output=output_path,
-            tokenizer=f"--tokenizer tokenizer.json --eod {EOD} --workers 2",
+            tokenizer=f"--tokenizer tokenizer.json --eod {EOD}",
             project=f"-c {input_path}",
         )
         return line.split()
@@ -129,11 +129,16 @@ USES: dict[str, Use] = {
         onto=("pairs/x", "pairs/all"),
     ),
     "pbin write": Use(
-        "pack {input} --output {output} {tokenizer}",
+        "pack {input} --output {output} {tokenizer} --workers 1",
         input="raw/a",
         output="made/a.pbin",
         onto=("raw/a/a.jsonl", "tokenizer.json"),
         other="--eod <|pad|>",
+    ),
+    "pbin write, by workers": Use(
+        "pack {input} --output {output} {tokenizer} --workers 2",
+        input="raw/a",
+        output="made/a.pbin",
     ),
     "pbin write, of a pair": Use(
         "pbin write {input} --output {output}",
@@ -180,11 +185,18 @@ USES: dict[str, Use] = {
     "pbin describe": Use("pbin describe {input}", input="packs/x.pbin"),
     "purge": Use("purge a-3 --yes {project}", input="nanoset.yaml", rewrites=("data/",)),
     "shuffle": Use(
-        "shuffle --input {input} --output {output} --seqlen 16 --wds-chunk-size 64 {tokenizer}",
+        "shuffle --input {input} --output {output} --seqlen 16 --wds-chunk-size 64 {tokenizer}"
+        " --workers 1",
         input="raw/a",
         output="made/tars",
         onto=("raw/a", "raw", "pairs"),
         other="--seed 5",
+    ),
+    "shuffle, by workers": Use(
+        "shuffle --input {input} --output {output} --seqlen 16 --wds-chunk-size 64 {tokenizer}"
+        " --workers 2",
+        input="raw/a",
+        output="made/tars",
     ),
     "shuffle, of pairs": Use(
         "shuffle --input {input} pairs/y --output {output} --seqlen 16 --workers 1 --engine buckets",
@@ -208,14 +220,15 @@ USES: dict[str, Use] = {
         rewrites=("drop.txt",),
     ),
     "tokenize": Use(
-        "tokenize --input {input} --output-prefix {output} --append-eod {tokenizer}",
+        "tokenize --input {input} --output-prefix {output} --append-eod {tokenizer} --workers 2",
         input="raw/a",
         output="made/t",
         onto=("raw/a/a", "raw/a/b"),
         other="--preset nemo",
     ),
     "tokenize, by file": Use(
-        "tokenize --input {input} --output-prefix {output} --preset nanotron --per-file {tokenizer}",
+        "tokenize --input {input} --output-prefix {output} --preset nanotron --per-file {tokenizer}"
+        " --workers 2",
         input="raw/a",
         output="made/t",
         onto=("raw/a/a",),
@@ -256,12 +269,16 @@ def make_world(folder: Path) -> None:
     rows = sentences("a", 60)
     _write_inputs(folder, rows)
 
-    # Build twice, with more text the second time, so that there are old versions of outputs.
-    project = Project.open(folder / "nanoset.yaml")
+    # Build twice, with more text the second time, so that there are old versions of outputs. One
+    # process is enough here: the start of workers would take most of the time.
+    config = folder / "nanoset.yaml"
+    config.write_text(_SETTINGS.replace("workers: 2", "workers: 1"))
+    project = Project.open(config)
     (folder / "raw/a/a.jsonl").write_bytes(jsonl(rows[:50]))
     run_stages(project)
     (folder / "raw/a/a.jsonl").write_bytes(jsonl(rows))
     run_stages(project)
+    config.write_text(_SETTINGS)
 
     _copy_outputs(project, folder)
 
