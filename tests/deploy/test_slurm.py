@@ -266,10 +266,78 @@ def test_a_build_that_reaches_its_time_limit_is_continued_by_a_new_job(
     log = (folder / "log").read_text()
     assert cluster.state(job) == "COMPLETED", log
     assert log.count("ended by SIGTERM: ") == 1, log
-    assert (folder / ".nanoset" / "dask" / "ended").exists()
     files = tree(folder / "data" / "datasets" / "web")
     assert files
     assert files == tree(local_project.outputs.folder / "datasets" / "web")
+
+
+# Which coordinator the workers belong to
+
+
+@pytest.fixture
+def run_folder(cluster, tmp_path) -> Iterator[Path]:
+    """The folder in which a coordinator and its workers meet, of a project without text."""
+    folder = tmp_path / ".nanoset" / "dask"
+    folder.mkdir(parents=True)
+    yield folder
+    cluster.cancel_all()
+
+
+def submit_coordinator(cluster: Slurm, run_folder: Path, *options: str) -> str:
+    """Submit a job that sleeps, let it be the coordinator of a folder, and return its number."""
+    script = run_folder / "sleeping.sbatch"
+    script.write_text("#!/bin/bash\nsleep 600\n")
+    job = cluster.submit(script, sbatch_options=["--output=/dev/null", *options])
+    (run_folder / "job").symlink_to(job)
+    return job
+
+
+def submit_workers(cluster: Slurm, run_folder: Path, elements: str, seconds: int = 600) -> str:
+    """Submit an array of workers that run for some time, and return the number of its job."""
+    text = (SCRIPTS / "workers.sbatch").read_text()
+    script = run_folder / "workers.sbatch"
+    script.write_text(text.replace("lifetime=3000", f"lifetime={seconds}"))
+    options = ["--array", elements, "--cpus-per-task=1"]
+    return cluster.submit(script, sbatch_options=options, folder=run_folder.parents[1])
+
+
+def test_a_second_coordinator_in_a_folder_is_refused(cluster, run_folder):
+    first_job = submit_coordinator(cluster, run_folder)
+    scheduler_file = run_folder / "scheduler.json"
+    scheduler_file.write_text("of the first job")
+
+    second_job = cluster.submit(
+        SCRIPTS / "coordinator.sbatch",
+        sbatch_options=["--output=log"],
+        folder=run_folder.parents[1],
+    )
+
+    cluster.until(lambda: cluster.state(second_job) in ("COMPLETED", "FAILED"))
+    log = (run_folder.parents[1] / "log").read_text()
+    assert log.startswith(f"job {first_job} is already the coordinator of this folder"), log
+    assert cluster.state(second_job) == "FAILED"
+    assert scheduler_file.read_text() == "of the first job"
+
+
+def test_a_worker_whose_time_is_over_is_queued_again_while_its_coordinator_is_in_the_queue(
+    cluster, run_folder
+):
+    submit_coordinator(cluster, run_folder, "--hold")
+
+    array = submit_workers(cluster, run_folder, "0", seconds=1)
+
+    cluster.until(lambda: "Restarts=1" in cluster.run("scontrol", "show", "job", f"{array}_0"))
+
+
+def test_an_array_of_workers_ends_when_its_coordinator_has_been_cancelled(cluster, run_folder):
+    job = submit_coordinator(cluster, run_folder)
+    cluster.run("scancel", job)
+
+    submit_workers(cluster, run_folder, "0-9%1")
+
+    # The first element finds out, and cancels those that have not started.
+    cluster.until(lambda: not cluster.queue(), JOB_SECONDS)
+    assert len(list(run_folder.parents[1].glob("slurm-*_*.log"))) == 1
 
 
 # Builds that submit their own workers
