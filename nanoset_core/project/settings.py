@@ -336,8 +336,16 @@ def load_config(path: str | os.PathLike[str]) -> ProjectConfig:
 
     Raises:
         MissingError: There is no such file.
-        ConfigError: It is not YAML, or has mistakes.
+        ConfigError: It is not YAML, has mistakes, or is in a bucket.
     """
+    if is_remote(os.fspath(path)):
+        raise ConfigError(
+            "only local files can be used here",
+            where="the configuration",
+            found=os.fspath(path),
+            expected="the path of a nanoset.yaml on a local or mounted file system",
+            remedy="copy the file to this machine",
+        )
     file = config_file(expanded(path, "the configuration")).resolve()
     check_utf_8(file)
     try:
@@ -365,7 +373,7 @@ def _remedy_for_missing_file(file: Path) -> str:
         file: Its absolute path. The user need not have given it on the command line.
     """
     remedy = (
-        "name the nanoset.yaml of your project by --config, or run `nanoset init` to write one, "
+        "name the nanoset.yaml of your project (--config), or run `nanoset init` to write one, "
         "or `nanoset demo` for an example"
     )
     path_in_environment = os.environ.get(CONFIG_VARIABLE)

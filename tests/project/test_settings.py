@@ -416,7 +416,14 @@ def test_a_configuration_that_does_not_exist_is_an_error(tmp_path):
         load_config(tmp_path / "nanoset.yaml")
 
     assert caught.value.where == str(tmp_path / "nanoset.yaml")
-    assert "by --config, or run `nanoset init`" in caught.value.remedy
+    assert "(--config), or run `nanoset init`" in caught.value.remedy
+
+
+def test_a_configuration_in_a_bucket_is_refused():
+    with pytest.raises(ConfigError, match="only local files") as caught:
+        load_config("s3://bucket/nanoset.yaml")
+
+    assert caught.value.found == "s3://bucket/nanoset.yaml"
 
 
 @pytest.mark.parametrize("path", ["nope.yaml", "./nope.yaml", ""])

@@ -76,7 +76,8 @@ class MMapIndexedDatasetBuilder:
 
     If several processes or threads of a machine write the same dataset, both files are those of the
     builder that finished last. Several machines must not do so: the file system they share may have
-    no locks.
+    no locks. While a dataset is replaced, it has no .idx for a moment: a program that opens it then
+    gets a MissingError.
     """
 
     def __init__(
@@ -148,8 +149,8 @@ class MMapIndexedDatasetBuilder:
     def add_document(
         self,
         tokens: ArrayLike,
-        lengths: Sequence[int] | None = None,
-        modes: Sequence[int] | None = None,
+        lengths: ArrayLike | None = None,
+        modes: ArrayLike | None = None,
     ) -> None:
         """Add one document: a sequence of tokens, or several.
 
@@ -454,7 +455,7 @@ class MMapIndexedDatasetBuilder:
             remedy="use np.uint16 for a vocabulary below 65,500 tokens, otherwise np.int32",
         )
 
-    def _write(self, flat: Tokens, lengths: ArrayLike, modes: Sequence[int] | None) -> None:
+    def _write(self, flat: Tokens, lengths: ArrayLike, modes: ArrayLike | None) -> None:
         """Write the tokens of some sequences to the file, and note how long each sequence is.
 
         For example, the tokens A B C D E with the lengths 2 and 3 are the sequences AB and CDE.

@@ -11,6 +11,7 @@ import operator
 import os
 from abc import ABC, abstractmethod
 from array import array
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import SupportsIndex, overload
@@ -136,6 +137,11 @@ class PackedDataset:
         """Return the number of documents."""
         return len(self._index.starts)
 
+    def __iter__(self) -> Iterator[NDArray[np.integer]]:
+        """Yield the tokens of each document."""
+        for number in range(len(self)):
+            yield self[number]
+
     @overload
     def __getitem__(self, index: int) -> NDArray[np.integer]: ...
 
@@ -186,6 +192,11 @@ class _PbinSamples(ABC):
     def __getitem__(self, index: int) -> NDArray[np.integer]:
         """Return the tokens of one sample; a negative index counts from the end."""
 
+    def __iter__(self) -> Iterator[NDArray[np.integer]]:
+        """Yield the tokens of each sample."""
+        for number in range(len(self)):
+            yield self[number]
+
     @property
     def dtype(self) -> np.dtype[np.integer]:
         """Type of the tokens of samples."""
@@ -226,13 +237,21 @@ class ContinuousSamples(_PbinSamples):
     configuration is block_size - 1 with `reuse_last_target`, and block_size without.
 
     Raises:
-        ConfigError: The block is smaller than 2 tokens, or larger than the dataset.
+        ConfigError: The block is smaller than 2 tokens, or larger than the dataset; or
+            `reuse_last_target` is no boolean.
     """
 
     def __init__(
         self, dataset: PackedDataset, block_size: int, reuse_last_target: bool = True
     ) -> None:
         """Cut the tokens of all documents, concatenated, into samples of `block_size` tokens."""
+        if not isinstance(reuse_last_target, bool | np.bool_):
+            raise ConfigError(
+                "this argument is on or off",
+                where="reuse_last_target",
+                found=repr(reuse_last_target),
+                expected="True or False",
+            )
         tokens = dataset.tokens
         if not _is_whole_number(block_size) or not 2 <= block_size <= len(tokens):
             raise ConfigError(

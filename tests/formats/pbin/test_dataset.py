@@ -163,6 +163,18 @@ def test_continuous_samples_that_modalities_refuses_are_refused(file, case):
         dataset.continuous(case["block_size"], case["reuse_last_target"])
 
 
+@pytest.mark.parametrize("reuse_last_target", ["no", None, 1])
+def test_whether_targets_are_reused_is_a_boolean(dataset, reuse_last_target):
+    with pytest.raises(ConfigError, match="reuse_last_target: this argument is on or off"):
+        dataset.continuous(4, reuse_last_target)
+
+
+def test_continuous_samples_can_be_iterated(dataset):
+    samples = dataset.continuous(4)
+
+    assert token_lists(samples) == samples.batch(range(len(samples))).tolist()
+
+
 @pytest.mark.parametrize(("file", "case"), continuous_cases(is_refused=False))
 def test_continuous_samples_are_those_of_modalities(file, case):
     samples = PackedDataset(GOLDEN / file).continuous(case["block_size"], case["reuse_last_target"])
