@@ -51,8 +51,8 @@ SampleIndex = NDArray[np.int32] | NDArray[np.int64]
 
 
 def build_sample_index(
-    sizes: NDArray[np.int32],
-    document_index: NDArray[np.int32],
+    sizes: NDArray[np.integer],
+    document_index: NDArray[np.integer],
     sequence_length: int,
     num_epochs: int,
     tokens_per_epoch: int,
@@ -311,7 +311,7 @@ class _BlockSums(NamedTuple):
 
 
 def _running_sums(
-    sizes: NDArray[np.int32], document_index: NDArray[np.integer], longest: int, threads: int
+    sizes: NDArray[np.integer], document_index: NDArray[np.integer], longest: int, threads: int
 ) -> Iterator[_BlockSums]:
     """Yield at which token each document ends, for 65,536 documents (a block) at a time.
 
@@ -343,7 +343,7 @@ def _running_sums(
         yield block_sums(start)
 
 
-def _stops_in_block(sizes: NDArray[np.int32], *, fits_int32: bool) -> NDArray[np.signedinteger]:
+def _stops_in_block(sizes: NDArray[np.integer], *, fits_int32: bool) -> NDArray[np.signedinteger]:
     """Return 0, and then where each document ends: sizes 3, 5 and 4 give 0, 3, 8 and 12.
 
     Args:
