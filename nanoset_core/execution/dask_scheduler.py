@@ -124,7 +124,7 @@ class DaskScheduler:
             thread.submit(asyncio.run, _check_scheduler_answers(address, seconds)).result()
 
         # Connect again, to stay connected.
-        return open_client(address)
+        return DaskClient(open_client(address))
 
     def _read_address(self) -> str:
         """Return the address of the Dask scheduler, the process that workers connect to.
@@ -275,7 +275,7 @@ class _WithoutCancelledConnections(logging.Filter):
 _without_cancelled_connections = _WithoutCancelledConnections()
 
 
-def open_client(scheduler: Any) -> DaskClient:
+def open_client(scheduler: Any) -> Any:
     """Return a new client of a Dask scheduler; try again if a fault of Dask prevents it.
 
     Dask asserts that the greeting of a scheduler arrives alone. But if a worker joins the cluster
@@ -284,6 +284,9 @@ def open_client(scheduler: Any) -> DaskClient:
 
     Args:
         scheduler: The address of a scheduler, or a cluster object of this process.
+
+    Returns:
+        The `distributed.Client`, which is connected.
 
     Raises:
         TimeoutError: The assertion failed at each of 10 attempts.
@@ -294,9 +297,8 @@ def open_client(scheduler: Any) -> DaskClient:
     logging.getLogger("distributed.client").addFilter(_without_cancelled_connections)
     for _ in range(_MAX_CLIENT_ATTEMPTS):
         with suppress(AssertionError):
-            client = distributed.Client(
+            return distributed.Client(
                 scheduler, timeout=CONNECT_SECONDS, set_as_default=False, name="nanoset"
             )
-            return DaskClient(client)
         time.sleep(_PAUSE_SECONDS)
     raise TimeoutError(f"a worker joined at each of the {_MAX_CLIENT_ATTEMPTS} attempts to connect")

@@ -21,6 +21,7 @@ from nanoset_core.execution.interruption import (
     signals_dropped,
 )
 from nanoset_core.execution.progress import Progress
+from nanoset_core.execution.slurm_replacement import JobReplacer, SlurmClient
 from nanoset_core.storage.atomic import claim_scratch
 from nanoset_core.untrusted import shell_word
 
@@ -106,12 +107,14 @@ class SlurmJobs:
             cluster = self._cluster(key_folder)
         stack.callback(_close, cluster)
 
-        # Ask Slurm whether it would accept a job, and submit the jobs. `adapt` also replaces those
-        # that end too early.
+        # Ask Slurm whether it would accept a job, and submit the jobs. Those that end too early are
+        # replaced.
         self._check_job(cluster.job_script())
-        cluster.adapt(minimum_jobs=self.jobs, maximum_jobs=self.jobs)
+        replacer = JobReplacer(cluster, self.jobs, self.folder, self.where)
+        stack.callback(replacer.stop)
+        replacer.start()
 
-        client = open_client(cluster)
+        client = SlurmClient(open_client(cluster), replacer)
         stack.callback(client.close)
         return client
 

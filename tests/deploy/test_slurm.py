@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,6 +32,7 @@ from nanoset_assets.partition_sets import register
 from nanoset_assets.project_defs import ProjectDefs
 from nanoset_assets.slurm import JOB_TAG, OPTIONS_TAG
 from nanoset_core.errors import ConfigError, MissingError
+from nanoset_core.execution import slurm_replacement
 from nanoset_core.execution.cluster_connection import connections_kept
 from nanoset_core.execution.cluster_executor import ClusterExecutor
 from nanoset_core.execution.dask_scheduler import DaskScheduler
@@ -488,12 +489,14 @@ def test_garbage_collection_removes_what_a_killed_build_has_left(
     assert not list(store.list(".workers"))
 
 
-@pytest.mark.usefixtures("_submitting_environment")
-def test_a_worker_that_is_cancelled_is_replaced_by_another_job(cluster, tmp_path):
+@pytest.fixture
+def small_jobs(tmp_path, _submitting_environment, monkeypatch) -> SlurmJobs:
+    """Two jobs, whose replacement does not take long."""
     import dask
 
     dask.config.refresh()  # reads the environment
-    jobs = SlurmJobs(
+    monkeypatch.setattr(slurm_replacement, "_CHECK_SECONDS", 2.0)
+    return SlurmJobs(
         jobs=2,
         cpus=1,
         memory="200MB",
@@ -501,22 +504,72 @@ def test_a_worker_that_is_cancelled_is_replaced_by_another_job(cluster, tmp_path
         folder=tmp_path / "logs",
         directives=("--nice=0",),
     )
-    tasks = NotedTasks(tmp_path / "jobs", "SLURM_JOB_ID", 0.5)
 
-    def n_running_jobs() -> int:
-        return len(cluster.run("squeue", "-h", "-t", "RUNNING", "-o", "%i").split())
+
+def n_jobs_in_state(cluster: Slurm, state: str) -> int:
+    """Return how many jobs of this user have a state, such as RUNNING."""
+    return len(cluster.run("squeue", "-h", "-t", state, "-o", "%i").split())
+
+
+@pytest.mark.parametrize("cpus", [1, 2])
+def test_a_job_that_is_cancelled_is_replaced_by_another_one(cluster, small_jobs, tmp_path, cpus):
+    tasks = NotedTasks(tmp_path / "jobs", "SLURM_JOB_ID", 0.5)
+    jobs = replace(small_jobs, cpus=cpus)
 
     with connections_kept():
         results = ClusterExecutor(jobs, FileAccess(tmp_path / "shared")).run(
             eval, tasks.expressions(6)
         )
         next(results)
-        cluster.run("scancel", tasks.places()[-1])
+        cancelled_job = tasks.places()[-1]
+        cluster.run("scancel", cancelled_job)
         assert len(list(results)) == 5
-        cluster.until(lambda: n_running_jobs() == 2)
+        cluster.until(lambda: cluster.state(cancelled_job) == "CANCELLED")
+        cluster.until(lambda: n_jobs_in_state(cluster, "RUNNING") == 2)
 
     # The jobs end with the connection.
     cluster.until(lambda: not cluster.queue())
+
+
+def test_a_job_that_is_cancelled_in_the_queue_is_replaced_by_another_one(
+    cluster, small_jobs, tmp_path
+):
+    jobs = replace(small_jobs, jobs=1, directives=("--hold",))
+    cancelled_jobs = []
+
+    def cancel_first_job(_: Any) -> None:
+        job = cluster.queue()
+        if job and not cancelled_jobs:
+            cancelled_jobs.append(job.split()[0])
+            cluster.run("scancel", *cancelled_jobs)
+        elif job:
+            cluster.run("scontrol", "release", job.split()[0])
+
+    display = RecordingDisplay(cancel_first_job)
+    executor = ClusterExecutor(jobs, FileAccess(tmp_path / "shared"), progress=display.progress)
+
+    assert list(executor.run(abs, [-1])) == [(0, 1)]
+    assert cancelled_jobs
+
+
+def test_jobs_that_die_before_their_workers_connect_are_an_error_with_the_end_of_a_log(
+    small_jobs, tmp_path, caplog
+):
+    import dask
+
+    executor = ClusterExecutor(small_jobs, FileAccess(tmp_path / "shared"))
+    prologue = ["echo no such file system >&2", "exit 127"]
+
+    with (
+        dask.config.set({"jobqueue.slurm.job-script-prologue": prologue}),
+        pytest.raises(MissingError, match="end before their workers can connect") as caught,
+    ):
+        list(executor.run(abs, [-1]))
+
+    # Two jobs at a time, which are replaced twice.
+    assert "6 such jobs; job " in caught.value.found
+    assert caught.value.found.endswith(": no such file system")
+    assert "another takes its place" in caplog.text
 
 
 @pytest.mark.usefixtures("_submitting_environment")
