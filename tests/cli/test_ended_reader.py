@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import click
 import pytest
 
 from helpers.building import build_all
+from helpers.child_processes import start_forked
 from helpers.command import output_of
 from helpers.locations import REPOSITORY
 from helpers.sample_project import EOD, jsonl, sentences
@@ -37,6 +39,22 @@ def run_without_reader(*arguments: str, stdout: int | None = None) -> tuple[int,
     return outcome.returncode, outcome.stderr
 
 
+def run_forked_without_reader(folder: Path, *arguments: str) -> tuple[int | None, str]:
+    """Do the same in a process that has imported Dagster already.
+
+    Args:
+        folder: Takes a file of what the command prints to stderr.
+        arguments: Words after `nanoset`.
+    """
+    reader, writer = multiprocessing.Pipe(duplex=False)
+    reader.close()
+    process = start_forked(
+        *arguments, "--config", folder / "nanoset.yaml", output=folder / ".stderr", stdout=writer
+    )
+    process.join()
+    return process.exitcode, (folder / ".stderr").read_text()
+
+
 @pytest.fixture
 def project(tmp_path, tokenizer_file, monkeypatch) -> Path:
     """The folder of a project of one corpus, which is the current folder."""
@@ -52,7 +70,7 @@ def project(tmp_path, tokenizer_file, monkeypatch) -> Path:
 
 
 def test_a_build_whose_output_is_not_read_succeeds(project):
-    code, stderr = run_without_reader("build")
+    code, stderr = run_forked_without_reader(project, "build")
 
     assert code == 0, stderr
     assert run_without_reader("status") == (0, "")
@@ -67,7 +85,7 @@ def test_commands_keep_their_exit_code_if_their_output_is_not_read(project):
 def test_a_purge_whose_list_is_not_read_erases_the_documents(project):
     build_all(project / "nanoset.yaml")
 
-    code, stderr = run_without_reader("purge", "web-1", "--yes")
+    code, stderr = run_forked_without_reader(project, "purge", "web-1", "--yes")
 
     assert code == 0, stderr
     assert "web-1: erased" in output_of("purge", "web-1")

@@ -1,6 +1,7 @@
 """Ctrl-C and other signals end a command with one sentence, and an exit code that says which one.
 
-Slurm jobs are interrupted in tests/deploy/test_slurm.py.
+Builds on Dask are interrupted in tests/execution/test_dask.py, Slurm jobs in
+tests/deploy/test_slurm.py.
 """
 
 from __future__ import annotations
@@ -13,38 +14,32 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from helpers import dask_cluster, ray_cluster
+from helpers import ray_cluster
 from helpers.child_processes import (
+    ForkedCommand,
     check_interrupted,
     interrupt,
     start_forked,
     start_nanoset,
     wait_until,
 )
+from helpers.interrupted_builds import (
+    SHARD_MANIFESTS,
+    check_build_is_interrupted,
+    has_shards,
+)
 from helpers.sample_project import write_corpus
 from nanoset_core.cli import entry, main
 
-SHARD_MANIFESTS = "data/shards/web/*/manifest.json"
-"""The manifests of finished shards, in the folder of a project."""
 DATASET_MANIFESTS = "data/datasets/web/*/manifest.json"
 """The manifest of the dataset, which is made of all shards."""
 INT = signal.SIGINT
 TERM = signal.SIGTERM
 HUP = signal.SIGHUP
 SIGNALS = (INT, TERM, HUP)
-
-
-@pytest.fixture(scope="module")
-def dask_workers(tmp_path_factory) -> Iterator[dask_cluster.Cluster]:
-    """A Dask cluster with two workers."""
-    pytest.importorskip("distributed", reason="the extra `dask` is not installed")
-    with dask_cluster.running(tmp_path_factory.mktemp("cluster")) as cluster:
-        cluster.staff(2)
-        yield cluster
 
 
 @pytest.fixture(scope="module")
@@ -56,63 +51,30 @@ def ray_nodes() -> Iterator[ray_cluster.RayNodes]:
         yield nodes
 
 
-def has_shards(folder: Path) -> bool:
-    """Return whether a build has finished the first shard of the project in a folder."""
-    return any(folder.glob(SHARD_MANIFESTS))
-
-
-def check_build_is_interrupted(
-    folder: Path,
-    tokenizer_file: Path,
-    signals: list[signal.Signals],
-    *,
-    settings: dict[str, Any] | None = None,
-    variables: dict[str, str] | None = None,
-) -> None:
-    """Check that signals end a build with its executor's tasks, its exit code and one sentence.
-
-    Args:
-        folder: An empty folder for the project.
-        tokenizer_file: The file of its tokenizer.
-        signals: The signals. A second one arrives while the build reacts to the first.
-        settings: Keys of its nanoset.yaml.
-        variables: Environment variables of the build.
-    """
-    config = write_corpus(folder, tokenizer_file, settings)
-    process = start_nanoset("build", "-c", config, env=variables or {})
-
-    stderr = interrupt(process, signals, lambda: has_shards(folder), group=True)
-
-    check_interrupted(process, stderr, signals[0])
-    leases = list((folder / "data" / ".in-use").glob("*"))
-    assert not leases, "the lease of a build ends with it"
-
-
 def test_a_signal_ends_a_build_in_its_own_process(tmp_path, tokenizer_file):
     settings = {"tokenization": {"workers": 1}}
 
     check_build_is_interrupted(tmp_path, tokenizer_file, [TERM], settings=settings)
 
 
-@pytest.mark.parametrize("signals", [[INT, INT], [HUP]])
-def test_a_signal_ends_a_build_with_worker_processes(tmp_path, tokenizer_file, signals):
-    check_build_is_interrupted(tmp_path, tokenizer_file, signals)
-
-
-def test_a_signal_ends_a_build_on_a_dask_cluster(tmp_path, tokenizer_file, dask_workers):
-    scheduler_file = str(dask_workers.folder / "scheduler.json")
-    settings = {"executor": {"kind": "dask", "scheduler_file": scheduler_file}}
-
-    check_build_is_interrupted(tmp_path, tokenizer_file, [INT, INT], settings=settings)
+@pytest.mark.parametrize(
+    ("signals", "is_forked"),
+    [
+        pytest.param([INT, INT], False, id="two SIGINT to a new program"),
+        pytest.param([HUP], True, id="SIGHUP"),
+    ],
+)
+def test_a_signal_ends_a_build_with_worker_processes(tmp_path, tokenizer_file, signals, is_forked):
+    check_build_is_interrupted(tmp_path, tokenizer_file, signals, is_forked=is_forked)
 
 
 @pytest.mark.parametrize("signals", [[INT, INT], [TERM]])
 def test_a_signal_ends_a_build_on_a_ray_cluster_and_its_workers(
-    tmp_path, tokenizer_file, ray_nodes, signals
+    tmp_path, tokenizer_file, ray_nodes, signals, monkeypatch
 ):
-    variables = {"NANOSET_RAY_ADDRESS": ray_nodes.address}
+    monkeypatch.setenv("NANOSET_RAY_ADDRESS", ray_nodes.address)
 
-    check_build_is_interrupted(tmp_path, tokenizer_file, signals, variables=variables)
+    check_build_is_interrupted(tmp_path, tokenizer_file, signals, is_forked=False)
 
     [node] = ray_nodes.nodes
     assert wait_until(lambda: not node.worker_pids()), "the workers of a build end with it"
@@ -124,32 +86,38 @@ class InterruptedBuild:
 
     folder: Path
     """The folder of its project."""
-    process: Any
+    process: ForkedCommand
     """Its process, which has ended."""
     stderr: str
-    """What it wrote to standard error."""
+    """What it printed."""
+    datasets: list[Path]
+    """Manifests of datasets that it has left."""
 
 
-@pytest.fixture
-def interrupted_build(tmp_path, tokenizer_file) -> InterruptedBuild:
+@pytest.fixture(scope="module")
+def interrupted_build(tmp_path_factory, tokenizer_file) -> InterruptedBuild:
     """A build that Ctrl-C has interrupted, together with all processes that it had started."""
-    config = write_corpus(tmp_path, tokenizer_file)
-    process = start_nanoset("build", "-c", config)
-    stderr = interrupt(process, [INT], lambda: has_shards(tmp_path), group=True)
-    return InterruptedBuild(tmp_path, process, stderr)
+    folder = tmp_path_factory.mktemp("interrupted")
+    config = write_corpus(folder, tokenizer_file)
+    process = ForkedCommand("build", "-c", config, output=folder / "output")
+    stderr = interrupt(process, [INT], lambda: has_shards(folder), group=True)
+    return InterruptedBuild(folder, process, stderr, list(folder.glob(DATASET_MANIFESTS)))
 
 
 def test_an_interrupted_build_makes_nothing_of_its_unfinished_shards(interrupted_build):
     check_interrupted(interrupted_build.process, interrupted_build.stderr, INT)
-    assert not any(interrupted_build.folder.glob(DATASET_MANIFESTS))
+    assert interrupted_build.datasets == []
 
 
 def test_the_next_build_continues_an_interrupted_one_with_its_shards(interrupted_build):
     folder = interrupted_build.folder
     times_before = {path: path.stat().st_mtime_ns for path in folder.glob(SHARD_MANIFESTS)}
-    output = folder / "output"
+    # With one process: the start of workers would take most of the time.
+    config = folder / "nanoset.yaml"
+    config.write_text(config.read_text().replace('"workers": 2', '"workers": 1'))
+    output = folder / "output of the next build"
 
-    process = start_forked("build", "-c", folder / "nanoset.yaml", output=output)
+    process = start_forked("build", "-c", config, output=output)
     process.join()
 
     assert process.exitcode == 0, output.read_text()
@@ -166,7 +134,7 @@ def ignore_signals() -> None:
 
 def test_signals_that_the_parent_process_ignored_are_ignored(tmp_path, tokenizer_file):
     # Dagster sets handlers of its own, which must not replace those of the parent.
-    config = write_corpus(tmp_path, tokenizer_file)
+    config = write_corpus(tmp_path, tokenizer_file, {"tokenization": {"range_mib": 1.0}})
     process = start_nanoset("build", "-c", config, preexec_fn=ignore_signals)
 
     while process.poll() is None:

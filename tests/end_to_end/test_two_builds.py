@@ -12,11 +12,12 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from helpers.build_processes import finish_build, start_build
-from helpers.sample_project import outputs_of
+from helpers.sample_project import FEWER, outputs_of, write_project
 from nanoset_assets.instance import HistoryError, history_faults
 from nanoset_core.storage.owners import Owner
 
@@ -46,18 +47,29 @@ def stopped_holder_of():
         holder.wait()
 
 
-@pytest.fixture
-def two_builds(make_project):
+@pytest.fixture(scope="module")
+def make_small_project(tmp_path_factory, tokenizer_file):
+    """A function that writes a project with few outputs of every kind; returns its nanoset.yaml."""
+
+    def make() -> Path:
+        folder = tmp_path_factory.mktemp("two-builds") / "project"
+        return write_project(folder, tokenizer_file, FEWER)
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def two_builds(make_small_project):
     """A project, and the results of two builds that ran at the same time."""
-    config = make_project()
-    processes = [start_build(config), start_build(config)]
-    results = [finish_build(process) for process in processes]
+    config = make_small_project()
+    builds = [start_build(config), start_build(config)]
+    results = [finish_build(build) for build in builds]
     return config, results
 
 
-def test_two_builds_at_once_make_each_output_once(two_builds, make_project):
+def test_two_builds_at_once_make_each_output_once(two_builds, make_small_project):
     config, results = two_builds
-    config_alone = make_project("alone")
+    config_alone = make_small_project()
 
     result_alone = finish_build(start_build(config_alone))
 
@@ -67,26 +79,26 @@ def test_two_builds_at_once_make_each_output_once(two_builds, make_project):
 
 def test_of_two_builds_at_once_one_says_for_which_process_it_waits(two_builds):
     _, results = two_builds
-    notices = results[0].notices + results[1].notices
+    printed = results[0].printed + results[1].printed
 
     assert re.search(
-        r"waits for process \d+ on \S+, since \S+ \S+, which makes \w+; `kill \d+` ends it", notices
+        r"waits for process \d+ on \S+, since \S+ \S+, which makes \w+; `kill \d+` ends it", printed
     )
-    assert "another build made it meanwhile" in notices
+    assert "another build made it meanwhile" in printed
 
 
 def test_a_build_of_a_copy_that_waits_for_the_build_of_the_original_says_what_to_delete(
-    make_project,
+    make_small_project,
 ):
-    config = make_project()
+    config = make_small_project()
     lease = config.parent / "data" / ".in-use" / "lease-0123456789ab-4711.890-a1b2c3"
     lease.parent.mkdir(parents=True)
     lease.write_text('{"host": "far", "names": ["code", "web"]}')
 
-    with start_build(config) as build:
-        notice = next(line for line in build.stderr if "waits for" in line)
-        lease.unlink()
-        result = finish_build(build)
+    build = start_build(config, "--corpus", "web")
+    notice = build.wait_for_line("waits for")
+    lease.unlink()
+    result = finish_build(build)
 
     assert "waits for process 4711 on far, which makes" in notice
     assert f"if this root is a copy of the one that it builds, delete {lease.parent}" in notice
@@ -94,25 +106,19 @@ def test_a_build_of_a_copy_that_waits_for_the_build_of_the_original_says_what_to
 
 
 def test_a_build_that_waits_for_a_stopped_one_says_how_to_continue_and_end_it(
-    make_project, stopped_holder_of
+    make_small_project, stopped_holder_of
 ):
-    config = make_project()
+    config = make_small_project()
     (config.parent / ".dagster").mkdir()
     lock = config.parent / ".dagster" / ".lock"
     holder = stopped_holder_of(lock)
 
-    with start_build(config) as build:
-        printed = []
-        # The loop also ends if the build does: its last line is then empty or an error.
-        for line in build.stderr:
-            printed.append(line)
-            if "waits for" in line:
-                break
-        holder.send_signal(signal.SIGCONT)
-        holder.wait()
-        result = finish_build(build)
+    build = start_build(config, "--corpus", "web")
+    notice = build.wait_for_line("waits for")
+    holder.send_signal(signal.SIGCONT)
+    holder.wait()
+    result = finish_build(build)
 
-    notice = "".join(printed)
     assert f"waits for process {holder.pid} on " in notice
     assert f"`kill -CONT {holder.pid}` continues it, `kill -KILL {holder.pid}` ends it" in notice
     assert str(lock) in notice

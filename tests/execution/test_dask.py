@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from helpers.build_processes import start_build
 from helpers.building import (
     build_all,
     finish_webdataset,
@@ -26,13 +27,15 @@ from helpers.building import (
     make_inventory,
     make_shuffle_plan,
     make_tars,
+    make_webdataset,
 )
-from helpers.child_processes import start_nanoset, wait_until
+from helpers.child_processes import wait_until
 from helpers.dask_cluster import Cluster, running, within
 from helpers.inspecting import current_output, node_at
+from helpers.interrupted_builds import check_build_is_interrupted
 from helpers.killed_writers import kill_first_writer
 from helpers.progress import RecordingDisplay
-from helpers.sample_project import ONE_LARGE_TAR, tree
+from helpers.sample_project import FEWER, ONE_LARGE_TAR, tree
 from helpers.worker_tasks import (
     LateNote,
     NewFile,
@@ -175,8 +178,8 @@ def test_tasks_do_not_begin_after_the_results_are_no_longer_read(executor, tmp_p
 
 def test_a_build_on_a_cluster_has_the_bytes_of_a_local_one(make_project, on_cluster, cluster):
     cluster.staff(2)
-    local = build_all(make_project("local"))
-    remote = build_all(make_project("remote", on_cluster))
+    local = build_all(make_project("local", FEWER))
+    remote = build_all(make_project("remote", on_cluster | FEWER))
 
     # It uses the scheduler of the settings, and workers receive the tokenizer.
     scheduler = DaskScheduler(cluster.address, where=f"{remote.config.file}: executor.address")
@@ -205,7 +208,9 @@ def test_all_engines_write_the_same_tars_on_a_cluster(make_project, on_cluster, 
             "    groups: 3": f"    groups: 2\n    engine: {engine}",
             "member: npy": "member: json.gz",
         }
-        project = build_all(make_project(engine, replacements))
+        project = Project.open(make_project(engine, replacements))
+        make_corpora(project)
+        make_webdataset(project, "shuffled")
         tars: dict[str, str] = {}
         for name, digest in digests_of_outputs(project).items():
             if "shard-" in name:
@@ -247,7 +252,9 @@ def test_a_tar_that_a_killed_worker_began_is_written_by_another_one(
     make_project, on_cluster, cluster
 ):
     pids = cluster.staff(2)
-    local = build_all(make_project("local", ONE_LARGE_TAR))
+    local = Project.open(make_project("local", ONE_LARGE_TAR))
+    make_corpora(local)
+    make_webdataset(local, "shuffled")
     local_folder = current_output(local, "webdatasets/shuffled").folder
     remote = Project.open(make_project("remote", ONE_LARGE_TAR | on_cluster))
     make_corpora(remote)
@@ -293,7 +300,19 @@ def test_workers_that_do_not_share_the_output_folder_are_reported(cluster, tmp_p
 # Clusters without workers, and without a scheduler
 
 
-def test_a_run_ends_if_the_workers_or_the_scheduler_disappear(tmp_path):
+@pytest.fixture
+def log_records() -> Iterator[list[logging.LogRecord]]:
+    """What Dask's client logs in a test."""
+    records: list[logging.LogRecord] = []
+    handler = logging.Handler()
+    handler.emit = records.append
+    logger = logging.getLogger("distributed.client")
+    logger.addHandler(handler)
+    yield records
+    logger.removeHandler(handler)
+
+
+def test_a_run_ends_if_the_workers_or_the_scheduler_disappear(tmp_path, log_records):
     pytest.importorskip("distributed", reason="the extra `dask` is not installed")
     with running(tmp_path) as cluster:
         executor = executor_on(tmp_path / "shared", cluster.address, wait_seconds=0.3)
@@ -317,29 +336,8 @@ def test_a_run_ends_if_the_workers_or_the_scheduler_disappear(tmp_path):
             next(results)
 
     assert list((tmp_path / "shared").iterdir()) == []
-
-
-def test_dask_logs_no_traceback_if_the_scheduler_disappears(tmp_path):
-    """Its client tries to connect again until this package closes it."""
-    pytest.importorskip("distributed", reason="the extra `dask` is not installed")
-    records: list[logging.LogRecord] = []
-    handler = logging.Handler()
-    handler.emit = records.append
-    logger = logging.getLogger("distributed.client")
-    logger.addHandler(handler)
-    try:
-        with running(tmp_path) as cluster:
-            executor = executor_on(tmp_path / "shared", cluster.address)
-            cluster.staff(1)
-            results = executor.run(process_id_after, [0, 60])
-            next(results)
-            cluster.scheduler.kill()
-            with pytest.raises(NanosetError, match="dropped the tasks"):
-                next(results)
-    finally:
-        logger.removeHandler(handler)
-
-    assert [record.getMessage() for record in records if record.exc_info] == []
+    # Dask's client tries to connect again until this package closes it, and logs no traceback.
+    assert [record.getMessage() for record in log_records if record.exc_info] == []
 
 
 def test_a_run_waits_for_its_scheduler_and_workers_and_says_so(tmp_path):
@@ -380,28 +378,33 @@ def test_a_run_waits_for_its_scheduler_and_workers_and_says_so(tmp_path):
         assert work.done == work.total
 
 
-def test_sigterm_ends_a_build_that_waits_for_workers(make_project):
+def test_sigterm_ends_a_build_that_waits_for_workers(make_project, monkeypatch):
     """Slurm sends SIGTERM. The build has said what it waits for."""
     config = make_project("remote")
     with within() as idle_cluster:
         address = idle_cluster.scheduler_address
-        process = start_nanoset(
-            "build", "--corpus", "web", "-c", config, env={"NANOSET_DASK_ADDRESS": address}
-        )
-        try:
-            messages = next(line for line in process.stderr if "waiting for workers" in line)
-            assert wait_until(lambda: idle_cluster.scheduler.tasks)
-            process.terminate()
-            _, further_messages = process.communicate(timeout=60)
-        finally:
-            process.kill()
-            process.wait()
+        monkeypatch.setenv("NANOSET_DASK_ADDRESS", address)
+        build = start_build(config, "--corpus", "web")
+        build.wait_for_line("waiting for workers")
+        assert wait_until(lambda: idle_cluster.scheduler.tasks)
+        build.process.terminate()
+        build.process.join(60)
 
-    messages += further_messages
-    assert process.returncode == 128 + signal.SIGTERM, messages
+    messages = build.output.read_text()
+    assert build.process.exitcode == 128 + signal.SIGTERM, messages
     assert f"waiting for workers of {address}: 0 s so far, up to 1 min" in messages
     assert messages.splitlines()[-1].startswith("ended by SIGTERM: ")
     assert "Traceback" not in messages
+
+
+def test_a_signal_ends_a_build_and_its_tasks(tmp_path, tokenizer_file, cluster):
+    cluster.staff(2)
+    scheduler_file = str(cluster.folder / "scheduler.json")
+    settings = {"executor": {"kind": "dask", "scheduler_file": scheduler_file}}
+
+    check_build_is_interrupted(
+        tmp_path, tokenizer_file, [signal.SIGINT, signal.SIGINT], settings=settings
+    )
 
 
 # Connections

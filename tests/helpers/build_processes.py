@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import NamedTuple
 
-COMMAND = [sys.executable, "-m", "nanoset_core.cli", "build", "--config"]
+from helpers.child_processes import start_forked, wait_until
+
 SUMMARY = re.compile(r"^Made (\d+) of (\d+) outputs", re.MULTILINE)
 """The line in which a build says how many outputs it made, if it made any."""
 
@@ -20,22 +20,45 @@ class BuildResult(NamedTuple):
     """How many outputs it made."""
     n_outputs: int
     """How many outputs the project has; 0 if the build made none."""
-    notices: str
-    """What it wrote to standard error."""
+    printed: str
+    """What it printed."""
 
 
-def start_build(config: Path) -> subprocess.Popen[str]:
-    """Start `nanoset build` on a project."""
-    return subprocess.Popen(
-        [*COMMAND, str(config)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+class RunningBuild(NamedTuple):
+    """A build that was started."""
+
+    process: BaseProcess
+    output: Path
+    """The file of what it prints."""
+
+    def wait_for_line(self, text: str) -> str:
+        """Wait until the build has printed a line that contains a text, and return the line."""
+
+        def find_line() -> str:
+            lines = self.output.read_text().splitlines() if self.output.exists() else []
+            return next((line for line in lines if text in line), "")
+
+        wait_until(lambda: find_line() or not self.process.is_alive())
+        line = find_line()
+        assert line, self.output.read_text()
+        return line
 
 
-def finish_build(process: subprocess.Popen[str]) -> BuildResult:
+def start_build(config: Path, *options: str) -> RunningBuild:
+    """Start `nanoset build` on a project, with further options."""
+    n_builds = len(list(config.parent.glob(".output-*")))
+    output = config.parent / f".output-{n_builds}"
+    output.touch()
+    process = start_forked("build", "--config", config, *options, output=output)
+    return RunningBuild(process, output)
+
+
+def finish_build(build: RunningBuild) -> BuildResult:
     """Wait until a build has succeeded."""
-    stdout, stderr = process.communicate(timeout=900)
-    assert process.returncode == 0, stderr
-    summary = SUMMARY.search(stdout)
+    build.process.join(timeout=900)
+    printed = build.output.read_text()
+    assert build.process.exitcode == 0, printed
+    summary = SUMMARY.search(printed)
     if summary is None:
-        return BuildResult(0, 0, stderr)
-    return BuildResult(int(summary[1]), int(summary[2]), stderr)
+        return BuildResult(0, 0, printed)
+    return BuildResult(int(summary[1]), int(summary[2]), printed)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -78,7 +79,7 @@ def wait_until(condition: Callable[[], Value], seconds: float = 60.0, pause: flo
 
 
 def interrupt(
-    process: subprocess.Popen[str],
+    process: subprocess.Popen[str] | ForkedCommand,
     numbers: Sequence[signal.Signals],
     when: Callable[[], object],
     *,
@@ -110,7 +111,9 @@ def interrupt(
     return stderr
 
 
-def check_interrupted(process: subprocess.Popen[str], stderr: str, number: signal.Signals) -> None:
+def check_interrupted(
+    process: subprocess.Popen[str] | ForkedCommand, stderr: str, number: signal.Signals
+) -> None:
     """Check that a build ended with the exit code of a signal, and said so in one sentence.
 
     Args:
@@ -132,21 +135,68 @@ def check_interrupted(process: subprocess.Popen[str], stderr: str, number: signa
 
 
 def start_forked(
-    *arguments: object, environment: Mapping[str, str] | None = None, output: Path | None = None
+    *arguments: object,
+    environment: Mapping[str, str] | None = None,
+    output: Path | None = None,
+    stdout: Connection | None = None,
 ) -> multiprocessing.process.BaseProcess:
     """Start `nanoset` in a process that is forked from one that has imported it already.
 
     This is faster than `start_nanoset`, which is for tests of imports and of the start of Python.
-    The process leads a group. What it prints is appended to the file `output`.
+    The process leads a group, and has the variables of this process and those of `environment`.
+    What it prints is appended to the file `output`, and what it prints to standard output is
+    written to the pipe `stdout` instead, if one is given.
     """
-    variables = dict(environment or {})
-    quick_history = os.environ.get(dagster_history.VARIABLE)
-    if quick_history is not None:
-        variables.setdefault(dagster_history.VARIABLE, quick_history)
+    # The process that is forked has the variables of the test that started it.
+    variables = {**os.environ, **(environment or {})}
     words = [str(argument) for argument in arguments]
-    process = _server().Process(target=_run, args=(words, variables, output))
+    process = _server().Process(target=_run, args=(words, variables, output, stdout))
     process.start()
     return process
+
+
+class ForkedCommand:
+    """`nanoset` in a process that `start_forked` starts, with the methods of a `Popen`."""
+
+    def __init__(self, *arguments: object, output: Path) -> None:
+        """Start the command.
+
+        Args:
+            arguments: Words after `nanoset`.
+            output: The file of what it prints.
+        """
+        self._output = output
+        self._process = start_forked(*arguments, output=output)
+        assert self._process.pid is not None
+        self.pid = self._process.pid
+
+    @property
+    def returncode(self) -> int | None:
+        """Its exit code, minus the number of the signal that ended it, or None while it runs."""
+        return self._process.exitcode
+
+    def poll(self) -> int | None:
+        """Return the same as `returncode`."""
+        return self.returncode
+
+    def communicate(self, timeout: float | None = None) -> tuple[None, str]:
+        """Wait for its end, and return what it printed as the second value, like stderr.
+
+        Raises:
+            TimeoutError: It has not ended in time.
+        """
+        self._process.join(timeout)
+        if self._process.is_alive():
+            raise TimeoutError(f"process {self.pid} has not ended after {timeout} s")
+        return None, self._output.read_text()
+
+    def kill(self) -> None:
+        """End it by SIGKILL."""
+        self._process.kill()
+
+    def wait(self) -> None:
+        """Wait for its end."""
+        self._process.join()
 
 
 def _server() -> multiprocessing.context.ForkServerContext:
@@ -170,17 +220,25 @@ def _server() -> multiprocessing.context.ForkServerContext:
     return server
 
 
-def _run(arguments: list[str], environment: dict[str, str], output: Path | None) -> None:
+def _run(
+    arguments: list[str],
+    environment: dict[str, str],
+    output: Path | None,
+    stdout: Connection | None,
+) -> None:
     """Run `nanoset` in this process, as `start_forked` says."""
     from nanoset_core.cli import main
 
     os.setsid()
     _obey_signals()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # as Python does when it starts
+    os.environ.clear()
     os.environ.update(environment)
     dagster_history.quicken()
     if output is not None:
         file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(file, 1)
         os.dup2(file, 2)
+    if stdout is not None:
+        os.dup2(stdout.fileno(), 1)
     main(arguments)

@@ -12,12 +12,12 @@ def test_each_output_is_made_on_one_machine_and_the_other_says_for_which_it_wait
 ):
     configs = [project_in_any_bucket("one"), project_in_any_bucket("two")]
 
-    processes = [start_build(config) for config in configs]
-    first, second = [finish_build(process) for process in processes]
+    builds = [start_build(config) for config in configs]
+    first, second = [finish_build(build) for build in builds]
 
     n_outputs = max(first.n_outputs, second.n_outputs)
     assert n_outputs > 0
     assert first.n_made + second.n_made == n_outputs
-    notices = first.notices + second.notices
-    assert re.search(r"waits for process \d+ on \S+, since .*, which makes \w+", notices)
-    assert "another build made it meanwhile" in notices
+    printed = first.printed + second.printed
+    assert re.search(r"waits for process \d+ on \S+, since .*, which makes \w+", printed)
+    assert "another build made it meanwhile" in printed
