@@ -227,21 +227,6 @@ def test_megatron_core_builds_no_index_file_itself(built_from, replacements):
     assert None not in datasets
 
 
-def test_dagster_builds_the_same_outputs_as_the_core_alone(make_project, tmp_path):
-    dg = pytest.importorskip("dagster", reason="Dagster is not installed")
-    from nanoset_assets.build import build
-
-    config_of_core = make_project("alone")
-    config_of_dagster = make_project("through")
-
-    build_all(config_of_core)
-    with dg.DagsterInstance.ephemeral(tempdir=str(tmp_path)) as instance:
-        report = build(Project.open(config_of_dagster), instance)
-
-    assert not report.failed
-    assert tree(config_of_core.parent / "data") == tree(config_of_dagster.parent / "data")
-
-
 @pytest.mark.parametrize(
     ("preset", "name_part"),
     [
