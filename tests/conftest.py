@@ -140,6 +140,17 @@ def _same_engines() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _one_processor() -> Iterator[None]:
+    """Let commands start no workers unless a test asks for some, as on a machine with one processor.
+
+    To start a worker takes longer than most of the work of a test.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "sched_getaffinity", lambda process_id: {0}, raising=False)
+        yield
+
+
 @pytest.fixture(scope="session")
 def tokenizer_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The file of a byte-level BPE tokenizer, trained on the corpora of the sample project."""
