@@ -24,7 +24,7 @@ and looked up.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -85,6 +85,27 @@ _MIXED = 255  # in place of a class: several are possible
 # For each of the 256 values of the first byte of a character: a mask of the bits that belong to the
 # code point. The others are a mark of the character's length: 0, 110, 1110 or 11110.
 _FIRST_BYTE_MASKS = np.repeat([0x7F, 0x1F, 0x0F, 0x07], [0xC0, 0x20, 0x10, 0x10])
+
+
+class _EncodedRange(NamedTuple):
+    """Code points whose characters have the same number of bytes in UTF-8, two or more."""
+
+    start: int
+    stop: int
+    lead: int
+    """The bits of the first byte that mark the number of bytes."""
+    group_size: int
+    """Neighbouring code points that have the same first two bytes: 64 for each further byte.
+
+    For example, U+4E00 (E4 B8 80) to U+4E3F (E4 B8 BF).
+    """
+
+
+_ENCODED_RANGES = (
+    _EncodedRange(0x80, 0x800, lead=0b11000000, group_size=1),
+    _EncodedRange(0x800, 0x10000, lead=0b11100000, group_size=64),
+    _EncodedRange(0x10000, CODE_POINTS, lead=0b11110000, group_size=64 * 64),
+)
 
 ClassRules: TypeAlias = tuple[tuple[str, int], ...]
 """Rules (members, class): the members as in a regular expression's brackets, or DIGITS. If several
@@ -330,28 +351,20 @@ def _classes_by_first_two_bytes(classes: Bytes) -> Bytes:
     Returns:
         uint8, shape (65536,); the index is 256 * first byte + second byte.
     """
-    table = np.full((256, 256), _MIXED, np.uint8)  # first byte, second byte
-    for points in _points_with_same_two_bytes():
-        classes_of_points = classes[points.start : points.stop]
-        if classes_of_points.min() == classes_of_points.max():
-            # Surrogates, which are in no text, can be encoded only with "surrogatepass".
-            encoded = chr(points.start).encode(errors="surrogatepass")
-            table[encoded[0], encoded[1]] = classes_of_points[0]
-    return table.ravel()
+    table = np.full(1 << 16, _MIXED, np.uint8)
+    for start, stop, lead, size in _ENCODED_RANGES:
+        # The first two bytes of each group: 110xxxxx 10xxxxxx, 1110xxxx 10xxxxxx and so on, where
+        # the bits x are the upper ones of the code point.
+        upper_bits = np.arange(start, stop, size) // size  # (n_groups,)
+        first_bytes = lead | (upper_bits >> 6)
+        second_bytes = 0x80 | (upper_bits & 0x3F)
 
-
-def _points_with_same_two_bytes() -> Iterator[range]:
-    """Yield the code points from 0x80 on in groups that have the same first two bytes in UTF-8.
-
-    Each further byte has 64 values. So characters of three bytes are in groups of 64, such as
-    U+4E00 (E4 B8 80) to U+4E3F (E4 B8 BF), and characters of four bytes in groups of 64 * 64.
-    """
-    for start in range(0x80, 0x800):  # characters of two bytes
-        yield range(start, start + 1)
-    for start in range(0x800, 0x10000, 64):
-        yield range(start, start + 64)
-    for start in range(0x10000, CODE_POINTS, 64 * 64):
-        yield range(start, start + 64 * 64)
+        # The class of a group, or _MIXED if there are several.
+        classes_by_group = classes[start:stop].reshape(-1, size)  # (n_groups, size)
+        lowest = classes_by_group.min(axis=1)
+        has_one_class = lowest == classes_by_group.max(axis=1)
+        table[(first_bytes << 8) | second_bytes] = np.where(has_one_class, lowest, _MIXED)
+    return table
 
 
 def code_points_at(data: Bytes, starts: Ints) -> Ints:

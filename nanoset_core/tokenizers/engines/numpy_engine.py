@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 from unicodedata import is_normalized
 
@@ -171,40 +172,48 @@ class NumpyEngine:
         # Tokenizers that write spaces as ▁ do not cut text: there is nothing to compare.
         if isinstance(self._rules.split, SpaceSigns):
             return True
-        for text in texts:
-            # Some rare text is never split here, but passed on to the library.
-            if self._rules.context_spans.occurs_in(text.encode()):
-                continue
+        # Some rare text is never split here, but passed on to the library.
+        context_spans = self._rules.context_spans
+        split_texts = [text for text in texts if not context_spans.occurs_in(text.encode())]
+        starts_by_text = self.pretoken_starts(split_texts)
+        for text, starts in zip(split_texts, starts_by_text, strict=True):
             # The library returns each word with its range: ("né", (0, 2)), (" a", (2, 4)).
             expected_starts = [start for _word, (start, _stop) in reference.split(text)]
-            if self.pretoken_starts(text) != expected_starts:
+            if starts != expected_starts:
                 return False
         return True
 
-    def pretoken_starts(self, text: str) -> list[int]:
-        """Return at which characters of a text the words start into which a tokenizer cuts it.
+    def pretoken_starts(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return at which characters of each text its words start, into which a tokenizer cuts it.
 
         "né a" has the words "né" and " a", which start at the characters 0 and 2. Tokens that are
         found before a text is cut, such as those of several spaces, are left out of account.
 
         Args:
-            text: The text.
+            texts: The texts. All of them are cut at once, which is faster than one after another.
 
         Returns:
-            Numbers of characters, ascending.
+            Numbers of characters, ascending, for each text.
         """
-        # The splitter takes UTF-8 between two separators: FF n C3 A9 _ a FF. For each byte, and for
-        # the end, it says whether a word starts there.
-        buffer = _SEPARATOR + text.encode() + _SEPARATOR
+        # The splitter takes UTF-8 between separators: FF n C3 A9 _ a FF b FF. For each byte, and
+        # for the end, it says whether a word starts there.
+        encoded = [text.encode() for text in texts]
+        buffer = _SEPARATOR.join([b"", *encoded, b""])
         data = np.frombuffer(buffer, np.uint8)
         is_start = self._starts_without_added_tokens(data)  # (n_bytes + 1,)
 
-        # Take the first byte of each character, which is any that is not 10xxxxxx: FF n C3 _ a FF.
+        # Take the first byte of each character, which is any that is not 10xxxxxx:
+        # FF n C3 _ a FF b FF.
         is_first_byte = (data & 0xC0) != 0x80
         is_start_of_character = is_start[:-1][is_first_byte]
-        without_separators = is_start_of_character[1:-1]  # (n_characters,)
-        starts: list[int] = np.flatnonzero(without_separators).tolist()
-        return starts
+        is_separator = data[is_first_byte] == SEPARATOR_BYTE
+
+        # The characters of a text are those between two separators.
+        starts_by_text = []
+        for before, after in pairwise(np.flatnonzero(is_separator).tolist()):
+            is_start_in_text = is_start_of_character[before + 1 : after]  # (n_characters,)
+            starts_by_text.append(np.flatnonzero(is_start_in_text).tolist())
+        return starts_by_text
 
     def _starts_without_added_tokens(self, data: Bytes) -> Bools:
         """Return at which bytes of a text words start: bool, shape (n_bytes + 1,)."""

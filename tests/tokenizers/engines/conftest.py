@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from functools import cache
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,8 +11,6 @@ import pytest
 
 from helpers.small_tokenizers import BYTE_KINDS, write_small_tokenizers
 from nanoset_core.tokenizers import engines
-from nanoset_core.tokenizers.engines import rules
-from nanoset_core.tokenizers.engines.classes import ClassRules
 from nanoset_core.tokenizers.engines.numpy_engine import NumpyEngine
 from nanoset_core.tokenizers.engines.reference import ReferenceEngine
 from nanoset_core.tokenizers.engines.rules import Rules, read_rules
@@ -58,22 +55,6 @@ class KnownTokenizers(dict[str, KnownTokenizer]):
 def without_compiled_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Act as if no compiled engine were installed."""
     monkeypatch.setattr(engines, "is_installed", lambda: False)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _probe_each_pattern_once() -> Iterator[None]:
-    """Find the class of every code point once for each split pattern, since it takes long.
-
-    The tests of `probe_classes` call the original function.
-    """
-    cached_probe = cache(rules.probe_classes)
-
-    def probe_classes(class_rules: ClassRules, rest: int) -> Any:
-        return cached_probe(class_rules, rest).copy()
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rules, "probe_classes", probe_classes)
-        yield
 
 
 @pytest.fixture(scope="session")

@@ -11,11 +11,7 @@ from hypothesis import strategies as st
 
 from helpers.hard_texts import hard_texts
 from helpers.small_tokenizers import BYTE_KINDS
-from nanoset_core.tokenizers.engines.classes import (
-    DIGITS,
-    ByteClassifier,
-    probe_classes,
-)
+from nanoset_core.tokenizers.engines.classes import DIGITS, ByteClassifier
 from nanoset_core.tokenizers.engines.patterns import GPT2, KIMI, SPLIT_PATTERNS
 from nanoset_core.tokenizers.engines.splits import piece_starts
 
@@ -24,18 +20,18 @@ LONGEST_RUN = 24
 """Spaces of the longest added token of GPT-NeoX."""
 
 
-def split_texts(texts, pattern, classes, longest_run=0):
+def split_texts(texts, pattern, classifier, longest_run=0):
     """Return the pieces of each text, split on its bytes; no text may be empty.
 
     Args:
         texts: The texts.
         pattern: How to split.
-        classes: The class of every code point, uint8, shape (0x110000,).
+        classifier: Knows the class of every code point.
         longest_run: Spaces in the longest added token of spaces; 0 if there is none.
     """
     utf8_texts = [text.encode() for text in texts]
     data = SEPARATOR.join([b"", *utf8_texts, b""])
-    byte_classes, wide_spaces = ByteClassifier(classes).classify(data)
+    byte_classes, wide_spaces = classifier.classify(data)
     is_start = piece_starts(
         np.frombuffer(data, np.uint8), byte_classes, wide_spaces, pattern, longest_run
     )
@@ -61,17 +57,23 @@ def is_split_on_bytes(text, pattern):
     return text != "" and not pattern.context_spans.occurs_in(text.encode())
 
 
-@settings(max_examples=300)
+@pytest.fixture(scope="module")
+def classifiers(known_tokenizers):
+    """Kind → the classifier of the tokenizer of that kind."""
+    return {kind: ByteClassifier(known_tokenizers[kind].rules.classes) for kind in BYTE_KINDS}
+
+
+@settings(max_examples=150)
 @given(texts=st.lists(hard_texts(), min_size=1, max_size=4))
-def test_random_texts_have_the_pieces_of_the_library(known_tokenizers, texts):
-    for kind in sorted(BYTE_KINDS):
+def test_random_texts_have_the_pieces_of_the_library(known_tokenizers, classifiers, texts):
+    for kind, classifier in classifiers.items():
         note(kind)
         rules, reference = known_tokenizers[kind]
         split_on_bytes = [text for text in texts if is_split_on_bytes(text, rules.split)]
         expected = [split_by_library(reference, text) for text in split_on_bytes]
 
         if split_on_bytes:
-            assert split_texts(split_on_bytes, rules.split, rules.classes) == expected
+            assert split_texts(split_on_bytes, rules.split, classifier) == expected
 
 
 @pytest.fixture(params=SPLIT_PATTERNS, ids=lambda regexes: SPLIT_PATTERNS[regexes].name)
@@ -107,15 +109,15 @@ def arrangements_of_classes(pattern):
     return ["".join(characters) for characters in product(characters, repeat=length)]
 
 
-def test_any_arrangement_of_classes_has_the_pieces_of_the_library(regexes):
+def test_any_arrangement_of_classes_has_the_pieces_of_the_library(probe_classes_once, regexes):
     pattern = SPLIT_PATTERNS[regexes]
-    classes = probe_classes(pattern.classes, pattern.rest)
+    classifier = ByteClassifier(probe_classes_once(pattern.classes, pattern.rest))
     arrangements = arrangements_of_classes(pattern)
     split_on_bytes = [text for text in arrangements if is_split_on_bytes(text, pattern)]
     text = "a,".join(split_on_bytes)
     expected = [piece for piece, _ in library_split_by(regexes).pre_tokenize_str(text)]
 
-    assert split_texts([text], pattern, classes) == [expected]
+    assert split_texts([text], pattern, classifier) == [expected]
 
 
 @pytest.mark.parametrize(
@@ -127,11 +129,10 @@ def test_any_arrangement_of_classes_has_the_pieces_of_the_library(regexes):
         pytest.param(48, [24, 24], id="48"),
     ],
 )
-def test_runs_of_spaces_are_cut_into_added_tokens(known_tokenizers, n_spaces, pieces_between):
-    classes = known_tokenizers["neox"].rules.classes
+def test_runs_of_spaces_are_cut_into_added_tokens(classifiers, n_spaces, pieces_between):
     spaces = [" " * size for size in pieces_between]
 
-    pieces = split_texts(["a" + " " * n_spaces + "b"], GPT2, classes, LONGEST_RUN)
+    pieces = split_texts(["a" + " " * n_spaces + "b"], GPT2, classifiers["neox"], LONGEST_RUN)
 
     assert pieces == [["a", *spaces, "b"]]
 
@@ -145,11 +146,10 @@ def test_runs_of_spaces_are_cut_into_added_tokens(known_tokenizers, n_spaces, pi
     ],
 )
 def test_a_space_that_remains_of_a_run_is_joined_with_the_word_after_it(
-    known_tokenizers, n_spaces, pieces_between
+    classifiers, n_spaces, pieces_between
 ):
-    classes = known_tokenizers["neox"].rules.classes
     spaces = [" " * size for size in pieces_between]
 
-    pieces = split_texts(["a" + " " * n_spaces + "b"], GPT2, classes, LONGEST_RUN)
+    pieces = split_texts(["a" + " " * n_spaces + "b"], GPT2, classifiers["neox"], LONGEST_RUN)
 
     assert pieces == [["a", *spaces, " b"]]
