@@ -54,7 +54,7 @@ def tokenize(folder, tokenizer):
     input_path = folder / "text.jsonl"
     input_path.write_text(json.dumps({"text": TEXT}) + "\n")
     arguments = ["tokenize", "--input", input_path, "--output-prefix", folder / "out"]
-    arguments += ["--workers", 1, "--tokenizer", tokenizer]
+    arguments += ["--workers", 1, "--engine", "tokenizers", "--tokenizer", tokenizer]
     return invoke_nanoset(arguments)
 
 
@@ -114,6 +114,7 @@ def tokens_without_dropout():
     return make_engine(GOLDEN_JSON, "tokenizers").encode([TEXT] * 20).ids.tolist()
 
 
+@pytest.mark.usefixtures("few_canaries")
 @pytest.mark.parametrize("dropout", [0.1, 0.5, 1, 1e-6])
 @pytest.mark.parametrize("engine", ["tokenizers", "numpy", "auto"])
 def test_dropout_is_switched_off_for_every_engine(

@@ -12,7 +12,7 @@ import unicodedata
 from functools import cache
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.golden_tokenizers import FILES, N_RANKS, copy_golden_file, golden_file
@@ -94,6 +94,7 @@ def test_the_reference_gives_the_tokens_of_the_kinds_own_library(name):
     assert tokens_of_texts(engine) == EXPECTED_TOKENS[name]
 
 
+@pytest.mark.usefixtures("few_canaries")
 @pytest.mark.parametrize(
     "name", ["vocab.json", "ranks.tiktoken cl100k", "tekken.json", "bpe.model"]
 )
@@ -169,7 +170,6 @@ def reference_of_ranks(pattern):
 CHARACTERS = st.characters(exclude_categories=["Cs"]) | st.sampled_from("aeh 'sT\n\t1½中é\u0301ſ/!")
 
 
-@settings(max_examples=150)
 @given(texts=st.lists(st.text(CHARACTERS), max_size=8))
 def test_random_texts_have_the_tokens_of_tiktoken(texts):
     pytest.importorskip("tiktoken")
@@ -183,8 +183,9 @@ def test_random_texts_have_the_tokens_of_tiktoken(texts):
         assert encoded.ids.tolist() == expected
 
 
+@pytest.mark.usefixtures("few_canaries")
 @pytest.mark.parametrize("engine", ["tokenizers", "auto"])
-def test_a_special_token_that_the_normal_form_takes_apart_is_not_found(engine):
+def test_a_special_token_that_the_normal_form_takes_apart_is_not_found(engine, tmp_path):
     """Qwen's own code normalises text before it searches for special tokens."""
     pytest.importorskip("tiktoken")
     text = "a <|endoftext|>\u0338 b <|endoftext|>"  # the first ends with ≯ in its normal form
@@ -193,7 +194,7 @@ def test_a_special_token_that_the_normal_form_takes_apart_is_not_found(engine):
     end_of_text = N_RANKS
     assert expected.count(end_of_text) == 1
 
-    encoded = make_engine(TOKENIZERS["ranks.tiktoken qwen2"], engine).encode([text])
+    encoded = make_engine(TOKENIZERS["ranks.tiktoken qwen2"], engine, cache=tmp_path).encode([text])
 
     assert encoded.ids.tolist() == expected
 

@@ -255,6 +255,7 @@ def test_a_token_has_the_flags_with_which_it_is_named(folder):
     assert encoded.ids.tolist() == [LETTER_A, 396, LETTER_B]
 
 
+@pytest.mark.usefixtures("few_canaries")
 def test_the_numpy_engine_gives_the_same_ids(folder):
     config = {
         **FAST_TOKENIZER,
@@ -356,7 +357,7 @@ def test_tokens_in_lists_of_two_files_are_noticed(folder):
 def test_the_command_prints_the_notice(folder):
     write_files(folder, {"tokenizer_class": "NewTokenizer", "pad_token": "<x>"})
 
-    result = tokenize(folder)
+    result = tokenize(folder, "--engine", "tokenizers")
 
     assert result.exit_code == 0
     assert "lacks '<x>', which tokenizer_config.json" in result.output

@@ -54,14 +54,20 @@ SUPPORTED = {
 """Tokenizers that the numpy engine supports → what it recognises in their files."""
 
 
+@pytest.fixture(scope="module")
+def proofs(tmp_path_factory):
+    """A folder in which the comparisons of engines are stored, so that each is made once."""
+    return tmp_path_factory.mktemp("proofs")
+
+
 @pytest.mark.usefixtures("without_compiled_engine")
 @pytest.mark.parametrize("requested_engine", ["auto", "numpy"])
 @pytest.mark.parametrize("kind", SUPPORTED)
 def test_the_numpy_engine_is_used_for_tokenizers_that_it_supports(
-    tokenizer_files, kind, requested_engine, tmp_path, caplog
+    tokenizer_files, kind, requested_engine, proofs, caplog
 ):
     with caplog.at_level(logging.INFO):
-        engine = make_engine(tokenizer_files[kind], requested_engine, cache=tmp_path)
+        engine = make_engine(tokenizer_files[kind], requested_engine, cache=proofs)
 
     assert engine.name == "numpy"
     reason = "recognised, same tokens as the tokenizers library on test texts"
@@ -71,17 +77,17 @@ def test_the_numpy_engine_is_used_for_tokenizers_that_it_supports(
 
 @pytest.mark.usefixtures("without_compiled_engine")
 @pytest.mark.parametrize("kind", SUPPORTED)
-def test_the_numpy_engine_has_the_tokens_of_the_library(tokenizer_files, kind, tmp_path):
+def test_the_numpy_engine_has_the_tokens_of_the_library(tokenizer_files, kind, proofs):
     path = tokenizer_files[kind]
-    engine = make_engine(path, "numpy", cache=tmp_path)
+    engine = make_engine(path, "numpy", cache=proofs)
 
-    reference = make_engine(str(path), "tokenizers", cache=tmp_path)
+    reference = make_engine(str(path), "tokenizers", cache=proofs)
 
     texts = ["Some text, it's  12345.\n\n\n\n\n\n", "", "x<|endoftext|>y"]
     assert_same_tokens(engine, reference, texts)
 
 
-@pytest.mark.usefixtures("without_compiled_engine")
+@pytest.mark.usefixtures("without_compiled_engine", "few_canaries")
 @pytest.mark.parametrize("kind", SUPPORTED)
 def test_the_numpy_engine_is_compared_with_the_library_only_once(tokenizer_files, kind, tmp_path):
     reports = []
@@ -221,6 +227,7 @@ def test_a_prefix_is_accepted_in_a_model_without_merges(tmp_path):
     assert engine.encode(["a"]).ids.tolist() == [1]
 
 
+@pytest.mark.usefixtures("few_canaries")
 @pytest.mark.parametrize("name", ["tokenizers", "numpy"])
 def test_truncation_and_padding_of_the_file_are_ignored(tokenizer_files, tmp_path, name):
     expected = ReferenceEngine(tokenizer_files["gpt2"])

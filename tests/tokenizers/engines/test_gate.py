@@ -234,6 +234,7 @@ def assert_replaces_the_reference(tokenizer_files, factory, helper):
         assert factory.n_calls == 1
 
 
+@pytest.mark.usefixtures("few_canaries")
 def test_a_faster_fallback_is_made_once_there_is_much_text(tokenizer_files, tmp_path, monkeypatch):
     monkeypatch.setattr(gate, "FALLBACK_CHARACTERS", 60)
     factory = FallbackFactory(lambda: make_engine(tokenizer_files["gpt2"], "numpy", cache=tmp_path))

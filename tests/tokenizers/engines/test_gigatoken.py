@@ -110,7 +110,7 @@ def test_an_engine_that_cannot_load_the_tokenizer_is_an_error_if_it_is_requested
     assert "byte 0x51" in str(caught.value.found)
 
 
-@pytest.mark.usefixtures("failing_library")
+@pytest.mark.usefixtures("failing_library", "few_canaries")
 def test_the_numpy_engine_replaces_an_engine_that_cannot_load_the_tokenizer(
     tokenizer_files, tmp_path
 ):

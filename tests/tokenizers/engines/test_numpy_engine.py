@@ -6,7 +6,7 @@ import json
 from itertools import product
 
 import pytest
-from hypothesis import given, note, settings
+from hypothesis import given, note
 from hypothesis import strategies as st
 
 from helpers.comparing_engines import assert_same_tokens
@@ -37,7 +37,6 @@ def assert_same_tokens_for_random_texts(known_tokenizers):
     }
 
     # Texts are drawn once for all kinds: drawing them takes longer than encoding them.
-    @settings(max_examples=80)
     @given(st.lists(hard_texts(), max_size=5))
     def check(texts):
         for kind, engine in engines.items():
@@ -162,7 +161,7 @@ def test_a_document_has_the_same_tokens_alone_and_among_others(engine):
     ],
 )
 def test_a_surrogate_is_an_error_that_names_the_document(engine, reference, bad_text):
-    texts = ["x " * 200] * 40 + [bad_text, "good"]
+    texts = ["x " * 40] * 40 + [bad_text, "good"]
 
     for each_engine in (engine, reference):
         with pytest.raises(InputError, match="document 40, character") as caught:
@@ -189,6 +188,7 @@ def test_added_tokens_are_found_before_or_after_normalisation(engine, reference,
     assert_same_tokens(engine, reference, [f"a {token} b"])
 
 
+@pytest.mark.usefixtures("few_canaries")
 @pytest.mark.parametrize(
     ("kind", "content", "flags", "text"),
     [
@@ -223,6 +223,7 @@ def test_a_text_is_not_cut_inside_an_added_token_of_its_normal_form(
 # Unusual vocabularies
 
 
+@pytest.mark.usefixtures("few_canaries")
 def test_a_vocabulary_with_parts_of_characters_has_the_tokens_of_the_reference(tmp_path):
     """The engine starts with the words of the vocabulary, some of which end inside a character."""
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
@@ -244,6 +245,7 @@ def test_a_vocabulary_with_parts_of_characters_has_the_tokens_of_the_reference(t
     assert_same_tokens(engine, reference, ["あいう🎉", "い え", "あいうえおかきく🎊け"])
 
 
+@pytest.mark.usefixtures("few_canaries")
 def test_a_vocabulary_of_bytes_without_merges_has_the_tokens_of_the_reference(
     write_changed_tokenizer, tmp_path
 ):

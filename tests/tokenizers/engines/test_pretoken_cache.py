@@ -239,6 +239,7 @@ def texts_of_many_words():
     return texts
 
 
+@pytest.mark.usefixtures("few_canaries")
 def test_engines_with_saved_words_give_the_same_tokens(
     tokenizer_files, tmp_path, monkeypatch, texts_of_many_words
 ):

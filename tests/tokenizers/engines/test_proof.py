@@ -90,7 +90,8 @@ def test_the_canaries_contain_what_engines_may_get_wrong(canaries, is_affected):
 # What the canaries reveal
 
 
-@pytest.mark.parametrize("kind", [*COMPARED_KINDS, "qwen2"])
+# `make_engine` compares Gemma's kind in tests of its own.
+@pytest.mark.parametrize("kind", ["gpt2", "qwen2", "llama2", "metaspace", "metaspace_split"])
 def test_the_numpy_engine_gives_the_right_tokens_for_the_canaries(engine, reference, canaries):
     assert differing(engine, reference, canaries) == []
 
