@@ -20,7 +20,11 @@ from helpers.sample_project import tokenizer_json, write_project
 # it takes to draw them depends on the machine, so it is not checked.
 # HYPOTHESIS_PROFILE=search looks for new examples.
 settings.register_profile(
-    "same", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    "same",
+    max_examples=50,
+    derandomize=True,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
 )
 settings.register_profile("search", max_examples=1000, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))

@@ -6,7 +6,7 @@ from itertools import chain, pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.loaded_samples import assert_identical_samples
@@ -62,7 +62,6 @@ def samples_in_pieces(draw, sequence_length, extra):
     return [stop - start for start, stop in pairwise(bounds)]
 
 
-@settings(max_examples=200, deadline=None)
 @given(data=st.data(), sequence_length=st.integers(1, 12), extra=st.integers(0, 1))
 def test_documents_begin_where_megatron_lm_says(data, sequence_length, extra):
     sample_strategy = samples_in_pieces(sequence_length, extra)

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.loaded_samples import assert_identical_samples
@@ -104,7 +104,6 @@ def tokens_of_sources(nanoset, sources):
     return np.concatenate(pieces)
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     lengths=st.lists(st.one_of(st.integers(0, 2), st.integers(0, 200)), min_size=1, max_size=20),
     sequence_length=st.integers(1, 40),

@@ -8,7 +8,7 @@ import json
 import numpy as np
 import pytest
 from golden.megatron.cases import rows
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from helpers.locations import GOLDEN_FILES
@@ -115,7 +115,6 @@ def slow_sequential_batches(total, consumed, micro_batch, rank, n_ranks, drop_la
         yield batch_of_all_ranks[start_of_rank:stop_of_rank]
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     total=st.integers(1, 60),
     consumed=st.integers(0, 59),
@@ -178,7 +177,6 @@ PHASES_OF_BATCHES = st.lists(
 """Runs that each resume where the one before stopped, with other sizes."""
 
 
-@settings(max_examples=100, deadline=None)
 @given(total=st.integers(1, 300), phases=PHASES_OF_BATCHES)
 def test_a_sequential_run_resumes_anywhere_with_any_sizes(total, phases):
     consumed_samples = []
@@ -221,7 +219,6 @@ def test_a_run_starts_again_with_the_consumed_samples_modulo_the_total():
 # Micro-batches in a random order: CyclicSampler
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     total=st.integers(1, 80),
     micro_batch=st.integers(1, 4),
@@ -286,7 +283,6 @@ PHASES_OF_ROUNDS = st.lists(
 """Runs that each resume where the one before stopped, with another number of ranks."""
 
 
-@settings(max_examples=60, deadline=None)
 @given(total=st.integers(1, 60), phases=PHASES_OF_ROUNDS)
 def test_an_interleaved_run_resumes_with_other_ranks_after_whole_rounds(total, phases):
     consumed_samples = []
@@ -325,7 +321,6 @@ def test_interleaved_samples_are_those_of_torchs_distributed_sampler(total, drop
 
 
 @pytest.mark.parametrize("drop_last", [True, False])
-@settings(max_examples=100)
 @given(
     total=st.integers(1, 40),
     consumed_share=st.floats(0, 1),

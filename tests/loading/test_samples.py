@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.loaded_samples import assert_identical_samples
@@ -88,7 +88,6 @@ def as_lists(sample):
     return {key: value.tolist() for key, value in sample.items()}
 
 
-@settings(max_examples=160)
 @given(
     data=st.data(),
     sequence_length=st.integers(1, 20),

@@ -262,7 +262,6 @@ def test_ranks_drop_or_repeat_samples_on_request(tmp_path, n_tars, uneven, count
 # States
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     world_size=st.integers(1, 4),
     n_workers=st.integers(1, 3),

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from helpers.slow_mixture import ImpossibleMixtureError, SlowMixture
@@ -106,7 +106,6 @@ def groups(draw, depth=2, path=""):
     return parts
 
 
-@settings(max_examples=150, deadline=None)
 @given(data=st.data())
 def test_weights_are_those_of_the_slow_reference(data):
     tree = data.draw(groups())

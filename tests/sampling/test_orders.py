@@ -187,7 +187,6 @@ drawn_weights = st.dictionaries(st.sampled_from(NAMES), st.floats(0.05, 1), min_
 drawn_phases = st.builds(Phase, drawn_weights, st.integers(1, 160))
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     phases=st.lists(drawn_phases, min_size=1, max_size=4),
     is_one_run=st.booleans(),

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from helpers.records import through_json
@@ -69,7 +69,6 @@ def has_no_samples(config, n_tokens, n_requested):
 
 
 @pytest.mark.parametrize(("split", "shares"), [("train", "1,0,0"), ("valid", "0,1,0")])
-@settings(max_examples=60, deadline=None)
 @given(
     lengths=st.lists(st.integers(0, 30), min_size=3, max_size=25),
     n_requested=st.one_of(st.none(), st.integers(0, 60)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from golden.megatron.cases import arrays, cases, name_of
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.slow_indices import slow_document_index, slow_sample_index, slow_shuffle_index
@@ -49,7 +49,6 @@ def test_the_sample_index_is_that_of_the_compiled_helper(case, threads, monkeypa
     assert index.dtype == np.int32
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     sizes=st.lists(st.one_of(st.integers(0, 3), st.integers(0, 60)), min_size=1, max_size=30),
     length=st.integers(1, 25),
@@ -252,7 +251,6 @@ def test_impossible_arguments_of_the_sample_index_are_refused(changes, message):
 # Document index
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     start=st.integers(0, 30),
     count=st.integers(0, 40),
@@ -298,7 +296,6 @@ def test_shuffling_is_that_of_numpy_for_every_type(monkeypatch, max_widened, dty
 # Shuffle index
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     n_first=st.integers(0, 60),
     n_last=st.integers(0, 60),

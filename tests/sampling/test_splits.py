@@ -7,7 +7,7 @@ import sys
 
 import pytest
 from golden.megatron.cases import rows
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nanoset_core.errors import ConfigError
@@ -97,7 +97,6 @@ three_shares = st.lists(
 ).filter(any)
 
 
-@settings(max_examples=80, deadline=None)
 @given(shares=three_shares, n_sequences=st.integers(0, 5000))
 def test_every_sequence_is_in_one_split(shares, n_sequences):
     vector = parse_split(",".join(f"{share:.12f}" for share in shares))
@@ -108,7 +107,6 @@ def test_every_sequence_is_in_one_split(shares, n_sequences):
     assert list(itertools.chain.from_iterable(sequences)) == list(range(n_sequences))
 
 
-@settings(max_examples=80, deadline=None)
 @given(shares=three_shares, n_sequences=st.integers(0, 5000))
 def test_cuts_end_with_the_last_sequence(shares, n_sequences):
     vector = parse_split(",".join(f"{share:.12f}" for share in shares))
@@ -142,7 +140,6 @@ def test_the_share_of_a_split_goes_to_the_one_before_it(split, name, changed_spl
 # Sums of floats, which changed in Python 3.12
 
 
-@settings(max_examples=200, deadline=None)
 @given(values=st.lists(st.floats(-1e300, 1e300), min_size=1, max_size=8))
 def test_sums_are_those_of_this_version_of_python(values):
     sum_of_this_version = compensated_sum if sys.version_info >= (3, 12) else plain_sum

@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nanoset_core.text.choice import FileChoice, held_out, held_out_split_of_folder, matches
@@ -103,7 +103,6 @@ def slow_matches(parts, pattern):
     return slow_matches(parts[1:], pattern[1:])
 
 
-@settings(max_examples=300, deadline=None)
 @given(
     parts=st.lists(st.sampled_from("ab"), max_size=5),
     pattern=st.lists(st.sampled_from(["**", "*", "a", "b"]), max_size=5),

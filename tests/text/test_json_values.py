@@ -10,7 +10,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nanoset_core.text.json_values import NotJsonError, json_values
@@ -222,7 +222,6 @@ def slow_json_value(value):
     return value
 
 
-@settings(max_examples=150, deadline=None)
 @given(array=slices_of_nested_columns())
 def test_nested_values_are_those_of_a_slow_conversion(array):
     assert json_values(array) == slow_json_value(array.to_pylist())

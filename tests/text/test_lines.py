@@ -120,9 +120,7 @@ TEXTS = st.lists(
 ).map(b"\n".join)
 
 
-@settings(
-    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     data=TEXTS,
     name=st.sampled_from(["a.jsonl", "a.jsonl.gz", "a.jsonl.zst"]),

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.raw_files import LINES, cut_slowly
@@ -39,11 +39,9 @@ def slow_separate_cuts(data: bytes, piece_bytes: int) -> list[int]:
     return sorted(cuts)
 
 
-MANY_EXAMPLES = settings(max_examples=150, deadline=None)
 DATA = LINES.map(b"\n".join)
 
 
-@MANY_EXAMPLES
 @given(data=DATA, piece_bytes=st.integers(1, 60), window=st.integers(1, 40))
 def test_separate_cuts_are_at_the_line_ends_after_multiples_of_a_piece(data, piece_bytes, window):
     with pytest.MonkeyPatch.context() as patch:
@@ -54,7 +52,6 @@ def test_separate_cuts_are_at_the_line_ends_after_multiples_of_a_piece(data, pie
     assert cuts == slow_separate_cuts(data, piece_bytes)
 
 
-@MANY_EXAMPLES
 @given(data=DATA, piece_bytes=st.integers(1, 60), window=st.integers(1, 40))
 def test_separate_cuts_read_no_byte_twice_however_long_lines_are(data, piece_bytes, window):
     file = RecordingFile(data)

@@ -120,7 +120,6 @@ def ranges_within(ranges: Sequence[SourceRange], pieces: set[Piece]) -> list[Sou
     return [source for source in ranges if set(source.pieces) <= pieces]
 
 
-@settings(max_examples=200, deadline=None)
 @given(change=changed_files(), target_bytes=st.integers(1, 500))
 def test_a_changed_file_changes_only_ranges_between_the_natural_ends_around_it(
     change, target_bytes

@@ -394,9 +394,7 @@ def tables(draw):
     return pa.table({name: columns[name] for name in names})
 
 
-@settings(
-    max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     table=tables(),
     kind=st.sampled_from(TABLE_KINDS),

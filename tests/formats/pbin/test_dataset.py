@@ -12,7 +12,7 @@ from itertools import chain, pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.locations import GOLDEN_FILES
@@ -197,7 +197,6 @@ def test_a_continuous_sample_is_the_row_of_a_batch(file, case):
         assert samples[index].dtype == batch.dtype
 
 
-@settings(deadline=None, max_examples=80)
 @given(
     n_tokens=st.integers(2, 60),
     block_size=st.integers(-1, 60),
@@ -322,7 +321,6 @@ def test_short_documents_share_a_block_and_long_ones_are_cut(tmp_path):
     assert samples[1].dtype == np.uint8
 
 
-@settings(deadline=None, max_examples=150)
 @given(
     lengths=st.lists(st.one_of(st.integers(0, 4), st.integers(0, 40)), max_size=80),
     block_size=st.integers(1, 30),

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.locations import GOLDEN_FILES
@@ -358,7 +358,6 @@ document_lengths = st.lists(st.integers(0, 9).map(lambda length: 4 * length), ma
 merged_parts = st.lists(document_lengths, min_size=1, max_size=5)
 
 
-@settings(deadline=None, max_examples=150)
 @given(
     lengths_of_merges=st.lists(merged_parts, min_size=1, max_size=3),
     token_bytes=st.sampled_from([1, 2, 4]),
@@ -385,7 +384,6 @@ def test_merges_of_merges_are_read_as_they_were_meant(lengths_of_merges, token_b
     assert index.facts.empty_documents == all_lengths.count(0)
 
 
-@settings(deadline=None, max_examples=100)
 @given(
     # Multiples of the 12 bytes by which Modalities is wrong.
     lengths=st.lists(st.integers(1, 3).map(lambda n: 12 * n), min_size=2, max_size=8),

@@ -6,7 +6,7 @@ import json
 import pickle
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.locations import GOLDEN_FILES
@@ -83,7 +83,6 @@ line_lists = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=150)
 @given(
     lines=line_lists, block_bytes=st.integers(1, 40), last_line_end=st.sampled_from([b"", b"\n"])
 )

@@ -214,7 +214,6 @@ def test_a_member_that_is_larger_than_any_context_is_refused():
 # Compression
 
 
-@settings(max_examples=100)
 @given(
     texts=st.lists(
         st.text(st.characters(codec="ascii"), max_size=400).map(str.encode), min_size=1, max_size=8

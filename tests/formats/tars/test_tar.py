@@ -6,7 +6,7 @@ import tarfile
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.locations import GOLDEN_FILES
@@ -44,7 +44,6 @@ def our_tar_bytes(entries):
 bodies = st.one_of(st.binary(max_size=40), st.sampled_from([b"x" * 511, b"y" * 512, b"z" * 9000]))
 
 
-@settings(deadline=None, max_examples=60)
 @given(bodies=st.lists(bodies, min_size=1, max_size=30), name_length=st.integers(1, 100))
 def test_a_tar_has_the_bytes_that_tarfile_writes(bodies, name_length):
     entries = []
