@@ -10,13 +10,8 @@ from helpers.command import invoke_nanoset
 from helpers.sample_project import CONFIG
 from nanoset_core import load_config
 from nanoset_core.errors import ConfigError
-from nanoset_core.records.yaml_text import (
-    MOST_BYTES,
-    MOST_DEPTH,
-    MOST_VALUES,
-    parse_yaml,
-    read_yaml,
-)
+from nanoset_core.records import yaml_text
+from nanoset_core.records.yaml_text import MOST_BYTES, MOST_DEPTH, parse_yaml, read_yaml
 from nanoset_core.stages.handoff.run import read_run
 from nanoset_core.stages.webdataset.standalone.sampling import load_sampling
 
@@ -102,8 +97,9 @@ def test_a_value_that_contains_itself_is_refused(text):
         parse_yaml(text, "file", remedy="correct it")
 
 
-def test_a_list_of_too_many_values_is_refused_before_it_is_in_memory():
-    text = "[" + "1," * (MOST_VALUES + 1) + "]"
+def test_a_list_of_too_many_values_is_refused_before_it_is_in_memory(monkeypatch):
+    monkeypatch.setattr(yaml_text, "MOST_VALUES", 1000)
+    text = "[" + "1," * 1001 + "]"
 
     with pytest.raises(ConfigError, match="too many values"):
         parse_yaml(text, "file", remedy="correct it")
@@ -135,7 +131,7 @@ def test_numbers_that_python_cannot_print_are_mistakes(tmp_path: Path, number, p
 
 def test_an_error_shows_only_the_beginning_of_a_long_value(tmp_path: Path):
     file = tmp_path / "nanoset.yaml"
-    long_list = "x, " * 50_000
+    long_list = "x, " * 3000
     file.write_text(CONFIG.replace("seed: 7", f"seed: [{long_list}]"))
 
     with pytest.raises(ConfigError) as caught:
@@ -146,13 +142,13 @@ def test_an_error_shows_only_the_beginning_of_a_long_value(tmp_path: Path):
 
 def test_many_mistakes_are_listed_up_to_a_limit(tmp_path: Path):
     file = tmp_path / "nanoset.yaml"
-    wrong_corpora = "".join(f"a{number}: {{x: 1}}, " for number in range(10_000))
+    wrong_corpora = "".join(f"a{number}: {{x: 1}}, " for number in range(400))
     file.write_text(CONFIG + "corpora: {" + wrong_corpora + "}")
 
     with pytest.raises(ConfigError, match="more") as caught:
         load_config(file)
 
-    assert len(str(caught.value)) < 100_000
+    assert len(str(caught.value)) < 40_000
 
 
 @pytest.mark.parametrize("escape", ["\\0", "\\ud800"])

@@ -113,7 +113,6 @@ def test_exhaustive_blends_are_those_of_the_compiled_helper(case):
     assert_blend(built, expected)
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     weights=drawn_weights,
     is_normalised=st.booleans(),
@@ -133,7 +132,6 @@ def test_blends_are_those_of_the_plain_loop(weights, is_normalised, size, block_
     assert_blend(built, slow_blend(weights.tolist(), size))
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     weights=drawn_weights,
     size=st.integers(0, 500),
@@ -158,7 +156,7 @@ def test_blocks_that_all_start_wrong_are_repaired_in_either_layout(weights, size
 def test_blends_of_many_datasets_are_those_of_the_plain_loop(n_datasets, concentration):
     """The smaller the concentration is, the more samples are of a few datasets."""
     weights = np.random.RandomState(n_datasets).dirichlet(np.full(n_datasets, concentration))
-    size = min(20 * 16 * n_datasets, 30_000)
+    size = min(20 * 16 * n_datasets, 10_000)
 
     built = build_blending_indices(weights, size)
 
@@ -204,7 +202,6 @@ def test_the_plain_loop_takes_over_if_blocks_cost_too_much(monkeypatch, n_segmen
     assert cost.sequential > 0
 
 
-@settings(max_examples=100, deadline=None)
 @given(sizes=drawn_sizes, block_samples=st.sampled_from([8, 64, 1 << 20]))
 def test_exhaustive_blends_are_those_of_the_plain_loop(sizes, block_samples):
     with pytest.MonkeyPatch.context() as patch:

@@ -181,7 +181,7 @@ def test_unique_tokens_are_those_that_trainers_read_on_average(
     # A document of the first half has the same number in the view as in the corpus, so that the
     # sources of both members can be counted together.
     counts = []
-    for seed in range(12):
+    for seed in range(4):
         config = overlapping_blend(samples, random_seed=seed)
         train = cover_train(config, overlapping)
         counts.append(count_tokens_read(config, train.plan.samples))
@@ -255,7 +255,7 @@ def expected_reads(config, corpora):
     return counts
 
 
-def mean_reads(config_of_seed, n_seeds=12):
+def mean_reads(config_of_seed, n_seeds=4):
     """Return how many tokens trainers read 0, 1, 2, … times, on average over some seeds."""
     counts = []
     for seed in range(n_seeds):

@@ -76,7 +76,6 @@ def slow_fill(shares, max_shares):
     return as_floats(shares_at(low))
 
 
-@settings(max_examples=75)
 @given(drawn=drawn_shares)
 def test_shares_are_those_of_the_common_factor(drawn):
     shares, max_shares = drawn
@@ -118,7 +117,7 @@ def test_shares_are_rounded_alike_in_all_processes():
     # 0.1 + 0.2 + 0.3 and 0.3 + 0.2 + 0.1 differ in the last bit, and the order of a set of texts
     # depends on the seed of their hashes.
     outputs = set()
-    for seed in ("0", "1", "2", "3"):
+    for seed in ("0", "1"):
         environment = {**os.environ, "PYTHONHASHSEED": seed}
         command = [sys.executable, "-c", FILL_SHARES]
         outputs.add(subprocess.check_output(command, env=environment))

@@ -239,7 +239,7 @@ def test_the_fault_of_a_broken_file_says_where_and_why_it_ends(tmp_path, write_p
 
 def slow_gzip_lines(data):
     """Return the whole lines in gzip members, from zlib's decoder that is fed byte by byte."""
-    text = b""
+    text = bytearray()
     decoder = zlib.decompressobj(31)
     for index in range(len(data)):
         unread = data[index : index + 1]
@@ -248,7 +248,7 @@ def slow_gzip_lines(data):
             unread = decoder.unused_data
             if decoder.eof:
                 decoder = zlib.decompressobj(31)
-    return text[: text.rfind(b"\n") + 1]
+    return bytes(text[: text.rfind(b"\n") + 1])
 
 
 def random_lines(rng):

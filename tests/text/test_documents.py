@@ -51,9 +51,7 @@ UNUSUAL_LINES = st.sampled_from(
 )
 
 
-@settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     lines=st.lists(DOCUMENT_LINES | UNUSUAL_LINES, max_size=15),
     last_line_end=st.sampled_from([b"", b"\n"]),
@@ -225,24 +223,25 @@ def test_the_fault_of_a_file_is_a_reject_and_the_next_file_is_read(tmp_path, wri
 # Memory
 
 
-def test_millions_of_rejects_are_not_held_in_memory(tmp_path, measure_memory):
-    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b"\n" * 1_000_000))
+def test_many_rejects_are_not_held_in_memory(tmp_path, measure_memory):
+    # Without compression, so that the blank lines are read in many blocks.
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b"\n" * 300_000, compresslevel=0))
 
     measurement = measure_memory(
         "sum(len(batch.rejects) for batch in read_documents(folder, source))"
     )
 
-    assert measurement.value == "1000000"
-    assert measurement.mib < 130
+    assert measurement.value == "300000"
+    assert measurement.mib < 25
 
 
 @pytest.mark.parametrize("ending", ["gz", "zst"])
-def test_a_line_of_half_a_gigabyte_is_not_held_in_memory(tmp_path, measure_memory, ending):
-    """A few hundred kilobytes can decompress to a line of 512 MiB."""
+def test_a_line_of_a_quarter_of_a_gigabyte_is_not_held_in_memory(tmp_path, measure_memory, ending):
+    """A few hundred kilobytes can decompress to a line of 256 MiB."""
     compress = {"gz": lambda data: gzip.compress(data, 6), "zst": zstandard.compress}[ending]
     line = b'{"text": "ok"}\n'
     part_of_long_line = compress(b"a" * (8 << 20))
-    data = compress(line) + part_of_long_line * 64 + compress(b"\n" + line)
+    data = compress(line) + part_of_long_line * 32 + compress(b"\n" + line)
     (tmp_path / f"a.jsonl.{ending}").write_bytes(data)
 
     measurement = measure_memory(
@@ -250,5 +249,5 @@ def test_a_line_of_half_a_gigabyte_is_not_held_in_memory(tmp_path, measure_memor
         " for batch in read_documents(folder, source, max_line_bytes=1 << 20)]"
     )
 
-    assert measurement.value == "[(['ok'], ['536,870,912 bytes']), (['ok'], [])]"
+    assert measurement.value == "[(['ok'], ['268,435,456 bytes']), (['ok'], [])]"
     assert measurement.mib < 100

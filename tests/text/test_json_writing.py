@@ -5,7 +5,7 @@ import sys
 
 import orjson
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nanoset_core.text.json_writing import json_text
@@ -33,6 +33,7 @@ def test_a_deep_list_is_written(encoder):
     assert json_text(value, encoder) == text
 
 
+@settings(max_examples=20)
 @given(json_values)
 def test_a_value_within_a_deep_one_is_written_as_it_is_alone(value):
     encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))

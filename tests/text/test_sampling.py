@@ -165,12 +165,12 @@ def test_files_and_lines_that_cannot_be_read_are_skipped(tmp_path):
 
 # The size of the whole
 
-N_DOCUMENTS = 6000
+N_DOCUMENTS = 4000
 
 
 @pytest.fixture(scope="module")
 def several_mib_of_rows():
-    """Documents of 200 random numbers each: six samples of 1 MiB."""
+    """Documents of 200 random numbers each: four samples of 1 MiB."""
     numbers = Random(1)
     rows = []
     for _ in range(N_DOCUMENTS):

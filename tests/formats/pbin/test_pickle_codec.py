@@ -136,7 +136,6 @@ def test_an_index_has_the_bytes_of_pickle(count):
     assert decode(expected) == entries
 
 
-@settings(deadline=None, max_examples=80)
 @given(
     entries=st.lists(st.tuples(numbers, numbers), max_size=60),
     repeats=st.integers(1, 60),
@@ -158,7 +157,7 @@ def test_any_entries_are_encoded_and_decoded_as_by_pickle(entries, repeats, chun
 
 
 @pytest.mark.parametrize("protocol", [2, 3, 4, 5])
-@pytest.mark.parametrize("count", [0, 1, 2, 1001, 9000])
+@pytest.mark.parametrize("count", [0, 1, 2, 2500])
 @pytest.mark.parametrize("pair_type", [tuple, list])
 @pytest.mark.parametrize("repeats", [1, 3])
 def test_other_protocols_lists_and_repeated_documents_are_read(protocol, count, pair_type, repeats):
@@ -235,7 +234,7 @@ def peak_memory(n_entries):
 def test_memory_does_not_grow_with_the_index():
     peak_memory(1000)  # the first use of NumPy's functions takes memory, too
 
-    assert peak_memory(1_200_000) < 1.2 * peak_memory(400_000)
+    assert peak_memory(600_000) < 1.2 * peak_memory(300_000)
 
 
 # Damage
@@ -277,7 +276,6 @@ def entries_or_none(decoder, data):
         return None
 
 
-@settings(deadline=None, max_examples=150)
 @given(
     replacement=st.binary(max_size=60),
     entries=st.sampled_from([back_to_back_entries(3), back_to_back_entries(40)]),
@@ -335,7 +333,7 @@ HOSTILE = {
     "deep lists": b"\x80\x04" + b"]" * 40_000 + b"a" * 39_999 + b".",
     "text with a million digits": b"\x80\x02](I" + b"9" * 1_000_000 + b"\nI1\n\x86e.",
     # Opcodes that contradict each other.
-    "marks only": b"\x80\x04]" + b"(" * 1_000_000 + b".",
+    "marks only": b"\x80\x04]" + b"(" * 100_000 + b".",
     "no marks": b"\x80\x02]K\x00K\x05\x86K\x00K\x05\x86aa.",
     "a mark without an end": b"\x80\x02](K\x00K\x05\x86.",
     "an end without a mark": b"\x80\x02]K\x00K\x05\x86e.",
