@@ -15,6 +15,7 @@ from nanoset_core.errors import ConfigError, MissingError
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.loading.blended_nanoset import BlendedNanoset, open_split
 from nanoset_core.loading.nanoset import Nanoset, open_nanoset
+from nanoset_core.outputs.recorded_tokenization import check_same_tokenizer
 from nanoset_core.sampling.cache import (
     FileSet,
     blend_set,
@@ -29,7 +30,7 @@ from nanoset_core.sampling.plan import plan_split
 from nanoset_core.sampling.planned import MemberPlan, SplitPlan
 from nanoset_core.sampling.split_data import LengthReader
 from nanoset_core.sampling.splits import SPLITS
-from nanoset_core.storage.location import is_remote
+from nanoset_core.storage.location import Location, is_remote, location, path_on_this_machine
 
 Split = Nanoset | BlendedNanoset
 Splits = tuple[Split | None, Split | None, Split | None]
@@ -80,10 +81,12 @@ class NanosetBuilder:
         Raises:
             ConfigError: The splits cannot be filled as the settings request.
             MissingError: A dataset does not exist.
-            FormatError: A dataset is damaged.
+            FormatError: A dataset is damaged, or two have different tokenizers, as the receipts of
+                `nanoset tokenize` next to them say.
             StorageError: An index file cannot be written although its folder allows it, for
                 example because the disk is full.
         """
+        check_same_tokenizer(self._dataset_locations())
         # Plan every split before anything is built, so that an error leaves no files behind.
         plans = self._plan()
         train, valid, test = [None if plan is None else self._build(plan) for plan in plans]
@@ -151,6 +154,21 @@ class NanosetBuilder:
                 )
             time.sleep(poll_seconds)
             missing_file = self._missing_file(plans)
+
+    def _dataset_locations(self) -> list[Location]:
+        """Return the prefixes of the datasets of all splits, each once."""
+        prefixes: dict[str, None] = {}
+        for split in SPLITS:
+            blend = self.config.blend(split)
+            if blend is not None:
+                prefixes.update(dict.fromkeys(blend[0]))
+        locations: list[Location] = []
+        for prefix in prefixes:
+            if is_remote(prefix):
+                locations.append(location(prefix))
+            else:
+                locations.append(path_on_this_machine(prefix))
+        return locations
 
     def _plan(self) -> list[SplitPlan | None]:
         """Return the plan of each split, None for one without a share of the data."""

@@ -73,7 +73,8 @@ def recorded_tokenizations(receipts: Sequence[Location]) -> list[RecordedTokeniz
 def common_tokenizer(tokenizations: Sequence[RecordedTokenization]) -> str | None:
     """Return the tokenizer of files that are to be joined, and check that it is the same for all.
 
-    Ids of different tokenizers mean different tokens, so the joined file would be nonsense.
+    Ids of different tokenizers mean different tokens, so the joined file would be nonsense, and so
+    would training data that mixes them.
 
     Args:
         tokenizations: How the files were tokenized, as far as that is recorded.
@@ -98,6 +99,24 @@ def common_tokenizer(tokenizations: Sequence[RecordedTokenization]) -> str | Non
                 "or, if each id means the same token in both, delete this receipt",
             )
     return first.tokenizer
+
+
+def check_same_tokenizer(prefixes: Sequence[Location]) -> None:
+    """Check that .bin/.idx pairs have the same tokenizer, as far as the receipts next to them say.
+
+    Args:
+        prefixes: Paths of the pairs, without .bin and .idx. Missing ones are not reported.
+
+    Raises:
+        FormatError: Two receipts name different tokenizers.
+    """
+    if len(prefixes) < 2:
+        return  # in a bucket, this saves requests
+    receipts: list[Location] = []
+    for prefix in prefixes:
+        for name in pair_receipt_names(prefix.name):
+            receipts.append(prefix.parent / name)
+    common_tokenizer(recorded_tokenizations(receipts))
 
 
 def framing_notices(tokenizations: Sequence[RecordedTokenization]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from os import PathLike
 from pathlib import Path
@@ -73,6 +74,23 @@ def write_sequences(
         builder.add_document(np.array(sequence, np.uint16), [len(sequence)])
     builder.finalize()
     return MMapIndexedDataset(prefix)
+
+
+def write_tokenized(prefix: Path, tokenizer: str, **options: object) -> None:
+    """Write a dataset of two documents, and the receipt of `nanoset tokenize` next to it.
+
+    Args:
+        prefix: Prefix of the dataset.
+        tokenizer: Fingerprint of its tokenizer.
+        options: Further options in the receipt.
+    """
+    write_sequences(prefix, [[1, 2], [3]])
+    files = {}
+    for ending in (".bin", ".idx"):
+        path = prefix.with_name(f"{prefix.name}{ending}")
+        files[path.name] = {"bytes": path.stat().st_size}
+    receipt = {"nanoset": 1, "options": {"tokenizer": tokenizer, **options}, "files": files}
+    prefix.with_name(f"{prefix.name}.manifest.json").write_text(json.dumps(receipt))
 
 
 def pair_bytes(prefix: Path) -> tuple[bytes, bytes]:

@@ -15,7 +15,7 @@ import pytest
 
 from helpers.building import output_root
 from helpers.records import plain
-from helpers.sample_pairs import write_pair
+from helpers.sample_pairs import write_pair, write_tokenized
 from nanoset_core import MMapIndexedDatasetBuilder, NanosetConfig
 from nanoset_core.errors import ConfigError, FormatError, MissingError, StaleError
 from nanoset_core.loading.blended_nanoset import open_split
@@ -73,6 +73,19 @@ def test_without_a_writable_folder_the_index_arrays_are_in_memory(tmp_path, pref
     assert isinstance(train, Nanoset)
     assert train.cache_dir is None
     assert train.batch([0]).shape == (1, 9)
+
+
+@pytest.mark.parametrize("is_per_split", [False, True])
+def test_datasets_of_different_tokenizers_are_not_mixed(tmp_path, is_per_split):
+    write_tokenized(tmp_path / "a", "1" * 64)
+    write_tokenized(tmp_path / "b", "2" * 64)
+    prefixes = [str(tmp_path / "a"), str(tmp_path / "b")]
+    config = NanosetConfig({prefix: 0.5 for prefix in prefixes}, sequence_length=1)
+    if is_per_split:
+        config = NanosetConfig(sequence_length=1, blend_per_split=[*prefixes, None])
+
+    with pytest.raises(FormatError, match="different tokenizers"):
+        NanosetBuilder(config).build()
 
 
 @pytest.mark.parametrize("name", ["file", "file/cache", "file/a/b"])

@@ -29,11 +29,7 @@ from nanoset_core.formats.indexed.layout import (
     read_idx,
     write_idx,
 )
-from nanoset_core.outputs.recorded_tokenization import (
-    common_tokenizer,
-    pair_receipt_names,
-    recorded_tokenizations,
-)
+from nanoset_core.outputs.recorded_tokenization import check_same_tokenizer
 from nanoset_core.storage.appending import append_file
 from nanoset_core.storage.atomic import (
     alone_in,
@@ -713,26 +709,8 @@ def merge_indexed_datasets(
             expected=f"a list, such as [{os.fspath(prefixes)!r}]",
         )
     inputs = [MergeInput(os.fspath(prefix)) for prefix in prefixes]
-    _check_same_tokenizer(inputs)
+    check_same_tokenizer([path_on_this_machine(dataset.prefix) for dataset in inputs])
     merge_inputs(inputs, output_prefix, no_progress)
-
-
-def _check_same_tokenizer(inputs: Sequence[MergeInput]) -> None:
-    """Check that datasets have the same tokenizer, as far as the receipts next to them say so.
-
-    Args:
-        inputs: The datasets.
-
-    Raises:
-        ConfigError: A dataset is not on this machine.
-        FormatError: Two receipts name different tokenizers.
-    """
-    receipts = []
-    for dataset in inputs:
-        prefix = path_on_this_machine(dataset.prefix)
-        for name in pair_receipt_names(prefix.name):
-            receipts.append(prefix.parent / name)
-    common_tokenizer(recorded_tokenizations(receipts))
 
 
 def merge_inputs(

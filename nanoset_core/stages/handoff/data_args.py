@@ -14,6 +14,7 @@ from typing import Any
 
 from nanoset_core.errors import ConfigError, FormatError, MissingError, combined
 from nanoset_core.formats.indexed.identity import check_different_datasets
+from nanoset_core.outputs.recorded_tokenization import check_same_tokenizer
 from nanoset_core.records.parsing import parse
 from nanoset_core.records.yaml_text import parse_yaml
 from nanoset_core.sampling.config import Blend, NanosetConfig
@@ -115,13 +116,13 @@ def blend_from_words(words: Sequence[str], where: object) -> Blend:
         )
     if not _has_weights(words):
         paths = list(words)
-        _check_named_once(words, paths, where)
+        _check_datasets(words, paths, where)
         return paths[0] if len(paths) == 1 else paths
 
     weights = words[::2]  # every second word, from the first one on
     paths = list(words[1::2])  # every second word, from the second one on
     _check_weights(weights, where)
-    _check_named_once(words, paths, where)
+    _check_datasets(words, paths, where)
     return dict(zip(paths, map(float, weights), strict=True))
 
 
@@ -154,8 +155,10 @@ def _dataset_location(prefix: str, where: object) -> Location:
         raise error.at(where) from error
 
 
-def _check_named_once(words: Sequence[str], prefixes: Sequence[str], where: object) -> None:
-    """Check that data arguments, such as "0.7 data/web 0.3 data/code", name each dataset once.
+def _check_datasets(words: Sequence[str], prefixes: Sequence[str], where: object) -> None:
+    """Check that data arguments, such as "0.7 data/web 0.3 data/code", can be mixed.
+
+    Each dataset is named once, and all have the same tokenizer.
 
         0.5 data/web 0.5 data/web      an error: data/web is named twice
         0.5 data/web 0.5 ./data/web    an error: both paths lead to the same dataset
@@ -167,6 +170,7 @@ def _check_named_once(words: Sequence[str], prefixes: Sequence[str], where: obje
 
     Raises:
         ConfigError: A dataset is named twice, or a path is missing.
+        FormatError: Two datasets have different tokenizers.
     """
     repeated = sorted({prefix for prefix in prefixes if prefixes.count(prefix) > 1})
     _check_numbers_are_not_prefixes(words, repeated, where)
@@ -182,6 +186,7 @@ def _check_named_once(words: Sequence[str], prefixes: Sequence[str], where: obje
     # Two paths may lead to the same dataset, such as data/web and ./data/web.
     datasets = [_dataset_location(prefix, where) for prefix in prefixes]
     check_different_datasets(datasets, where, "name it once, with the sum of its weights")
+    check_same_tokenizer(datasets)
 
 
 def _check_numbers_are_not_prefixes(

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 
 import pytest
 
 from helpers.command import invoke_nanoset, output_of
-from helpers.sample_pairs import write_sequences
+from helpers.sample_pairs import write_sequences, write_tokenized
 from nanoset_core.errors import ConfigError, FormatError, MissingError
 from nanoset_core.formats.indexed.builder import merge_indexed_datasets
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
@@ -289,23 +288,6 @@ def test_if_an_input_is_damaged_the_earlier_merge_remains(folder):
 
 
 # Datasets of different tokenizers
-
-
-def write_tokenized(prefix, tokenizer, **options):
-    """Write a dataset, and the record that `nanoset tokenize` writes next to it.
-
-    Args:
-        prefix: Prefix of the dataset.
-        tokenizer: Fingerprint of its tokenizer.
-        options: Further options in the record.
-    """
-    write_sequences(prefix, [[1, 2], [3]])
-    files = {}
-    for ending in (".bin", ".idx"):
-        path = prefix.with_name(f"{prefix.name}{ending}")
-        files[path.name] = {"bytes": path.stat().st_size}
-    record = {"nanoset": 1, "options": {"tokenizer": tokenizer, **options}, "files": files}
-    prefix.with_name(f"{prefix.name}.manifest.json").write_text(json.dumps(record))
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from nanoset_core.errors import ConfigError, InputError, MissingError
 from nanoset_core.formats.indexed.identity import check_different_datasets
 from nanoset_core.formats.indexed.layout import is_pair, pair_files
 from nanoset_core.formats.indexed.pairs import prefix_of
+from nanoset_core.outputs.recorded_tokenization import check_same_tokenizer
 from nanoset_core.stages.shards.inputs import check_different
 from nanoset_core.stages.webdataset.lists import LISTS
 from nanoset_core.stages.webdataset.standalone.options import InputKind
@@ -234,9 +235,11 @@ def _pairs(prefixes: Sequence[Location], sampling: Sampling | None) -> ShuffleIn
 
     Raises:
         ConfigError: A dataset is named twice.
+        FormatError: Two datasets have different tokenizers.
     """
     remedy = "name it once; --sampling says how often a dataset is read"
     check_different_datasets(prefixes, "--input", remedy)
+    check_same_tokenizer(prefixes)
     sources: list[ShuffleInput] = []
     for prefix, name in zip(prefixes, _names_of_pairs(prefixes), strict=True):
         if sampling is None:
