@@ -198,15 +198,15 @@ def _zstd_frame(byte: bytes, n_blocks: int, window_log: int = 20) -> bytes:
 
 @hostile_case(reads=[0, 1, "line_too_long"])
 def gzip_that_unpacks_to_one_line(folder: Path) -> Any:
-    """1 GiB of zeros, in 64 gzip members, after the start of a JSON line."""
+    """512 MiB of zeros, in 32 gzip members, after the start of a JSON line."""
     zeros = gzip.compress(bytes(16 * MIB))
-    return read_text(write(folder / "x.jsonl.gz", gzip.compress(b'{"text": "') + zeros * 64))
+    return read_text(write(folder / "x.jsonl.gz", gzip.compress(b'{"text": "') + zeros * 32))
 
 
 @hostile_case(reads=[0, 1, "line_too_long"])
 def zstd_that_unpacks_to_one_line(folder: Path) -> Any:
-    """1 GiB of the letter a."""
-    return read_text(write(folder / "x.jsonl.zst", _zstd_frame(b"a", 8 * 1024)))
+    """512 MiB of the letter a."""
+    return read_text(write(folder / "x.jsonl.zst", _zstd_frame(b"a", 4 * 1024)))
 
 
 @hostile_case(reads="enough")
