@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from threading import Lock, Thread
 from typing import Any, NamedTuple
+from xml.sax.saxutils import escape
 
 import pytest
 
@@ -39,15 +40,21 @@ def s3_server() -> Iterator[str]:
     """Run moto's S3 on a free port until the block ends, and yield its address.
 
     Connections are kept open, as by real servers: a new connection and thread for each request
-    would double the time. Moto's search for the AWS service that a request is meant for is skipped.
+    would double the time. Moto's search for the AWS service that a request is meant for is skipped,
+    and so is its slow way to write the entries of listings.
     """
     pytest.importorskip("moto.server", reason="moto[server] is not installed")
     from moto.moto_server.werkzeug_app import create_backend_app
+    from moto.s3.responses import S3Response
     from werkzeug.serving import make_server
 
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     app = create_backend_app("s3")
-    with make_server("127.0.0.1", 0, app, threaded=True, request_handler=_handler()) as server:
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        make_server("127.0.0.1", 0, app, threaded=True, request_handler=_handler()) as server,
+    ):
+        patch.setattr(S3Response, "serialized", quick_serialized(S3Response.serialized))
         Thread(target=server.serve_forever, daemon=True).start()
         address = f"http://127.0.0.1:{server.port}"
         _moto.add(address)
@@ -57,6 +64,52 @@ def s3_server() -> Iterator[str]:
         finally:
             _moto.discard(address)
             server.shutdown()
+
+
+LISTED_KEYS = ("Key", "LastModified", "ETag", "ChecksumAlgorithm", "Size", "StorageClass")
+"""What moto says of objects in a listing, in the order of S3's answer."""
+
+
+def quick_serialized(serialized: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a replacement for moto's method that writes answers as XML, with the same answers.
+
+    The method looks up each value of each listed object under several names, and parses each time:
+    it takes half a millisecond for each object. Listings are most of the requests of a project.
+
+    Args:
+        serialized: Moto's method.
+    """
+
+    def quickly_serialized(response: Any, action_result: Any) -> Any:
+        result = action_result.result
+        entries = result.get("Contents", []) if isinstance(result, dict) else []
+        if not all(entry.keys() <= set(LISTED_KEYS) for entry in entries):
+            return serialized(response, action_result)
+
+        # Moto writes the answer without the objects, which follow its first element.
+        if entries:
+            result["Contents"] = []
+        status, headers, body = serialized(response, action_result)
+        if entries:
+            first_element_end = "</IsTruncated>"
+            contents = "".join(_listed_object(entry) for entry in entries)
+            body = body.replace(first_element_end, first_element_end + contents, 1)
+        return status, headers, body
+
+    return quickly_serialized
+
+
+def _listed_object(entry: Mapping[str, Any]) -> str:
+    """Return the XML of an object in a listing."""
+    seconds, _, _ = entry["LastModified"].partition(".")
+    values = entry | {"LastModified": f"{seconds}.000Z"}
+    if "ChecksumAlgorithm" in entry:
+        [values["ChecksumAlgorithm"]] = entry["ChecksumAlgorithm"]
+    elements: list[str] = []
+    for key in LISTED_KEYS:
+        if key in values:
+            elements.append(f"<{key}>{escape(str(values[key]))}</{key}>")
+    return f"<Contents>{''.join(elements)}</Contents>"
 
 
 def _handler() -> type:
