@@ -20,6 +20,7 @@ import shutil
 import sysconfig
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from email.message import Message
+from functools import cache
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -385,10 +386,12 @@ def _sources(folder: Path, limit_bytes: int, skip: tuple[str, ...]) -> Iterator[
             return
 
 
-def _source_names(folder: Path, skip: tuple[str, ...]) -> list[str]:
+@cache
+def _source_names(folder: Path, skip: tuple[str, ...]) -> Sequence[str]:
     """Return the paths of all Python source files below a folder, relative to it.
 
-    They are in natural order, in which a2.py comes before a10.py.
+    They are in natural order, in which a2.py comes before a10.py. The folders have thousands of
+    files, and are needed twice, for the corpora and for the tokenizer: they are searched once.
 
     Args:
         folder: The folder.

@@ -128,31 +128,33 @@ def test_a_demo_that_exists_is_not_written_again(demo):
     assert times_of(demo) == times_before
 
 
-@pytest.fixture
-def unfinished_demo(tmp_path) -> Path:
-    """The folder of a demo whose writing was interrupted."""
-    corpus = tmp_path / "raw" / "stdlib"
+@pytest.fixture(scope="module")
+def demo_after_an_unfinished_one(tmp_path_factory) -> Path:
+    """The folder of a demo that was written after an interruption; it is not to be written to."""
+    folder = tmp_path_factory.mktemp("unfinished")
+    corpus = folder / "raw" / "stdlib"
     corpus.mkdir(parents=True)
     (corpus / "half.jsonl").write_bytes(b'{"text": "cut o')
-    (tmp_path / "raw" / MARKER).touch()
-    (tmp_path / "tokenizer.json").write_text("old")
-    return tmp_path
+    (folder / "raw" / MARKER).touch()
+    (folder / "tokenizer.json").write_text("old")
 
-
-def test_an_unfinished_demo_is_replaced(unfinished_demo):
-    is_new = write_demo(unfinished_demo, megabytes=0.2)
+    is_new = write_demo(folder, megabytes=0.2)
 
     assert is_new is True
-    assert not (unfinished_demo / "raw" / "stdlib" / "half.jsonl").exists()
-    tokenizer = json.loads((unfinished_demo / "tokenizer.json").read_bytes())
+    return folder
+
+
+def test_an_unfinished_demo_is_replaced(demo_after_an_unfinished_one):
+    folder = demo_after_an_unfinished_one
+
+    assert not (folder / "raw" / "stdlib" / "half.jsonl").exists()
+    tokenizer = json.loads((folder / "tokenizer.json").read_bytes())
     assert tokenizer["model"]["type"] == "BPE"
 
 
-def test_a_small_demo_accepts_many_rejected_lines(tmp_path):
-    write_demo(tmp_path, megabytes=0.2)
-
+def test_a_small_demo_accepts_many_rejected_lines(demo_after_an_unfinished_one):
     # The broken line is a large fraction of a few lines.
-    config = load_config(tmp_path / "nanoset.yaml")
+    config = load_config(demo_after_an_unfinished_one / "nanoset.yaml")
     assert config.documents.max_rejected_fraction == 0.5
 
 
