@@ -150,7 +150,7 @@ def start_forked(
     # The process that is forked has the variables of the test that started it.
     variables = {**os.environ, **(environment or {})}
     words = [str(argument) for argument in arguments]
-    process = _server().Process(target=_run, args=(words, variables, output, stdout))
+    process = forking_context().Process(target=_run, args=(words, variables, output, stdout))
     process.start()
     return process
 
@@ -199,7 +199,7 @@ class ForkedCommand:
         self._process.join()
 
 
-def _server() -> multiprocessing.context.ForkServerContext:
+def forking_context() -> multiprocessing.context.ForkServerContext:
     """Return what forks processes that have imported everything that commands need."""
     server = multiprocessing.get_context("forkserver")
     server.set_forkserver_preload(
@@ -211,6 +211,7 @@ def _server() -> multiprocessing.context.ForkServerContext:
             "nanoset_core.stages.webdataset.standalone.shuffle",
             "nanoset_core.stages.shards.one_shard",
             "alembic.command",
+            "botocore.session",
             "pytest",
             "rich.progress",
             "tarfile",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import multiprocessing
 import os
 import shutil
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from helpers import buckets, s3_server
+from helpers.child_processes import forking_context
 from nanoset_core.errors import FormatError, MissingError, StorageError
 from nanoset_core.outputs.manifest import Manifest, Recipe, Written
 from nanoset_core.outputs.root import OutputRoot
@@ -305,14 +305,14 @@ def publish_and_die(folder: Path, place: S3Store, n_requests: int) -> None:
 
 
 def test_a_publication_that_is_killed_at_any_request_is_completed_by_the_next_one(place, tmp_path):
-    context = multiprocessing.get_context("spawn")
     n_requests = 0
     was_killed = True
     while was_killed:
         # Publish to a new bucket in another process, which dies after some requests.
         place = s3_server.new_bucket(place.endpoint_url, "p")
         folder = tmp_path / str(n_requests)
-        process = context.Process(target=publish_and_die, args=(folder, place, n_requests))
+        arguments = (folder, place, n_requests)
+        process = forking_context().Process(target=publish_and_die, args=arguments)
         process.start()
         process.join()
         was_killed = process.exitcode == 9
