@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from helpers import buckets
-from helpers.building import build_all
 from helpers.command import invoke_nanoset, report_of
 from nanoset_core.errors import ConfigError
 from nanoset_core.outputs.manifest import Recipe, Written
@@ -54,8 +53,6 @@ def test_copies_that_were_removed_are_downloaded_again(project_with_copies, fill
     assert not list(project.outputs.folder.rglob("*.npy"))
     assert buckets.objects(filled) == objects_before
     report_of(project.config.file, "verify --deep --json")
-    build_all(project.config.file)
-    assert buckets.objects(filled) == objects_before
 
 
 def erase_from_bucket(place: S3Store, folder: str) -> set[str]:

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from helpers import buckets
-from helpers.building import build_all
 from nanoset_core.errors import MissingError
 from nanoset_core.outputs import root
 from nanoset_core.outputs.manifest import MANIFEST, Recipe, Written
@@ -104,10 +103,8 @@ def test_making_an_output_current_neither_lists_nor_sends_its_files(access, monk
     assert not requests
 
 
-def test_an_output_that_was_not_sent_is_no_version(remote_project, place):
-    config = remote_project()
-    build_all(config)
-    project = Project.open(config)
+def test_an_output_that_was_not_sent_is_no_version(remote_project, filled):
+    project = Project.open(remote_project())
     recipe = Recipe("datasets", "web", 1, options={"of": "a build that was killed"})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(OutputRoot, "_upload", lambda outputs, folder, **options: None)
