@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -10,11 +11,13 @@ import pytest
 
 from helpers.buckets import objects, remove_copies
 from helpers.building import build_all
-from helpers.command import invoke_nanoset, messages_of, report_of, run_nanoset
+from helpers.command import invoke_nanoset, messages_of, report_of
 from helpers.sample_project import WITH_PBIN, outputs_of
 from nanoset_core import load_nanoset
 from nanoset_core.project.gc import collect
 from nanoset_core.project.project import Project
+from nanoset_core.project.purge import purge
+from nanoset_core.project.purge_plan import plan_purge
 from nanoset_core.storage.location import remote_location
 from nanoset_core.storage.object_store import ObjectStore
 
@@ -86,7 +89,9 @@ def test_documents_are_purged_as_in_a_local_folder(project_in_cloud, cloud, loca
     remove_copies(project_in_cloud)
 
     for config in (project_in_cloud, local_copy):
-        run_nanoset("purge", "web-7", "--yes", "--config", config)
+        project = Project.open(config)
+        plan = plan_purge(project, ["web-7"])
+        purge(project, plan, partial(build_all, config), day="2026-01-01")
 
     purged = objects(cloud)
     # The receipts of the purge have the time of each.
