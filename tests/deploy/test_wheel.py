@@ -12,11 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from helpers.sample_project import FEWER
-
 REPOSITORY = Path(__file__).parents[2]
 PACKAGES = ("nanoset_core", "nanoset_assets")
 CACHES = ("__pycache__", ".mypy_cache", ".ruff_cache")
+SETTINGS = """\
+raw: raw
+root: data
+tokenizer: {path: tokenizer.json, eod: "<|endoftext|>"}
+documents: {max_rejected_fraction: 0.2}
+nanosets: {plain: {blend: books, sequence_length: 16}}
+"""
+"""Settings of a project of one corpus: that all modules are installed is tested by their names."""
 FOR_DEVELOPERS = ("ruff.toml",)
 """Files in the packages that only those who change the code need."""
 
@@ -101,7 +107,10 @@ def test_an_installed_nanoset_reports_its_version(wheel, tmp_path):
 
 
 def test_an_installed_nanoset_builds_a_project(wheel, tmp_path, make_project):
-    config = make_project(replacements=FEWER)
+    config = make_project()
+    config.write_text(SETTINGS)
+    for corpus in ("web", "code"):
+        shutil.rmtree(config.parent / "raw" / corpus)
 
     wheel.run("nanoset", "build", "--config", str(config), cwd=tmp_path)
     output = wheel.run("nanoset", "status", "--config", str(config), cwd=tmp_path)
