@@ -38,9 +38,9 @@ N_RUNS = 2
 """How many runs are queued at the same time, each of a corpus."""
 N_DOCUMENTS = 40
 """Documents of each corpus that is built by a queued run."""
-N_BUILDS = 4
+N_BUILDS = 2
 """How many builds run at the same time."""
-N_BUILT = 8
+N_BUILT = 4
 """How many corpora these builds make together."""
 SETTINGS = """\
 raw: raw
@@ -271,7 +271,7 @@ def test_queued_runs_leave_a_complete_history(webserver, config_file, dagster_ho
 
 
 def write_share(folder: Path, number: int) -> Path:
-    """Write a project of every fourth corpus, and return its settings.
+    """Write a project with a share of the corpora, and return its settings.
 
     All projects have the same folder of outputs.
 
