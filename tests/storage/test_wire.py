@@ -26,6 +26,8 @@ from benchmarks import wire
 
 LENGTH = 513
 """Tokens of a context."""
+N_CONTEXTS = 240
+N_TARS = 12
 
 
 # All steps of a build
@@ -118,8 +120,9 @@ def test_text_is_read_twice_and_tokens_once_by_each_step_that_reads_them_all(
 
 @pytest.fixture
 def local_tokens(tmp_path: Path) -> TokenSource:
-    """The tokens of 600 contexts in a local file."""
-    tokens = np.random.default_rng(5).integers(0, 50_000, LENGTH * 600).astype(np.uint16)
+    """The tokens of all contexts in a local file."""
+    n_tokens = N_CONTEXTS * LENGTH
+    tokens = np.random.default_rng(5).integers(0, 50_000, n_tokens).astype(np.uint16)
     return source_in_file(tmp_path, "web", tokens)
 
 
@@ -140,9 +143,9 @@ def set_max_kept_bytes(monkeypatch: pytest.MonkeyPatch, n_bytes: int) -> None:
 
 def write_tars_twice(local_tokens: TokenSource, remote_tokens: TokenSource, folder: Path) -> None:
     """Write tars of tokens in a bucket in two runs, and check that they are those of local tokens."""
-    plan = plan_of([local_tokens], sequence_length=LENGTH, samples_per_shard=50)
-    write_tars(plan, [remote_tokens], folder / "remote", range(6), memory_bytes=1 << 30)
-    write_tars(plan, [remote_tokens], folder / "remote", range(6, 12), memory_bytes=1 << 30)
+    plan = plan_of([local_tokens], sequence_length=LENGTH, samples_per_shard=N_CONTEXTS // N_TARS)
+    for tars in (range(N_TARS // 2), range(N_TARS // 2, N_TARS)):
+        write_tars(plan, [remote_tokens], folder / "remote", tars, memory_bytes=1 << 30)
     write_tars(plan, [local_tokens], folder / "local")
 
     for tar in (folder / "local").glob("*.tar"):
