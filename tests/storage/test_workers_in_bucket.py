@@ -77,8 +77,9 @@ def project_of_any_bucket(
     any_bucket: Store,
 ) -> Project:
     """The same in a bucket of each cloud."""
-    # Workers find the server by environment variables: start others, which have them.
-    cluster.dismiss()
+    # Workers find other servers by environment variables: start workers that have them.
+    if not isinstance(any_bucket, S3Store):
+        cluster.dismiss()
     cluster.staff(2, hidden=hidden_folder)
     return put_on_cluster(project_in_any_bucket("project"), any_bucket, cluster)
 
