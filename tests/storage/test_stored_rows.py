@@ -10,8 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from helpers.building import make_corpora
-from helpers.s3_server import total_bytes
+from helpers.s3_server import restore, total_bytes
 from helpers.sample_project import tree
 from nanoset_core.project.gc import collect
 from nanoset_core.project.project import Project
@@ -19,6 +18,7 @@ from nanoset_core.stages.webdataset import make as shuffling
 from nanoset_core.stages.webdataset.plan import plan_shuffle
 from nanoset_core.stages.webdataset.planning import settings_of, sources_of
 from nanoset_core.stages.webdataset.stored_rows import StoredRows, is_worth_storing
+from nanoset_core.storage.s3 import S3Store
 
 CORPORA = ("web", "code", "books")
 N_GROUPS = 3
@@ -27,14 +27,20 @@ MAX_CONTEXTS = 100
 
 
 @pytest.fixture
-def project(remote_project, monkeypatch: pytest.MonkeyPatch) -> Project:
+def project(
+    remote_project, place: S3Store, built_objects, monkeypatch: pytest.MonkeyPatch
+) -> Project:
     """A project in a bucket with its datasets, whose tokens are not copied to this machine."""
     config = remote_project()
     settings = config.read_text()
     engine = f"groups: {N_GROUPS}\n    engine: buckets"
     config.write_text(settings.replace(f"groups: {N_GROUPS}", engine))
     project = Project.open(config)
-    make_corpora(project)
+    outputs = {}
+    for name, stored_object in built_objects.items():
+        if not name.startswith("webdatasets/"):
+            outputs[name] = stored_object
+    restore(place, outputs)
 
     monkeypatch.setattr(shuffling, "_are_copied", lambda *_: False)
     original_of = StoredRows.of
