@@ -19,6 +19,7 @@ from nanoset_assets.tags import AUTOMATION_TAG, RAW_TAG
 from nanoset_assets.ui.metadata import failure, result
 from nanoset_core.errors import MissingError, NanosetError, StaleError
 from nanoset_core.outputs.manifest import Manifest
+from nanoset_core.project.permission import check_allowed
 from nanoset_core.project.project import Project
 from nanoset_core.stages.stage import Key, Node, Stage, settings_warnings
 from nanoset_core.untrusted import visible
@@ -133,6 +134,8 @@ class AssetRun:
         """
         make_output_and_page = self.make_page  # each kind of output has a function for this
         try:
+            # An output that the settings forbid fails here, even if it was made before.
+            check_allowed(self.project, self.node)
             return make_output_and_page(self)
         except Exception as error:
             self.project_defs.failures.append((self.node, error))

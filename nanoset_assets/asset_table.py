@@ -215,14 +215,14 @@ SHAPES: dict[Stage, AssetShape] = {
         "n-grams of words.\n\n"
         "Each partition is a corpus; matches.parquet lists files and lines. Only new shards are "
         "searched.",
-        check="With `policy: block`, no document that contains an evaluation text is used in "
-        "training.",
+        check="The list of documents is complete and undamaged.",
         kinds=frozenset({"numpy", "parquet"}),
         tag="contamination",
         make_page=contamination_page,
         warning_check=WarningCheck(
             "contaminated",
-            "Warns of documents that contain evaluation texts; blocks nothing.",
+            "Warns of documents that contain evaluation texts. With `policy: block`, outputs that "
+            "train on them fail.",
         ),
         uses_workers=True,
         is_read_by_partition=True,
@@ -273,14 +273,14 @@ SHAPES: dict[Stage, AssetShape] = {
         "Copies are other documents with the same tokens, and are only searched for with "
         "the key `held_out`. Copies within train are counted as well. shared.parquet lists the "
         "files and lines of held-out documents and of all their copies in train.",
-        check="With `held_out: block`, train contains no document of valid and test, and no copy "
-        "of one.",
+        check="The list of documents is complete and undamaged.",
         kinds=frozenset({"numpy", "parquet"}),
         tag="mapping",
         make_page=held_out_page,
         warning_check=WarningCheck(
             "held_out_in_train",
-            "Warns of held-out documents that are also in train; blocks nothing.",
+            "Warns of held-out documents that are also in train. With `held_out: block`, the index "
+            "files of train fail.",
         ),
         uses_workers=True,
         is_repaired_by_rebuild=False,

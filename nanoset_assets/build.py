@@ -350,6 +350,7 @@ class _Builder:
         # The graph remembers what each output was before. Let it look again at those of the runs.
         graph = plan.survey.graph
         graph.forget(plan.nodes)
+        _report_newly_forbidden(report, plan)
         graph.set_failures(_failures_of(report, plan.steps))
         return report
 
@@ -521,6 +522,27 @@ def _report_before_runs(plan: _BuildPlan, *, has_all_corpora: bool) -> BuildRepo
         report.skipped += _blocked_labels(survey.graph)
     report.replaced |= _replaced_settings(survey.graph, plan.steps)
     return report
+
+
+def _report_newly_forbidden(report: BuildReport, plan: _BuildPlan) -> None:
+    """Report outputs as failed that were up to date, and that a search of this build forbids.
+
+    For example, a file of evaluation texts was added, and the settings forbid to train on such
+    texts. The build has searched the corpora again, and found one in the data of a nanoset. Nothing
+    has to be made of this nanoset, so no run has failed.
+
+    Args:
+        report: What the build did. The errors are added to it.
+        plan: The outputs that the user has selected, and those for which there was a run.
+    """
+    graph = plan.survey.graph
+    nodes_of_runs = set(plan.nodes)
+    for step in report.steps:
+        if step.node in nodes_of_runs or step.node not in plan.selected:
+            continue
+        prohibition = graph.prohibition(step.node)
+        if prohibition is not None:
+            report.failed[label_of(step.node)] = prohibition
 
 
 def _failures_of(report: BuildReport, steps: Iterable[Step]) -> dict[Node, Exception]:

@@ -25,6 +25,7 @@ from nanoset_core.errors import NanosetError, StorageError
 from nanoset_core.execution.progress import Progress, step_count
 from nanoset_core.outputs.failed_checks import FailedChecks
 from nanoset_core.project.graph import Step, reasons_to_build
+from nanoset_core.project.permission import check_allowed
 from nanoset_core.project.project import Project, names_of
 from nanoset_core.stages.stage import Node, current_version
 from nanoset_core.storage.leases import FOLDER as LEASE_FOLDER
@@ -208,9 +209,13 @@ class BuildRuns:
         try:
             current = current_version(project, node.stage, node.key)
             failed_checks = FailedChecks.read(project.outputs)
-            return not reasons_to_build(project, node, recipe, current, failed_checks)
+            if reasons_to_build(project, node, recipe, current, failed_checks):
+                return False
+            check_allowed(project, node)
         except (NanosetError, OSError):
-            return False  # it cannot be read; the step that makes it reports the error
+            # It cannot be read, or is forbidden. The step that makes it reports the error.
+            return False
+        return True
 
     def _execute_run(self, run: Sequence[Step], made_elsewhere: Collection[Node]) -> None:
         """Execute one run, and print a line before and after it.

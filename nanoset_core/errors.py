@@ -240,6 +240,10 @@ class StaleError(NanosetError, RuntimeError):
     """An output does not belong to the current version of the inputs that it names."""
 
 
+class ForbiddenError(NanosetError, RuntimeError):
+    """The settings of nanoset.yaml forbid making an output from what it would contain."""
+
+
 class SampleIndexError(NanosetError, IndexError):
     """The index of a sample, sequence or document is out of range."""
 

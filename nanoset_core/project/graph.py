@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from nanoset_core.errors import StorageError, one_line
+from nanoset_core.errors import ForbiddenError, StorageError, one_line
 from nanoset_core.outputs.current import CurrentVersion, Reason, differences
 from nanoset_core.outputs.failed_checks import FailedChecks
 from nanoset_core.outputs.manifest import Recipe
@@ -114,6 +114,8 @@ class Graph:
         # Folder, such as datasets → the project with a list of the files in it; see `project_of`.
         self._project_by_folder: dict[str, Project] = {}
 
+        # Output → the output that the settings forbid and that it is made from, or None.
+        self._forbidden_inputs: dict[Node, Node | None] = {}
         # Output → the error with which a build in this process has failed to make it.
         self._build_errors: dict[Node, str] = {}
         # Output that cannot be built, or has to wait for such an output → the row of
@@ -135,6 +137,7 @@ class Graph:
         # Reasons of outputs that are made from this one, such as "corpus web is not up to date",
         # were only preliminary.
         self._reasons_so_far.clear()
+        self._forbidden_inputs.clear()
 
     def set_reason(self, node: Node, text: str) -> None:
         """Set the only reason why an output is stale, instead of comparing recipes.
@@ -145,6 +148,7 @@ class Graph:
         """
         self._reasons[node] = [Reason(text)]
         self._reasons_so_far.clear()
+        self._forbidden_inputs.clear()
 
     def set_failures(self, failures: Mapping[Node, Exception]) -> None:
         """Remember which outputs the last build could not make. They are stale for this reason.
@@ -408,6 +412,7 @@ class Graph:
             a shard is missing or damaged        (a piece of tokenized text)
             waits for corpus news, which fails   (instead of all other reasons: until this is
                                                  solved, a build cannot make the output)
+            2 documents that training reads hold texts of evals   (the settings forbid that)
             corpus web is not up to date         (the raw files of web have to be read first)
 
         Args:
@@ -421,8 +426,18 @@ class Graph:
         if node in self._reasons_so_far:
             return self._reasons_so_far[node]
 
+        # What the settings forbid is not up to date, even if a build made it when it was allowed.
+        prohibition = self.prohibition(node)
+        if prohibition is not None:
+            self._reasons[node] = [Reason(one_line(prohibition))]
+            return self._reasons[node]
+
         reasons = self._reasons_without_waiting(node)
-        failing_row = self._failing_row_of_inputs(node, reasons)  # such as "corpus news"
+        forbidden_input = self._forbidden_input(node)
+        if forbidden_input is None:
+            failing_row = self._failing_row_of_inputs(node, reasons)  # such as "corpus news"
+        else:
+            failing_row = forbidden_input.row.label
         if failing_row is not None:
             reasons = [Reason(f"waits for {failing_row}, which fails")]
             self._failing_rows[node] = failing_row  # what is made from it has to wait, too
@@ -433,6 +448,57 @@ class Graph:
         else:
             self._reasons[node] = reasons
         return reasons
+
+    def prohibition(self, node: Node) -> ForbiddenError | None:
+        """Return the error that the present settings forbid an output, or None if they allow it.
+
+        For example, a search has found texts of an evaluation in the corpus `web`, and the settings
+        forbid that a training run reads them:
+
+            index files of a nanoset that reads `web`     an error that names a document
+            index files of one that reads a clean view    None
+
+        Args:
+            node: The output, whether or not it was built.
+
+        Returns:
+            The error. None as well if the search that decides is not up to date: a build makes it
+            first, and then asks again.
+        """
+        for search, stage in node.deciding_inputs(self.project.config):
+            if self.stale_reasons(search):
+                continue
+            manifest = self.current(search).manifest
+            if manifest is None:
+                continue
+            try:
+                stage.check_allowed(self.project_of(search), search.key, manifest)
+            except ForbiddenError as error:
+                return error
+        return None
+
+    def _forbidden_input(self, node: Node) -> Node | None:
+        """Return a forbidden output that an output is made from, directly or through others.
+
+        Args:
+            node: The output, such as the files with which a trainer is started.
+
+        Returns:
+            The forbidden output, such as the index files of train; None if there is none.
+        """
+        if node in self._forbidden_inputs:
+            return self._forbidden_inputs[node]
+
+        result: Node | None = None
+        for input_node in node.read_inputs(self.project.config):
+            if self.prohibition(input_node) is not None:
+                result = input_node
+            else:
+                result = self._forbidden_input(input_node)
+            if result is not None:
+                break
+        self._forbidden_inputs[node] = result
+        return result
 
     def _reasons_without_waiting(self, node: Node) -> Sequence[Reason]:
         """Return why an output has to be rebuilt, whether a build could make its inputs or not.
@@ -586,6 +652,7 @@ class Graph:
         if not changed_nodes:
             return
         self._reasons_so_far.clear()
+        self._forbidden_inputs.clear()
         self._failed_checks = None
         self._project_by_folder.clear()  # these have listings of folders from before the build
 

@@ -435,6 +435,7 @@ def _failure_of_row(
     There may be several reasons. The first of these is returned:
 
         the text cannot be read                "a.jsonl is not UTF-8"
+        the settings forbid what they contain  "2 documents that training reads hold texts of evals"
         settings and data do not fit           a view requests 1,000 documents, and there are 800
         a build has just failed to make them   the error of this build
 
@@ -448,6 +449,10 @@ def _failure_of_row(
     """
     if findings.failure is not None:
         return findings.failure
+    for node in nodes:
+        prohibition = graph.prohibition(node)
+        if prohibition is not None:
+            return one_line(prohibition)
     if stale_reasons:
         refusal = _first_refusal(graph, nodes, budget)
         if refusal is not None:

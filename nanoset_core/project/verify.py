@@ -17,6 +17,7 @@ from nanoset_core.execution.processes import Executor
 from nanoset_core.execution.progress import SILENT
 from nanoset_core.outputs.failed_checks import FailedChecks, record_success
 from nanoset_core.project.graph import Graph
+from nanoset_core.project.permission import check_built_is_allowed
 from nanoset_core.project.project import Project
 from nanoset_core.stages.inventory.corpora import corpus_names
 from nanoset_core.stages.inventory.verify import verify_raw_folder
@@ -102,6 +103,9 @@ class Target:
         for node in self.nodes:  # a node is one output; its stage is the code that made it
             report = node.stage.verify(self.project, node.key, deep=deep, run=run)
             self._check_link(node, report)
+            # The settings may have been changed since the output was built.
+            with report.catching():
+                check_built_is_allowed(self.project, node)
             reports.append(report)
             # The next outputs are made from this one. If it was never built, they were not either,
             # and one error is enough.

@@ -21,6 +21,7 @@ only some stages have:
 - `OutsideFiles`: its outputs need files that are stored in other outputs.
 - `SharesFiles`: its versions share files in a folder next to them.
 - `InParts`: its outputs are the parts of another stage's output.
+- `Forbidding`: what its outputs say can forbid making others.
 - `BoundToMachine`: its recipes contain paths of this machine.
 - `Resumable`: a build continues with the files that an interrupted build wrote.
 """
@@ -47,7 +48,8 @@ from nanoset_core.storage.atomic import UNFINISHED
 AFTER = "after "
 """Prefix of the name of an input that must be built first, but has no influence on the bytes.
 
-Such inputs are left out of the recipe.
+Such inputs are left out of the recipe. They are outputs of a stage that is `Forbidding`: what they
+say decides whether the output may be made at all.
 """
 SUBJECT = "{subject}"
 """Placeholder for `Key.subject` in the path of a layout."""
@@ -511,6 +513,28 @@ class InParts(Stage):
         """
 
 
+class Forbidding(Stage):
+    """A stage whose outputs may forbid making other outputs.
+
+    For example, a search has found texts of an evaluation in a corpus, and no training run may read
+    them. Outputs for such runs name the search as an input whose name begins with AFTER, but only
+    if the present settings forbid them to contain what the search finds.
+    """
+
+    @abstractmethod
+    def check_allowed(self, project: Project, key: Key, manifest: Manifest) -> None:
+        """Check that outputs which are made after an output of this stage are allowed.
+
+        Args:
+            project: The project.
+            key: The output of this stage, such as the search of a corpus.
+            manifest: Manifest of its current version.
+
+        Raises:
+            ForbiddenError: They are not: it names the first document that they must not contain.
+        """
+
+
 class BoundToMachine(Stage):
     """A stage whose recipes contain paths of this machine.
 
@@ -664,6 +688,27 @@ class Node:
         """
         return self.stage.inputs(config, self.key)
 
+    def deciding_inputs(self, config: ProjectConfig) -> list[DecidingInput]:
+        """Return the inputs that decide whether this output may be made; usually none.
+
+        Args:
+            config: The settings of nanoset.yaml.
+        """
+        deciding: list[DecidingInput] = []
+        for name, node in self.inputs(config).items():
+            if name.startswith(AFTER) and isinstance(node.stage, Forbidding):
+                deciding.append(DecidingInput(node, node.stage))
+        return deciding
+
+    def read_inputs(self, config: ProjectConfig) -> list[Node]:
+        """Return the inputs that this output is made from: all but those that only decide.
+
+        Args:
+            config: The settings of nanoset.yaml.
+        """
+        inputs = self.inputs(config)
+        return [node for name, node in inputs.items() if not name.startswith(AFTER)]
+
     def direct_inputs(self, config: ProjectConfig) -> list[Node]:
         """Return the inputs of this output, without those that another input is made from.
 
@@ -685,6 +730,18 @@ class Node:
             indirect_inputs.update(node.inputs(config).values())
         unique_inputs = dict.fromkeys(inputs)  # in their order
         return [node for node in unique_inputs if node not in indirect_inputs]
+
+
+class DecidingInput(NamedTuple):
+    """An input that decides whether an output may be made, such as a search for evaluation texts.
+
+    It has the same stage twice, since types do not say that the stage of a node is `Forbidding`.
+    """
+
+    node: Node
+    """The input."""
+    stage: Forbidding
+    """Its stage."""
 
 
 def is_of_corpora(stage: Stage) -> bool:

@@ -26,6 +26,7 @@ def names_in_training(config: ProjectConfig) -> list[str]:
     for webdataset in config.webdatasets.values():
         names.extend(webdataset.corpora)
     names.extend(config.pbin)
+    names.extend(export.of for export in config.exports.values())
     return list(dict.fromkeys(names))
 
 

@@ -32,6 +32,7 @@ from nanoset_core.stages.per_shard import SHARDS
 from nanoset_core.stages.report import CheckRunner, Report, run_here
 from nanoset_core.stages.stage import (
     AFTER,
+    Forbidding,
     InternalStage,
     Key,
     Node,
@@ -43,7 +44,7 @@ from nanoset_core.stages.stage import (
 from nanoset_core.stages.views.settings import base_of
 
 
-class ContaminationStage(Planned):
+class ContaminationStage(Planned, Forbidding):
     """Finds the documents of a corpus that contain evaluation texts.
 
     The subject of a key is a section of `contamination`, the part is a corpus.
@@ -78,6 +79,24 @@ class ContaminationStage(Planned):
         from nanoset_core.stages.contamination.verify import verify_contamination
 
         return verify_contamination(project, key, deep=deep)
+
+    def check_allowed(self, project: Project, key: Key, manifest: Manifest) -> None:
+        """Check that no document of a corpus contains an evaluation text.
+
+        Outputs that train on the corpus are made after this search if the section sets `policy:
+        block`: see `searches_before_training`.
+
+        Args:
+            project: The project.
+            key: Its `subject` is the section of `contamination`, its `part` the corpus.
+            manifest: The result of the search.
+
+        Raises:
+            ForbiddenError: A document does. The error quotes it.
+        """
+        from nanoset_core.stages.contamination.verify import check_not_contaminated
+
+        check_not_contaminated(project, key, manifest)
 
     def refusal(
         self, project: Project, key: Key, recipe: Recipe | None, reading: ReadingBudget
@@ -137,8 +156,8 @@ def searches_before_training(config: ProjectConfig, names: Iterable[str]) -> dic
     """Return the searches for evaluation texts that must be finished before a training run starts.
 
     With `policy: block`, a run is refused if it would read a document with an evaluation text. So
-    the files that start the run have the result of the search as an input. For example, for the
-    evaluation `evals` and a run that reads the corpus `web`:
+    the files that the run reads have the result of the search as an input, which decides whether
+    they may be made. For example, for the evaluation `evals` and a run that reads the corpus `web`:
 
         {"after evals of web": the search of web for texts of evals}
 

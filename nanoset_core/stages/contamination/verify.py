@@ -1,17 +1,15 @@
-"""Verify contamination: whether a result is current and whole, and whether it blocks training.
+"""Verify contamination: whether a result is current and whole, and whether training is allowed.
 
-A result says which documents of a corpus contain evaluation texts. If the section sets `policy:
-block`, and training reads one of these documents, this is an error, and otherwise a warning.
+A result says which documents of a corpus contain evaluation texts. Here these are only warnings. If
+the section sets `policy: block`, the result also forbids making files with which a run would train
+on such documents: `check_not_contaminated` raises the error.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
+from nanoset_core.errors import ForbiddenError
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
-from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.checking import check_files, check_freshness, current_manifest
 from nanoset_core.stages.contamination.matches import MATCHES, MatchSummary, summary_of
 from nanoset_core.stages.contamination.scope import contaminated_inputs_of_training
@@ -37,8 +35,8 @@ def verify_contamination(project: Project, key: Key, *, deep: bool = False) -> R
         deep: Compare the sha256 of the stored files; otherwise only their sizes.
 
     Returns:
-        The report. Such documents are an error in it if a training run must not start with them,
-        and a warning otherwise.
+        The report. Such documents are warnings in it, whatever the policy: the list is right, and
+        outputs that leave the documents out can be made.
     """
     report = Report(CONTAMINATION.report_name(key))
     with report.catching(remedy=BUILD):
@@ -46,45 +44,19 @@ def verify_contamination(project: Project, key: Key, *, deep: bool = False) -> R
         report.copy_facts(manifest, ["documents", "contaminated", "matches"])
         check_files(report, manifest, deep=deep)
         check_freshness(report, project, CONTAMINATION, key, manifest)
-        _report_matches(report, project, key, manifest)  # even if the result is stale
+
+        # Report the documents even if the list is stale.
+        report.figures["contaminated"] = summary_of(manifest).contaminated
+        for warning in contamination_warnings(project, manifest):
+            report.warn(warning, where=manifest.url(MATCHES))
     return report
 
 
-def _report_matches(report: Report, project: Project, key: Key, manifest: Manifest) -> None:
-    """Report documents that contain evaluation texts, as an error or as warnings.
+def check_not_contaminated(project: Project, key: Key, manifest: Manifest) -> None:
+    """Check that no document of a corpus contains an evaluation text, so that a run may read it.
 
-    It is an error if a training run would read them, and the settings forbid that.
-
-    Args:
-        report: Gets the error or the warnings.
-        project: The project.
-        key: The section of `contamination` with the evaluation files, and the corpus.
-        manifest: What is recorded about the search of the corpus.
-    """
-    matches = summary_of(manifest)
-    report.figures["contaminated"] = matches.contaminated
-    table_url = manifest.url(MATCHES)
-
-    example = matches.example  # the document that an error quotes; None if there is none
-    if example is not None and _blocks_training(project.config, key):
-        _report_blocking_match(report, project, key, matches, example, table_url)
-    else:
-        for warning in contamination_warnings(project, manifest):
-            report.warn(warning, where=table_url)
-
-
-def _report_blocking_match(
-    report: Report,
-    project: Project,
-    key: Key,
-    matches: MatchSummary,
-    example: Mapping[str, Any],
-    table_url: str,
-) -> None:
-    """Report the error that a training run would read documents with evaluation texts.
-
-    It quotes one of them, and says how to leave them out: the run should read a view, a selection
-    of the corpus's documents. For example:
+    The error quotes one of these documents, and says how to leave them out: the run should read a
+    view, a selection of the corpus's documents. For example:
 
         2 documents that training reads hold texts of evals
         where       web/a.jsonl:12
@@ -93,48 +65,34 @@ def _report_blocking_match(
         remedy      read a view with clean_of: [evals] instead of web; …
 
     Args:
-        report: Gets the error.
         project: The project.
         key: The section of `contamination` with the evaluation files, and the corpus.
-        matches: Counts of what was found in the corpus.
-        example: The document and the text that the error quotes.
-        table_url: Where all such documents are listed.
+        manifest: What is recorded about the search of the corpus.
+
+    Raises:
+        ForbiddenError: There are such documents.
     """
+    matches = summary_of(manifest)
+    if matches.example is None:
+        return
+
     section = key.subject  # evals
     corpus = key.part or ""  # web
     corpus_folder = project.config.corpus_folder(corpus)
-    passage = describe_match(example)  # "a.jsonl:12", and "87% of quiz.jsonl:3: …"
+    passage = describe_match(matches.example)  # "a.jsonl:12", and "87% of quiz.jsonl:3: …"
     threshold = project.config.contamination[section].threshold  # 0.55
 
     # What training reads now: the corpus, or other datasets with documents of it.
     inputs = contaminated_inputs_of_training(project.config, section, corpus)
     datasets = ", ".join(inputs)
-    report.error(
+    raise ForbiddenError(
         _blocking_text(section, matches),
         where=f"{corpus_folder}/{passage.document}",
         found=passage.text,
         expected=f"less than {threshold:.0%} of any text",
         remedy=f"read a view with clean_of: [{section}] instead of {datasets}; "
-        f"all places are listed in {table_url}",
+        f"all places are listed in {manifest.url(MATCHES)}",
     )
-
-
-def _blocks_training(config: ProjectConfig, key: Key) -> bool:
-    """Return whether no training run may start while a corpus has texts of an evaluation.
-
-    This is so if the settings of the evaluation say `policy: block`, and if a run reads the corpus.
-    A run may also read a selection of the corpus without such documents: this does no harm.
-
-    Args:
-        config: The settings of the project.
-        key: The names of the evaluation and of the corpus, as `subject` and `part`.
-    """
-    evaluation = key.subject  # such as evals
-    corpus = key.part or ""  # such as web; a search always has a corpus, so it is never ""
-    if config.contamination[evaluation].policy != "block":
-        return False
-    contaminated_inputs = contaminated_inputs_of_training(config, evaluation, corpus)
-    return len(contaminated_inputs) > 0
 
 
 def _blocking_text(section: str, matches: MatchSummary) -> str:

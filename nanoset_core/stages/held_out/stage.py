@@ -24,16 +24,16 @@ from nanoset_core.stages.held_out.show import held_out_summary
 from nanoset_core.stages.report import CheckRunner, Report, run_here
 from nanoset_core.stages.stage import (
     SUBJECT,
+    Forbidding,
     InternalStage,
     Key,
     Layout,
     Node,
-    Stage,
     Summary,
 )
 
 
-class HeldOutStage(Stage):
+class HeldOutStage(Forbidding):
     """Documents of valid and test that train reads, too."""
 
     layout = Layout(STAGE, (SUBJECT, ASSET))
@@ -67,6 +67,24 @@ class HeldOutStage(Stage):
         from nanoset_core.stages.held_out.verify import verify_held_out
 
         return verify_held_out(project, key.subject, deep=deep)
+
+    def check_allowed(self, project: Project, key: Key, manifest: Manifest) -> None:
+        """Check that train reads no document of valid and test, and no copy of one.
+
+        The index files of train are made after this comparison if the nanoset sets `held_out:
+        block`: see `must_compare_before_training`.
+
+        Args:
+            project: Not used.
+            key: Not used.
+            manifest: The result of the comparison.
+
+        Raises:
+            ForbiddenError: Train reads such a document. The error names it.
+        """
+        from nanoset_core.stages.held_out.verify import check_not_leaked
+
+        check_not_leaked(manifest)
 
     def show(self, project: Project, manifest: Manifest) -> Summary:
         return held_out_summary(manifest)

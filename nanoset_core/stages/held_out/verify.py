@@ -1,17 +1,20 @@
 """Verify the comparison of a nanoset's splits: whether train reads documents that are held out.
 
-For example, if train reads line 12 of web/a.jsonl, and so does valid, the report has an error or a
-warning with this line, depending on the nanoset's setting `held_out`.
+For example, if train reads line 12 of web/a.jsonl, and so does valid, the report has a warning with
+this line. If the nanoset sets `held_out: block`, the comparison also forbids making its index files
+of train: `check_not_leaked` raises the error.
 """
 
 from __future__ import annotations
 
+from nanoset_core.errors import ForbiddenError
+from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.stages.checking import check_files, check_freshness, current_manifest
 from nanoset_core.stages.held_out.names import SHARED
-from nanoset_core.stages.held_out.show import HeldOutFinding, held_out_finding, removal_text
+from nanoset_core.stages.held_out.show import held_out_finding, removal_text
 from nanoset_core.stages.held_out.stage import HELD_OUT
-from nanoset_core.stages.report import BUILD, Report, Severity
+from nanoset_core.stages.report import BUILD, Report
 from nanoset_core.stages.stage import Key
 
 
@@ -27,8 +30,8 @@ def verify_held_out(project: Project, nanoset: str, *, deep: bool = False) -> Re
         deep: Compare the sha256 of the stored files; otherwise only their sizes.
 
     Returns:
-        The report. Such documents are an error in it if the settings say `held_out: block`, and a
-        warning otherwise.
+        The report. Such documents are a warning in it, whatever the setting `held_out`: the list is
+        right.
     """
     key = Key(nanoset)
     report = Report(HELD_OUT.report_name(key))
@@ -39,20 +42,17 @@ def verify_held_out(project: Project, nanoset: str, *, deep: bool = False) -> Re
         report.copy_facts(manifest, ["held_out", "shared", "copies"])
         check_files(report, manifest, deep=deep)
         check_freshness(report, project, HELD_OUT, key, manifest)
-
-        finding = held_out_finding(manifest.facts)
-        if finding is not None:
-            blocks_training = project.nanoset(nanoset).held_out == "block"
-            severity: Severity = "error" if blocks_training else "warning"
-            remedy = removal_text(manifest.facts, manifest.url(SHARED))
-            _report_leak(report, finding, severity, remedy)
+        try:
+            check_not_leaked(manifest)
+        except ForbiddenError as error:
+            report.add_exception(error, severity="warning")
     return report
 
 
-def _report_leak(report: Report, finding: HeldOutFinding, severity: Severity, remedy: str) -> None:
-    """Report that train reads documents of valid or test, with the first one as an example.
+def check_not_leaked(manifest: Manifest) -> None:
+    """Check that train reads no document of valid and test, and no copy of one.
 
-    For example, the report has this error:
+    The error names the first one as an example:
 
         5 of 200 documents that are held out are in train
         where       web/a.jsonl:12 (valid)
@@ -60,16 +60,18 @@ def _report_leak(report: Report, finding: HeldOutFinding, severity: Severity, re
         expected    none of them
 
     Args:
-        report: Gets the error or warning.
-        finding: The first three of these texts. The last two are about the example.
-        severity: Whether it is an error or a warning.
-        remedy: How to remove these documents.
+        manifest: The result of the comparison, with these texts as facts.
+
+    Raises:
+        ForbiddenError: Train reads such a document. The remedy says how to remove them all.
     """
-    report.add(
+    finding = held_out_finding(manifest.facts)
+    if finding is None:
+        return
+    raise ForbiddenError(
         finding.how_many,
-        severity=severity,
         where=finding.example_line,
         found=finding.example_in_train,
         expected="none of them",
-        remedy=remedy,
+        remedy=removal_text(manifest.facts, manifest.url(SHARED)),
     )

@@ -9,9 +9,11 @@ import pytest
 from helpers.building import make_view, open_project
 from helpers.contamination import QUESTIONS, documents_with, searched_project, with_settings
 from helpers.inspecting import current_output, verify_at
+from nanoset_core.errors import ForbiddenError
 from nanoset_core.project.project import Project
 from nanoset_core.stages.contamination.matches import summarize
 from nanoset_core.stages.contamination.stage import CONTAMINATION
+from nanoset_core.stages.stage import Key
 
 INSTRUCTION = (
     "Read the passage below with care and answer the question with a single word, "
@@ -73,13 +75,16 @@ def test_an_output_of_an_older_version_is_summarized_from_its_table(project):
 def test_a_block_names_boilerplate_separately(project):
     project = with_settings(project, "contamination.evals", policy="block")
 
-    report = verify_at(project, "contamination/evals/web")
+    with pytest.raises(ForbiddenError) as error:
+        CONTAMINATION.check_allowed(
+            project, Key("evals", "web"), current_output(project, "contamination/evals/web")
+        )
 
-    assert report.errors[0].what.startswith(
+    assert error.value.what.startswith(
         "2 documents that training reads hold texts of evals; 1 text of evals is in"
     )
-    assert report.errors[0].where.endswith("raw/web/0.jsonl:8")
-    assert report.figures["contaminated"] == 2
+    assert error.value.where.endswith("raw/web/0.jsonl:8")
+    assert verify_at(project, "contamination/evals/web").figures["contaminated"] == 2
 
 
 def test_a_clean_view_leaves_documents_with_boilerplate_out(project):

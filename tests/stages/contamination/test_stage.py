@@ -23,11 +23,12 @@ from helpers.contamination import (
 )
 from helpers.inspecting import current_output, node_at, verify_at
 from helpers.sample_project import jsonl, outputs_of
-from nanoset_core.errors import ConfigError, MissingError
+from nanoset_core.errors import ConfigError, ForbiddenError, MissingError
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import check_config
 from nanoset_core.project.verify import verify_project
 from nanoset_core.stages.contamination.make import SearchTask, find_contamination
+from nanoset_core.stages.contamination.scope import searched_corpora
 from nanoset_core.stages.contamination.stage import contaminated_documents
 from nanoset_core.stages.stage import Node
 
@@ -98,13 +99,15 @@ def test_contaminated_documents_are_numbered_in_the_dataset(project):
     [
         ("warn", "web", ["warning"]),
         ("warn", "clean", ["warning"]),
-        ("block", "web", ["error"]),
+        ("block", "web", ["warning"]),
         ("block", "clean", []),
         ("exclude", "web", ["warning"]),
         ("exclude", "clean", []),
     ],
 )
-def test_a_policy_decides_what_contaminated_documents_mean(project, policy, blend, severities):
+def test_a_policy_decides_whether_contaminated_documents_are_reported(
+    project, policy, blend, severities
+):
     project = with_settings(project, "contamination.evals", policy=policy)
     project = with_settings(project, "nanosets.plain", blend=blend)
 
@@ -122,12 +125,36 @@ def test_a_section_is_verified_by_its_name(project):
 
 def test_a_block_names_a_match_and_how_to_leave_it_out(project):
     project = with_settings(project, "contamination.evals", policy="block")
+    search = node_at("contamination/evals/web")
+    manifest = current_output(project, "contamination/evals/web")
 
-    [error] = verify_at(project, "contamination/evals/web").errors
+    with pytest.raises(ForbiddenError) as error:
+        search.stage.check_allowed(project, search.key, manifest)
 
-    assert error.where.endswith("raw/web/0.jsonl:5")
-    assert "100% of a.jsonl:1: 'if two sailors" in str(error.found)
-    assert "clean_of: [evals] instead of web" in str(error.remedy)
+    assert error.value.where.endswith("raw/web/0.jsonl:5")
+    assert "100% of a.jsonl:1: 'if two sailors" in error.value.found
+    assert "clean_of: [evals] instead of web" in error.value.remedy
+
+
+def test_a_search_without_a_match_allows_training(project):
+    write_questions(project.config.file.parent / "evals" / "a.jsonl", ["How are " + "you? " * 20])
+    search = node_at("contamination/evals/web")
+
+    manifest = find_contamination(project, "evals", "web")
+
+    search.stage.check_allowed(project, search.key, manifest)
+
+
+def test_the_default_searches_all_datasets_that_are_trained_on_in_any_format(project):
+    project = with_settings(project, "nanosets.plain", blend="other")
+    exports = {"copy": {"of": "clean", "format": "datatrove"}}
+    config_file = project.config.file
+    settings = json.loads(config_file.read_text())
+    config_file.write_text(json.dumps({**settings, "exports": exports}))
+
+    config = open_project(config_file).config
+
+    assert searched_corpora(config, "evals") == ["other", "web"]
 
 
 def gates_of_training(project: Project, policy: str, blend: str) -> dict[str, Node]:

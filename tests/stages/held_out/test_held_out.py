@@ -17,6 +17,7 @@ import pytest
 from helpers.building import make_corpora, make_view, open_project
 from helpers.inspecting import current_output, node_at, read_dataset
 from helpers.sample_project import SPLITS, jsonl, sentences, write_corpus
+from nanoset_core.errors import ForbiddenError
 from nanoset_core.project.gc import collect
 from nanoset_core.project.project import Project
 from nanoset_core.project.verify import verify_project
@@ -279,24 +280,26 @@ def test_copies_are_searched_for_only_if_held_out_is_set(project):
     assert with_copies["shared"] == without_copies["shared"]
 
 
-@pytest.mark.parametrize(
-    ("name", "severity"),
-    [
-        pytest.param("sides", "error", id="block"),
-        pytest.param("views", "warning", id="not set"),
-    ],
-)
-def test_shared_documents_are_an_error_if_held_out_is_block(project, name, severity):
+@pytest.mark.parametrize("name", ["sides", "views"])
+def test_shared_documents_are_a_warning(project, name):
     compare_held_out(project, name)
 
     [report] = verify_project(project, [f"{name}/held_out"])
 
     [finding] = report.findings
-    assert finding.severity == severity
+    assert finding.severity == "warning"
     assert "documents that are held out are in train" in finding.what
     assert finding.where.startswith("web/0.jsonl:")
     assert finding.found == "train reads it"
     assert current_output(project, f"nanosets/{name}/held_out").facts["shared"] > 0
+
+
+def test_shared_documents_forbid_training(project):
+    manifest = compare_held_out(project, "sides")
+    key = node_at("nanosets/sides/held_out").key
+
+    with pytest.raises(ForbiddenError, match="documents that are held out are in train"):
+        HELD_OUT.check_allowed(project, key, manifest)
 
 
 # When it is made
