@@ -395,10 +395,14 @@ def _check_requested_were_rebuilt(project: Project, plan: PurgePlan) -> None:
     # wait for it.
     check_no_build(project.outputs.access, _CANNOT_ERASE, remedy=f"then {_RESUME}")
     raise StaleError(
-        "outputs that contain the documents were not rebuilt",
+        "no version was erased, since outputs that contain the documents were not rebuilt",
         where=project.outputs.folder,
         found=", ".join(not_replaced),
-        remedy="correct what `nanoset status` shows, and run the purge again",
+        remedy=(
+            "correct what `nanoset status` shows, or remove them from nanoset.yaml: for example, a "
+            "training set with `continue_from` whose run has read the documents can never be "
+            "rebuilt. Then run the same purge again, which finishes it"
+        ),
     )
 
 

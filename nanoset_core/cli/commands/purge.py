@@ -8,7 +8,8 @@ rebuilds the outputs that nanoset.yaml requests.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,6 +27,7 @@ from nanoset_core.cli.options import (
     requested_ids,
 )
 from nanoset_core.cli.terminal import Row, print_rows
+from nanoset_core.errors import NanosetError
 from nanoset_core.records.text import format_bytes, format_count
 
 if TYPE_CHECKING:
@@ -92,8 +94,57 @@ def command(
     if not yes:
         echo("nothing was erased yet: add --yes to erase it")
         return
-    path = purge(project, plan, build_of(context, config), datetime.date.today().isoformat())
+    build = _PurgeBuild(build_of(context, config))
+    path = purge(project, plan, build, datetime.date.today().isoformat())
     echo(f"erased; the receipt: {project.outputs.access.url(path)}")
+    if build.has_failed:
+        echo(
+            "everything was erased, but the build has failed: for the outputs named above, "
+            "run `nanoset build` when this is corrected",
+            fg="red",
+            err=True,
+        )
+        sys.exit(1)
+
+
+class _PurgeBuild:
+    """The build of a purge, which may fail to make some outputs.
+
+    A build makes as much as it can, and then ends the process with exit code 1 if something failed.
+    The purge has to continue: it erases the old versions if all of them were replaced or are no
+    longer requested, and otherwise says which were not.
+    """
+
+    def __init__(self, build: Callable[[], None]) -> None:
+        """Prepare the build.
+
+        Args:
+            build: Runs `nanoset build`.
+        """
+        self._build = build
+        self.has_failed = False
+        """Whether the build has failed to make an output."""
+
+    def __call__(self) -> None:
+        """Run the build.
+
+        Raises:
+            NanosetError: The build stopped. Before, this prints that nothing is erased.
+        """
+        try:
+            self._build()
+        except SystemExit as end:
+            if end.code != 1:
+                raise
+            self.has_failed = True
+        except NanosetError:
+            echo(
+                "no version was erased, since the build stopped: correct the error below, "
+                "and run the same purge again",
+                fg="red",
+                err=True,
+            )
+            raise
 
 
 def _print_plan(project: Project, plan: PurgePlan) -> None:

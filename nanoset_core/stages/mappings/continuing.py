@@ -81,7 +81,8 @@ def _check_versions(orders: Mapping[str, Order], prefix_by_corpus: Mapping[str, 
         expected=", ".join(read_prefixes.values()),
         remedy=(
             "restore the text, settings and lists of ids that it was made from, or do not continue "
-            "this run; put new text into a corpus of its own"
+            "this run; put new text into a corpus of its own. If `nanoset purge` has changed the "
+            "dataset, remove this nanoset, or its `continue_from`, from nanoset.yaml"
         ),
     )
 

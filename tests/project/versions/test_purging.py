@@ -12,6 +12,7 @@ import random
 import re
 import shutil
 import signal
+import sys
 import tarfile
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -20,6 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from click.testing import Result
 
 from helpers.buckets import root_in
 from helpers.building import make_columns, make_corpora, make_view, run_stages
@@ -607,6 +609,56 @@ def test_the_command_changes_nothing_if_it_cannot_build(project, monkeypatch):
     assert "`nanoset build` is not installed" in output
     assert not (project.config.root_folder / purged.FOLDER).exists()
     assert outputs_of(project.config.file) == outputs_before
+
+
+def erase_with_failing_build(
+    project: Project, monkeypatch: pytest.MonkeyPatch, build_outputs: Callable[[Project], object]
+) -> Result:
+    """Run the command with a build that ends with exit code 1.
+
+    Args:
+        project: The project.
+        monkeypatch: Replaces the build.
+        build_outputs: Makes what the build makes before it ends.
+    """
+
+    def build_and_fail() -> None:
+        build_outputs(Project.open(project.config.file))
+        sys.exit(1)
+
+    command = "nanoset_core.cli.commands.purge"
+    monkeypatch.setattr(f"{command}.build_of", lambda *_: build_and_fail)
+    return invoke_nanoset(["purge", *IDS, "--yes", "--config", project.config.file])
+
+
+def test_the_command_says_that_nothing_was_erased_if_the_build_replaced_too_little(
+    project, monkeypatch
+):
+    outcome = erase_with_failing_build(project, monkeypatch, build_outputs=lambda _: None)
+
+    assert outcome.exit_code == 1
+    assert "no version was erased" in str(outcome.exception)
+    assert "packed/web/" in str(outcome.exception)
+    assert "remove them from nanoset.yaml" in str(outcome.exception)
+
+
+def test_a_build_that_fails_elsewhere_does_not_stop_a_purge(project, monkeypatch, secret_snippets):
+    outcome = erase_with_failing_build(project, monkeypatch, build_outputs=build)
+
+    assert outcome.exit_code == 1
+    assert "erased; the receipt: " in outcome.output
+    assert "the build has failed" in outcome.output
+    assert folders_with(secret_snippets, project.config.root_folder) == set()
+    assert interrupted_purges(project.outputs) == []
+
+
+def test_the_command_says_that_nothing_was_erased_if_the_build_cannot_begin(project, monkeypatch):
+    def refuse_to_build(_: Project) -> None:
+        raise StorageError("the disk is too small")
+
+    outcome = erase_with_failing_build(project, monkeypatch, build_outputs=refuse_to_build)
+
+    assert "no version was erased" in outcome.output
 
 
 def test_the_command_says_if_no_output_holds_a_document(built):
