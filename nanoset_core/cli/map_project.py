@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +23,7 @@ from nanoset_core.untrusted import Multiline
 if TYPE_CHECKING:
     from nanoset_core.outputs.manifest import Manifest
     from nanoset_core.project.project import Project
+    from nanoset_core.sampling.epoch_limits import ExceededLimit
     from nanoset_core.sampling.split_data import LengthReader
     from nanoset_core.stages.mappings.planning import NanosetContext, PlannedSplit
 
@@ -135,8 +135,12 @@ def _show_plans(
     plans = _planned_splits(project, names, splits, reader, packs, exact=not plan_only)
 
     # Collect the limits that are exceeded: datasets that would be read more often than the setting
-    # `max_epochs` allows. The user gets a warning for each.
-    exceeded = chain.from_iterable(planned.plan.exceeded for planned in plans)
+    # `max_epochs` allows. The user gets a warning for each. If they change the plan, the warning
+    # below that says so names them.
+    exceeded: list[ExceededLimit] = []
+    for planned in plans:
+        if not planned.context.changes_at_limits:
+            exceeded.extend(planned.plan.exceeded)
 
     shown = [_shown_split(planned, packs) for planned in plans]
     if as_json:

@@ -47,8 +47,11 @@ from nanoset_core.stages.mappings.run_before import read_since_handoff
 from nanoset_core.stages.mappings.settings import corpora_of
 from nanoset_core.stages.mappings.shared_documents import SharedDocuments
 from nanoset_core.stages.mappings.split_settings import dataset_prefixes, settings_as_written
+from nanoset_core.text.notices import abbreviated
 
 _Part = TypeVar("_Part", MemberPlan, BlendPlan)
+_MAX_CHANGED_WEIGHTS = 8
+"""How many changed weights a warning lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,11 +304,15 @@ class NanosetContext(NanosetLookup):
         - They are in several datasets, such as web and best-web, a selection of web.
         - The trainer shuffles several epochs of a dataset together.
 
+        Before these, there is a warning if `max_epochs` has changed the length or the weights of
+        the split, as `on_exhaustion` says.
+
         Args:
             planned: The split.
 
         Returns:
-            A sentence without its full stop for each dataset or corpus with such documents.
+            A sentence without its full stop for the change, and for each dataset or corpus with
+            such documents.
 
         Raises:
             MissingError: A dataset that one of these was made from was deleted.
@@ -315,10 +322,45 @@ class NanosetContext(NanosetLookup):
         if plan is None or not limit_by_prefix:
             return []
         sample_counts = [member.samples_given for member in planned.members]  # of each dataset
-        warnings = self._shuffle_warnings(planned, plan, sample_counts, limit_by_prefix)
+        warnings = self._change_warnings(planned)
+        warnings += self._shuffle_warnings(planned, plan, sample_counts, limit_by_prefix)
         if self.may_repeat_documents(planned.split):
             warnings += self._sharing_warnings(plan, planned.config, sample_counts, limit_by_prefix)
         return warnings
+
+    @property
+    def changes_at_limits(self) -> bool:
+        """Whether a limit on epochs changes the length or the weights of a split."""
+        return self.spec.on_exhaustion in ("stop", "redistribute")
+
+    def _change_warnings(self, planned: PlannedSplit) -> list[str]:
+        """Return a warning if limits on epochs have changed the length or the weights of a split.
+
+        For example:
+
+            on_exhaustion: stop leaves 516 of 2,400 samples, since math_text_document would be read
+            9.23 times in train (at most 2)
+
+        Args:
+            planned: The split.
+
+        Returns:
+            The warning; nothing if no limit was exceeded, or if limits change nothing.
+        """
+        if not planned.exceeded or not self.changes_at_limits:
+            return []
+        requested = self._with_samples_of_split(
+            planned.split, self._settings_before_limits(planned.split)
+        )
+        if self.spec.on_exhaustion == "stop":
+            change = _change_of_samples(planned, requested)
+        else:
+            change = _changes_of_weights(planned, requested)
+        limits = "; ".join(limit.text for limit in planned.exceeded)
+        return [
+            f"on_exhaustion: {self.spec.on_exhaustion} {change}, since this would be read too "
+            f"often: {limits}"
+        ]
 
     def _shuffle_warnings(
         self,
@@ -840,6 +882,49 @@ def _read_by_phase(phase: NanosetContext) -> Read:
     planned_samples = phase.spec.samples["train"]
     samples_read = min(planned_samples, train.plan.samples)
     return Read(train.plan, train.config, end=samples_read)
+
+
+def _change_of_samples(planned: PlannedSplit, requested: NanosetConfig) -> str:
+    """Say how many samples are left of a split, as a clause: "leaves 516 of 2,400 samples".
+
+    Args:
+        planned: The split, after limits on epochs were applied.
+        requested: The settings of nanoset.yaml. They may not say how many samples are wanted.
+    """
+    n_requested = requested.samples(planned.split)
+    if n_requested is None:
+        return f"leaves {planned.samples:,} samples"
+    n_left = planned.config.samples(planned.split) or 0
+    return f"leaves {n_left:,} of {n_requested:,} samples"
+
+
+def _changes_of_weights(planned: PlannedSplit, requested: NanosetConfig) -> str:
+    """Say how the weights of a split have changed, as a clause.
+
+    For example: "changes weights (web 89.25% instead of 50%, math 10.75% instead of 50%)".
+
+    Args:
+        planned: The split, after limits on epochs were applied.
+        requested: The settings of nanoset.yaml.
+    """
+    blend_before = requested.blend(planned.split)
+    blend_now = planned.config.blend(planned.split)
+    if blend_before is None or blend_now is None:
+        return "changes weights"
+    weights_before = blend_before[1]
+    weights_now = blend_now[1]
+    if weights_before is None or weights_now is None:
+        return "changes weights"
+
+    changes: list[str] = []
+    for name, before, now in zip(planned.corpora, weights_before, weights_now, strict=True):
+        share_before = before / sum(weights_before)
+        share_now = now / sum(weights_now)
+        text_before = f"{100 * share_before:.4g}%"
+        text_now = f"{100 * share_now:.4g}%"
+        if text_before != text_now:
+            changes.append(f"{name} {text_now} instead of {text_before}")
+    return f"changes weights ({abbreviated(changes, _MAX_CHANGED_WEIGHTS)})"
 
 
 def _shared_parts_error(exceeded: Sequence[ExceededLimit]) -> InputError:

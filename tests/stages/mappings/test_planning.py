@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -93,6 +94,32 @@ def test_an_epoch_that_repeats_a_corpus_is_limited_by_on_exhaustion(nanotron_pro
 
     (code,) = [corpus for corpus in corpora if corpus.corpus == "code"]
     assert 0.9 < code.most_epochs <= 1
+
+
+@pytest.mark.parametrize(
+    ("policy", "change"),
+    [
+        ("stop", r"on_exhaustion: stop leaves [0-9,]+ of 4,000 samples, since"),
+        (
+            "redistribute",
+            r"changes weights \(web [0-9.]+% instead of 10%, code [0-9.]+% instead of 90%\), since",
+        ),
+    ],
+)
+def test_a_changed_length_or_weight_is_a_warning(make_project, policy, change):
+    replacements = {
+        "blend: {web: 0.7, code: 0.3}": "blend: {web: 0.1, code: 0.9}",
+        SAMPLES: f"    samples: {{train: 4000}}\n    max_epochs: {{code: 1}}\n"
+        f"    on_exhaustion: {policy}",
+    }
+    project = Project.open(make_project(replacements=replacements))
+    make_corpora(project)
+    context = NanosetContext(project, "pretrain")
+
+    warning = context.limit_warnings(context.plan("train"))[0]
+
+    assert re.search(change, warning)
+    assert re.search(r"code_text_document [0-9.]+ times in train \(at most 1\)", warning)
 
 
 def test_an_epoch_that_repeats_no_corpus_has_no_limit(nanotron_project):
