@@ -300,7 +300,7 @@ def _stacked(samples: Sequence[dict[str, Any]], name: str) -> NDArray[Any]:
     """Return an entry of all samples as the rows of a new array.
 
     Raises:
-        ConfigError: A sample does not have the entry.
+        ConfigError: A sample does not have the entry, or has one of another shape.
     """
     for sample in samples:
         is_dictionary = isinstance(sample, Mapping)
@@ -314,6 +314,14 @@ def _stacked(samples: Sequence[dict[str, Any]], name: str) -> NDArray[Any]:
                 remedy="pass samples of the preset megatron or nemo, or of a ShardReader with "
                 "eod_token",
             )
+    shapes = {tuple(np.shape(sample[name])) for sample in samples}
+    if len(shapes) > 1:
+        raise ConfigError(
+            "samples have different shapes",
+            where="collate_varlen",
+            found=f"{name} of the shapes {', '.join(map(str, sorted(shapes)))}",
+            expected="samples of the same length",
+        )
     return np.stack([sample[name] for sample in samples])
 
 

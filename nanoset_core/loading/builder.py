@@ -266,7 +266,8 @@ def _check_can_be_folder(path: str) -> None:
 
 def _nearest_existing(folder: Path) -> Path:
     """Return a path, or the nearest one above it that exists, in which it can be created."""
-    while not folder.exists():
+    # `Path.exists` would raise an error below a folder that this user may not look into.
+    while not os.path.exists(folder):
         folder = folder.parent
     return folder
 

@@ -196,10 +196,7 @@ class ShardReader:
         for number in range(first_shard, len(shards)):
             shard = shards[number]
             for tokens in self._tokens_of_shard(shard, sample):
-                # A reader has one position. If another iteration has moved it in the meantime, this
-                # one would yield the same samples again, and then move it back.
-                if self._position is not position:
-                    raise _moved_position(self.folder)
+                self._check_position_is(position)
                 # Move the position first: the state counts a sample as soon as it is yielded.
                 sample += 1
                 if sample < shard.samples_to_read:
@@ -212,6 +209,7 @@ class ShardReader:
                 else:
                     yield bounded_sample(tokens, self.eod_token)
             sample = 0  # the next shard is read from its start
+        self._check_position_is(position)
         self._position = _START
 
     def _tokens_of_shard(self, shard: _RankShard, start: int) -> Iterator[NDArray[np.integer[Any]]]:
@@ -235,6 +233,21 @@ class ShardReader:
         if shard.samples_to_read < shard.samples_in_tar:
             return islice(samples, shard.samples_to_read - start)
         return samples
+
+    def _check_position_is(self, position: _Position) -> None:
+        """Check that no other iteration has moved the position since this one did.
+
+        A reader has one position. If two iterations moved it, each would yield samples that the
+        other one has yielded, and move the position back.
+
+        Args:
+            position: The object that this iteration has read or set, not one with equal numbers.
+
+        Raises:
+            StaleError: Another iteration has begun, or a state was loaded.
+        """
+        if self._position is not position:
+            raise _moved_position(self.folder)
 
     def _check_position_is_of(self, worker: _Worker) -> None:
         """Check that a worker may continue at the current position, since it has read up to it.

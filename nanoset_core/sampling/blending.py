@@ -23,10 +23,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from functools import lru_cache
+from numbers import Number
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from nanoset_core.errors import ConfigError
 from nanoset_core.sampling.arguments import whole_number
@@ -72,8 +73,7 @@ def build_blending_indices(
             one is above 0, the size is no whole number or negative, or there are too few or too
             many datasets.
     """
-    # numpy would read texts such as "0.5" as numbers.
-    if np.asarray(weights).dtype.kind not in "fiu":
+    if not _are_numbers(weights):
         raise ConfigError(
             "the weights of a blend are no numbers",
             where="weights",
@@ -85,6 +85,18 @@ def build_blending_indices(
     size = whole_number("size", size, 0, sys.maxsize)
     blend = _blend_by_weights(weight_array, size, work)
     return blend.dataset_index, blend.dataset_sample_index
+
+
+def _are_numbers(weights: ArrayLike) -> bool:
+    """Return whether weights are numbers, and not texts, which numpy would read as numbers.
+
+    Args:
+        weights: What the caller has given, such as [0.5, 0.5], or ["0.5", "0.5"].
+    """
+    array = np.asarray(weights)
+    if array.dtype.kind == "O":  # Python objects, such as fractions.Fraction
+        return all(isinstance(weight, Number) for weight in array.flat)
+    return array.dtype.kind in "fiu"
 
 
 def build_exhaustive_blending_indices(

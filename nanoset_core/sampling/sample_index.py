@@ -203,9 +203,10 @@ def _as_document_numbers(document_index: NDArray[np.integer]) -> NDArray[np.inte
         unsigned_dtype = numbers.dtype.str.replace("i", "u")  # such as "<u4" for "<i4"
         return numbers.view(unsigned_dtype)
     # An unsigned number of 8 or 16 bits may be a valid index. One of 64 bits is none in numpy.
-    if numbers.size and numbers.min() < 0:
+    int64_numbers = numbers.astype(np.int64, copy=False)
+    if int64_numbers.size and int64_numbers.min() < 0:
         raise _no_such_document(numbers, expected="0 or more")
-    return numbers.astype(np.int64, copy=False)
+    return int64_numbers
 
 
 def _no_such_document(document_index: NDArray[np.integer], expected: str) -> ConfigError:

@@ -58,8 +58,10 @@ _NO_FSYNC = (
 
 An fsync of a file must not fail.
 """
-_swept: set[Path] = set()
-"""Folders from which this process has already removed abandoned files and folders."""
+_swept: set[tuple[Path, bool]] = set()
+"""Folders from which this process has already removed abandoned files and folders, and whether it
+went by their age.
+"""
 
 
 def sha256_file(path: Path) -> str:
@@ -405,7 +407,7 @@ def claim_scratch(final: Path) -> Iterator[Path]:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def sweep_abandoned(folder: Path, name: str | None = None) -> None:
+def sweep_abandoned(folder: Path, name: str | None = None, *, by_age: bool = True) -> None:
     """Remove the unfinished files and folders that killed processes left behind.
 
     A file or folder that is being written has a hidden name, which ends with a mark of the process
@@ -416,6 +418,8 @@ def sweep_abandoned(folder: Path, name: str | None = None) -> None:
     Args:
         folder: The folder that contains them, such as `data`. Folders within it are not searched.
         name: Final name of the files or folders to remove, such as `a.bin`; None for all.
+        by_age: Whether to go by the age at all. In a folder that also has files of other programs,
+            it does not show that one whose name begins with `.tmp-` was left behind.
 
     Raises:
         OSError: A file cannot be removed for another reason than lack of rights.
@@ -425,14 +429,14 @@ def sweep_abandoned(folder: Path, name: str | None = None) -> None:
     clock = _FolderClock(folder)
     for entry in entries:
         try:
-            if _is_abandoned(entry, clock):
+            if _is_abandoned(entry, clock if by_age else None):
                 _remove(entry)
         except OSError as error:
             if error.errno not in _NOT_SWEPT:
                 raise
 
 
-def sweep_once(folder: Path) -> None:
+def sweep_once(folder: Path, *, by_age: bool = True) -> None:
     """Remove what killed processes left in a folder, unless this process has done so before.
 
     To list a folder of many outputs before each of them is written would take a time that grows
@@ -441,15 +445,16 @@ def sweep_once(folder: Path) -> None:
     Args:
         folder: The folder, which may be missing. If it is unfinished itself, nothing is done: this
             process has just created it.
+        by_age: As for `sweep_abandoned`.
 
     Raises:
         OSError: A file cannot be removed for another reason than lack of rights.
     """
     is_new = folder.name.startswith(UNFINISHED)
-    if is_new or folder in _swept:
+    if is_new or (folder, by_age) in _swept:
         return
-    _swept.add(folder)
-    sweep_abandoned(folder)
+    _swept.add((folder, by_age))
+    sweep_abandoned(folder, by_age=by_age)
 
 
 def _remove(entry: Path) -> None:
@@ -460,7 +465,7 @@ def _remove(entry: Path) -> None:
         entry.unlink()
 
 
-def _is_abandoned(entry: Path, clock: _FolderClock) -> bool:
+def _is_abandoned(entry: Path, clock: _FolderClock | None) -> bool:
     """Return whether the process that writes an unfinished file or folder has ended, or seems to.
 
     How this is found out depends on the machine of that process:
@@ -472,7 +477,7 @@ def _is_abandoned(entry: Path, clock: _FolderClock) -> bool:
     Args:
         entry: The file or folder, such as `data/.tmp-a.bin-<mark>`. The mark at the end of its name
             says which machine and process has created it.
-        clock: The clock of the folder that contains it.
+        clock: The clock of the folder that contains it. None: do not go by the age.
     """
     mark = _mark_in(entry.name)
     is_alive = is_owner_alive(mark)
@@ -485,6 +490,8 @@ def _is_abandoned(entry: Path, clock: _FolderClock) -> bool:
     is_on_disk = os.major(status.st_dev) != 0  # network file systems have the major number 0
     if is_on_disk and is_from_before_restart(mark):
         return True
+    if clock is None:
+        return False
 
     # Nothing is known about the process: go by the age of what it has written. The clock of this
     # machine would not do: if it were ahead, what others are writing would seem to be old.

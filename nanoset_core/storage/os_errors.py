@@ -72,6 +72,18 @@ _EXPLANATIONS = {
     errno.ENFILE: _TOO_MANY_FILES,
 }
 """Error numbers that mean something is wrong with the machine, whichever path was used."""
+_WRITE_PROBLEMS = {
+    explanation.what
+    for explanation in (
+        _DISK_FULL,
+        _NO_INODES,
+        _QUOTA,
+        _FILE_LIMIT,
+        _READ_ONLY,
+        _NOT_WRITABLE,
+    )
+}
+"""What errors say of a place to write to, so that they can also say what it was for."""
 _PERMISSION_ERRORS = (errno.EACCES, errno.EPERM)
 _MEMORY_ERRORS = (errno.ENOMEM, errno.EAGAIN)
 """Error numbers that mean there is not enough memory."""
@@ -102,13 +114,18 @@ def explained(
     try:
         yield
     except StorageError as error:
-        # The block has explained the error already, but may not know what the room was for.
-        cause = error.__cause__
+        # The block has explained the error already, but may not know what the room was for. The
+        # error may be that of another process, so it may have lost its cause.
         lacks_expected = expected is not None and error.expected is None
-        if not lacks_expected or not isinstance(cause, OSError) or cause.errno not in _EXPLANATIONS:
+        if not lacks_expected or error.what not in _WRITE_PROBLEMS:
             raise
-        where = error.where or path
-        raise explained_os_error(cause, where, expected=expected, only_reads=only_reads) from cause
+        raise StorageError(
+            error.what,
+            where=error.where,
+            found=error.found,
+            expected=expected,
+            remedy=error.remedy,
+        ) from error
     except NanosetError:
         raise  # it has a remedy already
     except (OSError, MemoryError, RuntimeError, ImportError) as error:
@@ -262,10 +279,11 @@ def explained_os_error(
     # Whichever file was opened last, perhaps one of a library, is not the reason.
     if explanation is _TOO_MANY_FILES:
         path = None
+    place = path or where
     return StorageError(
         explanation.what,
-        # The user does not know the temporary names of files that are being written.
-        where=final_path(path) if path else where,
+        # The user does not know the temporary names of files and folders that are being written.
+        where=None if place is None else final_path(str(place)),
         found=f"{error.strerror} (errno {number})" if number else str(error),
         expected=expected,
         remedy=explanation.remedy,

@@ -251,6 +251,14 @@ def test_the_entries_of_a_sample_belong_to_the_same_tokens(samples, changes):
         collate_varlen([samples[0] | changes])
 
 
+def test_samples_have_the_same_length(bare_samples):
+    shorter_sample = {name: values[:-1] for name, values in bare_samples[1].items()}
+
+    with pytest.raises(ConfigError, match="samples have different shapes") as caught:
+        collate_varlen([bare_samples[0], shorter_sample], eod_token=EOD)
+    assert caught.value.found == f"tokens of the shapes ({LENGTH - 1},), ({LENGTH},)"
+
+
 def test_samples_may_come_from_a_generator(samples):
     row = collate_varlen(sample for sample in samples)
 

@@ -309,6 +309,21 @@ def test_an_iteration_cannot_be_continued_after_another_has_begun(folder):
     assert first_tokens(tokens) == first_tokens(ShardReader(folder))
 
 
+def test_an_iteration_that_has_read_everything_does_not_move_the_position_of_another(folder):
+    reader = ShardReader(folder)
+    first = iter(reader)
+    tokens_of_first = [next(first) for _ in range(N_CONTEXTS)]
+    assert list(reader) == []  # nothing was left to read; the next iteration starts again
+    second = iter(reader)
+    tokens_of_second = [next(second)]
+
+    with pytest.raises(StaleError, match="another iteration of this reader has begun"):
+        next(first)
+
+    tokens_of_second += list(second)
+    assert first_tokens(tokens_of_second) == first_tokens(tokens_of_first)
+
+
 def test_an_iteration_cannot_be_continued_after_a_state_was_loaded(folder):
     reader = ShardReader(folder)
     iteration = iter(reader)

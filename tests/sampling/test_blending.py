@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from golden.megatron.cases import arrays, cases, name_of
@@ -344,6 +347,7 @@ def test_speculation_is_cheap_for_weights_over_seven_decades():
         pytest.param([[0.3, 0.7]], id="a row"),
         pytest.param([[0.3], [0.7]], id="a column"),
         pytest.param(["0.5", "0.5"], id="texts"),
+        pytest.param(np.array([0.5, "0.5"], object), id="a text in an array of objects"),
         pytest.param(None, id="no list"),
         pytest.param({0: 0.5}, id="a dictionary"),
     ],
@@ -351,6 +355,11 @@ def test_speculation_is_cheap_for_weights_over_seven_decades():
 def test_impossible_weights_are_refused(weights):
     with pytest.raises(ConfigError, match="blend"):
         build_blending_indices(weights, 3)
+
+
+@pytest.mark.parametrize("weights", [[Fraction(1, 2)] * 2, [Decimal("0.5")] * 2])
+def test_weights_may_be_exact_numbers(weights):
+    assert_blend(build_blending_indices(weights, 3), slow_blend([0.5, 0.5], 3))
 
 
 @pytest.mark.parametrize("size", [-1, 2.0, "5", None])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import pickle
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -70,6 +71,28 @@ def test_an_outer_block_adds_what_the_room_was_for_to_an_explained_error(tmp_pat
     assert caught.value.expected == "room for tars"
 
 
+def test_an_outer_block_adds_what_the_room_was_for_to_the_error_of_another_process(tmp_path):
+    with pytest.raises(StorageError) as caught, explaining_all(tmp_path):
+        raise os_error(errno.ENOSPC, None)
+    error = pickle.loads(pickle.dumps(caught.value))
+
+    with pytest.raises(StorageError) as caught, explained(tmp_path, expected="room for tars"):
+        raise error
+
+    assert caught.value.expected == "room for tars"
+
+
+def test_a_file_that_cannot_be_read_gets_no_advice_on_room(tmp_path):
+    with (
+        pytest.raises(StorageError, match="this may not be read") as caught,
+        explained(tmp_path, expected="room for tars"),
+        explained(tmp_path, only_reads=True),
+    ):
+        raise os_error(errno.EACCES, str(tmp_path / "missing"))
+
+    assert caught.value.expected is None
+
+
 def test_a_wrong_path_gets_no_advice_on_room(tmp_path):
     with (
         pytest.raises(StorageError, match="the system refuses this") as caught,
@@ -88,6 +111,15 @@ def test_the_finished_file_is_named_and_not_its_temporary_name(tmp_path):
         raise os_error(errno.ENOSPC, str(unfinished))
 
     assert caught.value.where == str(tmp_path / "my-text/tokens.bin")
+
+
+def test_the_finished_folder_is_named_and_not_its_temporary_name(tmp_path):
+    unfinished_folder = unfinished_name(tmp_path / "my-text")
+
+    with pytest.raises(StorageError) as caught, explaining_all(unfinished_folder):
+        raise os_error(errno.ENOSPC, None)
+
+    assert caught.value.where == str(tmp_path / "my-text")
 
 
 def test_a_hidden_folder_of_the_user_keeps_its_name_in_errors(tmp_path):

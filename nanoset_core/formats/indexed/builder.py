@@ -66,7 +66,8 @@ class MMapIndexedDatasetBuilder:
 
     The context manager calls `finalize` at the end of the block, and leaves no file if the block
     raises. Until then, the tokens are in a hidden file next to the .bin, whose name begins with
-    `.tmp-`. If the process is killed, this file stays; the next builder in the folder removes it.
+    `.tmp-`. If the process is killed, this file stays; the next builder that writes to the folder
+    on the same machine removes it.
 
     The builder takes 4 bytes of memory for a sequence and 8 for a document.
 
@@ -108,7 +109,8 @@ class MMapIndexedDatasetBuilder:
         self._first_part: str | None = None
         """Prefix of the first dataset of `add_index`."""
         with explaining_all(self._target.parent):
-            sweep_once(self._target.parent)
+            # It is a folder of the user, which may have hidden files of other programs, too.
+            sweep_once(self._target.parent, by_age=False)
             self._file = open_unfinished(bin_path(self._target))
         # Without this, the unfinished file would stay if the caller forgets `finalize`.
         self._remove_unfinished = weakref.finalize(self, _discard_own, self._file, os.getpid())

@@ -624,3 +624,17 @@ os._exit(1)
     write_sequences(tmp_path / "y", [[1]])
 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["y.bin", "y.idx"]
+
+
+def test_a_builder_keeps_old_hidden_files_of_other_programs_and_machines(tmp_path):
+    folder = tmp_path / ".tmp-anna"
+    folder.mkdir()
+    file = tmp_path / ".tmp-web.bin-0therm4chine-1.2-123456"
+    file.touch()
+    for path in (folder, file):
+        os.utime(path, (0, 0))
+
+    write_sequences(tmp_path / "y", [[1]])
+
+    assert folder.exists()
+    assert file.exists()
