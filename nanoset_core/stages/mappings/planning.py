@@ -338,8 +338,8 @@ class NanosetContext(NanosetLookup):
 
         For example:
 
-            on_exhaustion: stop leaves 516 of 2,400 samples, since math_text_document would be read
-            9.23 times in train (at most 2)
+            on_exhaustion: stop leaves 516 of 2,400 samples, since this would be read too often:
+            math_text_document 9.23 times in train (at most 2)
 
         Args:
             planned: The split.

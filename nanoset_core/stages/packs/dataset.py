@@ -136,6 +136,8 @@ class PacksDataset(Dataset):
     def documents_within(
         self, documents: NDArray[np.int64], start: int, stop: int
     ) -> NDArray[np.int64]:
+        if len(documents) == 0:
+            return documents  # the table, which may have to be downloaded, is not needed
         rows = open_pieces(self.manifest).of_documents(documents)  # of all packs with the documents
         is_within = (rows.packs >= start) & (rows.packs < stop)
         return documents[np.isin(documents, rows.documents[is_within])]

@@ -208,6 +208,13 @@ def test_the_documents_within_some_sequences_have_a_piece_there(dataset, bounds)
     assert within.tolist() == expected
 
 
+def test_the_pieces_of_packs_are_not_read_to_find_no_documents(project, monkeypatch):
+    packs = open_current(project, next(iter(project.config.packs)))
+    monkeypatch.setattr("nanoset_core.stages.packs.dataset.open_pieces", None)
+
+    assert packs.documents_within(np.empty(0, np.int64), 0, 1).tolist() == []
+
+
 def test_the_copies_of_a_document_are_the_documents_with_its_number_in_the_corpus(dataset):
     numbers = np.array(corpus_numbers(dataset))
 
