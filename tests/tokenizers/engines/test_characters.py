@@ -12,7 +12,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.comparing_engines import assert_same_tokens
@@ -132,7 +132,6 @@ def find_start_bytes(texts, joined, each_apart, longest_run):
     return [*start_bytes, True, True]  # the last separator, and the end
 
 
-@settings(max_examples=200)
 @given(
     joined=st.sets(st.text(ALPHABET, min_size=2, max_size=2)),
     texts=st.lists(st.text(ALPHABET), min_size=1, max_size=3),
@@ -170,7 +169,6 @@ def first_tokens_of(word, token_by_character, byte_tokens):
     return tokens
 
 
-@settings(max_examples=100)
 @given(
     characters_with_token=st.sets(st.sampled_from(ALPHABET), min_size=1),
     words=st.lists(st.text(ALPHABET, min_size=1, max_size=8), min_size=1, max_size=6),

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import given, note, settings
+from hypothesis import given, note
 from hypothesis import strategies as st
 
 from nanoset_core.tokenizers.engines.classes import (
@@ -90,7 +90,6 @@ def classifier_by_kind(classes_by_kind):
     return {kind: ByteClassifier(classes) for kind, classes in classes_by_kind.items()}
 
 
-@settings(max_examples=200)
 @given(texts=st.lists(st.text(max_size=12), max_size=5))
 def test_every_byte_has_the_class_of_its_character(classes_by_kind, classifier_by_kind, texts):
     utf8_texts = [text.encode() for text in texts]

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.plain_bpe import plain_bpe
@@ -57,7 +57,6 @@ def table_of(words):
     return np.frombuffer(padded_words, np.uint8).reshape(len(words), width)
 
 
-@settings(max_examples=150)
 @given(merges=merge_lists(), words=WORD_LISTS)
 def test_words_have_the_tokens_of_plain_bpe(merges, words):
     ranks = {(merge.left, merge.right): rank for rank, merge in enumerate(merges)}
@@ -107,7 +106,6 @@ TOKENS = st.integers(0, 900)
 PAIRS = st.tuples(TOKENS, TOKENS)
 
 
-@settings(max_examples=60)
 @given(st.sets(PAIRS, min_size=1, max_size=300))
 def test_ranks_of_pairs_are_found_like_in_a_dictionary(pairs):
     sorted_pairs = sorted(pairs)

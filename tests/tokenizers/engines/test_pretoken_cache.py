@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.comparing_engines import assert_same_tokens
@@ -46,7 +46,6 @@ BATCHES = st.lists(BLOCKS, min_size=1, max_size=4)
 # The tokens of words
 
 
-@settings(max_examples=150)
 @given(BATCHES)
 def test_words_have_their_tokens_when_they_come_first_and_again(batches):
     cache = make_cache()
@@ -59,7 +58,6 @@ def test_words_have_their_tokens_when_they_come_first_and_again(batches):
 def test_words_have_their_tokens_when_a_table_is_full(full_width, monkeypatch):
     monkeypatch.setitem(pretoken_cache.SLOT_BITS_LIMITS, full_width, 3)  # 8 slots
 
-    @settings(max_examples=60)
     @given(BATCHES)
     def check(batches):
         cache = make_cache()

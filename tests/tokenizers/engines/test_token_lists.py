@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nanoset_core.tokenizers.engines.token_lists import TokenLists
@@ -42,7 +42,6 @@ def assert_codes_are_small_tokens(codes, lists):
             assert code == tokens[0]
 
 
-@settings(max_examples=100)
 @given(LISTS)
 def test_a_list_of_one_small_token_is_its_own_code_and_takes_no_memory(lists):
     token_lists = TokenLists()
@@ -54,7 +53,6 @@ def test_a_list_of_one_small_token_is_its_own_code_and_takes_no_memory(lists):
     assert_codes_are_small_tokens(codes, lists)
 
 
-@settings(max_examples=100)
 @given(first=LISTS, dropped=LISTS, second=LISTS, random=st.randoms())
 def test_gathered_lists_are_those_that_were_added_and_not_dropped(first, dropped, second, random):
     # Lists that were dropped make room for those that are added later.

@@ -29,7 +29,6 @@ FALLBACK = FallbackText([b"<|endoftext|>", b"<|pad|>", b"[MASK]"], b"\0")
 # Cutting
 
 
-@settings(max_examples=300)
 @given(text=hard_texts(), size=st.integers(1, 30))
 def test_pieces_are_the_whole_text_and_not_too_short(text, size):
     pieces = list(cut(text.encode(), size))
@@ -39,7 +38,6 @@ def test_pieces_are_the_whole_text_and_not_too_short(text, size):
         assert len(piece) >= size
 
 
-@settings(max_examples=300)
 @given(text=hard_texts(), size=st.integers(1, 30))
 def test_text_is_cut_only_where_a_pre_token_of_the_library_starts(known_tokenizers, text, size):
     *pieces, _ = cut(text.encode(), size)

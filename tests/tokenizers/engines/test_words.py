@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nanoset_core.tokenizers.engines.words import ABSENT, WordTable, unique_keys
@@ -29,7 +29,6 @@ def test_a_table_finds_what_was_inserted_like_a_dictionary(width):
     keys_strategy = keys_of_width(width)
     insertion_strategy = st.lists(keys_strategy, unique=True, max_size=40)
 
-    @settings(max_examples=60)
     @given(insertions=st.lists(insertion_strategy, max_size=4), other_keys=st.lists(keys_strategy))
     def check(insertions, other_keys):
         table = WordTable.empty(width, n_slots=8)
@@ -85,7 +84,6 @@ def test_skipped_keys_have_any_value_but_absent():
 def test_unique_keys_are_in_the_order_of_their_first_occurrence(width):
     keys_strategy = st.tuples(*[st.integers(1, 5)] * width)
 
-    @settings(max_examples=80)
     @given(st.lists(keys_strategy, max_size=60))
     def check(keys):
         expected_keys = list(dict.fromkeys(keys))
