@@ -663,6 +663,22 @@ def test_a_process_of_another_user_is_recognised_by_its_start():
     assert process_marks.is_owner_alive(f"{machine}-{pid}.{earlier_start}-123456") is False
 
 
+def test_the_mark_of_a_forked_process_does_not_have_the_start_that_its_parent_remembers():
+    """The id of the process may be that of an ancestor that has ended."""
+    process_marks.new_mark()
+    read_end, write_end = os.pipe()
+
+    pid = os.fork()
+    if pid == 0:
+        os.write(write_end, str(process_marks._own_start.cache_info().currsize).encode())
+        os._exit(0)
+    os.waitpid(pid, 0)
+
+    assert os.read(read_end, 10) == b"0"
+    os.close(read_end)
+    os.close(write_end)
+
+
 @pytest.mark.usefixtures("processes_of_another_user")
 def test_it_is_unknown_whether_a_process_is_alive_if_its_start_is_not_in_the_mark():
     machine, process, _ = process_marks.new_mark().split("-")
