@@ -44,6 +44,7 @@ from nanoset_core.project.settings import ProjectConfig, load_config
 from nanoset_core.records.text import format_bytes, format_count
 from nanoset_core.sampling.splits import SPLITS
 from nanoset_core.stages.handoff.start import START
+from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.stages.views.stage import VIEW
 from nanoset_core.text.notices import abbreviated
 from nanoset_core.tokenizers.cache import cache_read_only
@@ -459,6 +460,8 @@ def show_report(
     if report.made:
         for line in _notices_of_replaced_outputs(report):
             echo(line)
+        for line in _notices_of_changed_text(project, report):
+            echo(line)
     for line in _next_steps(project.config, report.graph, _readable_splits(rows)):
         echo(line)
     print_interrupted_purges(project)
@@ -594,6 +597,35 @@ def _notices_of_replaced_outputs(report: BuildReport) -> list[str]:
             "install the same one everywhere."
         )
     return notices
+
+
+def _notices_of_changed_text(project: Project, report: BuildReport) -> list[str]:
+    """Return a notice if text was added, changed or removed while the build ran.
+
+    The build has not read it. For example: "Text has changed since this build listed it: corpus web
+    (1 file added (c.jsonl)). The next `nanoset build` reads it."
+
+    Args:
+        project: The project that was built; its raw text is listed.
+        report: What the build did.
+    """
+    from nanoset_core.project.survey import text_changes
+
+    # The corpora whose text the build has read, or had no need to read.
+    corpora: list[str] = []
+    for step in report.steps:
+        is_current = report.was_made(step.node) or step.is_up_to_date
+        if step.node.stage is INVENTORY and is_current:
+            corpora.append(step.node.key.subject)
+
+    changes = text_changes(project, corpora)
+    if not changes:
+        return []
+    names = [f"corpus {corpus} ({change})" for corpus, change in changes.items()]
+    return [
+        f"Text has changed since this build listed it: {abbreviated(names, _MAX_NAMES)}. "
+        "The next `nanoset build` reads it."
+    ]
 
 
 def _outputs_by_changes(report: BuildReport) -> Mapping[str, list[str]]:

@@ -47,6 +47,8 @@ class CorpusFindings:
 
     failure: str | None = None
     """Why they cannot be read; None if they can."""
+    changes: str = ""
+    """How they differ from those of the last build; empty if they do not, or cannot be read."""
     notices: tuple[Notice, ...] = ()
     """Notices on the files, such as those that are not read."""
 
@@ -111,7 +113,7 @@ class CorpusSurvey:
 
         self._add_to_graph(node, comparison)
         notices = corpus_notices(self._graph.project_of(node), corpus, contents)
-        return CorpusFindings(notices=tuple(notices))
+        return CorpusFindings(changes=comparison.changes, notices=tuple(notices))
 
     def _add_to_graph(self, inventory: Node, comparison: _Comparison) -> None:
         """Add to the graph what an inventory should be made from, and why the stored one is stale.
@@ -386,3 +388,27 @@ def survey_project(project: Project, corpora: Iterable[str]) -> ProjectSurvey:
     # This also adds what is found to the graph.
     findings = {corpus: survey.look_at(corpus) for corpus in names}
     return ProjectSurvey(graph, findings)
+
+
+def text_changes(project: Project, corpora: Iterable[str]) -> dict[str, str]:
+    """Return which collections of texts differ now from what the last build has read of them.
+
+    It may take hours from the moment when a build lists the files of a corpus to its end, and text
+    may arrive meanwhile. Then its outputs are those of the earlier text.
+
+    Args:
+        project: The project, whose folder of raw text is listed.
+        corpora: Names of the collections, whose inventories were up to date when they were listed.
+
+    Returns:
+        Corpus → its changes, such as {"web": "1 file added (c.jsonl)"}. Corpora whose files cannot
+        be listed any more are left out.
+    """
+    names = tuple(corpora)
+    survey = CorpusSurvey(Graph(project, known={}, corpora=names))
+    changes_by_corpus: dict[str, str] = {}
+    for corpus in names:
+        changes = survey.look_at(corpus).changes
+        if changes:
+            changes_by_corpus[corpus] = changes
+    return changes_by_corpus

@@ -475,6 +475,37 @@ def test_the_report_gives_a_full_disk_as_the_reason_of_failing_outputs(full_disk
     assert "corpus web: not built yet" not in printed
 
 
+# Text that arrives while a build runs
+
+
+def test_the_report_names_corpora_whose_text_has_changed_since_the_build_listed_it(
+    make_project, instance, capsys
+):
+    config_file = make_project()
+    project = Project.open(config_file)
+    report = build(project, instance, select="indexed_dataset")
+    append_documents(config_file)
+
+    printed = printed_report(project, report, capsys)
+
+    assert (
+        "Text has changed since this build listed it: corpus web (1 file changed "
+        "(part-0/web-0.jsonl)). The next `nanoset build` reads it." in printed
+    )
+
+
+def test_the_report_does_not_name_corpora_that_were_stale_and_not_selected(built_platform, capsys):
+    append_documents(built_platform.config_file)
+    (built_platform.config_file.parent / "raw/books/new.jsonl").write_bytes(jsonl(["some text"]))
+    project = Project.open(built_platform.config_file)
+    report = build(project, built_platform.instance, select="books")
+
+    printed = printed_report(project, report, capsys)
+
+    assert report.made
+    assert "Text has changed" not in printed
+
+
 # A disk with too little room, for a run from the UI
 
 
