@@ -1,7 +1,7 @@
 """Write START.md, which explains how to start a trainer on a built nanoset.
 
-It shows the command that starts the trainer, how to check the options of a run before, what each
-file of the folder is for, and notes. If nanoset.yaml does not name the trainer's
+It shows the command that starts the trainer, how to check the options of a run before it starts,
+what each file of the folder is for, and notes. If nanoset.yaml does not name the trainer's
 tokenizer, it also has the lines to add, such as `tokenizer_type: HuggingFaceTokenizer`.
 """
 
