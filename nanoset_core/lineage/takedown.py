@@ -23,8 +23,11 @@ from nanoset_core.lineage.webdataset import Tars
 from nanoset_core.project.project import Project
 from nanoset_core.sampling.splits import SPLITS
 from nanoset_core.stages.dataset.dataset import Dataset
-from nanoset_core.stages.datasets import current_dataset
+from nanoset_core.stages.datasets import current_dataset, dataset_node
+from nanoset_core.stages.exports.stage import EXPORT
 from nanoset_core.stages.inventory.corpora import corpus_names
+from nanoset_core.stages.pbin.stage import PBIN, PBIN_DERIVED
+from nanoset_core.stages.stage import Key, Node, require
 from nanoset_core.stages.views.ids import COMMENT
 from nanoset_core.stages.views.tables import document_values
 from nanoset_core.storage.atomic import write_atomic
@@ -39,7 +42,7 @@ class Holding:
     """An output that contains some of the documents that are taken down."""
 
     output: str
-    """Its kind and name: a corpus, view, nanoset and split, or webdataset."""
+    """Its kind and name: a corpus, view, nanoset and split, webdataset, export or pbin."""
     documents: int
     """How many it contains. A document that a view repeats counts once for each copy."""
     samples: tuple[int, int] | None = None
@@ -148,7 +151,8 @@ def holdings(project: Project, ids: Sequence[str]) -> Iterator[Holding]:
         ids: Ids of the documents.
 
     Yields:
-        Datasets first, then the splits of nanosets (train, valid and test), then webdatasets.
+        Datasets first, then the splits of nanosets (train, valid and test), then webdatasets, and
+        at the end exports and `.pbin` files.
 
     Raises:
         NanosetError: An output is damaged.
@@ -166,6 +170,39 @@ def holdings(project: Project, ids: Sequence[str]) -> Iterator[Holding]:
             holding = _sample_holding(f"webdataset {name}", tars, search)
             if holding is not None:
                 yield holding
+    yield from _copy_holdings(project, context, search)
+
+
+def _copy_holdings(
+    project: Project, context: InspectionContext, search: DocumentSearch
+) -> Iterator[Holding]:
+    """Yield the exports and `.pbin` files that contain documents which must be deleted.
+
+    Each of them has the tokens of one version of a dataset. This is not always the current one: an
+    export is read as it is until it is rebuilt.
+
+    Args:
+        project: Its current outputs are searched.
+        context: Opens datasets.
+        search: Finds the documents in a dataset by their ids.
+    """
+    config = project.config
+    dataset_by_copy = {Node(EXPORT, Key(name)): spec.of for name, spec in config.exports.items()}
+    for name in config.pbin:
+        stage = PBIN_DERIVED if name in config.derived else PBIN
+        dataset_by_copy[Node(stage, Key(name))] = name
+
+    for copy, name in dataset_by_copy.items():
+        with suppress(MissingError):  # it has not been built
+            digest = require(project, copy.stage, copy.key).recipe["parents"]["dataset"]
+            node = dataset_node(config, name)
+            source = project.outputs.version(
+                node.stage.layout.folder, node.name, digest, "a dataset that was copied is missing"
+            )
+            documents = search.documents_of(context.datasets.open(source))
+            if len(documents):
+                kind = "export" if copy.stage is EXPORT else "pbin"
+                yield Holding(f"{kind} {copy.key.subject}", len(documents))
 
 
 def _split_holdings(

@@ -65,7 +65,7 @@ def command(
     """Leave the documents with these IDS out of views.
 
     `nanoset takedown` adds the ids to a file that your views name in their key `exclude`. It shows
-    which corpora, views, nanosets and webdatasets contain the documents now, and rebuilds what has
+    which outputs, such as views and nanosets, contain the documents now, and rebuilds what has
     changed. The tokens of the documents stay in the corpus, but outputs that read these views no
     longer contain them.
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from helpers.building import build_all, make_view
+from helpers.building import build_all, make_derived_pbin, make_export, make_view
 from helpers.command import invoke_nanoset
 from helpers.inspecting import find_document, leased_by_a_build
 from helpers.sample_project import write_project
@@ -76,6 +76,24 @@ def test_each_output_with_the_documents_says_how_many_it_holds(built_with_view):
     assert documents_by_output["view kept"] == 2
     assert documents_by_output["webdataset shuffled"] == 3
     assert not [output for output in documents_by_output if "books" in output]
+
+
+def test_exports_and_pbin_files_say_how_many_of_the_documents_they_hold(project):
+    replace_in_settings(
+        project,
+        "views:\n",
+        "pbin: [code, kept]\nexports: {copy: {of: web, format: datatrove}}\nviews:\n",
+    )
+    project = Project.open(project.config.file)
+    make_export(project, "copy")
+    make_derived_pbin(project, "kept")
+
+    found = holdings(project, ["web-20", "web-3"])
+
+    documents_by_output = {holding.output: holding.documents for holding in found}
+    assert documents_by_output["export copy"] == 2
+    assert documents_by_output["pbin kept"] == 1
+    assert "pbin code" not in documents_by_output
 
 
 def test_a_nanoset_says_which_samples_and_steps_have_the_documents(built_with_view):
