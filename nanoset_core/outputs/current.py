@@ -290,6 +290,12 @@ def _format_values(before: Any, now: Any) -> str:
     """
     short_before = _shorten(before)
     short_now = _shorten(now)
+    if short_before == short_now and (before is None) != (now is None):
+        # One of them is not set, and the other one is the text "none".
+        short_before = "not set" if before is None else short_before
+        short_now = "not set" if now is None else short_now
+        return f"{short_before} → {short_now}"
+
     text_before = str(before)
     text_now = str(now)
     if short_before != short_now or text_before == text_now:

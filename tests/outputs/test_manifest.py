@@ -728,6 +728,7 @@ PATTERN_2 = "--tiktoken-pattern v2"
             {"ends": [0, 1]}, {"ends": (0, 2)}, "ends: [0, 1] → [0, 2]", id="a list of numbers"
         ),
         pytest.param({"a": {"b": 1}}, {}, "a.b: 1 → none", id="a key was removed"),
+        pytest.param({"a": None}, {"a": "none"}, "a: not set → none", id="the text none"),
         pytest.param(
             {"a": {"c": [1]}, "d": None},
             {"a": {"c": (1,)}, "e": "x" * 50},
