@@ -360,6 +360,12 @@ class MemberPlanner:
             where=self.where,
             found=f"{prefix}: sequences {start:,} to {stop:,}",
             expected=f"{earlier_start:,} to {earlier_stop:,}: the `split` of these phases",
+            remedy=(
+                "keep `split`. If it is the same, a dataset of this phase is too small for a "
+                "sample of valid or test, so their share went to train: give the phase more "
+                "documents of it, or leave it out. Before the run starts, you can also avoid this "
+                'by `split: "1,0,0"`'
+            ),
         )
 
     def _plan_samples(
