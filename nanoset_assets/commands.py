@@ -208,12 +208,18 @@ def _print_failures(report: BuildReport) -> None:
         (the error, where it occurred, and how to fix it)
         not made, since they need what failed: indexed_dataset [web]
 
+    Steps that failed for the same reason, such as a cluster that cannot be reached, are printed
+    together.
+
     Args:
         report: What the build did.
     """
+    labels_by_message: dict[str, list[str]] = defaultdict(list)
     for label, error in report.failed.items():
-        echo(f"failed: {label}", fg="red", bold=True, err=True)
-        echo(message(error), err=True)
+        labels_by_message[message(error)].append(label)
+    for text, labels in labels_by_message.items():
+        echo(f"failed: {', '.join(labels)}", fg="red", bold=True, err=True)
+        echo(text, err=True)
     if report.skipped:
         labels = ", ".join(report.skipped)
         echo(f"not made, since they need what failed: {labels}", err=True)

@@ -409,6 +409,23 @@ def test_the_report_shows_an_output_that_was_not_made_as_failing_with_the_error(
     assert "failing: corpus odd: the corpus holds no text" in printed
 
 
+def test_steps_that_failed_for_the_same_reason_are_printed_with_one_error(capsys):
+    refusal = "Slurm refuses the jobs"
+    failed: dict[str, Exception] = {
+        "tokenized_shards [web]": ConfigError(refusal),
+        "tokenized_shards [code]": InputError("this file is damaged"),
+        "tokenized_shards [books]": ConfigError(refusal),
+    }
+    report = BuildReport(steps=[], graph=SimpleNamespace(), failed=failed)
+
+    commands._print_failures(report)
+
+    printed = capsys.readouterr().err
+    assert "failed: tokenized_shards [web], tokenized_shards [books]\n" in printed
+    assert "failed: tokenized_shards [code]\n" in printed
+    assert printed.count(refusal) == 1
+
+
 def test_outputs_are_failing_of_which_only_the_build_shows_that_they_fail(
     make_project, instance, capsys, monkeypatch
 ):
