@@ -221,8 +221,8 @@ def _print_failures(report: BuildReport) -> None:
         echo(f"failed: {', '.join(labels)}", fg="red", bold=True, err=True)
         echo(text, err=True)
     if report.skipped:
-        labels = ", ".join(report.skipped)
-        echo(f"not made, since they need what failed: {labels}", err=True)
+        skipped_labels = ", ".join(report.skipped)
+        echo(f"not made, since they need what failed: {skipped_labels}", err=True)
 
 
 def _show_dry_run(
