@@ -287,18 +287,21 @@ def uncounted_text(column: ColumnStatistics) -> str:
 
 
 def _value_text(value: str) -> str:
-    """Return a text as it is shown: quoted if it is empty or "null", and cut off if it is long.
+    """Return a text as it is shown: quoted if it could be misread, and cut off if it is long.
 
-    The row of the documents without a value is called null, too.
+    Texts are quoted that are empty, or "null", which the row of the documents without a value is
+    called, too; and those with spaces at an end, as " en" would look like "en".
 
     Args:
         value: The text, of any length.
     """
-    if value.strip() in ("", "null"):
-        return repr(value)
+    short_value = value
     if len(value) > _VALUE_CHARACTERS:
-        return f"{value[: _VALUE_CHARACTERS - 1]}…"
-    return value
+        short_value = f"{value[: _VALUE_CHARACTERS - 1]}…"
+    has_spaces_at_end = value != value.strip()
+    if has_spaces_at_end or value in ("", "null"):
+        return repr(short_value)
+    return short_value
 
 
 def _number_text(number: float) -> str:

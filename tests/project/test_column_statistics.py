@@ -42,7 +42,7 @@ def random_rows() -> list[dict[str, Any]]:
                 "text": "word " * generator.randrange(1, 30),
                 "score": generator.choice([None, generator.gauss(0, 9)]),
                 "stars": generator.randrange(6),
-                "lang": generator.choice(["en", "en", "de", "", "null", None]),
+                "lang": generator.choice(["en", " en", "de", "", "null", None]),
                 "url": f"https://{number}",
                 "seen": generator.choice([True, False]),
                 "empty": None,
@@ -225,6 +225,16 @@ def test_the_text_null_differs_from_documents_without_a_value(project):
 
     assert "'null'" in labels
     assert labels.count("null") == 1
+
+
+def test_a_text_with_spaces_at_an_end_is_quoted(project):
+    corpus = corpus_columns(project, "web", ["lang"])
+    [lang] = corpus.columns
+
+    labels = [row.value for row in value_rows(corpus, lang)]
+
+    assert "' en'" in labels
+    assert "en" in labels
 
 
 # The command and the page
