@@ -52,6 +52,11 @@ class AssetRun:
         return Node(self.stage, self.key)
 
     @property
+    def _is_requested(self) -> bool:
+        """Whether nanoset.yaml still requests the output: it may have been changed meanwhile."""
+        return self.key in self.stage.keys(self.project.config, (self.key.subject,))
+
+    @property
     def is_automatic(self) -> bool:
         """Whether a sensor or the schedule requested the run, and not a person.
 
@@ -115,8 +120,7 @@ class AssetRun:
         will fail, and report the reason.
         """
         config = self.project.config
-        is_requested = self.key in self.stage.keys(config, (self.key.subject,))
-        if is_requested:
+        if self._is_requested:
             for warning in settings_warnings(self.stage, config, self.key):
                 self.warn(warning)
 
@@ -134,8 +138,10 @@ class AssetRun:
         """
         make_output_and_page = self.make_page  # each kind of output has a function for this
         try:
-            # An output that the settings forbid fails here, even if it was made before.
-            check_allowed(self.project, self.node)
+            # An output that the settings forbid fails here, even if it was made before. One that
+            # they do not request any more has no inputs to look at: making it fails.
+            if self._is_requested:
+                check_allowed(self.project, self.node)
             return make_output_and_page(self)
         except Exception as error:
             self.project_defs.failures.append((self.node, error))
