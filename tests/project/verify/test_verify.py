@@ -26,6 +26,7 @@ from nanoset_core.project.graph import stale_reasons
 from nanoset_core.project.project import Project
 from nanoset_core.project.verify import targets, verify_project
 from nanoset_core.stages.report import Report
+from nanoset_core.stages.webdataset.make import group_facts
 
 Damage = Callable[[Project], None]
 """Changes files of a project."""
@@ -160,6 +161,21 @@ def test_the_record_of_an_output_that_fails_again_is_kept(project_with_failed_ch
 
     assert not reports[0].passed
     assert ("datasets", "web") in recorded_outputs(project_with_failed_checks)
+
+
+def test_a_group_of_tars_that_has_failed_is_checked_again(copy, monkeypatch):
+    # A quick check opens only some tars. Let the damaged one not be among these.
+    monkeypatch.setattr("nanoset_core.stages.webdataset.verify._TARS_OPENED", 1)
+    project = copy()
+    damaged_tar = min(group_facts(project, "shuffled", 1))
+    overwrite(damaged_tar, 512, b"\xff" * 100)
+    record_failure(project.outputs, "webdatasets", "shuffled/tars/1", None)
+
+    (report,) = verify_project(project, select=["shuffled"])
+
+    assert not report.passed
+    assert damaged_tar.name in str(report.findings[0].where)
+    assert recorded_outputs(project) == {("webdatasets", "shuffled/tars/1")}
 
 
 def test_a_record_that_cannot_be_removed_is_a_warning(project_with_failed_checks, monkeypatch):
