@@ -56,14 +56,17 @@ def page() -> str:
     return (TOP / "docs" / "architecture.md").read_text()
 
 
-@pytest.fixture
-def packages(page: str, tmp_path: Path) -> Path:
-    """A folder with a copy of the packages, after the steps 1 and 2 of the page."""
-    folder = tmp_path / "packages"
+@pytest.fixture(scope="module")
+def packages(page: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a copy of the packages, after the steps 1 and 2 of the page.
+
+    Tests must not write to it.
+    """
+    folder = tmp_path_factory.mktemp("packages")
     for package in ("nanoset_core", "nanoset_assets"):
-        shutil.copytree(
-            TOP / package, folder / package, ignore=shutil.ignore_patterns("__pycache__")
-        )
+        # Compiled modules are copied, as to compile them again takes several seconds; except those
+        # that another process is writing.
+        shutil.copytree(TOP / package, folder / package, ignore=shutil.ignore_patterns("*.pyc.*"))
 
     stages = folder / "nanoset_core" / "stages"
     (stages / "counts").mkdir()
@@ -121,8 +124,9 @@ def test_a_stage_that_is_only_in_the_list_of_stages_has_an_asset(packages, proje
     ]
 
 
-def test_the_entry_in_the_list_of_assets_describes_the_asset(packages, project, page):
-    asset_table = packages / "nanoset_assets" / "asset_table.py"
+def test_the_entry_in_the_list_of_assets_describes_the_asset(packages, project, page, tmp_path):
+    changed_packages = shutil.copytree(packages, tmp_path / "packages")
+    asset_table = changed_packages / "nanoset_assets" / "asset_table.py"
     first_lines = "SHAPES: dict[Stage, AssetShape] = {\n"
     replace_in(asset_table, first_lines, first_lines + SHAPE_CODE.search(page)[0])
     first_import = "from nanoset_core.stages.dataset.stage import DATASET\n"
@@ -134,6 +138,6 @@ def test_the_entry_in_the_list_of_assets_describes_the_asset(packages, project, 
         "graph = defs().resolve_asset_graph()\n"
         "print(graph.get(dg.AssetKey('document_counts')).description)\n"
     )
-    description = run_in_copy(packages, "-c", program, cwd=project)
+    description = run_in_copy(changed_packages, "-c", program, cwd=project)
 
     assert description == "How many documents and tokens a corpus has.\n"
