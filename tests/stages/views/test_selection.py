@@ -57,7 +57,7 @@ def where(text: str) -> Rule:
     return Rule((Where("v", parse_condition(text, "v")),))
 
 
-@pytest.mark.parametrize("seed", range(0, 200, 40))
+@pytest.mark.parametrize("seed", [0, 40, 80])
 def test_rules_choose_the_documents_that_a_loop_over_documents_chooses(seed, tmp_path):
     table = documents_table(seed=seed)
     token_counts = table.column("tokens").to_pylist()
@@ -78,7 +78,7 @@ def test_rules_choose_the_documents_that_a_loop_over_documents_chooses(seed, tmp
 @pytest.mark.parametrize("shard_size", [1, 3, 64])
 def test_a_value_that_one_row_group_does_not_have_is_found_in_the_next(shard_size, tmp_path):
     """Shards are so small here that most of them lack some of the values."""
-    table = documents_table(300)
+    table = documents_table(100)
     texts = []
     for topic in ["a", "b"]:
         for sign in ["=", "<"]:
