@@ -99,7 +99,7 @@ def test_the_documents_of_a_sample_are_rows_of_the_corpus(project, tables):
     n_samples = len(load_nanoset(project.outputs, "pretrain", "train"))
     datasets_and_views = set()
 
-    for sample in range(0, n_samples, 3):
+    for sample in range(0, n_samples, 11):
         explained = explain_sample(project, "pretrain", "train", sample)
         for piece in explained.pieces:
             check_origin(project, tables, piece.origin)
@@ -148,7 +148,7 @@ global_batch_size: 40
     ("name", "split"), [("pretrain", "train"), ("plain", "train"), ("shuffled", None)]
 )
 def test_a_document_is_found_by_its_number_in_the_corpus(project, tables, name, split):
-    for number in range(0, tables["web"].num_rows, 17):
+    for number in range(0, tables["web"].num_rows, 41):
         identity = tables["web"].column("id")[number].as_py()
         try:
             places_by_id = find_document(project, name, split, identity=identity)

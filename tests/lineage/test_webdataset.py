@@ -221,8 +221,10 @@ def test_a_document_is_found_in_all_contexts_that_contain_it(
                 (origin.position, piece.sample_tokens, piece.document_tokens)
             )
 
+    # Every fourth document, as a search takes several milliseconds.
+    documents = list(tokens_by_document.items())[::4]
     with opened_once(tar_project, explained.name):
-        for (corpus, number), tokens in tokens_by_document.items():
+        for (corpus, number), tokens in documents:
             if corpus not in WEBDATASETS[explained.name]["corpora"]:
                 continue
             (places,) = find_document(
@@ -275,7 +277,7 @@ def test_a_document_may_be_left_out_so_that_all_tars_are_equal(tar_project, toke
         if corpus in WEBDATASETS["even"]["corpora"]
     ]
 
-    reasons = reasons_to_be_unseen(tar_project.outputs.folder, "even", documents)
+    reasons = reasons_to_be_unseen(tar_project.outputs.folder, "even", documents[::4])
 
     assert "left out so that all tars are equal" in reasons
 
