@@ -25,6 +25,7 @@ from nanoset_core.project.project import Project
 
 N_ROWS = 400
 SETTINGS = {
+    "tokenization": {"workers": 1},
     "documents": {"columns": ["score", "stars", "lang", "url", "seen", "empty"]},
     "attributes": {"web": "grades.parquet"},
     "views": {"all": {"of": "web"}},
@@ -283,8 +284,8 @@ def test_a_misspelt_column_is_corrected(project):
 def test_a_column_that_was_not_built_is_refused_with_the_command_that_builds_it(
     tmp_path, tokenizer_file
 ):
-    settings = {"documents": {"columns": ["lang"]}}
-    project = open_project(write_corpus(tmp_path / "project", tokenizer_file, settings))
+    settings = {"tokenization": {"workers": 1}, "documents": {"columns": ["lang"]}}
+    project = write_web(tmp_path / "project", tokenizer_file, settings)
     make_corpora(project, "web")
 
     with pytest.raises(ConfigError, match="has not been built"):
@@ -302,8 +303,8 @@ def test_a_view_is_refused_with_the_name_of_its_corpus(project):
 
 
 def test_columns_that_were_not_built_are_named(tmp_path, tokenizer_file):
-    settings = {"documents": {"columns": ["lang"]}, "attributes": {"web": "grades.parquet"}}
-    project = open_project(write_corpus(tmp_path / "project", tokenizer_file, settings))
+    settings = SETTINGS | {"documents": {"columns": ["lang"]}}
+    project = write_web(tmp_path / "project", tokenizer_file, settings)
     make_corpora(project, "web")
 
     statistics = corpus_columns(project, "web")

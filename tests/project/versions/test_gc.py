@@ -174,7 +174,7 @@ def test_collections_during_a_build_of_another_process_do_no_harm(changed):
         collection = collect(project, unfinished=True)
         n_collections += 1
         n_removed += len(collection.garbage)
-        wait_until(partial(build_made_progress, folders_before), 0.03, 0.01)
+        wait_until(partial(build_made_progress, folders_before), 0.1, 0.02)
 
     assert process.returncode == 0
     assert n_collections > 3

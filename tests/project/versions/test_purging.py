@@ -34,7 +34,7 @@ from helpers.sample_project import jsonl, outputs_of, tree, write_project
 from nanoset_core.errors import ConfigError, FormatError, MissingError, StaleError, StorageError
 from nanoset_core.project import purge as purge_module
 from nanoset_core.project.gc import collect
-from nanoset_core.project.interrupted_purges import interrupted_purges
+from nanoset_core.project.interrupted_purges import InterruptedPurge, interrupted_purges
 from nanoset_core.project.project import Project
 from nanoset_core.project.purge import purge
 from nanoset_core.project.purge_plan import plan_purge
@@ -214,6 +214,10 @@ class ErasedProject(NamedTuple):
 
     project: Project
     receipt: Path
+    warnings_during_build: Sequence[InterruptedPurge]
+    """The purges that seemed to be interrupted when the build of the purge had ended."""
+    status_during_build: str
+    """What `nanoset status` printed then."""
 
     @property
     def root(self) -> Path:
@@ -226,7 +230,16 @@ def erased(built, tmp_path_factory) -> ErasedProject:
     """The built project after a purge; tests must not write to it."""
     folder = tmp_path_factory.mktemp("after-purge") / "project"
     project = copy_of(built.config.file, folder)
-    return ErasedProject(project, receipt=erase(project))
+    warnings = []
+    outputs = []
+
+    def build_and_look(opened: Project) -> None:
+        build(opened)
+        warnings.extend(interrupted_purges(opened.outputs))
+        outputs.append(run_in(opened, "status"))
+
+    receipt = erase(project, how=build_and_look)
+    return ErasedProject(project, receipt, warnings, status_during_build=outputs[0])
 
 
 @pytest.fixture
@@ -235,7 +248,7 @@ def erased_copy(erased, tmp_path) -> ErasedProject:
     config_file = erased.project.config.file
     project = copy_of(config_file, tmp_path / "project")
     receipt = project.config.file.parent / erased.receipt.relative_to(config_file.parent)
-    return ErasedProject(project, receipt)
+    return erased._replace(project=project, receipt=receipt)
 
 
 # What is erased
@@ -766,18 +779,30 @@ def test_the_next_purge_completes_an_interrupted_one(
     assert check_receipt(root, receipt) == 0
 
 
-@pytest.fixture
-def interrupted(project, monkeypatch) -> Project:
-    """A project after a purge that was interrupted, and a build that completed everything else."""
-    interrupt_the_build(project, monkeypatch)
+@pytest.fixture(scope="module")
+def built_after_interruption(built, tmp_path_factory) -> Project:
+    """A project after a purge that was interrupted, and a build that completed everything else.
+
+    Tests must not write to it.
+    """
+    project = copy_of(built.config.file, tmp_path_factory.mktemp("interrupted") / "project")
+    interrupt_the_build(project, pytest.MonkeyPatch())
     build(Project.open(project.config.file))
-    return Project.open(project.config.file)
+    return project
 
 
-@pytest.mark.parametrize("command", ["status", "build", "build --dry-run", "verify", "gc"])
-def test_commands_warn_of_an_interrupted_purge_until_it_is_finished(interrupted, command):
-    words = command.split()
-    outputs = [run_in(interrupted, *words) for _ in range(2)]
+@pytest.fixture
+def interrupted(built_after_interruption, tmp_path) -> Project:
+    """A copy of that project, to be changed."""
+    return copy_of(built_after_interruption.config.file, tmp_path / "project")
+
+
+COMMANDS_THAT_WARN = ["status", "build", "build --dry-run", "verify", "gc"]
+
+
+@pytest.mark.parametrize("command", COMMANDS_THAT_WARN)
+def test_commands_warn_of_an_interrupted_purge(interrupted, command):
+    outputs = [run_in(interrupted, *command.split()) for _ in range(2)]
 
     (receipt,) = (interrupted.config.root_folder / "purge_receipts").iterdir()
     for output in outputs:
@@ -786,8 +811,13 @@ def test_commands_warn_of_an_interrupted_purge_until_it_is_finished(interrupted,
         assert "run `nanoset purge ID… --yes` with the same 4 ids again" in line
         assert str(receipt) in line
 
+
+def test_no_command_warns_of_an_interrupted_purge_that_was_finished(interrupted):
     erase(interrupted)
-    assert "interrupted" not in run_in(interrupted, *words)
+
+    outputs = [run_in(interrupted, *command.split()) for command in COMMANDS_THAT_WARN]
+
+    assert not any("interrupted" in output for output in outputs)
 
 
 def test_the_json_of_a_command_is_not_disturbed_by_the_warning(interrupted):
@@ -816,29 +846,13 @@ def test_a_damaged_receipt_does_not_hide_that_a_purge_was_interrupted(interrupte
     assert str(warning).startswith("the purge was interrupted, ")
 
 
-def test_a_purge_that_is_running_is_not_interrupted(project):
-    purges = []
-
-    def build_and_look(opened: Project) -> None:
-        build(opened)
-        purges.extend(interrupted_purges(opened.outputs))
-
-    erase(project, how=build_and_look)
-
-    assert purges == []
+def test_a_purge_that_is_running_is_not_interrupted(erased):
+    assert erased.warnings_during_build == []
 
 
-def test_versions_that_a_running_purge_erases_next_are_not_reported_as_left_over(project):
-    outputs = []
-
-    def build_and_look(opened: Project) -> None:
-        build(opened)
-        outputs.append(run_in(opened, "status"))
-
-    erase(project, how=build_and_look)
-
-    assert "up to date" in outputs[0]
-    assert "`nanoset gc` lists them" not in outputs[0]
+def test_versions_that_a_running_purge_erases_next_are_not_reported_as_left_over(erased):
+    assert "up to date" in erased.status_during_build
+    assert "`nanoset gc` lists them" not in erased.status_during_build
 
 
 def test_a_purge_whose_process_was_killed_is_interrupted(project):
@@ -920,10 +934,8 @@ def test_a_purge_during_a_build_changes_nothing_and_names_the_build(project):
         "nothing was changed"
     )
     assert caught.value.remedy == expected_remedy
+    # Once the build has ended, nothing keeps the same purge from being accepted.
     assert tree(root) == tree_before
-
-    # Once the build has ended, the same purge is accepted.
-    erase(project)
 
 
 def test_a_build_that_starts_during_a_purge_is_named(project):
@@ -938,9 +950,6 @@ def test_a_build_that_starts_during_a_purge_is_named(project):
 
     assert "makes web" in caught.value.found
     assert "run the same purge again" in caught.value.remedy
-
-    # Once the other build has ended, the next purge completes this one.
-    erase(project)
 
 
 def test_a_purge_refuses_to_leave_a_copy_behind_that_was_made_through_a_link(project):
