@@ -10,6 +10,7 @@ from __future__ import annotations
 from nanoset_core.errors import ForbiddenError
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
+from nanoset_core.records.text import format_count
 from nanoset_core.stages.checking import check_files, check_freshness, current_manifest
 from nanoset_core.stages.contamination.matches import MATCHES, MatchSummary, summary_of
 from nanoset_core.stages.contamination.scope import contaminated_inputs_of_training
@@ -108,7 +109,9 @@ def _blocking_text(section: str, matches: MatchSummary) -> str:
     boilerplate = boilerplate_text(section, matches)  # "" if there is none
     if boilerplate and matches.contaminated == 0:
         return boilerplate  # there is nothing else
-    text = f"{matches.contaminated:,} documents that training reads hold texts of {section}"
+    documents = format_count(matches.contaminated, "document")
+    verb = "holds" if matches.contaminated == 1 else "hold"
+    text = f"{documents} that training reads {verb} texts of {section}"
     if boilerplate:
         text += f"; {boilerplate}"
     return text

@@ -87,6 +87,18 @@ def test_a_block_names_boilerplate_separately(project):
     assert verify_at(project, "contamination/evals/web").figures["contaminated"] == 2
 
 
+def test_a_block_counts_a_single_document(project):
+    project = with_settings(project, "contamination.evals", policy="block")
+    manifest = current_output(project, "contamination/evals/web")
+    summary = {**manifest.facts["boilerplate"], "contaminated": 1}
+    manifest = replace(manifest, facts={**manifest.facts, "boilerplate": summary})
+
+    with pytest.raises(ForbiddenError) as error:
+        CONTAMINATION.check_allowed(project, Key("evals", "web"), manifest)
+
+    assert error.value.what.startswith("1 document that training reads holds texts of evals; ")
+
+
 def test_a_clean_view_leaves_documents_with_boilerplate_out(project):
     n_contaminated = 121  # the instruction in 120, a question in 2, both in 1
 
