@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.building import make_columns, make_corpora, open_project
@@ -84,7 +84,6 @@ def tops(draw: st.DrawFn) -> Top:
     return Top("v", "score", unit, limit=draw(st.integers(0, 200)), ascending=ascending)
 
 
-@settings(max_examples=200, deadline=None)
 @given(table=tables(), top=tops())
 def test_top_takes_the_documents_that_a_loop_over_sorted_documents_takes(
     tmp_path_factory, table, top
