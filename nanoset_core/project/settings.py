@@ -115,7 +115,7 @@ class ProjectConfig(WrittenConfig):
             return True
         # Others read a mixture of datasets, a nanoset. It may use a dataset only for validation.
         for nanoset in self.nanosets.values():
-            if any(nanoset.trains_on(name) for name in names):
+            if not names.isdisjoint(nanoset.trained_corpora):
                 return True
         return False
 

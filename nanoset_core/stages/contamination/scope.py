@@ -7,8 +7,6 @@ section `evals` found a text, so it may be read even if its corpus is contaminat
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.views.settings import base_of, chain_of
 
@@ -22,20 +20,14 @@ def names_in_training(config: ProjectConfig) -> list[str]:
     Returns:
         Names of corpora, and of datasets that are made from them, such as `["web", "packed"]`.
     """
-    names = list(_names_in_nanosets(config))
+    names: list[str] = []
+    for nanoset in config.nanosets.values():
+        names.extend(nanoset.trained_corpora)  # its others are only for validation or test
     for webdataset in config.webdatasets.values():
         names.extend(webdataset.corpora)
     names.extend(config.pbin)
     names.extend(export.of for export in config.exports.values())
     return list(dict.fromkeys(names))
-
-
-def _names_in_nanosets(config: ProjectConfig) -> Iterator[str]:
-    """Yield the datasets that the train splits of nanosets read."""
-    for nanoset in config.nanosets.values():
-        for name in nanoset.corpora:
-            if nanoset.trains_on(name):  # the others are only for validation or test
-                yield name
 
 
 def searched_corpora(config: ProjectConfig, section: str) -> list[str]:

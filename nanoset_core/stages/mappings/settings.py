@@ -278,22 +278,19 @@ class NanosetSpec(Section):
         """
         return self.blend_per_split.get(split) if self.blend_per_split else self.data
 
-    def trains_on(self, corpus: str) -> bool:
-        """Return whether a corpus is used for training, and not only for validation or tests.
+    @property
+    def trained_corpora(self) -> tuple[str, ...]:
+        """The corpora, or selections of them, that are used for training.
 
-            blend: web, split: "98,2,0"                   yes for web: train gets 98 %
-            blend: web, split: "0,100,0"                  no: train gets nothing
-            blend_per_split: {train: web, valid: wiki}    yes for web, and no for wiki
-
-        Args:
-            corpus: Name of a corpus (a collection of texts), or of a selection of it.
+        blend: web, split: "98,2,0"                   ("web",): train gets 98 %
+        blend: web, split: "0,100,0"                  (): train gets nothing
+        blend_per_split: {train: web, valid: wiki}    ("web",): wiki is only for validation
         """
-        if corpus not in corpora_of(self.blend_of("train")):
-            return False
+        corpora = corpora_of(self.blend_of("train"))
         if not self.shares:
-            return True  # train reads all of it
+            return corpora  # train reads all of them
         share_of_train = parse_split(self.shares)[0]
-        return share_of_train > 0
+        return corpora if share_of_train > 0 else ()
 
     @property
     def corpora(self) -> tuple[str, ...]:
