@@ -59,6 +59,8 @@ if TYPE_CHECKING:
 
 _MAX_NAMES = 3
 """How many outputs a line names at most."""
+_MAX_STEPS = 20
+"""How many steps a line names at most that failed for one reason, or that were skipped."""
 _MAX_DRY_RUN_ROWS = 100
 """How many outputs a dry run lists at most."""
 _MAX_WARNINGS = 2
@@ -209,7 +211,7 @@ def _print_failures(report: BuildReport) -> None:
         not made, since they need what failed: indexed_dataset [web]
 
     Steps that failed for the same reason, such as a cluster that cannot be reached, are printed
-    together.
+    together. Of many steps, only the first are named.
 
     Args:
         report: What the build did.
@@ -218,10 +220,10 @@ def _print_failures(report: BuildReport) -> None:
     for label, error in report.failed.items():
         labels_by_message[message(error)].append(label)
     for text, labels in labels_by_message.items():
-        echo(f"failed: {', '.join(labels)}", fg="red", bold=True, err=True)
+        echo(f"failed: {abbreviated(labels, _MAX_STEPS)}", fg="red", bold=True, err=True)
         echo(text, err=True)
     if report.skipped:
-        skipped_labels = ", ".join(report.skipped)
+        skipped_labels = abbreviated(report.skipped, _MAX_STEPS)
         echo(f"not made, since they need what failed: {skipped_labels}", err=True)
 
 
