@@ -138,8 +138,8 @@ class AssetRun:
         """
         make_output_and_page = self.make_page  # each kind of output has a function for this
         try:
-            # An output that the settings forbid fails here, even if it was made before. One that
-            # they do not request any more has no inputs to look at: making it fails.
+            # Fail if the settings forbid the output, for example since a training run must not read
+            # what was found in a corpus. If they do not even request it, making it fails below.
             if self._is_requested:
                 check_allowed(self.project, self.node)
             return make_output_and_page(self)

@@ -557,13 +557,15 @@ def _partitions_behind(sources: Iterable[Node], config: ProjectConfig) -> dict[N
 
 
 def _partitions_upstream(output: Node, config: ProjectConfig) -> Iterator[Node]:
-    """Yield all partitions that an output is made from, back to those of corpora.
+    """Yield all partitions that an output is made from, directly or through others.
 
-    For example, the plan of a webdataset is made from `clean`, a view of the corpus `web`: yields
-    `clean`, and the dataset of `web`.
+    It stops at partitions that belong to corpora (text collections). For example, a plan is made
+    from a selection of texts (a view) `clean`, and that from the dataset of the corpus `web`:
 
-    Why not only `clean`? If the webdataset also reads the corpus `code`, Dagster may come to the
-    tars from the dataset of `web` before it has found `clean`. Then it would not make them.
+        dataset of web ──→ clean ──→ plan        yields clean, and the dataset of web
+
+    Why not only `clean`? Dagster follows arrows in a random order, and looks at each asset once:
+    see the second case in `_sources_to_follow`.
 
     Args:
         output: The output.

@@ -21,6 +21,7 @@ from nanoset_core.lineage.documents import InspectionContext, Lineage
 from nanoset_core.lineage.positions import Split
 from nanoset_core.lineage.webdataset import Tars
 from nanoset_core.project.project import Project
+from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.sampling.splits import SPLITS
 from nanoset_core.stages.dataset.dataset import Dataset
 from nanoset_core.stages.datasets import current_dataset, dataset_node
@@ -178,31 +179,46 @@ def _copy_holdings(
 ) -> Iterator[Holding]:
     """Yield the exports and `.pbin` files that contain documents which must be deleted.
 
-    Each of them has the tokens of one version of a dataset. This is not always the current one: an
-    export is read as it is until it is rebuilt.
+    Each of them is a copy of a dataset, as the dataset was when the copy was made. If the dataset
+    has been rebuilt since, the copy still has its earlier documents.
 
     Args:
         project: Its current outputs are searched.
         context: Opens datasets.
         search: Finds the documents in a dataset by their ids.
     """
-    config = project.config
-    dataset_by_copy = {Node(EXPORT, Key(name)): spec.of for name, spec in config.exports.items()}
-    for name in config.pbin:
-        stage = PBIN_DERIVED if name in config.derived else PBIN
-        dataset_by_copy[Node(stage, Key(name))] = name
-
-    for copy, name in dataset_by_copy.items():
-        with suppress(MissingError):  # it has not been built
-            digest = require(project, copy.stage, copy.key).recipe["parents"]["dataset"]
-            node = dataset_node(config, name)
-            source = project.outputs.version(
-                node.stage.layout.folder, node.name, digest, "a dataset that was copied is missing"
+    for copy, name in _datasets_by_copy(project.config).items():
+        with suppress(MissingError):  # the copy has not been built
+            # The manifest of the copy names the version of the dataset that was copied.
+            copied_digest = require(project, copy.stage, copy.key).recipe["parents"]["dataset"]
+            dataset = dataset_node(project.config, name)
+            copied_version = project.outputs.version(
+                dataset.stage.layout.folder,
+                dataset.name,
+                copied_digest,
+                "a dataset that was copied is missing",
             )
-            documents = search.documents_of(context.datasets.open(source))
+            documents = search.documents_of(context.datasets.open(copied_version))
             if len(documents):
                 kind = "export" if copy.stage is EXPORT else "pbin"
                 yield Holding(f"{kind} {copy.key.subject}", len(documents))
+
+
+def _datasets_by_copy(config: ProjectConfig) -> dict[Node, str]:
+    """Return all outputs that are copies of a dataset in another format, and their datasets.
+
+    Args:
+        config: The settings of the project.
+
+    Returns:
+        Export or `.pbin` file → name of its dataset, such as `web`.
+    """
+    datasets = {Node(EXPORT, Key(name)): spec.of for name, spec in config.exports.items()}
+    for name in config.pbin:
+        # Those of corpora, and those of what is made from corpora, belong to different stages.
+        stage = PBIN_DERIVED if name in config.derived else PBIN
+        datasets[Node(stage, Key(name))] = name  # a .pbin file has the name of its dataset
+    return datasets
 
 
 def _split_holdings(

@@ -323,14 +323,17 @@ def _open_pickled(
     access: FileAccess | None,
     fingerprints: Sequence[DatasetFingerprint],
 ) -> BlendedNanoset:
-    """Open a blend that was pickled as paths. Pickles contain the name of this function.
+    """Open the samples of a mixture of datasets that were pickled, for example for another process.
+
+    A pickle does not contain the samples, but the paths of their files. It also contains the name
+    of this function, which Python calls to unpickle it.
 
     Args:
-        plan: As for `open_split`, whose name older pickles contain.
-        config: As for `open_split`.
-        cache_dir: As for `open_split`.
-        access: As for `open_split`.
-        fingerprints: What each dataset was when the blend was pickled.
+        plan: Says which datasets there are, and the names of their index files.
+        config: Settings of the nanoset.
+        cache_dir: Folder of the index files.
+        access: Downloads files of a bucket; None for local files.
+        fingerprints: What each dataset was like when the samples were pickled.
 
     Raises:
         StaleError: A dataset was written again since.

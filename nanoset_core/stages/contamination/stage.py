@@ -83,8 +83,8 @@ class ContaminationStage(Planned, Forbidding):
     def check_allowed(self, project: Project, key: Key, manifest: Manifest) -> None:
         """Check that no document of a corpus contains an evaluation text.
 
-        Outputs that train on the corpus are made after this search if the section sets `policy:
-        block`: see `searches_before_training`.
+        If the section of the evaluation sets `policy: block`, files for training on the corpus are
+        only made if this check passes.
 
         Args:
             project: The project.

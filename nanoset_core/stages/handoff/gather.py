@@ -212,12 +212,14 @@ def _token_ids(nanoset: NanosetContext, padding_token: str | None) -> dict[str, 
         {"eod": 0, "pad": 1}, without tokens that the samples do not have.
     """
     token_ids: dict[str, int] = {}
-    # Masks that look for ends of documents may also be set on the command line of the trainer.
+    # The token at the end of documents. A trainer needs it for some masks, which may also be set on
+    # its command line, so it is returned whatever the settings are.
     end_id = nanoset.project.special("eod")
     if end_id is not None:
         token_ids["eod"] = end_id
 
-    # With `tail: carry`, only the very last sample is padded, which is no reason to stop a job.
+    # The padding token, if packs contain padding (`tail: pad`). With `tail: carry`, only the very
+    # last sample is padded: that is no reason to stop a job.
     packs = nanoset.project.config.packs
     is_padded = any(name in packs and packs[name].tail == "pad" for name in nanoset.spec.corpora)
     padding_id = nanoset.project.special("pad")

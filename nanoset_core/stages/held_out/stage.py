@@ -71,13 +71,13 @@ class HeldOutStage(Forbidding):
     def check_allowed(self, project: Project, key: Key, manifest: Manifest) -> None:
         """Check that train reads no document of valid and test, and no copy of one.
 
-        The index files of train are made after this comparison if the nanoset sets `held_out:
-        block`: see `must_compare_before_training`.
+        If the nanoset sets `held_out: block`, its index files of train are only made if this check
+        passes.
 
         Args:
-            project: Not used.
-            key: Not used.
-            manifest: The result of the comparison.
+            project: Not used here; other stages need it for their checks.
+            key: Not used here.
+            manifest: The result of comparing the documents of train, valid and test.
 
         Raises:
             ForbiddenError: Train reads such a document. The error names it.

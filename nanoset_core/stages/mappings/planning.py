@@ -330,13 +330,18 @@ class NanosetContext(NanosetLookup):
 
     @property
     def changes_at_limits(self) -> bool:
-        """Whether a limit on epochs changes the length or the weights of a split."""
+        """Whether nanoset changes a split so that it keeps to the limits on epochs.
+
+        on_exhaustion: stop            the split gets shorter
+        on_exhaustion: redistribute    other datasets get larger weights
+        otherwise                      it stays as requested, or is an error
+        """
         return self.spec.on_exhaustion in ("stop", "redistribute")
 
     def _change_warnings(self, planned: PlannedSplit) -> list[str]:
         """Return a warning if limits on epochs have changed the length or the weights of a split.
 
-        For example:
+        For example, the settings allow to read the dataset `math` twice:
 
             on_exhaustion: stop leaves 516 of 2,400 samples, since this would be read too often:
             math_text_document 9.23 times in train (at most 2)
@@ -345,7 +350,7 @@ class NanosetContext(NanosetLookup):
             planned: The split.
 
         Returns:
-            The warning; nothing if no limit was exceeded, or if limits change nothing.
+            A list with the warning. It is empty if the split is as the settings request it.
         """
         if not planned.exceeded or not self.changes_at_limits:
             return []

@@ -360,12 +360,15 @@ def _renumbered_token_notices(
 def _have_usual_ids(vocabulary: Any, added_tokens: Iterable[Mapping[str, Any]]) -> bool:
     """Return whether every version of Hugging Face's library gives added tokens the file's ids.
 
-    These are the id that the vocabulary has for the token, or those after the vocabulary:
+    The library ignores the ids that the file has for added tokens. A token that is also in the
+    vocabulary gets its id there, and the others get the next ids after the vocabulary:
 
-        vocabulary       {"a": 0, "b": 1, "<s>": 2}
-        added tokens     "<s>" 2, "<x>" 3, "<y>" 4
+        vocabulary        "a" 0, "b" 1, "<s>" 2
+        added tokens      "<s>", "<x>", "<y>"
+        their usual ids   2, 3, 4
 
-    If the vocabulary has gaps, so that "<s>" is 9, versions differ: "<x>" is 10 or 3.
+    Versions of the library differ if some ids are left out in the vocabulary. If "<s>" is 9 there,
+    "<x>" gets 10 from some versions, and 3 from others.
 
     Args:
         vocabulary: Token → id, or the list of a unigram model.
