@@ -20,13 +20,11 @@ from helpers.built_project import first_file, overwrite, problems
 from helpers.inspecting import node_at, verify_at, verify_output
 from helpers.sample_project import jsonl, sentences
 from nanoset_core.errors import ConfigError
-from nanoset_core.outputs.failed_checks import FailedChecks, record_failure
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.graph import stale_reasons
 from nanoset_core.project.project import Project
 from nanoset_core.project.verify import targets, verify_project
 from nanoset_core.stages.report import Report
-from nanoset_core.stages.webdataset.make import group_facts
 
 Damage = Callable[[Project], None]
 """Changes files of a project."""
@@ -120,74 +118,6 @@ def test_a_deep_check_reads_all_contexts(deep_reports):
     figures = deep_reports["webdatasets/shuffled"].figures
 
     assert figures["contexts_read"] == figures["sequences"]
-
-
-# Records of checks that have failed
-
-
-@pytest.fixture
-def project_with_failed_checks(copy: Callable[[], Project]) -> Project:
-    """A healthy project, in which builds have recorded failed checks of three outputs."""
-    project = copy()
-    record_failure(project.outputs, "datasets", "web", "0" * 20)
-    record_failure(project.outputs, "datasets", "code", "0" * 20)
-    record_failure(project.outputs, "webdatasets", "shuffled/tars/0", None)
-    return project
-
-
-def recorded_outputs(project: Project) -> set[tuple[str, str]]:
-    """Return the outputs of a project for which a failed check is recorded."""
-    return set(FailedChecks.read(project.outputs).version_by_output)
-
-
-def test_an_output_that_passes_has_no_record_of_an_earlier_failure(project_with_failed_checks):
-    assert all(report.passed for report in verify_project(project_with_failed_checks))
-
-    assert recorded_outputs(project_with_failed_checks) == set()
-
-
-def test_records_of_outputs_that_are_not_verified_are_kept(project_with_failed_checks):
-    list(verify_project(project_with_failed_checks, select=["web"]))
-
-    assert ("datasets", "web") not in recorded_outputs(project_with_failed_checks)
-    assert ("datasets", "code") in recorded_outputs(project_with_failed_checks)
-
-
-def test_the_record_of_an_output_that_fails_again_is_kept(project_with_failed_checks):
-    tokens = first_file(project_with_failed_checks, "datasets/web/*/*.bin")
-    overwrite(tokens, 0, b"\xff" * 100)
-
-    reports = list(verify_project(project_with_failed_checks, select=["web"]))
-
-    assert not reports[0].passed
-    assert ("datasets", "web") in recorded_outputs(project_with_failed_checks)
-
-
-def test_a_group_of_tars_that_has_failed_is_checked_again(copy, monkeypatch):
-    # A quick check opens only some tars. Let the damaged one not be among these.
-    monkeypatch.setattr("nanoset_core.stages.webdataset.verify._TARS_OPENED", 1)
-    project = copy()
-    damaged_tar = min(group_facts(project, "shuffled", 1))
-    overwrite(damaged_tar, 512, b"\xff" * 100)
-    record_failure(project.outputs, "webdatasets", "shuffled/tars/1", None)
-
-    (report,) = verify_project(project, select=["shuffled"])
-
-    assert not report.passed
-    assert damaged_tar.name in str(report.findings[0].where)
-    assert recorded_outputs(project) == {("webdatasets", "shuffled/tars/1")}
-
-
-def test_a_record_that_cannot_be_removed_is_a_warning(project_with_failed_checks, monkeypatch):
-    def refuse(*_arguments: object) -> None:
-        raise PermissionError("read-only")
-
-    monkeypatch.setattr("nanoset_core.project.verify.record_success", refuse)
-
-    report = next(verify_project(project_with_failed_checks, select=["web"]))
-
-    assert report.passed
-    assert "this result cannot be recorded" in report.warnings[-1].what
 
 
 # Which outputs are verified
