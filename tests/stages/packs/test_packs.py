@@ -268,17 +268,17 @@ def test_the_handoff_names_the_padding_token(padded_project):
 
 
 @pytest.mark.usefixtures("packs_of_samples")
-def test_the_check_before_a_job_compares_the_padding_token(padded_project):
+def test_the_check_before_a_job_compares_the_end_and_padding_tokens(padded_project):
     script = make_handoff(padded_project, "pretrain").path("preflight.py").read_text()
 
-    padding_id = padded_project.special("pad")
-    assert f"TOKEN_IDS: dict[str, int] = {{'pad': {padding_id}}}" in script
+    token_ids = {name: padded_project.special(name) for name in ("eod", "pad")}
+    assert f"TOKEN_IDS: dict[str, int] = {token_ids}" in script
 
 
 def test_the_handoff_names_no_padding_token_if_packs_end_with_end_tokens(project):
     start = project.outputs.current("nanosets", "pretrain/handoff").path("START.md").read_text()
 
-    assert "padding" not in start
+    assert "pad_token" not in start
 
 
 # Plans of packs that are not built
