@@ -406,10 +406,11 @@ def config_from(value: object, file: Path, text: str | None = None) -> ProjectCo
 
 
 def with_lines(errors: Sequence[ConfigError], file: Path) -> ConfigError:
-    """Return errors about settings that are found later as one error, with the lines of the keys.
+    """Join errors about settings in one error that says in which lines of the file they are.
 
-    Some mistakes only show when the settings are compared with the raw text, for example. Then the
-    file is read again, to find the lines.
+    This is for mistakes that are found after the file was read, such as a corpus that does not
+    exist. The file is read again, to find the lines. If they cannot be found, the error names only
+    the keys.
 
     Args:
         errors: At least one error. The place of each is the file and a key.
@@ -419,8 +420,8 @@ def with_lines(errors: Sequence[ConfigError], file: Path) -> ConfigError:
         value, text = read_yaml(file, remedy="correct the line")
     except (NanosetError, OSError):
         return combined(errors, file)
-    # The settings may be a part of another file, such as a defs.yaml, whose keys have other places.
-    # A section may also be derived from another one, as packs are from the key `packing`.
+    # Look only for sections that the file has at its top. The settings may also be a part of it (in
+    # a defs.yaml), and nanoset adds some sections, such as `packs` if the file has `packing`.
     sections: set[str] = set()
     for error in errors:
         key = str(error.where).removeprefix(f"{file}: ")  # "nanosets.pretrain"
