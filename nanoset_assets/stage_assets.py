@@ -541,14 +541,17 @@ def _sources_to_follow(sources: Iterable[Node], automation: Automation) -> list[
 
 
 def _partitions_behind(sources: Iterable[Node], config: ProjectConfig) -> dict[Node, None]:
-    """Return the partitions from which outputs are made, back to those that every corpus has.
+    """Return the partitions of other assets that some outputs are made from, each once.
+
+    For example, a plan is made from a selection of texts (a view) `clean`, and that from the
+    dataset of the corpus `web`. For the plan, the result is `clean`, and the dataset of `web`.
 
     Args:
-        sources: The outputs.
+        sources: The outputs, such as the plan.
         config: The settings of the project.
 
     Returns:
-        Outputs with partitions, as the keys of a mapping.
+        The partitions, as the keys of a mapping: a set that keeps their order.
     """
     partitions: dict[Node, None] = {}
     for source in sources:

@@ -751,14 +751,17 @@ def _open_pickled(
     access: FileAccess | None,
     fingerprint: DatasetFingerprint,
 ) -> Nanoset:
-    """Open samples that were pickled as paths. Pickles contain the name of this function.
+    """Open the samples of a dataset that were pickled, for example for another process.
+
+    A pickle does not contain the samples, but the paths of their files. It also contains the name
+    of this function, which Python calls to unpickle it.
 
     Args:
-        member: As for `open_nanoset`, whose name older pickles contain.
-        config: As for `open_nanoset`.
-        cache_dir: As for `open_nanoset`.
-        access: As for `open_nanoset`.
-        fingerprint: What the dataset was when the samples were pickled.
+        member: The plan by which the index files were built. It names the dataset.
+        config: Settings of the nanoset, such as the length of a sample.
+        cache_dir: Folder of the index files.
+        access: Downloads files of a bucket; None for local files.
+        fingerprint: What the dataset was like when the samples were pickled.
 
     Raises:
         StaleError: The dataset was written again since.
@@ -778,11 +781,11 @@ def _with_arrays(
     """Return samples that were pickled with their index arrays, which are in no cache folder.
 
     Args:
-        dataset: As for `Nanoset`. Unpickling it has opened its files again.
-        member: As for `Nanoset`.
-        config: As for `Nanoset`.
-        indices: As for `Nanoset`.
-        fingerprint: What the dataset was when the samples were pickled.
+        dataset: The dataset. Unpickling it has opened its files again.
+        member: The plan by which the index arrays were built.
+        config: Settings, such as the length of a sample.
+        indices: The index arrays.
+        fingerprint: What the dataset was like when the samples were pickled.
 
     Raises:
         StaleError: The dataset was written again since.
