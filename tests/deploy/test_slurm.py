@@ -664,6 +664,15 @@ class LaunchedRuns:
         self.cluster.until(lambda: self.run(run_id).status.value == status, RUN_SECONDS)
         return self.run(run_id)
 
+    def until_step(self, run_id: str) -> None:
+        """Wait until a run executes a step.
+
+        Dagster loses a signal that arrives earlier, between the start of the run and that of the
+        process of its first step.
+        """
+        step_start = dg.DagsterEventType.STEP_START
+        self.cluster.until(lambda: self.instance.all_logs(run_id, of_type=step_start), RUN_SECONDS)
+
     def terminate(self, run_id: str) -> bool:
         """Cancel a run, and return whether there was something to cancel."""
         return self.instance.run_launcher.terminate(run_id)
@@ -749,7 +758,7 @@ def test_a_run_whose_job_somebody_has_cancelled_can_be_cancelled(runs):
 
 def test_a_run_that_has_started_can_be_cancelled(runs):
     run_id = runs.launch(*NAP_RUN)
-    runs.until(run_id, "STARTED")
+    runs.until_step(run_id)
     assert runs.health(run_id) == JobHealth(
         "RUNNING", f"Slurm job {runs.job_of(run_id)} is RUNNING"
     )
@@ -762,7 +771,7 @@ def test_a_run_that_has_started_can_be_cancelled(runs):
 
 def test_a_run_whose_job_was_killed_is_reported_as_failed_with_its_log(runs):
     run_id = runs.launch(*NAP_RUN)
-    runs.until(run_id, "STARTED")
+    runs.until_step(run_id)
 
     runs.cluster.run("scancel", "--batch", "--signal=KILL", runs.job_of(run_id))
 
@@ -774,7 +783,7 @@ def test_a_run_whose_job_was_killed_is_reported_as_failed_with_its_log(runs):
 
 def test_a_run_that_reaches_the_time_limit_of_its_job_fails_so_that_it_is_retried(runs):
     run_id = runs.launch(*NAP_RUN)
-    runs.until(run_id, "STARTED")
+    runs.until_step(run_id)
 
     # As Slurm does shortly before the limit.
     runs.cluster.run("scancel", "--batch", "--signal=TERM", runs.job_of(run_id))
