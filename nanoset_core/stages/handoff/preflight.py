@@ -66,6 +66,11 @@ REMEDY_FOR_AMBIGUOUS_PADDING = (
     "this token only for padding. Or start the run with --allow-ambiguous-pad-tokens."
 )
 """What the user can do if the tokenizer also uses its padding token as another special token."""
+REMEDY_FOR_MASKED_ENDS = (
+    "Correct the trainer's tokenizer, such as pad_token in tokenizer_config.json, so that it names "
+    "another padding token, or none."
+)
+"""What the user can do if the tokenizer takes the ends of documents for padding."""
 
 END_OPTIONS = ("reset_position_ids", "reset_attention_mask", "eod_mask_loss")
 """Options with which Megatron-LM looks for the token at the end of documents."""
@@ -196,8 +201,11 @@ def main() -> int:
         changes = required_changes(built, run)  # such as ["seed: 8"]
         tokenizer = build_tokenizer(run)
         has_other_tokens = report_other_tokens(run, tokenizer)
+        has_masked_ends = report_masked_ends(run, tokenizer)
         code = report(run, changes, tokenizer.unique_identifiers)
-        return 1 if has_other_tokens else code
+        if has_other_tokens or has_masked_ends:
+            return 1
+        return code
     except Exception as error:  # noqa: BLE001 — Megatron-LM's tokenizers raise errors of any type
         reason = str(error) or type(error).__name__
         say(
@@ -240,6 +248,38 @@ def report_other_tokens(run: argparse.Namespace, tokenizer: Any) -> bool:
             "",
         )
     return has_other_tokens
+
+
+def report_masked_ends(run: argparse.Namespace, tokenizer: Any) -> bool:
+    """Print that Megatron-LM would take the ends of documents for padding, and return whether so.
+
+    Many tokenizers name one token for both purposes. Megatron-LM core 0.15 and older mask this
+    token wherever it is in the data. So the model never learns to end a document, and reads token 0
+    in place of each end. Core 0.16 and newer mask it unless their tokenizer also names it as
+    another special token.
+
+    Source: Megatron-LM core_v0.15.3 `megatron/core/datasets/gpt_dataset.py`
+    (GPTDataset.__init__, __getitem__).
+
+    Args:
+        run: The options of the run.
+        tokenizer: The tokenizer of the run, which Megatron-LM has built.
+    """
+    end_id = TOKEN_IDS.get("eod")
+    if end_id is None or special_id(tokenizer, "pad") != end_id:
+        return False
+    # With --allow-ambiguous-pad-tokens, the user wants these tokens to be masked.
+    if run.allow_ambiguous_pad_tokens or ignores_padding(run, tokenizer):
+        return False
+
+    say(
+        MEANING_BY_TOKEN["eod"].format(token_id=end_id),
+        "But the tokenizer of this run names it as padding, so Megatron-LM would leave all ends of "
+        "documents out of the loss, and replace them by token 0.",
+        REMEDY_FOR_MASKED_ENDS,
+        "",
+    )
+    return True
 
 
 def tokens_to_recognize(run: argparse.Namespace) -> dict[str, int]:

@@ -398,6 +398,40 @@ def test_older_versions_of_megatron_recognize_padding_in_any_case(padded_handoff
     assert run_preflight(padded_handoff, core).code == FOUND
 
 
+# Ends of documents that the trainer's tokenizer names as padding
+
+
+def test_ends_of_documents_that_old_versions_take_for_padding_are_reported(handoff, tmp_path):
+    core = core_with_tokens(tmp_path, f"pad = eos = {EOD_ID}", settings="")
+
+    answer = run_preflight(handoff, core)
+
+    assert answer.code == REBUILT
+    assert f"documents end with token {EOD_ID}" in answer.output
+    assert "leave all ends of documents out of the loss" in answer.output
+
+
+def test_newer_versions_do_not_take_the_token_of_ends_for_padding(handoff, tmp_path):
+    core = core_with_tokens(tmp_path, f"pad = eos = {EOD_ID}")
+
+    assert run_preflight(handoff, core).code == FOUND
+
+
+def test_newer_versions_take_it_for_padding_if_their_tokenizer_has_another_end(handoff, tmp_path):
+    core = core_with_tokens(tmp_path, f"pad = {EOD_ID}\n    eos = eod = 9")
+
+    answer = run_preflight(handoff, core)
+
+    assert answer.code == REBUILT
+    assert "leave all ends of documents out of the loss" in answer.output
+
+
+def test_masked_ends_of_documents_may_be_allowed(handoff, tmp_path):
+    core = core_with_tokens(tmp_path, f"pad = eos = {EOD_ID}")
+
+    assert run_preflight(handoff, core, "--allow-ambiguous-pad-tokens").code == FOUND
+
+
 # Options of evaluation
 
 
