@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-GarbageKind = Literal["version", "unfinished", "cache file", "tokens"]
-"""A complete version; a version whose build never ended; an index file of a trainer; or the tokens
-of a shard, which its dataset contains as well.
+GarbageKind = Literal["version", "unfinished", "cache file", "tokens", "log"]
+"""A complete version; a version whose build never ended; an index file of a trainer; the tokens of
+a shard, which its dataset contains as well; or the log of a Slurm job.
 """
 _DAY_NS = 24 * 3600 * 1_000_000_000
 
@@ -51,10 +51,10 @@ class Policy:
         if is_newer_than_current and not self.unfinished:
             return True  # a running build may be about to complete it
         last_used_ns = written_ns if replaced_ns is None else replaced_ns
-        return self._is_recent(last_used_ns)
+        return self.is_recent(last_used_ns)
 
-    def _is_recent(self, last_used_ns: int) -> bool:
-        """Return whether a version was used within the last `older_than_days` days.
+    def is_recent(self, last_used_ns: int) -> bool:
+        """Return whether a version or file was used within the last `older_than_days` days.
 
         Args:
             last_used_ns: When it was last used, in nanoseconds since 1970.
@@ -72,9 +72,11 @@ class Garbage:
     path: Path
     """Folder of the version, or the file."""
     output: str
-    """The output that it belongs to: folder of the stage, and name."""
+    """The output that it belongs to: folder of the stage, and name. For logs, what these are."""
     subject: str
-    """The corpus, nanoset or webdataset that it belongs to, on which a build has a lease."""
+    """The corpus, nanoset or webdataset that it belongs to, on which a build has a lease. Empty for
+    logs, which belong to none.
+    """
     kind: GarbageKind
     """What it is."""
     size: int

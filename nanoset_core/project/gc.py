@@ -43,6 +43,7 @@ from nanoset_core.project.judging import files_below, judge_all, judge_all_share
 from nanoset_core.project.needed import Needed, digests_of_pieces, find_needed
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig
+from nanoset_core.project.slurm_logs import find_old_logs, remove_logs
 from nanoset_core.stages.dataset.stage import STAGE as DATASETS
 from nanoset_core.stages.mappings.run_before import handoff_and_splits, handoff_named
 from nanoset_core.stages.registry import stages, sweep
@@ -62,8 +63,9 @@ UNSEEN = (
 def plan_gc(project: Project, **policy: Any) -> GarbageCollection:
     """Return which old files `nanoset gc` would delete, without deleting anything.
 
-    These are old versions of outputs (builds that newer ones have replaced), and tokens that are
-    stored twice: in shards, the tokenized pieces of a text, and in the dataset made of them.
+    These are old versions of outputs (builds that newer ones have replaced), tokens that are stored
+    twice (in shards, the tokenized pieces of a text, and in the dataset made of them), and logs of
+    Slurm jobs.
 
     Args:
         project: The project, whose output folder is searched.
@@ -89,8 +91,10 @@ def plan_gc(project: Project, **policy: Any) -> GarbageCollection:
         collection = _find_garbage(
             project, Policy(**policy), builds_by_name, ignored_shards=digests_to_drop
         )
-    # Add the tokens of the shards to the report.
-    return _with_dropped_tokens(collection, duplicates)
+    # Add the tokens of the shards, and the logs, to the report.
+    collection = _with_dropped_tokens(collection, duplicates)
+    logs = find_old_logs(project.slurm_folder, Policy(**policy))
+    return replace(collection, garbage=(*collection.garbage, *logs))
 
 
 def collect(project: Project, **policy: Any) -> GarbageCollection:
@@ -104,8 +108,11 @@ def collect(project: Project, **policy: Any) -> GarbageCollection:
     Raises:
         StorageError: A folder of outputs, or a version that has to stay, cannot be read.
     """
+    # Delete logs of Slurm jobs that have ended. Do so before files of killed builds are removed,
+    # which show what may be running: so exactly the logs that `plan_gc` lists are deleted.
+    logs = remove_logs(find_old_logs(project.slurm_folder, Policy(**policy)))
     if _has_no_outputs(project.outputs):
-        return GarbageCollection()
+        return logs
 
     # Delete tokens of shards (tokenized pieces of a text) that the dataset has as well.
     dropped = list(drop_duplicate_tokens(project))
@@ -124,12 +131,13 @@ def collect(project: Project, **policy: Any) -> GarbageCollection:
     removed_files = [path for path in found.unfinished if not path.exists()]
 
     collection = GarbageCollection(
-        garbage=removed.garbage,
+        garbage=(*removed.garbage, *logs.garbage),
         left_alone=(
             *found.left_alone,
             *hidden.refused,
             *aborted.left_alone,
             *removed.left_alone,
+            *logs.left_alone,
         ),
         unfinished=tuple(dict.fromkeys([*removed_files, *aborted.unfinished])),  # each path once
         unseen=found.unseen,  # running builds that could not be noticed

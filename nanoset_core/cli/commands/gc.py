@@ -40,7 +40,8 @@ _MAX_SHOWN = 50
 )
 @option(
     "--older-than older_than_days",
-    "Remove only versions that were replaced by newer ones more than this many days ago.",
+    "Remove only versions that were replaced by newer ones, and logs that were last written to, "
+    "more than this many days ago.",
     type=NumberRange(0),
     metavar="DAYS",
 )
@@ -54,6 +55,8 @@ def command(config: Path, yes: bool, copies: bool, as_json: bool, **policy: Any)
     `nanoset gc` keeps the current version of every output, and the older versions from which it was
     made or whose files it uses. It also keeps what a running build uses, and all files that nanoset
     did not write. If you need a removed version again, you can rebuild it.
+
+    The command also lists logs of Slurm jobs that have ended; with --yes, it removes them.
     """
     from nanoset_core.project.gc import collect, plan_gc
     from nanoset_core.project.project import Project

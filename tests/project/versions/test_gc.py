@@ -753,6 +753,97 @@ def test_index_files_that_an_interrupted_collection_left_are_removed(copy):
     assert tree(folder / "data") == tree_of_fresh_build(folder)
 
 
+# Logs of Slurm jobs
+
+HOUR_SECONDS = 3600
+
+
+@pytest.fixture
+def slurm_folder(make_project) -> Path:
+    """The folder of a project for Slurm, with a log of each kind, written an hour ago."""
+    folder = open_project(make_project().parent).slurm_folder
+    folder.mkdir(parents=True)
+    for name in ("nanoset-1.out", "nanoset-1.err"):
+        write_at(folder / name, time.time() - HOUR_SECONDS)
+    return folder
+
+
+def write_at(path: Path, written: float) -> None:
+    """Write a file of one byte, as if at another time, in seconds since 1970."""
+    path.write_bytes(b"x")
+    os.utime(path, (written, written))
+
+
+def start_cluster(slurm_folder: Path, started: float) -> None:
+    """Make the folder that a build has while its cluster is running, as if at another time."""
+    key_folder = slurm_folder / ".tmp-keys-another-1.1-1"
+    key_folder.mkdir()
+    os.utime(key_folder, (started, started))
+
+
+def project_of(slurm_folder: Path) -> Project:
+    """Open the project that a folder for Slurm belongs to."""
+    return open_project(slurm_folder.parents[1])
+
+
+def test_logs_of_slurm_jobs_that_have_ended_are_removed(slurm_folder):
+    project = project_of(slurm_folder)
+    plan = plan_gc(project)
+
+    collection = collect(project)
+
+    assert [item.path.name for item in collection.garbage] == ["nanoset-1.err", "nanoset-1.out"]
+    assert collection == plan
+    assert not list(slurm_folder.iterdir())
+
+
+def test_logs_of_slurm_jobs_are_kept_for_a_number_of_days(slurm_folder):
+    assert collect(project_of(slurm_folder), older_than_days=1) == GarbageCollection()
+    assert len(list(slurm_folder.iterdir())) == 2
+
+
+def test_logs_that_jobs_of_a_running_build_may_be_writing_are_kept(slurm_folder):
+    write_at(slurm_folder / "nanoset-2.out", time.time() - HOUR_SECONDS / 4)
+    start_cluster(slurm_folder, time.time() - HOUR_SECONDS / 2)
+
+    collection = collect(project_of(slurm_folder))
+
+    assert [item.path.name for item in collection.garbage] == ["nanoset-1.err", "nanoset-1.out"]
+    assert (slurm_folder / "nanoset-2.out").exists()
+
+
+def test_other_files_in_the_folder_of_the_logs_are_kept(slurm_folder):
+    write_at(slurm_folder / "notes.out", 0)
+    (slurm_folder / "nanoset-3.out").symlink_to(slurm_folder / "notes.out")
+
+    collect(project_of(slurm_folder))
+
+    assert {path.name for path in slurm_folder.iterdir()} == {"notes.out", "nanoset-3.out"}
+
+
+def test_logs_that_cannot_be_removed_are_reported(slurm_folder, monkeypatch):
+    def refuse(path: Path, *, missing_ok: bool) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+
+    collection = collect(project_of(slurm_folder))
+
+    assert collection.garbage == ()
+    assert [item.why for item in collection.left_alone] == [
+        "it cannot be removed: Permission denied"
+    ] * 2
+
+
+def test_the_command_counts_logs_of_slurm_jobs(slurm_folder):
+    config = slurm_folder.parents[1] / "nanoset.yaml"
+
+    outcome = invoke_nanoset(["gc", "--config", config])
+
+    assert "logs of Slurm jobs" in outcome.output
+    assert "2 versions and files, 2 B" in outcome.output
+
+
 # The command
 
 
