@@ -261,8 +261,8 @@ class CyclicSampler(_MicroBatchSampler):
     "cyclic"), and with `data_sharding` as NeMo's. The orders are those of `torch.randperm`.
 
     Raises:
-        ConfigError: A number is out of range, or the consumed samples are not whole micro-batches
-            of all ranks.
+        ConfigError: A number is out of range, `data_sharding` is no boolean, or the consumed
+            samples are not whole micro-batches of all ranks.
     """
 
     consumed_samples: int
@@ -289,10 +289,11 @@ class CyclicSampler(_MicroBatchSampler):
             100         within a step         no
 
         Raises:
-            ConfigError: A number is out of range, the dataset does not suffice for one step, or a
-                step has been consumed only in part.
+            ConfigError: A number is out of range, `data_sharding` is no boolean, the dataset does
+                not suffice for one step, or a step has been consumed only in part.
         """
         self._check_numbers()
+        boolean("data_sharding", self.data_sharding)
         step_samples = self._samples_per_step
         _check_range("total_samples", self.total_samples, low=step_samples)
 
@@ -400,7 +401,7 @@ class InterleavedSampler(_RoundRobinSampler):
     incomplete round are dealt again, as in nanotron.
 
     Raises:
-        ConfigError: A number is out of range.
+        ConfigError: A number is out of range, or `shuffle` or `drop_last` is no boolean.
     """
 
     seed: int = 42
@@ -411,6 +412,16 @@ class InterleavedSampler(_RoundRobinSampler):
     """Whether to drop the samples at the end that not every rank gets. Otherwise the first samples
     are dealt again.
     """
+
+    def __post_init__(self) -> None:
+        """Check the fields.
+
+        Raises:
+            ConfigError: A number is out of range, or `shuffle` or `drop_last` is no boolean.
+        """
+        self._check_numbers()
+        boolean("shuffle", self.shuffle)
+        boolean("drop_last", self.drop_last)
 
     def __len__(self) -> int:
         """Return the number of this rank's samples that are still to come."""
@@ -433,7 +444,7 @@ class ResumableSampler(_RoundRobinSampler):
     `skip_num_global_samples`. Shuffled orders are those of `torch.randperm`.
 
     Raises:
-        ConfigError: A number is out of range.
+        ConfigError: A number is out of range, or `shuffle` or `drop_last` is no boolean.
     """
 
     epoch: int = 0
@@ -451,10 +462,12 @@ class ResumableSampler(_RoundRobinSampler):
         """Check the fields.
 
         Raises:
-            ConfigError: A number is out of range.
+            ConfigError: A number is out of range, or `shuffle` or `drop_last` is no boolean.
         """
         self._check_numbers()
         _check_range("consumed_samples", self.consumed_samples, 0, self.total_samples)
+        boolean("shuffle", self.shuffle)
+        boolean("drop_last", self.drop_last)
 
     def __len__(self) -> int:
         """Return the number of this rank's samples that are still to come."""

@@ -414,6 +414,13 @@ def wrong(sampler_class, where, *arguments):
         # No booleans.
         wrong(PretrainingSampler, "drop_last", 5, 0, 1, 0, 1, "no"),
         wrong(PretrainingSampler, "drop_last", 5, 0, 1, 0, 1, None),
+        wrong(CyclicSampler, "data_sharding", 5, 0, 1, 0, 1, "no"),
+        # total_samples, consumed_samples, data_parallel_rank, data_parallel_size, seed, …
+        wrong(InterleavedSampler, "shuffle", 5, 0, 0, 1, 42, "no"),
+        wrong(InterleavedSampler, "drop_last", 5, 0, 0, 1, 42, True, "no"),
+        # total_samples, consumed_samples, data_parallel_rank, data_parallel_size, epoch, …
+        wrong(ResumableSampler, "shuffle", 5, 0, 0, 1, 0, "no"),
+        wrong(ResumableSampler, "drop_last", 5, 0, 0, 1, 0, False, 0, "no"),
     ],
 )
 def test_an_argument_out_of_range_is_named(sampler_class, arguments, where):
