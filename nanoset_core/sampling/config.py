@@ -20,6 +20,8 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from numbers import Real
 from typing import Any
 
+import numpy as np
+
 from nanoset_core.errors import ConfigError, one_of
 from nanoset_core.records.frozen import FrozenDict, freeze, set_while_made
 from nanoset_core.records.json_records import from_plain, to_plain
@@ -204,7 +206,7 @@ class NanosetConfig:
         # its attributes here.)
         set_while_made(self, self._whole_numbers())
         set_while_made(self, self._booleans())
-        self._check_surplus()  # a fraction
+        set_while_made(self, {"surplus": self._plain_surplus()})  # a fraction
         set_while_made(self, self._plain_data())  # dictionaries, lists and paths
 
         # Check settings that depend on each other, or on the trainer. They are converted now.
@@ -536,8 +538,8 @@ class NanosetConfig:
         """
         return {name: boolean(name, getattr(self, name)) for name in _SWITCHES}
 
-    def _check_surplus(self) -> None:
-        """Check that `surplus` is possible: the share of samples that are built but not needed.
+    def _plain_surplus(self) -> float:
+        """Return `surplus`, the share of samples that are built but not needed, as a plain number.
 
         For example, 0.005 builds 1,005 samples of a dataset of which 1,000 are needed.
 
@@ -551,6 +553,10 @@ class NanosetConfig:
                 found=repr(self.surplus),
                 expected="a number, 0 or more",
             )
+        # JSON, in which plans store the configuration, has no numbers of numpy.
+        if isinstance(self.surplus, np.generic):
+            return float(self.surplus)
+        return self.surplus
 
     def _plain_data(self) -> dict[str, Any]:
         """Copy the settings that are dictionaries, lists or paths, so that nobody can change them.

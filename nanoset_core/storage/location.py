@@ -15,6 +15,8 @@ from os import PathLike, fspath
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal, NamedTuple, TypeAlias
 
+import numpy as np
+
 from nanoset_core.errors import ConfigError, InputError
 from nanoset_core.records.frozen import set_while_made
 from nanoset_core.records.parsing import parse
@@ -81,7 +83,7 @@ class StorageSpec:
     """
 
     def __post_init__(self) -> None:
-        """Check the types of all fields, and store paths as text.
+        """Check the types of all fields, and store paths and values of numpy as plain values.
 
         Fields from nanoset.yaml were checked when it was read, but a caller in Python may have
         passed anything, such as `StorageSpec(scratch_mib="5")`.
@@ -95,6 +97,8 @@ class StorageSpec:
             value = getattr(self, name)
             if isinstance(value, PathLike):
                 value = fspath(value)
+            elif isinstance(value, np.generic):
+                value = value.item()  # np.int64(5) becomes 5
             elif isinstance(value, tuple):
                 value = list(value)  # as it is written in nanoset.yaml
             values[name] = parse(hint, value, path=name, where="StorageSpec")

@@ -83,6 +83,13 @@ def test_a_surplus_that_is_not_a_number_of_at_least_zero_is_refused(value):
         config_with(surplus=value)
 
 
+def test_a_surplus_may_be_a_number_of_numpy():
+    config = config_with(surplus=np.float32(0.5))
+
+    assert type(config.surplus) is float
+    assert config == config_with(surplus=0.5)
+
+
 # Positions, paths and orders
 
 

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from nanoset_core.errors import ConfigError, FormatError
@@ -142,6 +143,27 @@ def test_the_endpoint_of_the_settings_replaces_that_of_the_environment(monkeypat
 def test_a_storage_spec_of_python_is_checked(option, value):
     with pytest.raises(ConfigError, match=f"StorageSpec: {option}"):
         StorageSpec(**{option: value})
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "plain_value"),
+    [
+        ("scratch_mib", np.int64(5), 5),
+        ("anonymous", np.True_, True),
+        ("region", np.str_("eu-west-1"), "eu-west-1"),
+    ],
+)
+def test_a_storage_spec_stores_values_of_numpy_as_plain_ones(option, value, plain_value):
+    storage = StorageSpec(**{option: value})
+
+    stored_value = getattr(storage, option)
+    assert stored_value == plain_value
+    assert type(stored_value) is type(plain_value)
+
+
+def test_a_storage_spec_refuses_a_fraction_of_numpy():
+    with pytest.raises(ConfigError, match="StorageSpec: scratch_mib"):
+        StorageSpec(scratch_mib=np.float64(5.5))
 
 
 def test_the_folder_of_working_copies_may_be_a_path(tmp_path):
