@@ -12,13 +12,21 @@ from typing import Any
 
 from nanoset_core.project.disk import disk_need, free_bytes, is_refused, text_bytes
 from nanoset_core.project.graph import Graph, add_stale_inputs
+from nanoset_core.project.planned_nanosets import datasets_of_nanoset, failing_nanosets
 from nanoset_core.project.planned_views import PlannedView, planned_views
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig
-from nanoset_core.project.status import ExaminedRow, examined_rows
+from nanoset_core.project.status import PLANNED_BYTES, ExaminedRow, examined_rows
 from nanoset_core.project.survey import ProjectSurvey
+from nanoset_core.sampling.split_data import LengthReader
 from nanoset_core.stages.inventory.stage import INVENTORY
-from nanoset_core.stages.stage import Estimated, Node, RowName, WarnsBeforeReplacing
+from nanoset_core.stages.stage import (
+    Estimated,
+    Node,
+    ReadingBudget,
+    RowName,
+    WarnsBeforeReplacing,
+)
 
 FORCED = "it is rebuilt, because of --force"
 """Why a build makes an output that is up to date."""
@@ -90,7 +98,7 @@ class DryRun:
     views: Mapping[str, PlannedView]
     """Views that would be made → what they would choose; without those that cannot be told yet."""
     failures: tuple[str, ...] = ()
-    """Why outputs would fail because of views that would be empty."""
+    """Why outputs would fail because of views that would be empty or too small."""
     warnings: tuple[str, ...] = ()
     """What a user should know before the build, such as that a run may have begun with a version
     that would be replaced.
@@ -122,7 +130,7 @@ class DryRun:
             "free_bytes": 900000000000        free space of the disk
             "root": "/data/outputs"           where the outputs are, a folder or a URL
             "views": {"best": {…}}            how many documents new selections would have
-            "failures": ["…"]                 why outputs would fail that read empty selections
+            "failures": ["…"]                 why outputs would fail that read such selections
             "warnings": ["…"]                 what a user should know before the build
             "outputs": [{…}]                  what is made together, with the reasons and steps
         """
@@ -188,7 +196,18 @@ def plan(
     possible = due - blocked
     # Of some outputs, only the link `current` is missing: setting it again needs no disk space.
     written = possible if force else graph.nodes_to_write(possible)
-    views = planned_views(graph, due)  # the documents that views would have
+
+    # Choose the documents that views would have, and plan the nanosets that read these views.
+    reader = LengthReader(project.outputs.access)
+    budget = ReadingBudget(PLANNED_BYTES)
+    views_of_nanosets = _datasets_of_nanosets(project.config, possible)
+    views = planned_views(graph, due, views_of_nanosets, reader, budget)
+    failures = list(_failures_of_empty_views(project.config, possible, views))
+    if not failures:
+        planned_datasets = {
+            name: view.manifest for name, view in views.items() if view.manifest is not None
+        }
+        failures += failing_nanosets(graph, possible, planned_datasets, reader, budget)
     return DryRun(
         rows=tuple(_planned_rows(rows, due, blocked, label_of)),
         text_bytes=text_bytes(project, written),
@@ -197,7 +216,7 @@ def plan(
         free_bytes=free_bytes(project),
         place=_place(project),  # the folder of the outputs, or the address in a bucket
         views=views,
-        failures=tuple(_failures_of_empty_views(project.config, possible, views)),
+        failures=tuple(failures),
         warnings=tuple(_replacement_warnings(graph, possible)),
     )
 
@@ -281,6 +300,19 @@ def _inputs_to_change(graph: Graph, node: Node, nodes: Collection[Node]) -> list
         if input_node in nodes and graph.changes(input_node):
             names.append(name)
     return names
+
+
+def _datasets_of_nanosets(config: ProjectConfig, nodes: Iterable[Node]) -> set[str]:
+    """Return the datasets that decide what some nanosets read.
+
+    Args:
+        config: The settings of nanoset.yaml.
+        nodes: The outputs that the build would make. Those of other kinds are ignored.
+    """
+    datasets: set[str] = set()
+    for name in {node.key.subject for node in nodes if node.row.kind == "nanoset"}:
+        datasets |= datasets_of_nanoset(config, name)
+    return datasets
 
 
 def _failures_of_empty_views(

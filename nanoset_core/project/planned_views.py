@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import tempfile
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,15 @@ from nanoset_core.errors import NanosetError
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.graph import Graph
 from nanoset_core.project.project import Project
+from nanoset_core.sampling.split_data import LengthReader
 from nanoset_core.stages.dataset.stage import DATASET
-from nanoset_core.stages.stage import Key, Node, require
+from nanoset_core.stages.stage import Key, Node, ReadingBudget, require
 from nanoset_core.stages.views.stage import VIEW
 
 MAX_DOCUMENTS = 4_000_000
 """Documents of a corpus up to which a dry run chooses its views: this takes some seconds."""
+_LENGTH_BYTES = 4
+"""Bytes of memory for the length of a document."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +37,21 @@ class PlannedView:
     tokens: int
     cuts: tuple[str, ...]
     """For each rule `top`, a sentence that says where it ends."""
+    manifest: Manifest | None = field(default=None, compare=False, repr=False)
+    """What would be recorded about it, to plan nanosets that read it; None if none does."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the view as plain values."""
         return {"documents": self.documents, "tokens": self.tokens, "cuts": list(self.cuts)}
 
 
-def planned_views(graph: Graph, due: set[Node]) -> dict[str, PlannedView]:
+def planned_views(
+    graph: Graph,
+    due: set[Node],
+    views_of_nanosets: Collection[str],
+    reader: LengthReader,
+    budget: ReadingBudget,
+) -> dict[str, PlannedView]:
     """Find out how large selections of documents will be, before they are built.
 
     A view is a selection of the documents of a text collection (corpus), by rules such as "score at
@@ -52,6 +63,10 @@ def planned_views(graph: Graph, due: set[Node]) -> dict[str, PlannedView]:
     Args:
         graph: The outputs of the project, with what each is made from.
         due: The outputs that the build would make.
+        views_of_nanosets: Names of datasets that nanosets read. The views among them get a
+            manifest.
+        reader: Gets the lengths of the documents of these views.
+        budget: How many bytes these lengths may take.
 
     Returns:
         Name of the view → what it would have. A view is left out if its documents change in the
@@ -66,7 +81,7 @@ def planned_views(graph: Graph, due: set[Node]) -> dict[str, PlannedView]:
     views: dict[str, PlannedView] = {}
     for corpus, names in _views_from_existing_inputs(graph, due).items():
         with contextlib.suppress(NanosetError):
-            views.update(_choose_views(project, corpus, names))
+            views.update(_choose_views(project, corpus, names, views_of_nanosets, reader, budget))
     return views
 
 
@@ -100,7 +115,14 @@ def _views_from_existing_inputs(graph: Graph, due: set[Node]) -> dict[str, list[
     return names_by_corpus
 
 
-def _choose_views(project: Project, corpus: str, names: Collection[str]) -> dict[str, PlannedView]:
+def _choose_views(
+    project: Project,
+    corpus: str,
+    names: Collection[str],
+    views_of_nanosets: Collection[str],
+    reader: LengthReader,
+    budget: ReadingBudget,
+) -> dict[str, PlannedView]:
     """Find out how many documents some views will have, for a preview of a build.
 
     A view is a selection of the documents of a text collection (corpus). The documents are chosen
@@ -110,6 +132,9 @@ def _choose_views(project: Project, corpus: str, names: Collection[str]) -> dict
         project: The project, whose output folder has the dataset of the corpus.
         corpus: Name of the corpus.
         names: Names of the views. Those whose rules have a mistake are left out.
+        views_of_nanosets: Names of the datasets that nanosets read.
+        reader: Gets the lengths of the documents of views that nanosets read.
+        budget: How many bytes these lengths may take.
 
     Returns:
         Name of the view → numbers of documents and tokens, and sentences on where rules such as
@@ -122,6 +147,7 @@ def _choose_views(project: Project, corpus: str, names: Collection[str]) -> dict
     # Imported here, since what chooses documents is slow to import.
     from nanoset_core.stages.views.choosing import choose
     from nanoset_core.stages.views.facts import TOPS, cut_text
+    from nanoset_core.stages.views.make import planned_view
 
     dataset = require(project, DATASET, Key(corpus))
     if dataset.facts["documents"] > MAX_DOCUMENTS:
@@ -138,7 +164,12 @@ def _choose_views(project: Project, corpus: str, names: Collection[str]) -> dict
             )
             n_documents = chosen.selection.documents
             n_tokens = chosen.selection.tokens
-            views[chosen.name] = PlannedView(n_documents, n_tokens, sentences)
+            manifest = None
+            is_read = chosen.name in views_of_nanosets
+            if is_read and budget.spend(n_documents * _LENGTH_BYTES):
+                with contextlib.suppress(NanosetError):  # the build will report a damaged .idx
+                    manifest = planned_view(project, chosen, reader)
+            views[chosen.name] = PlannedView(n_documents, n_tokens, sentences, manifest)
     return views
 
 

@@ -12,8 +12,10 @@ from helpers.building import make_corpora, make_view, open_project
 from helpers.command import invoke_nanoset
 from helpers.sample_project import jsonl, sentences, write_project
 from nanoset_assets.build import dry_run
+from nanoset_core.errors import NanosetError, one_line
 from nanoset_core.project import planned_views
 from nanoset_core.project.project import Project
+from nanoset_core.stages.mappings.planning import NanosetContext
 
 VIEWS = """\
 views:
@@ -137,3 +139,71 @@ def test_a_long_list_leaves_out_views_and_not_nanosets(project):
 
     assert "nanoset pretrain train" in outcome.output
     assert "outputs more (--json lists all)" in outcome.output
+
+
+# Nanosets that would fail
+
+SMALL_VIEW = "  few: {of: web, top: {by: tokens, documents: 3}}\n"
+TRAINER = (
+    '{megatron_core: "0.19.0", tokenizer_type: HuggingFaceTokenizer, tokenizer_model: /models/x}'
+)
+
+
+def failure_of_build(project: Project, nanoset: str) -> str:
+    """Make the view `few`, and return why the train split of a nanoset cannot be planned then."""
+    make_view(project, "few")
+    with pytest.raises(NanosetError) as caught:
+        NanosetContext(project, nanoset).plan("train")
+    return one_line(caught.value)
+
+
+def test_a_nanoset_of_a_view_without_enough_tokens_for_a_sample_would_fail(project):
+    nanoset = '  small: {blend: few, sequence_length: 5000, split: "1,0,0"}\n'
+    small_project = Project.open(with_settings(project, SMALL_VIEW, nanoset))
+
+    planned = dry_run(small_project)
+
+    error = failure_of_build(small_project, "small")
+    assert "train has no sample" in error
+    assert planned.failures == (f"nanoset small train would fail: {error}",)
+    assert planned.would_fail
+
+
+RUN = """\
+  run:
+    sequence_length: 32
+    split: {split}
+    trainer: {trainer}
+    schedule: {{iterations: 40, global_batch_size: 2, eval_interval: 40, eval_iters: 1}}
+    continue: true
+    phases: [{{blend: web, until: 20}}, {{blend: {{web: 0.9, few: 0.1}}}}]
+"""
+
+
+def test_a_later_phase_of_a_view_that_is_too_small_for_validation_would_fail(project):
+    nanoset = RUN.format(split='"98,1,1"', trainer=TRAINER)
+    small_project = Project.open(with_settings(project, SMALL_VIEW, nanoset))
+
+    planned = dry_run(small_project)
+
+    error = failure_of_build(small_project, "run-phase-2")
+    assert "other sequences of a dataset than in earlier phases" in error
+    assert planned.failures == (f"nanoset run-phase-2 train would fail: {error}",)
+
+
+def test_a_later_phase_of_a_small_view_would_not_fail_without_validation(project):
+    nanoset = RUN.format(split='"1,0,0"', trainer=TRAINER)
+
+    planned = dry_run(Project.open(with_settings(project, SMALL_VIEW, nanoset)))
+
+    assert planned.failures == ()
+
+
+def test_a_nanoset_whose_other_dataset_is_rebuilt_is_not_planned(project):
+    nanoset = '  small: {blend: [few, code], sequence_length: 5000, split: "1,0,0"}\n'
+    file = with_settings(project, SMALL_VIEW, nanoset)
+    (file.parent / "raw" / "code" / "late.jsonl").write_bytes(jsonl(sentences("late", 3)))
+
+    planned = dry_run(Project.open(file))
+
+    assert planned.failures == ()

@@ -10,11 +10,14 @@ import contextlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from nanoset_core.errors import NanosetError
-from nanoset_core.formats.indexed.layout import idx_path, read_idx
+from nanoset_core.formats.indexed.layout import Index, idx_path, read_idx
 from nanoset_core.outputs.manifest import FileFact, Manifest, Recipe, Written
 from nanoset_core.project.project import Project, holding
+from nanoset_core.records.json_records import to_plain
+from nanoset_core.sampling.split_data import LengthReader
 from nanoset_core.stages.dataset.stage import DATASET
 from nanoset_core.stages.dataset.tokens import bin_name, copy_tokens
 from nanoset_core.stages.shards.framing import pair_name
@@ -22,7 +25,7 @@ from nanoset_core.stages.stage import Key, require
 from nanoset_core.stages.views.choosing import ChosenView, check_rules, choose
 from nanoset_core.stages.views.settings import STAGE, base_of
 from nanoset_core.stages.views.stage import VIEW
-from nanoset_core.stages.views.writing import write_view_idx
+from nanoset_core.stages.views.writing import ViewSize, view_lengths, write_view_idx
 from nanoset_core.storage.atomic import claim_scratch, sha256_file, sweep_abandoned
 from nanoset_core.storage.leases import leased
 
@@ -76,6 +79,36 @@ def make_view(project: Project, name: str) -> Manifest:
             manifest = project.outputs.commit(recipes[chosen.name], writer.write)
             manifests[chosen.name] = project.outputs.make_current(manifest)
     return manifests[name]
+
+
+def planned_view(project: Project, chosen: ChosenView, reader: LengthReader) -> Manifest:
+    """Return what will be recorded about a view, before it is built, to plan a training run.
+
+    Args:
+        project: The project.
+        chosen: What the view chooses.
+        reader: Gets the lengths of documents for the rest of the plan. It is given those of the
+            view, which it could not read yet.
+
+    Returns:
+        The manifest that the view will have, without files.
+
+    Raises:
+        MissingError: Something that the view is made from was not built.
+    """
+    recipe = _recipe_of(project, chosen.name, chosen.dataset)
+    writer = _ViewWriter(project, chosen.dataset, recipe, chosen)
+    lengths = view_lengths(writer.corpus_index(), chosen.selection.chunks)
+    manifest = Manifest(
+        folder=project.outputs.place(recipe),
+        recipe=to_plain(recipe),
+        digest=recipe.digest,
+        facts=writer.facts(ViewSize(len(lengths), chosen.selection.documents)),
+        files={},
+        access=project.outputs.access,
+    )
+    reader.suppose(str(manifest.folder / manifest.facts["prefix"]), lengths)
+    return manifest
 
 
 def _recipe_of(project: Project, name: str, dataset: Manifest) -> Recipe:
@@ -158,23 +191,33 @@ class _ViewWriter:
         # Write the .idx: copy the entries of the chosen documents from the index of the corpus. It
         # is written in several passes, so it gets the function that yields these documents.
         selection = self.chosen.selection
-        corpus_idx = self.dataset.path(f"{self.dataset.facts['prefix']}.idx")
-        corpus_index = read_idx(corpus_idx, validate=False)
         view_idx = idx_path(folder / self._prefix)
-        size = write_view_idx(view_idx, corpus_index, selection.chunks)
+        size = write_view_idx(view_idx, self.corpus_index(), selection.chunks)
 
         files: FileFacts = {view_idx.name: sha256_file(view_idx)}
         files |= self._place_tokens(folder)  # the .bin
-        facts = {
+        return Written(self.facts(size), files)
+
+    def corpus_index(self) -> Index:
+        """Return the index of the corpus, which says where the tokens of each document are."""
+        corpus_idx = self.dataset.path(f"{self.dataset.facts['prefix']}.idx")
+        return read_idx(corpus_idx, validate=False)
+
+    def facts(self, size: ViewSize) -> dict[str, Any]:
+        """Return what is recorded about the view.
+
+        Args:
+            size: How many sequences and documents it has.
+        """
+        return {
             "prefix": self._prefix,  # names of the files, without .idx and .bin
             "corpus": self.dataset.name,
             "documents": size.documents,
             "sequences": size.sequences,
-            "tokens": selection.tokens,
+            "tokens": self.chosen.selection.tokens,
             "dtype": self.dataset.facts["dtype"],
             **self.chosen.facts,  # how the documents were chosen
         }
-        return Written(facts, files)
 
     @property
     def _prefix(self) -> str:

@@ -72,6 +72,22 @@ def write_view_idx(path: Path, base: Index, chunks: DocumentChunks) -> ViewSize:
     return size
 
 
+def view_lengths(base: Index, chunks: DocumentChunks) -> NDArray[np.int32]:
+    """Return the lengths that the index file of a view has, without writing the file.
+
+    Args:
+        base: The index of the corpus.
+        chunks: Returns the numbers of the documents, some at a time.
+
+    Returns:
+        Tokens of every sequence, shape (n_sequences,).
+    """
+    parts = [np.empty(0, np.int32)]  # the dtype of the result if the view is empty
+    for sequences in _sequence_chunks(base, chunks):
+        parts.append(base.sequence_lengths[sequences])
+    return np.concatenate(parts)
+
+
 def _size_of(base: Index, chunks: DocumentChunks) -> ViewSize:
     """Count the chosen documents and their sequences."""
     n_documents = 0
