@@ -141,7 +141,7 @@ class AssetRun:
             # Fail if the settings forbid the output, for example since a training run must not read
             # what was found in a corpus. If they do not even request it, making it fails below.
             if self._is_requested:
-                check_allowed(self.project, self.node)
+                check_allowed(self.project, self.node, self.project_defs.passed_checks)
             return make_output_and_page(self)
         except Exception as error:
             self.project_defs.failures.append((self.node, error))

@@ -211,7 +211,7 @@ class BuildRuns:
             failed_checks = FailedChecks.read(project.outputs)
             if reasons_to_build(project, node, recipe, current, failed_checks):
                 return False
-            check_allowed(project, node)
+            check_allowed(project, node, self.project_defs.passed_checks)
         except (NanosetError, OSError):
             # It cannot be read, or is forbidden. The step that makes it reports the error.
             return False

@@ -22,6 +22,7 @@ from nanoset_assets.tags import REBUILD_TAG, REPEATABLE_TAG
 from nanoset_assets.ui.metadata import failure
 from nanoset_core.errors import ConfigError, NanosetError
 from nanoset_core.execution.progress import SILENT, Display, Progress, RunningWork
+from nanoset_core.project.permission import PassedChecks
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig, load_config
 from nanoset_core.stages.stage import Node
@@ -68,6 +69,8 @@ class ProjectDefs:
     """The project of the `nanoset build` that executes runs in this process; None otherwise."""
     started: Callable[[Node], None] = lambda node: None
     """Called when a step in this process starts to make an output."""
+    passed_checks: PassedChecks = field(default_factory=PassedChecks)
+    """The searches that were found to allow outputs, so that each run need not read all again."""
     failures: list[tuple[Node, Exception]] = field(default_factory=list)
     """Outputs that could not be made in this process, or whose check failed, with the error.
 

@@ -331,7 +331,7 @@ def _build(
         splits: The splits (train, valid or test) of each of them.
         as_json: Whether standard output is JSON, so that messages go to standard error.
     """
-    from nanoset_core.project.permission import check_allowed
+    from nanoset_core.project.permission import PassedChecks, check_allowed
     from nanoset_core.stages.handoff.make import write_handoff
     from nanoset_core.stages.handoff.start import START
     from nanoset_core.stages.mappings.make import write_blended, write_mappings
@@ -339,11 +339,13 @@ def _build(
     from nanoset_core.stages.stage import Key, Node
 
     has_all_splits = splits == SPLITS
+    passed_checks = PassedChecks()
     with shown_progress() as progress:
         project = replace(project, progress=progress)
         for name in names:
             for split in splits:
-                check_allowed(project, Node(INDEX_MAPPINGS, Key(name, split)))
+                node = Node(INDEX_MAPPINGS, Key(name, split))
+                check_allowed(project, node, passed_checks)
                 # First the samples of each dataset, and then the order in which a blend takes them.
                 write_mappings(project, name, split)
                 if project.nanoset(name).is_blended:

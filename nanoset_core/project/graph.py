@@ -139,6 +139,27 @@ class Graph:
         self._reasons_so_far.clear()
         self._forbidden_inputs.clear()
 
+    def stale_reasons_as_built(self, node: Node) -> list[str]:
+        """Return what the function `stale_reasons` returns, which describes it.
+
+        Call this to ask a graph without known inventories about several outputs.
+
+        A recipe says what an output should be made from. Usually a graph derives all recipes from
+        the raw files. Here, the inputs have the recipes by which they were built:
+
+            dataset of web       as it was built
+            nanoset pretrain     should be made from this dataset
+
+        Args:
+            node: The output, such as the nanoset.
+        """
+        for input_node in inputs_of_other_subjects(self, node):
+            manifest = self.current(input_node).manifest  # says what the input was made from
+            if manifest is not None:
+                self.set_recipe(input_node, from_plain(Recipe, manifest.recipe))
+        reasons = _root_causes(self, node)
+        return list(dict.fromkeys(reasons))  # each once, in their order
+
     def set_reason(self, node: Node, text: str) -> None:
         """Set the only reason why an output is stale, instead of comparing recipes.
 
@@ -929,34 +950,11 @@ def stale_reasons(project: Project, stage: Stage, key: Key) -> list[str]:
         The reasons, each once, such as "dataset changed"; none if the output is up to date. Damaged
         files are not reported.
     """
-    node = Node(stage, key)
-    graph = _graph_with_inputs_as_built(project, node)
-    reasons = _root_causes(graph, node)
-    return list(dict.fromkeys(reasons))  # each once, in their order
-
-
-def _graph_with_inputs_as_built(project: Project, node: Node) -> Graph:
-    """Return a graph in which the inputs of an output count as up to date, if they exist.
-
-    A recipe says what an output should be made from. Usually a graph derives all recipes from the
-    raw files. Here, the inputs have the recipes by which they were built:
-
-        dataset of web       as it was built
-        nanoset pretrain     should be made from this dataset
-
-    Args:
-        project: The project, whose root folder has the outputs.
-        node: The output, such as the nanoset.
-    """
     graph = Graph(project, known={})  # raw files are not known
-    for input_node in _inputs_of_other_subjects(graph, node):
-        manifest = graph.current(input_node).manifest  # says what the input was made from
-        if manifest is not None:
-            graph.set_recipe(input_node, from_plain(Recipe, manifest.recipe))
-    return graph
+    return graph.stale_reasons_as_built(Node(stage, key))
 
 
-def _inputs_of_other_subjects(graph: Graph, node: Node) -> list[Node]:
+def inputs_of_other_subjects(graph: Graph, node: Node) -> list[Node]:
     """Return what an output and its siblings are made from, where siblings have the same subject.
 
     The subject is what an output belongs to, such as the nanoset `pretrain` or the corpus `web`:

@@ -519,6 +519,9 @@ class Forbidding(Stage):
     For example, a search has found texts of an evaluation in a corpus, and no training run may read
     them. Outputs for such runs name the search as an input whose name begins with AFTER, but only
     if the present settings forbid them to contain what the search finds.
+
+    The options of its recipes may depend on the subject of a key, but not on its part: when the
+    search of one corpus was checked, those of other corpora need not be compared with all settings.
     """
 
     @abstractmethod
