@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+_MAX_CHUNK_BYTES = 16 << 20
+"""How much text a decoder returns at once, if it can be told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,18 +19,25 @@ class Codec:
     """Its name in messages, and in the reasons of rejects, such as corrupt_gzip."""
     ending: str
     """The ending of a compressed file's name."""
-    magic: bytes
-    """The first bytes of every compressed file."""
+    magic: re.Pattern[bytes]
+    """Matches the first bytes of every compressed file."""
     feed_bytes: int
     """How many bytes are passed to the decoder at once. This limits what it returns to some 16 MiB,
     and what is lost at a fault.
     """
+    block_bytes: int
+    """How many bytes at the start of a file are enough to get some text."""
     padding: bytes
     """The byte that may follow a member, any number of times; empty if none may."""
     make_decoder: Callable[[], Any]
     """Imports the library, and returns a decoder; see `new_decoder`."""
     load_error_type: Callable[[], type[Exception]]
     """Imports the library, and returns the class of the errors of its decoders."""
+    has_large_blocks: bool = False
+    """Whether a few bytes may stand for much more than 16 MiB of text.
+
+    Then the decoder has to return the text in parts, as those of Python's `bz2` do.
+    """
 
     def new_decoder(self) -> Any:
         """Return a decoder for the next compressed text of a file.
@@ -35,10 +46,27 @@ class Codec:
         files. Each of them, which gzip calls a member and zstd a frame, needs a decoder of its own.
 
         Returns:
-            An object with the method `decompress(bytes) -> bytes`, and with two attributes: `eof`
-            says whether the compressed text has ended, and `unused_data` is what follows it.
+            An object for the method `decompress`. It has two attributes: `eof` says whether the
+            compressed text has ended, and `unused_data` is what follows it.
         """
         return self.make_decoder()
+
+    def decompress(self, decoder: Any, data: bytes) -> Iterator[bytes]:
+        """Yield the text of some compressed bytes, in chunks of up to some 16 MiB.
+
+        Args:
+            decoder: The decoder, which has read the bytes before these.
+            data: The bytes, at most `feed_bytes`.
+
+        Raises:
+            self.error_type: The bytes are damaged.
+        """
+        if self.has_large_blocks:
+            yield decoder.decompress(data, _MAX_CHUNK_BYTES)
+            while not decoder.eof and not decoder.needs_input:
+                yield decoder.decompress(b"", _MAX_CHUNK_BYTES)
+        else:
+            yield decoder.decompress(data)
 
     @property
     def error_type(self) -> type[Exception]:
@@ -76,12 +104,25 @@ def _zstd_error_type() -> type[Exception]:
     return ZstdError
 
 
+def _bzip2_decoder() -> Any:
+    from bz2 import BZ2Decompressor
+
+    return BZ2Decompressor()
+
+
+def _bzip2_error_type() -> type[Exception]:
+    return OSError  # "Invalid data stream"
+
+
 CODECS = (
     Codec(
         name="gzip",
         ending=".gz",
-        magic=b"\x1f\x8b\x08",  # the last byte stands for deflate, the only method there is
+        magic=re.compile(
+            rb"\x1f\x8b\x08"
+        ),  # the last byte stands for deflate, the only method there is
         feed_bytes=16 << 10,  # a compressed byte expands to at most 1,032 bytes
+        block_bytes=64 << 10,
         padding=b"\0",
         make_decoder=_gzip_decoder,
         load_error_type=_gzip_error_type,
@@ -89,19 +130,42 @@ CODECS = (
     Codec(
         name="zstd",
         ending=".zst",
-        magic=b"\x28\xb5\x2f\xfd",
+        magic=re.compile(rb"\x28\xb5\x2f\xfd"),
         feed_bytes=512,  # four compressed bytes may expand to 128 KiB
+        block_bytes=128 << 10,
         padding=b"",
         make_decoder=_zstd_decoder,
         load_error_type=_zstd_error_type,
+    ),
+    Codec(
+        name="bzip2",
+        ending=".bz2",
+        # The header, and that of the first block, or the end if there is no text. "BZh" alone may
+        # be the start of a text.
+        magic=re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"),
+        feed_bytes=16 << 10,
+        block_bytes=1 << 20,  # a block of 900 kB of random bytes takes slightly more than these
+        padding=b"",
+        make_decoder=_bzip2_decoder,
+        load_error_type=_bzip2_error_type,
+        has_large_blocks=True,  # 50 compressed bytes may expand to 45 MB
     ),
 )
 """All compressions that are read. Endings, descriptions of files and messages derive from them."""
 
 COMPRESSED = tuple(codec.ending for codec in CODECS)
 """The endings of compressed files."""
-COMPRESSION_NAMES = " or ".join(codec.name for codec in CODECS)
-"""All of them, for messages: "gzip or zstd"."""
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return names as a text, such as "gzip, zstd or bzip2"."""
+    return f"{', '.join(names[:-1])} or {names[-1]}"
+
+
+COMPRESSED_LISTED = _listed(COMPRESSED)
+"""These endings, for messages: ".gz, .zst or .bz2"."""
+COMPRESSION_NAMES = _listed([codec.name for codec in CODECS])
+"""The names of all compressions, for messages: "gzip, zstd or bzip2"."""
 
 
 def codec_of(path: str) -> Codec | None:
@@ -111,7 +175,7 @@ def codec_of(path: str) -> Codec | None:
         path: Path or name of the file, such as `a.jsonl.gz`.
 
     Returns:
-        That of gzip or zstd, for example; None for an uncompressed file.
+        That of gzip, for example; None for an uncompressed file.
     """
     name = path.lower()
     for codec in CODECS:

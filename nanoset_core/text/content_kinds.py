@@ -3,7 +3,7 @@ r"""Recognize what a file contains by its first bytes.
 Files often are not what their names promise: a download returned a web page, an archive was not
 unpacked, a gzip file was named .jsonl. Without this module, users would only be told that the JSON
 of the first line is invalid. The functions return a description for messages, which also says what
-to do: "bzip2 data, which is not read: compress it with gzip or zstd".
+to do: "xz data, which is not read: compress it with gzip, zstd or bzip2".
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _GIT_LFS_POINTER = _kind(
     rb"version https://git-lfs\.github\.com/",
 )
 _COMPRESSED_KINDS = [
-    _misnamed(f"{codec.name} data", codec.ending, re.escape(codec.magic)) for codec in CODECS
+    _misnamed(f"{codec.name} data", codec.ending, codec.magic.pattern) for codec in CODECS
 ]
 _KINDS = (
     *_COMPRESSED_KINDS,
@@ -65,7 +65,6 @@ _KINDS = (
         rb"ARROW1\0\0"  # the file format
         rb"|\xff\xff\xff\xff[^\0]..\0\x10\0\0\0",  # the stream format
     ),
-    _unread("bzip2 data", _RECOMPRESS, rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"),
     _unread("xz data", _RECOMPRESS, rb"\xfd7zXZ\0"),
     _unread("lz4 data", _RECOMPRESS, rb"\x04\x22M\x18"),
     _unread("snappy data", _RECOMPRESS, rb"\xff\x06\0\0sNaPpY"),
@@ -131,11 +130,13 @@ _MAX_CONTROL_FRACTION = 0.1
 """Data with a larger fraction of control characters is not text in any encoding that is read."""
 
 
-def describe_mismatch(head: bytes, magic: bytes, *, may_be_lines: bool = True) -> str | None:
+def describe_mismatch(
+    head: bytes, magic: re.Pattern[bytes], *, may_be_lines: bool = True
+) -> str | None:
     r"""Describe what a file contains, if it is not in the format that its name promises.
 
     For example, a server may have sent a web page in place of `a.jsonl.gz`. Then the user needs to
-    know more than that gzip cannot read the file. With the `magic` of gzip, b"\x1f\x8b\x08":
+    know more than that gzip cannot read the file. With the `magic` of gzip:
 
         head                   result
         b"\x1f\x8b\x08…"       None: it is gzip
@@ -145,14 +146,14 @@ def describe_mismatch(head: bytes, magic: bytes, *, may_be_lines: bool = True) -
 
     Args:
         head: The first bytes of the file, as stored.
-        magic: The bytes with which every file of the promised format starts.
+        magic: Matches the bytes with which every file of the promised format starts.
         may_be_lines: Whether the file, if it is plain text, may be JSON lines with a wrong name.
 
     Returns:
-        What the file contains, and what to do about it. None if the file starts with `magic`, or if
+        What the file contains, and what to do about it. None if the file starts as promised, or if
         its content is not recognized.
     """
-    if head.startswith(magic):
+    if magic.match(head):
         return None
     description = _first_match((*_KINDS, _WEB_PAGE), head)
     if description is not None:

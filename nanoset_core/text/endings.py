@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from itertools import product
 from typing import Literal
 
-from nanoset_core.text.compressions import COMPRESSED
+from nanoset_core.text.compressions import COMPRESSED, COMPRESSED_LISTED
 
 Format = Literal["lines", "parquet", "arrow", "txt", "csv"]
 CsvValues = Literal["text", "json"]
@@ -43,8 +43,7 @@ FORMATS: dict[str, Format] = {
 not read.
 """
 ACCEPTED = (
-    f"{', '.join([*LINES, *TXT, *CSV])} (each also with {' or '.join(COMPRESSED)}), "
-    f"{PARQUET} or {ARROW}"
+    f"{', '.join([*LINES, *TXT, *CSV])} (each also with {COMPRESSED_LISTED}), {PARQUET} or {ARROW}"
 )
 """The same endings, for messages."""
 
@@ -67,7 +66,7 @@ _COMPANION = re.compile(
 """Names of files that are often stored next to data and contain none."""
 _UNFINISHED = (".tmp", ".part", ".partial", ".crdownload")
 """Endings that programs append to the name of a file while they write it."""
-_UNREAD_COMPRESSED = (".bz2", ".xz", ".zip", ".lz4", ".br")
+_UNREAD_COMPRESSED = (".xz", ".zip", ".lz4", ".br")
 _COMPRESSION = "|".join(map(re.escape, (*COMPRESSED, *_UNREAD_COMPRESSED)))
 _LAST_ENDING = re.compile(rf"(\.[^.]*)?({_COMPRESSION})$|\.[^.]+$")
 """The ending of a name, with the ending before it if the file is compressed."""
@@ -154,7 +153,7 @@ def is_compressed(path: str) -> bool:
     """Return whether a file is compressed as a whole, by its name.
 
     Args:
-        path: Path or name of the file: True for `a.jsonl.gz` and `a.jsonl.zst`.
+        path: Path or name of the file: True for `a.jsonl.gz` and `a.jsonl.zst`, for example.
     """
     return path.lower().endswith(COMPRESSED)
 
@@ -194,7 +193,7 @@ def is_unfinished(path: str) -> bool:
 def is_text_of_other_compression(path: str) -> bool:
     """Return whether a file is text by its name, but compressed in a way that is not read.
 
-        a.jsonl.xz, a.txt.bz2     True
+        a.jsonl.xz, a.txt.zip     True
         a.jsonl.gz                False: it is read
         a.tar.xz                  False: no text
 
@@ -213,7 +212,7 @@ def ending_of(path: str) -> str:
         path: Path or name of the file.
 
     Returns:
-        The ending in small letters, such as `.pdf` or `.jsonl.bz2`; `no ending` if there is none.
+        The ending in small letters, such as `.pdf` or `.jsonl.xz`; `no ending` if there is none.
     """
     match = _LAST_ENDING.search(_name_of(path).lower())
     return match[0] if match else "no ending"

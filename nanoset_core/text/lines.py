@@ -36,7 +36,7 @@ would be largest if they were all empty.
 def decompress(stored: StoredPiece, codec: Codec) -> Iterator[bytes]:
     """Yield the text of a compressed file, or of a part of it, in chunks.
 
-    If somebody has concatenated compressed files, they are read as one text, as gzip and zstd do:
+    If somebody has concatenated compressed files, they are read as one text, as gzip and bzip2 do:
 
         file    [compressed "Hello "] [compressed "world"] 00 00 00
         text    "Hello world"
@@ -50,7 +50,7 @@ def decompress(stored: StoredPiece, codec: Codec) -> Iterator[bytes]:
 
     Raises:
         FaultError: The file ends in the middle of a compressed text, or is damaged. Everything
-            before the damage was yielded, except perhaps the last few kilobytes of it.
+            before the damage was yielded, except perhaps the last block of it.
         MemoryError: There is not enough memory to decompress it.
     """
     decoder_error = codec.error_type
@@ -113,9 +113,9 @@ class _MembersDecoder:
                 self._is_first_member = False
                 self._decoder = self._codec.new_decoder()
 
-            chunk = self._decoder.decompress(data)
-            if chunk:
-                yield chunk
+            for chunk in self._codec.decompress(self._decoder, data):
+                if chunk:
+                    yield chunk
             if not self._decoder.eof:
                 return  # the rest of the member is in the next bytes
             data = self._decoder.unused_data
@@ -249,9 +249,13 @@ def _head_of(folder: RawFolder, path: str) -> bytes:
     try:
         # Read only the first stored bytes. (A piece is a range of a file. Other functions compare
         # its digest with the bytes. Here, nothing is compared, so it has none.)
-        stored_bytes = min((folder / path).stat().st_size, _DESCRIBED_BYTES)
+        codec = codec_of(path)
+        needed_bytes = _DESCRIBED_BYTES
+        if codec is not None:
+            needed_bytes = max(needed_bytes, codec.block_bytes)
+        stored_bytes = min((folder / path).stat().st_size, needed_bytes)
         beginning = Piece(path, begin=0, end=stored_bytes, first_line=1, digest="")
-        for chunk in _undescribed_chunks(StoredPiece(folder, beginning), codec_of(path)):
+        for chunk in _undescribed_chunks(StoredPiece(folder, beginning), codec):
             head += chunk
             if len(head) >= _DESCRIBED_BYTES:
                 break

@@ -34,7 +34,7 @@ _EXPANDED_BYTES = 512 << 10
 """How many stored bytes of each of them are decompressed, at most.
 
 A decoder of zstd returns text in blocks of 128 KiB. What it still holds at the end is little
-compared with this.
+compared with this. The blocks of bzip2 are larger, so a MiB is decompressed, which takes a second.
 """
 
 
@@ -118,7 +118,7 @@ def expansion(folder: RawFolder, files: Sequence[FileStat]) -> float:
     for file in compressed_files[:_EXPANDED_FILES]:
         n_text_bytes_of_file = _decompressed_bytes(folder, file)
         if n_text_bytes_of_file:
-            n_sampled_bytes += min(file.size, _EXPANDED_BYTES)
+            n_sampled_bytes += _sampled_bytes(file)
             n_text_bytes += n_text_bytes_of_file
     if not n_sampled_bytes:
         return 1.0
@@ -133,7 +133,7 @@ def _decompressed_bytes(folder: RawFolder, file: FileStat) -> int:
 
     Args:
         folder: The folder of the corpus.
-        file: The file, of which up to 512 KiB are read.
+        file: The file, of which only the beginning is read.
 
     Returns:
         The number; 0 if the file cannot be read or decompressed.
@@ -141,14 +141,22 @@ def _decompressed_bytes(folder: RawFolder, file: FileStat) -> int:
     codec = codec_of(file.path)
     if codec is None:
         return 0
-    size = min(file.size, _EXPANDED_BYTES)
-    beginning = Piece(file.path, begin=0, end=size, first_line=1, digest="")  # not compared
+    beginning = Piece(
+        file.path, begin=0, end=_sampled_bytes(file), first_line=1, digest=""
+    )  # not compared
     n_bytes = 0
     # The beginning usually ends within a compressed text, which counts as a fault.
     with suppress(FaultError, NanosetError, MemoryError):
         for chunk in decompress(StoredPiece(folder, beginning), codec):
             n_bytes += len(chunk)
     return n_bytes
+
+
+def _sampled_bytes(file: FileStat) -> int:
+    """Return how many stored bytes of a compressed file are decompressed to estimate its text."""
+    codec = codec_of(file.path)
+    block_bytes = 0 if codec is None else codec.block_bytes
+    return min(file.size, max(_EXPANDED_BYTES, block_bytes))
 
 
 @dataclass(slots=True)

@@ -8,6 +8,7 @@ MiB, which limits the memory that a caller needs for the values of a slice.
 from __future__ import annotations
 
 import mmap
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, BinaryIO, TypeVar
 
@@ -205,7 +206,7 @@ def _fault(file: BinaryIO, is_parquet: bool, row: int, error: Exception) -> Faul
     # Often the file is something else, such as a page that a server sent instead.
     file.seek(0)
     magic = _PARQUET_MAGIC if is_parquet else ARROW_MAGIC
-    content = describe_mismatch(file.read(HEAD_BYTES), magic)
+    content = describe_mismatch(file.read(HEAD_BYTES), re.compile(magic))
     if content is not None:
         detail = f"the file is {content}; {detail}"
 

@@ -112,11 +112,11 @@ def test_corpora_are_registered_by_the_first_look_and_built_by_the_second(platfo
 
 def test_a_folder_in_which_nothing_is_read_is_reported(platform):
     (platform.raw / "c4").mkdir()
-    (platform.raw / "c4/a.json.bz2").touch()
+    (platform.raw / "c4/a.json.xz").touch()
 
     message = platform.look().skip_message
 
-    expected = "c4: a folder in which nothing is read: 1 file is not read: 1 .json.bz2"
+    expected = "c4: a folder in which nothing is read: 1 file is not read: 1 .json.xz"
     assert expected in message
 
 

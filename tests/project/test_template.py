@@ -145,7 +145,7 @@ def test_the_schema_accepts_a_file_with_all_settings(schema_text):
 def without_text(tmp_path) -> Path:
     """The folder of a project whose raw folder has no files that can be read."""
     (tmp_path / "raw/c4").mkdir(parents=True)
-    (tmp_path / "raw/c4/a.json.bz2").touch()
+    (tmp_path / "raw/c4/a.json.xz").touch()
     return tmp_path
 
 

@@ -135,7 +135,7 @@ def test_objects_of_a_corpus_that_are_not_read_are_reported(place, web):
 
 
 def test_entries_of_the_raw_folder_that_are_no_corpora_are_reported(place, raw):
-    place.put("raw/c4/a.json.bz2", b"{}\n")
+    place.put("raw/c4/a.json.xz", b"{}\n")
     place.put("raw/notes.txt", b"{}\n")
 
     text = list_corpora(raw, names_only=True)

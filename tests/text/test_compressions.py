@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
+import secrets
 from collections.abc import Callable, Sequence
 from hashlib import sha256
 from pathlib import Path
@@ -14,11 +16,14 @@ from nanoset_core.text.compressions import CODECS, Codec, codec_of, without_comp
 from nanoset_core.text.document_batch import DocumentBatch
 from nanoset_core.text.documents import read_documents
 from nanoset_core.text.endings import FORMATS, is_text
+from nanoset_core.text.lines import begins_with_object, decompress
 from nanoset_core.text.pieces import Piece, SourceRange
+from nanoset_core.text.stored_piece import StoredPiece
 
 COMPRESS: dict[str, Callable[[bytes], bytes]] = {
     "gzip": gzip.compress,
     "zstd": zstandard.ZstdCompressor(write_checksum=True).compress,
+    "bzip2": bz2.compress,
 }
 """Name of a codec → function that writes such files. A new codec needs an entry here."""
 N_LINES = 2000
@@ -66,7 +71,8 @@ def test_the_name_of_an_uncompressed_file_stays_as_it_is():
 
 @each_codec
 def test_compressed_files_start_with_the_magic_bytes(codec: Codec):
-    assert COMPRESS[codec.name](LINES).startswith(codec.magic)
+    assert codec.magic.match(COMPRESS[codec.name](LINES))
+    assert codec.magic.match(COMPRESS[codec.name](b""))
 
 
 @each_codec
@@ -138,3 +144,44 @@ def test_a_damaged_compressed_file_is_a_fault_of_the_file(
 
     fault = batches[-1].rejects[-1]
     assert (fault.file, fault.reason) == (piece.path, f"corrupt_{codec.name}")
+
+
+@each_codec
+def test_compressed_files_that_were_joined_are_one_text(
+    tmp_path: Path, write_piece: WritePiece, codec: Codec
+):
+    compress = COMPRESS[codec.name]
+    middle = len(LINES) // 2  # within a line
+    data = compress(LINES[:middle]) + compress(b"") + compress(LINES[middle:])
+    piece = write_piece(f"a.jsonl{codec.ending}", data)
+
+    assert len(texts_of(read(tmp_path, piece))) == N_LINES
+
+
+@each_codec
+def test_the_beginning_of_a_file_shows_its_text(tmp_path: Path, codec: Codec):
+    """A block of bzip2 has 900 kB of text, and is decompressed as a whole."""
+    documents = b"".join(b'{"text": "%s"}\n' % secrets.token_hex(500).encode() for _ in range(2000))
+    (tmp_path / f"a.txt{codec.ending}").write_bytes(COMPRESS[codec.name](documents))
+
+    assert begins_with_object(tmp_path, f"a.txt{codec.ending}")
+
+
+@each_codec
+def test_a_small_file_of_much_text_is_decompressed_in_small_chunks(
+    tmp_path: Path, write_piece: WritePiece, codec: Codec
+):
+    """45 bytes of bzip2 can stand for 45 MB, and 20 kB of gzip for 20 MB."""
+    n_bytes = 100_000_000
+    piece = write_piece(f"a.jsonl{codec.ending}", COMPRESS[codec.name](b" " * n_bytes))
+
+    sizes = [len(chunk) for chunk in decompress(StoredPiece(tmp_path, piece), codec)]
+
+    assert sum(sizes) == n_bytes
+    assert max(sizes) <= 17 << 20
+
+
+def test_a_text_that_begins_like_bzip2_is_a_text(tmp_path: Path, write_piece: WritePiece):
+    piece = write_piece("a.csv", b"BZh,text\n1,Hello\n")
+
+    assert texts_of(read(tmp_path, piece)) == ["Hello"]

@@ -58,7 +58,7 @@ def test_files_that_accompany_text_are_listed_in_one_notice(tmp_path):
 def not_read_notice(tmp_path):
     """The notice of a folder with many files that are not read."""
     text_files = [f"n-{number}.txt" for number in range(12)]
-    write_files(tmp_path, "a.jsonl", *text_files, "sub/b.JSONL.bz2", "c")
+    write_files(tmp_path, "a.jsonl", *text_files, "sub/b.JSONL.xz", "c")
     [notice] = contents_of(tmp_path).notices()
     return notice
 
@@ -68,8 +68,8 @@ def test_other_files_are_counted_by_their_endings(not_read_notice):
     assert not_read_notice.files == 14
     assert not_read_notice.text == (
         "14 files are not read: 12 .txt (n-0.txt, n-1.txt, n-2.txt and 9 more), 1 no ending (c), "
-        "1 .jsonl.bz2 (sub/b.JSONL.bz2); to have .txt, .csv and .tsv read, put them into a folder of "
-        "their own; to have text of another compression read, use gzip or zstd"
+        "1 .jsonl.xz (sub/b.JSONL.xz); to have .txt, .csv and .tsv read, put them into a folder of "
+        "their own; to have text of another compression read, use gzip, zstd or bzip2"
     )
 
 
@@ -155,7 +155,7 @@ def test_files_with_similar_names_do_not_replace_a_missing_file(tmp_path, names)
 @pytest.mark.parametrize("names_only", [True, False])
 def test_folders_in_which_nothing_is_read_are_reported(tmp_path, names_only):
     write_files(tmp_path, "web/a.jsonl")
-    write_files(tmp_path, "c4/a.json.bz2", "c4/b.json.bz2", "docs/README.md")
+    write_files(tmp_path, "c4/a.json.xz", "c4/b.json.xz", "docs/README.md")
     write_files(tmp_path, "notes.doc", "notes.txt", "README.md")
     (tmp_path / "new").mkdir()
 
@@ -163,8 +163,8 @@ def test_folders_in_which_nothing_is_read_are_reported(tmp_path, names_only):
 
     assert corpora.unread_entries == {
         "c4": "a folder in which nothing is read: "
-        "2 files are not read: 2 .json.bz2 (a.json.bz2, b.json.bz2); to have text of another "
-        "compression read, use gzip or zstd",
+        "2 files are not read: 2 .json.xz (a.json.xz, b.json.xz); to have text of another "
+        "compression read, use gzip, zstd or bzip2",
         "docs": "a folder in which nothing is read: "
         "1 file accompanies the text and is not read, judging by its name: README.md",
         "new": "a folder in which nothing is read: it is empty",

@@ -1,6 +1,5 @@
 """Names and first bytes of files: what is read and how, and what a file with a wrong name is."""
 
-import bz2
 import codecs
 import gzip
 import json
@@ -85,7 +84,7 @@ def test_files_of_text_are_recognized_by_their_names(path):
         "web_text_document.manifest.json",
         # Formats that are not read.
         "a.pdf",
-        "a.jsonl.bz2",
+        "a.jsonl.xz",
         "jsonl",
         # Tables that describe other files.
         "metadata.csv",
@@ -156,7 +155,7 @@ def test_files_that_usually_accompany_text_are_companions(path):
 
 
 @pytest.mark.parametrize(
-    "path", ["a.txt", "a.jsonl.bz2", "_data.txt", "reader.txt", "data", "a.csv", "data.tsv"]
+    "path", ["a.txt", "a.jsonl.xz", "_data.txt", "reader.txt", "data", "a.csv", "data.tsv"]
 )
 def test_files_that_may_be_text_are_no_companions(path):
     assert not is_companion(path)
@@ -167,7 +166,7 @@ def test_files_that_may_be_text_are_no_companions(path):
     [
         ("a.txt", ".txt"),
         ("sub.d/a", "no ending"),
-        ("a.JSONL.bz2", ".jsonl.bz2"),
+        ("a.JSONL.xz", ".jsonl.xz"),
         ("a.v2.csv", ".csv"),
         ("a.", "no ending"),
     ],
@@ -255,7 +254,7 @@ def read_file(folder, name, data):
     [
         ("a.jsonl", gz(LINES), "gzip data, whose name should end in .gz"),
         ("a.jsonl", zstandard.compress(LINES), "zstd data"),
-        ("a.jsonl", bz2.compress(LINES), "bzip2 data, which is not read"),
+        ("a.jsonl", lzma.compress(LINES), "xz data, which is not read"),
         ("a.json", lzma.compress(LINES), "xz data"),
         ("a.jsonl", PARQUET, "a Parquet file"),
         ("a.jsonl", TEXT.encode("utf-16"), "text in UTF-16"),
@@ -386,7 +385,7 @@ def test_lines_that_may_be_documents_are_not_described(head):
     ("path", "is_recognized"),
     [
         ("web/A.jsonl.XZ", True),
-        ("a.json.bz2", True),
+        ("a.json.xz", True),
         ("a.txt.zip", True),
         ("a.jsonl.gz", False),
         ("a.tar.xz", False),

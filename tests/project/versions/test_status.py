@@ -840,7 +840,7 @@ def with_unread_files(copy) -> Path:
     (folder / "raw/web/notes.doc").write_text("not read")
     (folder / "raw/web/part-0/b.jsonl.gz.part").write_text("not all of it")
     (folder / "raw/c4").mkdir()
-    (folder / "raw/c4/a.json.bz2").write_bytes(b"BZh")
+    (folder / "raw/c4/a.json.xz").write_bytes(b"BZh")
     return folder
 
 
@@ -860,7 +860,7 @@ def test_files_that_are_not_read_are_printed_and_the_command_succeeds(with_unrea
     assert outcome.exit_code == 0
     assert "notice: corpus web: 1 file is not read: 1 .doc (notes.doc)" in outcome.output
     assert (
-        "not read: folder c4: a folder in which nothing is read: 1 file is not read: 1 .json.bz2"
+        "not read: folder c4: a folder in which nothing is read: 1 file is not read: 1 .json.xz"
         in outcome.output
     )
 

@@ -163,7 +163,7 @@ def test_files_that_are_not_read_are_reported_by_each_call(tmp_path, tokenizer_f
     folder = tmp_path / "in"
     folder.mkdir()
     (folder / "a.jsonl").write_bytes(jsonl(sentences("web", 5)))
-    (folder / "b.jsonl.bz2").write_bytes(b"BZh9")
+    (folder / "b.jsonl.xz").write_bytes(b"BZh9")
     (folder / "c.jsonl").write_bytes(b"")
     options = ("--tokenizer", tokenizer_file, "--eod", EOD, "--workers", 1)
     words = ("pbin", folder, "-o", tmp_path / "x.pbin", *options)
@@ -172,7 +172,7 @@ def test_files_that_are_not_read_are_reported_by_each_call(tmp_path, tokenizer_f
     output = output_of(*words)
 
     for text in (first_output, output):
-        assert f"notice: {folder}: 1 file is not read: 1 .jsonl.bz2 (b.jsonl.bz2)" in text
+        assert f"notice: {folder}: 1 file is not read: 1 .jsonl.xz (b.jsonl.xz)" in text
         assert f"notice: {folder}: 1 file is empty: c.jsonl" in text
     assert output.endswith("(already exists)\n")
 

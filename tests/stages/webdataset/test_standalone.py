@@ -278,7 +278,7 @@ def test_inputs_that_are_not_read_and_zero_bytes_are_reported_each_time(tmp_path
     zero_bytes = "\0" * 20
     rows = [{"text": row["text"] + zero_bytes} for row in sentences("web", 40)]
     pq.write_table(pa.Table.from_pylist(rows), folder / "a.parquet")
-    (folder / "b.jsonl.bz2").write_bytes(b"BZh9")
+    (folder / "b.jsonl.xz").write_bytes(b"BZh9")
     (folder / "c.jsonl").write_bytes(b"")
     words = ["--input", folder, *text_options]
 
@@ -289,10 +289,10 @@ def test_inputs_that_are_not_read_and_zero_bytes_are_reported_each_time(tmp_path
     assert "already exists" in second
     for printed in [first, second]:
         assert "40 documents with runs of zero bytes: 40 in a.parquet" in printed
-        assert f"notice: {folder}: 1 file is not read: 1 .jsonl.bz2 (b.jsonl.bz2)" in printed
+        assert f"notice: {folder}: 1 file is not read: 1 .jsonl.xz (b.jsonl.xz)" in printed
         assert f"notice: {folder}: 1 file is empty: c.jsonl" in printed
         assert printed.count("notice") == 2
-    assert "b.jsonl.bz2" in plan
+    assert "b.jsonl.xz" in plan
 
 
 @pytest.fixture
