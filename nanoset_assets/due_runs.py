@@ -134,9 +134,10 @@ def run_request(names: Names, run: Sequence[Step], requested_by: str, **more: An
         more: Further arguments of `dg.RunRequest`, such as `job_name`.
     """
     assets = [names.asset(asset_path(step.node)) for step in run]
-    # Each step has a digest, which changes with its inputs and settings. Store them in a tag of the
-    # run, "5f0c… 81c2…", so that a later call sees that this run was requested already.
-    digests = " ".join(step.digest for step in run)
+    # Each step has a digest, which changes with its inputs and settings, also with settings that
+    # only forbid it. Store the digests in a tag of the run, "5f0c… 81c2…", so that a later call
+    # sees that this run was requested already.
+    digests = " ".join(step.attempt_digest for step in run)
     return dg.RunRequest(
         partition_key=partition_of(run[0].node),
         asset_selection=assets,

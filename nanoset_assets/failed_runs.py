@@ -45,7 +45,8 @@ def reason_not_requested(instance: dg.DagsterInstance, names: Names, step: Step)
     A sensor looks at the project every few seconds. If the last run for an output has failed, the
     output is still missing. Another run would only fail again, unless something has changed since.
     This shows in the digest of the output, a hash of all that it is made from (texts, settings, …).
-    Each run has a tag with the digest that its output was to have. Suppose that the output should
+    Each run has a tag with the digest that its output was to have (with `policy: block`, another
+    one: the run may succeed once the policy is changed). Suppose that the output should
     now have the digest 81aa…. The first line that applies decides:
 
         last run for the output                           may another one be requested?
@@ -75,7 +76,7 @@ def reason_not_requested(instance: dg.DagsterInstance, names: Names, step: Step)
     if _is_about_to_be_retried(last):
         # If a person has started the run, it has no tag with a digest. Add the present one, with
         # which later calls compare.
-        _ensure_digests_tag(instance, names, last, current_digest=step.digest)
+        _ensure_digests_tag(instance, names, last, current_digest=step.attempt_digest)
         return _WILL_BE_RETRIED
 
     # Perhaps an input was missing or out of date, so that the run failed. The digest does not
@@ -84,8 +85,8 @@ def reason_not_requested(instance: dg.DagsterInstance, names: Names, step: Step)
         return None
 
     # The tag of a run that makes several outputs has the digests of all: "3f9c… 55d0…".
-    digests_tag = _ensure_digests_tag(instance, names, last, current_digest=step.digest)
-    has_changed = step.digest not in digests_tag.split()
+    digests_tag = _ensure_digests_tag(instance, names, last, current_digest=step.attempt_digest)
+    has_changed = step.attempt_digest not in digests_tag.split()
     if has_changed:
         return None
 

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from nanoset_core.errors import ForbiddenError, StorageError, one_line
 from nanoset_core.outputs.current import CurrentVersion, Reason, differences
 from nanoset_core.outputs.failed_checks import FailedChecks
-from nanoset_core.outputs.manifest import Recipe
+from nanoset_core.outputs.manifest import Recipe, digest_of
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.records.json_records import from_plain
@@ -62,6 +62,20 @@ class Step:
     """Why the current version is not that output; empty if it is, and whole."""
     needs: tuple[Node, ...]
     """The outputs that it is made directly from."""
+    deciding: tuple[Node, ...] = ()
+    """The searches among them that may forbid to make it."""
+
+    @property
+    def attempt_digest(self) -> str:
+        """Digest of what decides whether the output can be made, and not only of its bytes.
+
+        By default, it is the digest of the output. If the settings let searches forbid the output,
+        as `policy: block` does, it is another one: without them, it may be made.
+        """
+        if not self.deciding:
+            return self.digest
+        labels = [node.row.label for node in self.deciding]  # such as "contamination evals web"
+        return digest_of([self.digest, labels])
 
     @property
     def is_up_to_date(self) -> bool:
@@ -251,6 +265,7 @@ class Graph:
             The steps, each after the steps of what the output is made from. Outputs that depend on
             raw files which were not listed yet have none.
         """
+        config = self.project.config
         steps = []
         for node in self.nodes():
             recipe = self.recipe(node)  # what the output should be made from
@@ -260,7 +275,8 @@ class Graph:
                 node=node,
                 digest=digest_of_node(node, recipe),
                 reasons=tuple(reason.text for reason in self.stale_reasons(node)),
-                needs=tuple(node.direct_inputs(self.project.config)),
+                needs=tuple(node.direct_inputs(config)),
+                deciding=tuple(search for search, _ in node.deciding_inputs(config)),
             )
             steps.append(step)
         return steps

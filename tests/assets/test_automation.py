@@ -407,6 +407,24 @@ def test_a_failed_output_is_requested_again_after_a_restart(failing_platform, mo
     assert failing_platform.automation()["shuffled/shuffle_plan"] == {None}
 
 
+def test_an_output_that_was_refused_is_requested_once_the_settings_allow_it(platform):
+    evaluation = platform.config_file.parent / "evaluation.jsonl"
+    evaluation.write_bytes(jsonl(sentences("web", 9)[8:]))  # a document of web
+    section = "{files: evaluation.jsonl, of: [web], policy: block}"
+    platform.edit_settings("nanosets:", f"contamination: {{evals: {section}}}\nnanosets:")
+    platform.edit_settings("seed: 7", "seed: 8")
+    platform.load()
+    platform.automation()  # the search, which finds the document
+    platform.carry_out()
+    assert platform.automation()["pretrain/index_mappings"] == {"train"}
+    platform.carry_out(raises=False)
+    assert "pretrain/index_mappings" not in platform.automation()
+
+    platform.edit_settings("policy: block", "policy: warn")
+
+    assert platform.automation()["pretrain/index_mappings"] == {"train"}
+
+
 def launch_job(platform: Platform, job: str, partition: str) -> dg.ExecuteInProcessResult:
     """Launch a whole job for one partition, as a person does in the UI."""
     definition = platform.definitions.resolve_job_def(job)
