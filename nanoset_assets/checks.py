@@ -20,7 +20,7 @@ from nanoset_assets.stage_assets import (
     key_of,
     partitions_of,
 )
-from nanoset_assets.tags import CHECK
+from nanoset_assets.tags import CHECK, RECORDED
 from nanoset_assets.ui.metadata import table, visible_metadata
 from nanoset_core.errors import NanosetError
 from nanoset_core.outputs import failed_checks
@@ -169,8 +169,9 @@ def _verify(
         # `nanoset build` reports this error, since Dagster's own says only that the run failed.
         project_defs.failures.append((Node(stage, key), _verification_error(report)))
     _log_findings(context.log, report)
+    is_recorded = False
     try:
-        _record_outcome(project, stage, key, has_passed=report.passed)
+        is_recorded = _record_outcome(project, stage, key, has_passed=report.passed)
     except (NanosetError, OSError) as error:
         # The disk may be full, or read-only for this user. That must not hide what was found.
         text = f"this result is not recorded, so `nanoset status` may be wrong: {error}"
@@ -179,6 +180,8 @@ def _verify(
     metadata = visible_metadata(report.figures)
     if report.findings:
         metadata["findings"] = _findings_table(report)
+    if is_recorded:
+        metadata[RECORDED] = True
     description = "; ".join(finding.what for finding in report.findings)
     return dg.AssetCheckResult(
         passed=report.passed,
@@ -187,7 +190,7 @@ def _verify(
     )
 
 
-def _record_outcome(project: Project, stage: Stage, key: Key, *, has_passed: bool) -> None:
+def _record_outcome(project: Project, stage: Stage, key: Key, *, has_passed: bool) -> bool:
     """Record below the root whether an output is right, for `nanoset status` and later builds.
 
     Dagster's history has the result, too, but another machine may have another history, and the
@@ -199,6 +202,9 @@ def _record_outcome(project: Project, stage: Stage, key: Key, *, has_passed: boo
         key: Which of its outputs was verified.
         has_passed: Whether no error was found.
 
+    Returns:
+        Whether there is a record of a failure now.
+
     Raises:
         NanosetError: The record cannot be written or removed.
         OSError: The same, if the outputs are on a disk.
@@ -208,13 +214,15 @@ def _record_outcome(project: Project, stage: Stage, key: Key, *, has_passed: boo
     name = stage.layout.name_of(key)
     if has_passed:
         failed_checks.record_success(outputs, folder, name)
-        return
+        return False
     manifest = current_version(project, stage, key).manifest
     if manifest is not None:
         failed_checks.record_failure(outputs, folder, name, manifest.digest)
-    elif isinstance(stage, InParts):
+        return True
+    if isinstance(stage, InParts):
         failed_checks.record_failure(outputs, folder, name, None)
-    # Otherwise there is no version, which every command notices.
+        return True
+    return False  # there is no version, which every command notices
 
 
 def _log_findings(log: dg.DagsterLogManager, report: Report) -> None:

@@ -69,6 +69,7 @@ __all__ = [
     "interruptible_runs",
     "is_run_loading",
     "latest_data_versions",
+    "latest_evaluation",
     "latest_materializations",
     "latest_planned",
     "latest_runs",
@@ -428,6 +429,26 @@ def _is_warning(
     if not isinstance(evaluation, dg.AssetCheckEvaluation):
         return False
     return evaluation.severity == dg.AssetCheckSeverity.WARN
+
+
+def latest_evaluation(
+    instance: dg.DagsterInstance, check: dg.AssetCheckKey, partition: str | None
+) -> dg.AssetCheckEvaluation | None:
+    """Return the result of the last check of an asset; None if it has not ended.
+
+    Args:
+        instance: The instance of Dagster, which records the results of checks.
+        check: Key of the check.
+        partition: The partition that was checked; None for an asset without partitions.
+    """
+    records = instance.event_log_storage.get_asset_check_execution_history(
+        check, limit=1, partition_filter=PartitionKeyFilter(key=partition)
+    )
+    if not records:
+        return None
+    evaluation = records[0].evaluation
+    # The record of a check that has not ended has another kind of object here.
+    return evaluation if isinstance(evaluation, dg.AssetCheckEvaluation) else None
 
 
 def has_failed_last_check(

@@ -20,9 +20,10 @@ from nanoset_assets.dagster_compat import (
     DATA_VERSION_TAG,
     assets_with_failed_check,
     latest_data_versions,
+    latest_evaluation,
 )
 from nanoset_assets.names import Names
-from nanoset_assets.tags import CHECK
+from nanoset_assets.tags import CHECK, RECORDED
 from nanoset_assets.ui.mappings import reader_metadata
 from nanoset_assets.ui.metadata import place, size_bytes
 from nanoset_core.outputs.manifest import Recipe
@@ -90,7 +91,8 @@ def load_graph_state(
     """Return which outputs are up to date, and which have failed their check in Dagster.
 
     Outputs that exist, but are missing in Dagster's history since another machine has made them,
-    are added to it, so that Dagster's web pages show them.
+    are added to it, so that Dagster's web pages show them. So are checks that outputs have passed
+    in `nanoset verify` after they had failed in Dagster.
 
     Args:
         graph: The outputs of the project.
@@ -106,6 +108,12 @@ def load_graph_state(
     record_existing_outputs(graph, step_by_node, instance, names, active_runs)
     # Files that are up to date may be damaged: then the check, which Dagster records, has failed.
     failed_check = outputs_with_failed_check(step_by_node, instance, names)
+    for node in failed_check:
+        if active_runs.runs and node in active_runs:
+            continue  # a run is checking the output
+        if step_by_node[node].is_up_to_date and _was_verified_later(graph, node, instance, names):
+            _record_passed_check(node, instance, names)
+            failed_check -= {node}
     return GraphState(step_by_node, failed_check=failed_check)
 
 
@@ -201,6 +209,47 @@ def outputs_with_failed_check(
         if partition in node_by_partition:  # others were not requested
             failed_nodes.add(node_by_partition[partition])
     return frozenset(failed_nodes)
+
+
+def _was_verified_later(
+    graph: Graph, node: Node, instance: dg.DagsterInstance, names: Names
+) -> bool:
+    """Return whether an output has passed `nanoset verify` after its last check in Dagster failed.
+
+    A check that fails leaves a record below the root, which the history notes. When the output has
+    passed a check, the record is removed: by `nanoset verify`, or by a build with another history.
+
+    Args:
+        graph: The outputs of the project.
+        node: The output, which looks up to date.
+        instance: The instance of Dagster, which has the results of checks.
+        names: The names of the project in Dagster.
+    """
+    if graph.failed_checks.includes_output(node.stage.layout.folder, node.name):
+        return False
+    # Earlier versions left no records, and a check that was interrupted leaves none.
+    check = dg.AssetCheckKey(names.asset(asset_path(node)), CHECK)
+    evaluation = latest_evaluation(instance, check, partition_of(node))
+    return evaluation is not None and RECORDED in evaluation.metadata
+
+
+def _record_passed_check(node: Node, instance: dg.DagsterInstance, names: Names) -> None:
+    """Let Dagster know that an output is right, which was verified without it.
+
+    Args:
+        node: The output.
+        instance: The instance of Dagster, to whose history the check is added.
+        names: The names of the project in Dagster.
+    """
+    evaluation = dg.AssetCheckEvaluation(
+        asset_key=names.asset(asset_path(node)),
+        check_name=CHECK,
+        passed=True,
+        description="verified by `nanoset verify`, or on another machine",
+        blocking=True,
+        partition=partition_of(node),
+    )
+    instance.report_runless_asset_event(evaluation)
 
 
 def _materialization_of_existing(graph: Graph, step: Step, names: Names) -> dg.AssetMaterialization:

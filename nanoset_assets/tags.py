@@ -35,6 +35,10 @@ BACKFILL_TAG = "dagster/backfill"
 """Dagster's tag of runs of a backfill: the id of the backfill."""
 WILL_RETRY_TAG = "dagster/will_retry"
 """Dagster's tag of runs that failed: whether its daemon will retry them, "true" or "false"."""
+RECORDED = "nanoset/recorded"
+"""Metadata of a check that has failed: whether that is also recorded below the root. If the record
+is removed later, the output was verified again without Dagster.
+"""
 INDIRECT = "nanoset/indirect"
 """Metadata of a dependency: other dependencies of the asset wait for it anyway."""
 

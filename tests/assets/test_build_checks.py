@@ -17,13 +17,14 @@ from nanoset_assets.asset_names import asset_path, partition_of
 from nanoset_assets.build import build, dry_run
 from nanoset_assets.build_report import BuildReport
 from nanoset_assets.checks import VerificationError
-from nanoset_assets.dagster_compat import assets_with_failed_check
+from nanoset_assets.dagster_compat import assets_with_failed_check, has_failed_last_check
 from nanoset_assets.definitions import build_definitions
 from nanoset_assets.tags import CHECK
 from nanoset_core.outputs.failed_checks import FOLDER, record_failure
 from nanoset_core.project.graph import graph_over
 from nanoset_core.project.project import Project
 from nanoset_core.project.status import StatusRow, project_status
+from nanoset_core.project.verify import verify_project
 
 
 def evaluations_of(
@@ -312,6 +313,26 @@ def test_status_knows_that_a_check_has_found_damage_until_a_build_repairs_it(bui
 
     build(Project.open(built_platform.config_file), built_platform.instance)
     assert row_of_web(built_platform.config_file).state == "up to date"
+
+
+def test_dagster_learns_that_an_output_was_verified_after_its_check_had_failed(built_platform):
+    tokens_file, content = damage_and_check(built_platform)
+    tokens_file.write_bytes(content)  # the user copies the file from a backup
+    reports = list(verify_project(Project.open(built_platform.config_file), select=["web"]))
+    assert all(report.passed for report in reports)
+
+    assert built_platform.automation() == {}
+
+    dataset_check = dg.AssetCheckKey(dg.AssetKey("indexed_dataset"), CHECK)
+    assert not has_failed_last_check(built_platform.instance, dataset_check, "web")
+    assert build(Project.open(built_platform.config_file), built_platform.instance).made == {}
+
+
+def test_a_failed_check_stays_failed_as_long_as_nothing_has_verified_the_output(built_platform):
+    tokens_file, content = damage_and_check(built_platform)
+    tokens_file.write_bytes(content)
+
+    assert built_platform.automation() == {"indexed_dataset": {"web"}}
 
 
 def test_a_dry_run_lists_what_a_build_repairs(built_platform):
