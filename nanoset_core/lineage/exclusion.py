@@ -13,10 +13,12 @@ nanoset `b` still reads the documents:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from nanoset_core.errors import ConfigError, MissingError, one_of
 from nanoset_core.lineage.documents import InspectionContext
@@ -232,25 +234,57 @@ def remedies(project: Project, uses: Iterable[DatasetUse], list_file: Path) -> I
         yield f"{instruction} instead of {corpus}, wherever they or their views read {corpus}"
 
 
-def ids_of_no_document(project: Project, ids: Sequence[str]) -> list[str]:
-    """Return the ids that no document has, which may be misspelt.
+class SharedId(NamedTuple):
+    """An id that several documents of a corpus have."""
 
-    Args:
-        project: The current datasets of its corpora are searched. A corpus that has not been built
-            is skipped.
-        ids: Ids of documents.
+    id: str
+    corpus: str
+    documents: int
 
-    Returns:
-        Such ids, each once, in the same order.
-    """
-    import pyarrow as pa
 
-    known_ids: set[str] = set()
-    for corpus in corpus_names(project):
-        with suppress(MissingError):  # it has not been built
-            dataset = current_dataset(project, corpus)
-            # Rows with other ids are left out.
-            only_ids = pa.array(ids, pa.large_string())
-            for values in document_values(project, corpus, dataset, ["id"], only_ids=only_ids):
-                known_ids.update(values.columns["id"].to_pylist())
-    return [identity for identity in dict.fromkeys(ids) if identity not in known_ids]
+@dataclass(frozen=True, slots=True)
+class IdUses:
+    """How many documents of each corpus have some ids."""
+
+    ids: Sequence[str]
+    """The ids, each once."""
+    counts_by_corpus: Mapping[str, Counter[str]]
+    """Corpus → id → number of documents."""
+
+    @classmethod
+    def of(cls, project: Project, ids: Sequence[str]) -> IdUses:
+        """Count the documents that have some ids.
+
+        Args:
+            project: The current datasets of its corpora are searched. A corpus that has not been
+                built is skipped.
+            ids: Ids of documents.
+        """
+        import pyarrow as pa
+
+        only_ids = pa.array(ids, pa.large_string())
+        counts_by_corpus: dict[str, Counter[str]] = {}
+        for corpus in corpus_names(project):
+            with suppress(MissingError):  # it has not been built
+                dataset = current_dataset(project, corpus)
+                counts_by_corpus[corpus] = Counter()
+                # Rows with other ids are left out.
+                for values in document_values(project, corpus, dataset, ["id"], only_ids=only_ids):
+                    counts_by_corpus[corpus].update(values.columns["id"].to_pylist())
+        return cls(list(dict.fromkeys(ids)), counts_by_corpus)
+
+    def unknown(self) -> list[str]:
+        """Return the ids that no document has, which may be misspelt."""
+        known_ids: set[str] = set()
+        for counts in self.counts_by_corpus.values():
+            known_ids.update(counts)
+        return [identity for identity in self.ids if identity not in known_ids]
+
+    def shared(self) -> list[SharedId]:
+        """Return the ids that several documents of one corpus have."""
+        shared_ids: list[SharedId] = []
+        for corpus, counts in self.counts_by_corpus.items():
+            for identity in self.ids:
+                if counts[identity] > 1:
+                    shared_ids.append(SharedId(identity, corpus, counts[identity]))
+        return shared_ids

@@ -32,7 +32,7 @@ from nanoset_core.errors import ConfigError, NanosetError
 from nanoset_core.records.text import format_count
 
 if TYPE_CHECKING:
-    from nanoset_core.lineage.exclusion import DatasetUse
+    from nanoset_core.lineage.exclusion import DatasetUse, SharedId
     from nanoset_core.project.project import Project
     from nanoset_core.project.settings import ProjectConfig
 
@@ -74,7 +74,8 @@ def command(
     and the view that it should read instead. The exit code is 1 if there is one, or if the build
     fails.
 
-    If no document has one of the IDS, the command says so, and the exit code is 0.
+    If no document has one of the IDS, or several documents of a corpus have it, the command says
+    so, and the exit code is 0.
     """
     from nanoset_core.lineage.exclusion import check_is_excluded
     from nanoset_core.lineage.takedown import add_ids
@@ -175,26 +176,43 @@ def _print_holdings(project: Project, ids: Sequence[str]) -> None:
         echo(f"samples and steps are those of the first {MAX_PLACED} documents of each dataset")
 
 
-def _print_unknown_ids(project: Project, ids: Sequence[str]) -> None:
-    """Warn of ids that no document has, since the user may have misspelt them.
+def _print_unexpected_ids(project: Project, ids: Sequence[str]) -> None:
+    """Warn of ids that no document has, and of ids that several documents of a corpus have.
 
-    For example: "no corpus has a document with 2 of these ids, such as 'x9'".
+    The user may have misspelt the former. The latter may take out more than the user wants:
+
+        no corpus has a document with 2 of these ids, such as 'x9'
+        1 of these ids belongs to several documents of corpus web, such as 'a7' to 2; a list of ids
+        stands for all of them
 
     Args:
         project: The project with its built outputs.
         ids: The ids that the user gave.
     """
-    from nanoset_core.lineage.exclusion import ids_of_no_document
+    from nanoset_core.lineage.exclusion import IdUses
 
-    unknown_ids = ids_of_no_document(project, ids)
+    uses = IdUses.of(project, ids)
+    unknown_ids = uses.unknown()
     if unknown_ids:
         count = f"{len(unknown_ids):,}"
         message = f"no corpus has a document with {count} of these ids, such as {unknown_ids[0]!r}"
         echo(message, fg="yellow")
 
+    shared_ids_by_corpus: dict[str, list[SharedId]] = {}
+    for shared in uses.shared():
+        shared_ids_by_corpus.setdefault(shared.corpus, []).append(shared)
+    for corpus, shared_ids in shared_ids_by_corpus.items():
+        verb = "belongs" if len(shared_ids) == 1 else "belong"
+        example = shared_ids[0]
+        message = (
+            f"{len(shared_ids):,} of these ids {verb} to several documents of corpus {corpus}, "
+            f"such as {example.id!r} to {example.documents:,}; a list of ids stands for all of them"
+        )
+        echo(message, fg="yellow")
+
 
 def _print_remaining_uses(project: Project, ids: Sequence[str], list_file: Path) -> bool:
-    """Print which outputs still read the documents, and which ids no document has.
+    """Print which outputs still read the documents, and which ids are not those of one document.
 
     Args:
         project: The project. Its datasets are looked up as they are now, after the build.
@@ -206,7 +224,7 @@ def _print_remaining_uses(project: Project, ids: Sequence[str], list_file: Path)
     """
     from nanoset_core.lineage.exclusion import uses_without_exclusion
 
-    _print_unknown_ids(project, ids)
+    _print_unexpected_ids(project, ids)
     uses = list(uses_without_exclusion(project, ids, list_file))
     if uses:
         _print_uses(project, uses, list_file)

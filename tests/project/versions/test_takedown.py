@@ -9,10 +9,16 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from helpers.building import build_all, make_derived_pbin, make_export, make_view
+from helpers.building import (
+    build_all,
+    make_corpora,
+    make_derived_pbin,
+    make_export,
+    make_view,
+)
 from helpers.command import invoke_nanoset
 from helpers.inspecting import find_document, leased_by_a_build
-from helpers.sample_project import write_project
+from helpers.sample_project import jsonl, write_project
 from nanoset_core.errors import ConfigError
 from nanoset_core.lineage.exclusion import uses_without_exclusion
 from nanoset_core.lineage.takedown import add_ids, holdings
@@ -350,3 +356,22 @@ def test_ids_of_no_document_are_named(project):
 
 def test_nothing_is_said_of_ids_that_documents_have(project):
     assert "no corpus has" not in take_down(project, "web-3", "code-3").output
+
+
+def test_ids_of_several_documents_of_a_corpus_are_named(project):
+    copies = [{"id": "books-3", "text": "another text"}, {"id": "books-3", "text": "and another"}]
+    (project.config.file.parent / "raw/books/late.jsonl").write_bytes(jsonl(copies))
+    make_corpora(project, "books")
+
+    outcome = take_down(project, "books-3", "books-4")
+
+    expected = "1 of these ids belongs to several documents of corpus books, such as 'books-3' to 3"
+    assert expected in outcome.output
+
+
+def test_nothing_is_said_of_ids_that_documents_of_different_corpora_have(project):
+    copy = [{"id": "web-3", "text": "another text"}]
+    (project.config.file.parent / "raw/books/late.jsonl").write_bytes(jsonl(copy))
+    make_corpora(project, "books")
+
+    assert "several documents" not in take_down(project, "web-3").output
