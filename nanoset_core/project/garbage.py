@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from nanoset_core.storage.freed_space import FileSizes, freed_bytes
+
 GarbageKind = Literal["version", "unfinished", "cache file", "tokens", "log"]
 """A complete version; a version whose build never ended; an index file of a trainer; the tokens of
 a shard, which its dataset contains as well; or the log of a Slurm job.
@@ -79,8 +81,8 @@ class Garbage:
     """
     kind: GarbageKind
     """What it is."""
-    size: int
-    """Its size in bytes."""
+    sizes: FileSizes
+    """The sizes of its files. Some of these may have other paths that stay."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +112,17 @@ class GarbageCollection:
 
     @property
     def size(self) -> int:
-        """Size of the garbage in bytes."""
-        return sum(item.size for item in self.garbage)
+        """Bytes of disk space that are freed if all of the garbage is removed."""
+        return sum(self.freed_bytes().values())
+
+    def freed_bytes(self) -> dict[Garbage, int]:
+        """Return how many bytes of disk space each item frees if all of the garbage is removed.
+
+        A file with several paths, such as the tokens of a dataset and its views, counts only if all
+        of its paths are removed, and then in the first of these items.
+        """
+        byte_counts = freed_bytes([item.sizes for item in self.garbage])
+        return dict(zip(self.garbage, byte_counts, strict=True))
 
     def by_output(self) -> dict[str, list[Garbage]]:
         """Group the garbage by output."""

@@ -49,6 +49,7 @@ from nanoset_core.stages.mappings.run_before import handoff_and_splits, handoff_
 from nanoset_core.stages.registry import stages, sweep
 from nanoset_core.stages.stage import CorpusStage, InternalStage
 from nanoset_core.storage.access import FileAccess
+from nanoset_core.storage.freed_space import FileSizes, freed_bytes
 from nanoset_core.storage.heartbeats import LEASE_SECONDS
 from nanoset_core.storage.leases import collecting, leased_names
 from nanoset_core.storage.removals import remove_file, withdraw_output
@@ -434,7 +435,7 @@ def _with_dropped_tokens(
                 output=shard.output,
                 subject=shard.corpus,
                 kind="tokens",
-                size=shard.size,
+                sizes=FileSizes(shard.size),
             )
             token_files.append(token_file)
     return replace(
@@ -652,11 +653,11 @@ class OldVersions(NamedTuple):
     n_items: int
     """Number of versions and index files."""
     size: int
-    """Their size in bytes."""
+    """Bytes of disk space that are freed if all of them are removed."""
 
 
 def old_versions(project: Project) -> OldVersions:
-    """Estimate how many old files `nanoset gc` would delete, and their size.
+    """Estimate how many old files `nanoset gc` would delete, and how much space that frees.
 
     `nanoset status` mentions them, so this has to be fast. The numbers may be too high, since
     `nanoset gc` leaves some files alone.
@@ -685,12 +686,12 @@ def old_versions(project: Project) -> OldVersions:
     # Index files for trainers, which several versions may share.
     for item in judge_all_shared_files(access, outputs, needed, Policy()):
         if isinstance(item, Garbage):
-            sizes.append(item.size)
-    return OldVersions(n_items=len(sizes), size=sum(sizes))
+            sizes.append(item.sizes)
+    return OldVersions(n_items=len(sizes), size=sum(freed_bytes(sizes)))
 
 
-def _unneeded_version_sizes(outputs: Iterable[StoredOutput], needed: Needed) -> Iterator[int]:
-    """Yield the size in bytes of each version of an output that is not needed any more.
+def _unneeded_version_sizes(outputs: Iterable[StoredOutput], needed: Needed) -> Iterator[FileSizes]:
+    """Yield the sizes of the files of each version of an output that is not needed any more.
 
     Args:
         outputs: All outputs, with the digests that name their versions (builds).
@@ -699,15 +700,27 @@ def _unneeded_version_sizes(outputs: Iterable[StoredOutput], needed: Needed) -> 
     for output in outputs:
         unneeded_digests = output.versions - needed.digests
         for digest in unneeded_digests:
-            yield folder_size(output.folder / digest)
+            yield _file_sizes(output.folder / digest)
 
 
-def folder_size(folder: Path) -> int:
-    """Return the size of a file, or of all files in a folder, in bytes.
+def bytes_freed_by_removing(paths: Iterable[Path]) -> int:
+    """Return how many bytes of disk space are freed if files and folders are removed.
 
     Args:
-        folder: The folder or file. Links are not followed: the size of a link is its own.
+        paths: The files, or folders with all files in them. Links are not followed: the size of a
+            link is its own.
     """
-    if not folder.is_dir() or folder.is_symlink():
-        return folder.lstat().st_size
-    return sum(entry.size for _, entry in files_below(FileAccess(folder), folder))
+    sizes = [_file_sizes(path) for path in paths]
+    return sum(freed_bytes(sizes))
+
+
+def _file_sizes(path: Path) -> FileSizes:
+    """Return the sizes of all files in a folder, or of a single file.
+
+    Args:
+        path: The folder or file.
+    """
+    if not path.is_dir() or path.is_symlink():
+        return FileSizes(path.lstat().st_size)
+    files = files_below(FileAccess(path), path)
+    return FileSizes.of(entry for _, entry in files)

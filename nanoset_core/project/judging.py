@@ -23,6 +23,7 @@ from nanoset_core.stages.registry import stage_of
 from nanoset_core.stages.stage import Resumable, uploaded_files
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import UNFINISHED
+from nanoset_core.storage.freed_space import FileSizes
 from nanoset_core.storage.listing import Entry
 
 
@@ -95,8 +96,8 @@ def judge_version(listing: FileAccess, output: StoredOutput, digest: str) -> Gar
 
     name = f"{output.stage_folder}/{output.name}"  # datasets/web
     kind: GarbageKind = "unfinished" if manifest is None else "version"
-    size = sum(entry.size for entry in entries.values())
-    return Garbage(folder, name, output.subject, kind, size)
+    sizes = FileSizes.of(entries.values())
+    return Garbage(folder, name, output.subject, kind, sizes)
 
 
 def _reason_of_other_place(
@@ -351,7 +352,8 @@ def _judge_shared_files(
     # The files are deleted in this order, receipts last. If that is interrupted, the next call
     # needs the receipts to know which of the remaining files nanoset wrote.
     for name in _in_order_of_removal(garbage_names):
-        yield Garbage(folder / name, place, subject, "cache file", files[name].size)
+        sizes = FileSizes.of([files[name]])
+        yield Garbage(folder / name, place, subject, "cache file", sizes)
 
 
 def _foreign_files(folder: Path, files: Mapping[str, Entry]) -> LeftAlone:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from nanoset_core.project.garbage import Garbage, GarbageCollection, LeftAlone, Policy
 from nanoset_core.storage.atomic import UNFINISHED
+from nanoset_core.storage.freed_space import FileSizes
 
 OUTPUT = "logs of Slurm jobs"
 """What the logs belong to, in the table of `nanoset gc`."""
@@ -36,7 +37,8 @@ def find_old_logs(folder: Path, policy: Policy) -> list[Garbage]:
         may_be_running = oldest_cluster_ns is not None and status.st_mtime_ns >= oldest_cluster_ns
         if may_be_running or policy.is_recent(status.st_mtime_ns):
             continue
-        logs.append(Garbage(path=path, output=OUTPUT, subject="", kind="log", size=status.st_size))
+        sizes = FileSizes(status.st_size)
+        logs.append(Garbage(path=path, output=OUTPUT, subject="", kind="log", sizes=sizes))
     return logs
 
 

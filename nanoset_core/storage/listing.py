@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
+from typing import NamedTuple
 
 from nanoset_core.errors import StorageError
 from nanoset_core.storage.paths import is_inside
@@ -20,6 +21,17 @@ from nanoset_core.storage.store import Store, Stored, in_parallel
 
 _JSON_ENDING = ".json"
 """Ending of the files whose bytes a snapshot of a whole store contains."""
+
+
+class Inode(NamedTuple):
+    """Identifies a file of a disk that has several paths (hard links)."""
+
+    device: int
+    """Number of the file system."""
+    number: int
+    """Number of the file there."""
+    n_paths: int
+    """How many paths the file has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +57,8 @@ class Entry:
     object has one."""
     is_link: bool = False
     """Whether it is a symbolic link."""
+    inode: Inode | None = None
+    """Identifies a file of a disk that has other paths, too; None if this is its only path."""
 
 
 def disk_entries(folder: Path) -> list[Entry]:
@@ -93,12 +107,17 @@ def _disk_entry(scanned: os.DirEntry[str]) -> Entry:
     # The size and time of a link are its own, so that a link whose target is missing is listed,
     # too. But a link to a folder counts as a folder, since files are found below it.
     status = scanned.stat(follow_symlinks=False)
+    is_folder = scanned.is_dir(follow_symlinks=True)
+    inode = None
+    if status.st_nlink > 1 and not is_folder:
+        inode = Inode(status.st_dev, status.st_ino, n_paths=status.st_nlink)
     return Entry(
         name=scanned.name,
-        is_folder=scanned.is_dir(follow_symlinks=True),
+        is_folder=is_folder,
         size=status.st_size,
         written_ns=status.st_mtime_ns,
         is_link=scanned.is_symlink(),
+        inode=inode,
     )
 
 

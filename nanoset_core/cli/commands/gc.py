@@ -142,18 +142,19 @@ def _to_json(collection: GarbageCollection) -> dict[str, Any]:
         collection: What nothing needs any more, and what is kept although nothing is known to need
             it.
     """
+    garbage = [_garbage_to_json(item, size) for item, size in collection.freed_bytes().items()]
     left_alone: list[dict[str, str]] = []
     for entry in collection.left_alone:
         left_alone.append({"path": str(entry.path), "why": entry.why})
     return {
         "bytes": collection.size,
-        "garbage": [_garbage_to_json(item) for item in collection.garbage],
+        "garbage": garbage,
         "left_alone": left_alone,
         "unfinished": [str(path) for path in collection.unfinished],
     }
 
 
-def _garbage_to_json(item: Garbage) -> dict[str, Any]:
+def _garbage_to_json(item: Garbage, size: int) -> dict[str, Any]:
     """Return an old version of an output, or a file, as plain values for JSON.
 
     For example: {"path": "/data/corpora/web/3f0a", "output": "corpora/web", "kind": "version",
@@ -161,12 +162,13 @@ def _garbage_to_json(item: Garbage) -> dict[str, Any]:
 
     Args:
         item: The version or file, which nothing needs any more.
+        size: Bytes of disk space that its removal frees.
     """
     return {
         "path": str(item.path),
         "output": item.output,
         "kind": item.kind,
-        "bytes": item.size,
+        "bytes": size,
     }
 
 
@@ -209,19 +211,12 @@ def _unfinished_total(unfinished: Sequence[Path], *, is_removed: bool) -> str:
     count = format_count(len(unfinished), "unfinished output")
     if is_removed:
         return count
-    size = format_bytes(_size_of_folders(unfinished))
+    from nanoset_core.project.gc import bytes_freed_by_removing
+
+    # Another process may have deleted some of them meanwhile.
+    existing = [path for path in unfinished if path.exists()]
+    size = format_bytes(bytes_freed_by_removing(existing))
     return f"{count} ({size}), of processes that have ended"
-
-
-def _size_of_folders(folders: Sequence[Path]) -> int:
-    """Return the size of all folders together, in bytes.
-
-    A folder that does not exist any more counts as empty, since another process may have deleted
-    it.
-    """
-    from nanoset_core.project.gc import folder_size
-
-    return sum(folder_size(folder) for folder in folders if folder.exists())
 
 
 def _print_outputs(collection: GarbageCollection) -> None:
@@ -236,16 +231,23 @@ def _print_outputs(collection: GarbageCollection) -> None:
         collection: What is removed: old versions of outputs, and single files.
     """
     items_by_output = collection.by_output()
-    outputs = sorted(items_by_output, key=lambda name: _size(items_by_output[name]), reverse=True)
+    freed_bytes = collection.freed_bytes()
+    size_by_output: dict[str, int] = {}
+    for output, items in items_by_output.items():
+        size_by_output[output] = sum(freed_bytes[item] for item in items)
+    outputs = sorted(size_by_output, key=lambda output: size_by_output[output], reverse=True)
 
     # Only the first 50 outputs are listed.
-    print_rows([_output_row(output, items_by_output[output]) for output in outputs[:_MAX_SHOWN]])
+    rows = []
+    for output in outputs[:_MAX_SHOWN]:
+        rows.append(_output_row(output, items_by_output[output], size_by_output[output]))
+    print_rows(rows)
     n_unlisted = len(outputs) - _MAX_SHOWN
     if n_unlisted > 0:
         echo(f"… and {format_count(n_unlisted, 'smaller output')} (--json lists all)")
 
 
-def _output_row(output: str, items: Sequence[Garbage]) -> Row:
+def _output_row(output: str, items: Sequence[Garbage], size: int) -> Row:
     """Return the row of a table for an output: how many versions and files of it are removed.
 
     For example: {"output": "corpora/web", "versions": 2, "files": 0, "size": "1.2 GB"}.
@@ -253,16 +255,12 @@ def _output_row(output: str, items: Sequence[Garbage]) -> Row:
     Args:
         output: Name of the output.
         items: What is removed of it: old versions, and single files.
+        size: Bytes of disk space that this frees.
     """
     n_versions = sum(item.kind in ("version", "unfinished") for item in items)
     return {
         "output": output,
         "versions": n_versions,
         "files": len(items) - n_versions,
-        "size": format_bytes(_size(items)),
+        "size": format_bytes(size),
     }
-
-
-def _size(items: Sequence[Garbage]) -> int:
-    """Return the size of all items together, in bytes."""
-    return sum(item.size for item in items)

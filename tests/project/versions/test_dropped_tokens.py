@@ -18,7 +18,7 @@ from helpers.inspecting import lineage_of, verify_at
 from helpers.sample_project import jsonl, sentences, tree
 from nanoset_core.errors import StorageError
 from nanoset_core.outputs.manifest import read_manifest
-from nanoset_core.project.gc import collect, folder_size, plan_gc
+from nanoset_core.project.gc import bytes_freed_by_removing, collect, plan_gc
 from nanoset_core.project.project import Project
 from nanoset_core.project.verify import verify_project
 from nanoset_core.stages.shards.shard_sets import current_shards
@@ -188,9 +188,9 @@ def test_a_root_is_hardly_larger_than_its_datasets_tars_and_tables(copy):
 
     data = folder / "data"
     stages = ("datasets", "webdatasets", "packed", "nanosets")
-    needed_bytes = sum(folder_size(data / stage) for stage in stages)
+    needed_bytes = bytes_freed_by_removing(data / stage for stage in stages)
     needed_bytes += sum(path.stat().st_size for path in data.rglob("documents.parquet"))
-    assert folder_size(data) <= 1.1 * needed_bytes
+    assert bytes_freed_by_removing([data]) <= 1.1 * needed_bytes
     shard = read_manifest(next(data.glob("shards/web/*")))
     assert shard.files["tokens.bin"].within is not None
 
