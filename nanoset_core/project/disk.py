@@ -9,7 +9,6 @@ from __future__ import annotations
 import shutil
 import statistics
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 
 from nanoset_core.errors import NanosetError, StorageError
@@ -259,29 +258,6 @@ def _nearest_existing_folder(folder: Path) -> Path:
     return next(path for path in (folder, *folder.parents) if path.exists())
 
 
-def text_bytes(project: Project, nodes: Collection[Node]) -> dict[str, int]:
-    """Return how much raw text the text collections (corpora) have that a build reads.
-
-    For example, a build makes the tokens of `web`, the `.pbin` of `code` from tokens that exist,
-    and training data from both. Then only the text of `web` is read: {"web": 3200000000}.
-
-    Args:
-        project: The project, whose folder of raw text is listed.
-        nodes: The outputs that the build writes.
-
-    Returns:
-        Corpus → bytes. A corpus that cannot be read counts as empty: the build will report why.
-    """
-    size_by_corpus: dict[str, int] = {}
-    for node in nodes:
-        if node.stage.reads_raw_text:  # such as the stage that makes tokens
-            size_by_corpus[node.key.subject] = 0
-    for corpus in size_by_corpus:
-        with suppress(NanosetError, OSError):
-            size_by_corpus[corpus] = list_contents(project, corpus).size
-    return size_by_corpus
-
-
 def plan_line(step_count: int, size_by_corpus: Mapping[str, int]) -> str:
     """Return the first line that a build prints: how many steps it has, and how much text it reads.
 
@@ -291,7 +267,8 @@ def plan_line(step_count: int, size_by_corpus: Mapping[str, int]) -> str:
 
     Args:
         step_count: Number of steps; each makes one output.
-        size_by_corpus: Corpus → bytes of its text, such as {"web": 3000000000, "code": 200000000}.
+        size_by_corpus: Corpus → bytes of text that are read, such as {"web": 3000000000, "code":
+            200000000}.
     """
     steps = format_count(step_count, "step")
     n_corpora = len(size_by_corpus)

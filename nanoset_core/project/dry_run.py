@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from nanoset_core.project.disk import disk_need, free_bytes, is_refused, text_bytes
+from nanoset_core.project.disk import disk_need, free_bytes, is_refused
 from nanoset_core.project.graph import Graph, add_stale_inputs
 from nanoset_core.project.planned_nanosets import datasets_of_nanoset, failing_nanosets
 from nanoset_core.project.planned_views import PlannedView, planned_views
@@ -18,6 +18,7 @@ from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.project.status import PLANNED_BYTES, ExaminedRow, examined_rows
 from nanoset_core.project.survey import ProjectSurvey
+from nanoset_core.project.text_to_read import text_bytes
 from nanoset_core.sampling.split_data import LengthReader
 from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.stages.stage import (
@@ -86,7 +87,7 @@ class DryRun:
     rows: tuple[PlannedRow, ...]
     """The rows with outputs that would be made, or cannot be made, in the order of the build."""
     text_bytes: Mapping[str, int]
-    """Each corpus whose raw text would be read → stored size of its text in bytes."""
+    """Each corpus whose raw text would be read → stored size in bytes of the files to read."""
     disk_bytes: Mapping[str, int]
     """Kind of files that would be made, such as shards → their estimated size in bytes."""
     not_estimated: tuple[str, ...]
@@ -210,7 +211,7 @@ def plan(
         failures += failing_nanosets(graph, possible, planned_datasets, reader, budget)
     return DryRun(
         rows=tuple(_planned_rows(rows, due, blocked, label_of)),
-        text_bytes=text_bytes(project, written),
+        text_bytes=text_bytes(project, written, rebuild=force),
         disk_bytes=_disk_bytes(project, written),
         not_estimated=_kinds_without_estimate(written),
         free_bytes=free_bytes(project),
