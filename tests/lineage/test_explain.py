@@ -17,6 +17,7 @@ import yaml
 import zstandard
 from tokenizers import Tokenizer
 
+from helpers.command import invoke_nanoset
 from nanoset_core.errors import FormatError, MissingError, SampleIndexError
 from nanoset_core.lineage import documents as documents_module
 from nanoset_core.lineage.explain import SampleOrigin, explain_sample
@@ -180,6 +181,17 @@ def test_a_negative_number_counts_samples_from_the_end(project):
     last_sample = explain_sample(project, "pretrain", "train", -1)
 
     assert last_sample == explain_sample(project, "pretrain", "train", n_samples - 1)
+
+
+@pytest.mark.parametrize("arguments", [["-1", "--json"], ["--json", "-1"], ["--json", "--", "-1"]])
+def test_the_command_takes_a_negative_number(project, arguments):
+    n_samples = len(load_nanoset(project.outputs.folder, "pretrain", "train"))
+
+    outcome = invoke_nanoset(
+        ["explain", "--config", project.config.file, "pretrain", "train", *arguments]
+    )
+
+    assert json.loads(outcome.stdout)["sample"] == n_samples - 1
 
 
 def test_without_the_project_documents_are_named_but_no_text_is_shown(project):

@@ -8,7 +8,7 @@ which training step, rank and micro-batch read a sample.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -67,8 +67,46 @@ class StepsType(click.ParamType):  # type: ignore[type-arg]
         return range(first, last + 1)
 
 
+class _ExplainCommand(click.Command):
+    """A command whose last argument may be a negative number: a sample counted from the end."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments that the user gave; click calls this.
+
+        Args:
+            ctx: click's state of the command.
+            args: The arguments, such as ["pretrain", "train", "-1", "--json"].
+        """
+        options_with_value: list[str] = []
+        for param in self.params:
+            if isinstance(param, click.Option) and not param.is_flag:
+                options_with_value += param.opts
+        return super().parse_args(ctx, _with_negative_number_last(args, options_with_value))
+
+
+def _with_negative_number_last(args: list[str], options_with_value: Sequence[str]) -> list[str]:
+    """Move a negative number to the end of a command's arguments, so that it is no option.
+
+        pretrain train -1 --json       pretrain train --json -- -1
+        --number -1 pretrain           unchanged: it is the value of --number
+
+    Args:
+        args: The arguments.
+        options_with_value: Options that are followed by a value, such as "--number".
+    """
+    if "--" in args:
+        return args  # the user has said where the options end
+    for position, argument in enumerate(args):
+        is_negative = re.fullmatch(r"-[0-9]+", argument) is not None
+        is_value = position > 0 and args[position - 1] in options_with_value
+        if is_negative and not is_value:
+            return [*args[:position], *args[position + 1 :], "--", argument]
+    return args
+
+
 @click.command(
     "explain",
+    cls=_ExplainCommand,
     short_help="Show the documents of a sample or a step, or a document's samples and steps.",
 )
 @click.argument("nanoset", metavar="NAME", required=False)
@@ -129,7 +167,8 @@ def command(
     """Trace training samples back to documents, and documents to samples.
 
     To show the documents of a sample, with file, line and text, give the name of the nanoset, the
-    split and the number of the sample: `nanoset explain pretrain train 3`.
+    split and the number of the sample: `nanoset explain pretrain train 3`. Negative numbers count
+    from the end: -1 is the last sample.
 
     For a sample of a webdataset, give the name of the webdataset, and then the key of the sample
     (00000003_00000017), its number over all tars (6161), or a tar and the number in this tar
