@@ -18,6 +18,7 @@ import click
 from click.core import ParameterSource
 
 from nanoset_core.cli.echo import echo
+from nanoset_core.errors import MissingError
 from nanoset_core.records.parsing import CONFIG_FILE, CONFIG_VARIABLE
 from nanoset_core.records.settings import MISSING, Setting, alternatives, bare, range_of, setting
 from nanoset_core.storage.location import is_remote, remote_location
@@ -218,12 +219,25 @@ def _read_ids(
 
     Returns:
         The ids in the order of the file, such as ["x7", "x9"]; empty if the option was not given.
+
+    Raises:
+        BadParameter: The value is "-", by which other programs mean standard input.
+        MissingError: There is no such file.
     """
     from nanoset_core.stages.views.ids import listed_ids
 
     if value is None:
         return ()
-    ids: list[str] = listed_ids(value.parent, [value.name]).to_pylist()
+    if str(value) == "-" and not value.exists():
+        raise click.BadParameter(
+            "'-' is no file. To read standard input, give /dev/stdin.", context, parameter
+        )
+    try:
+        ids: list[str] = listed_ids(value.parent, [value.name]).to_pylist()
+    except FileNotFoundError as error:
+        raise MissingError(
+            "no such file", where=value, remedy="name a file that exists (--ids-file)"
+        ) from error
     return ids
 
 

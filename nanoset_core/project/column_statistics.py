@@ -217,7 +217,10 @@ def _check_corpus(project: Project, name: str) -> None:
         corpus = base_of(project.config.derived, name)
         remedy = f"its documents have the columns of its corpus: run `nanoset columns {corpus}`"
     else:
-        remedy = remedy_for_name(name, corpora, "name one of these, or run `nanoset build` first")
+        remedy = "run `nanoset build` first"
+        if corpora:
+            remedy = f"name one of these, or {remedy}"
+        remedy = remedy_for_name(name, corpora, remedy)
     raise ConfigError(
         "no such corpus, or it is not tokenized yet",
         where=outputs.access.url(folder / name),

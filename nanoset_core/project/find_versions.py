@@ -225,7 +225,9 @@ def _not_built_error(
     # The user may also have meant a view (a selection of documents), which has another folder.
     built_views = sorted(_built_names(outputs, VIEW.layout.folder))
     similar_names = [*built_names, *built_views]
-    remedy = "name one of these, or two digests; or run `nanoset build` first"
+    remedy = "run `nanoset build` first"
+    if built_names:
+        remedy = f"name one of these, or two digests; or {remedy}"
     return ConfigError(
         "no such corpus, or it has no dataset yet",
         where=outputs.access.url(outputs.folder / stage_folder / name),

@@ -56,6 +56,10 @@ _TOO_MANY_FILES = _Explanation(
     "too many files are open",
     f"raise `ulimit -n`, or take fewer workers, {_RUN_AGAIN}",
 )
+_MISSING = _Explanation(
+    "there is no such file or folder",
+    f"correct the path, {_RUN_AGAIN}",
+)
 _OTHER = _Explanation(
     "the system refuses this",
     f"correct the path, or what the system says, {_RUN_AGAIN}",
@@ -266,6 +270,9 @@ def explained_os_error(
         return _memory_error(error, where)
 
     explanation = _EXPLANATIONS.get(number, _OTHER)
+    if number == errno.ENOENT:
+        # This is no entry of `_EXPLANATIONS`, since nothing is wrong with the machine.
+        explanation = _MISSING
     path = None  # stays so if the system does not name the file, or only its number when open
     if isinstance(error.filename, str | bytes | os.PathLike):
         path = os.fsdecode(error.filename)

@@ -93,6 +93,17 @@ def test_a_file_that_cannot_be_read_gets_no_advice_on_room(tmp_path):
     assert caught.value.expected is None
 
 
+def test_a_file_that_does_not_exist_is_named(tmp_path):
+    with (
+        pytest.raises(StorageError, match="there is no such file") as caught,
+        explaining_all(tmp_path),
+    ):
+        raise os_error(errno.ENOENT, str(tmp_path / "nope.txt"))
+
+    assert caught.value.where == str(tmp_path / "nope.txt")
+    assert "correct the path" in caught.value.remedy
+
+
 def test_a_wrong_path_gets_no_advice_on_room(tmp_path):
     with (
         pytest.raises(StorageError, match="the system refuses this") as caught,
