@@ -24,21 +24,35 @@ documents: {columns: [lang, score]}
 views:
   good: {of: web, where: "score >= 3", exclude: unwanted.txt}
   best: {of: web, top: {by: score, documents: 20}}
+  small: {of: web, tokens: 90}
 nanosets:
   pretrain:
     blend: {web: 0.6, code: 0.4}
     sequence_length: 32
     split: "90,5,5"
 """
+MORE_NANOSETS = """\
+  mixed:
+    mix: {texts: {share: 3, mix: {web: {share: 1}, good: {share: 1}}}, code: {epochs: 0.5}}
+    sequence_length: 32
+    samples: {train: 200}
+    split: "1,0,0"
+  fitted:
+    blend: code
+    packing: {kind: best_fit, long: fragment, tail: pad}
+    sequence_length: 32
+    split: "1,0,0"
+"""
+"""Nanosets that are planned, but not built."""
 COMMANDS = {
     "nanoset status": [["status"]],
     "nanoset build --dry-run": [["build", "--dry-run"]],
     "nanoset verify": [["verify"]],
     "nanoset gc": [["gc"]],
     "nanoset diff": [["diff", "web"], ["diff", "good"]],
-    "nanoset view": [["view", "good"], ["view", "best"]],
+    "nanoset view": [["view", "good"], ["view", "best"], ["view", "small"]],
     "nanoset columns": [["columns", "web"]],
-    "nanoset map --plan": [["map", "pretrain", "--plan"]],
+    "nanoset map --plan": [["map", "--plan"]],
     "nanoset explain": [["explain", "pretrain", "train", "0"]],
 }
 """Section of the page → commands whose JSON it describes."""
@@ -67,6 +81,8 @@ def config_file(tmp_path_factory, tokenizer_file) -> Path:
     write_corpus(folder / "raw/web/b.jsonl", 50)
     build_all(folder / "nanoset.yaml")
 
+    with (folder / "nanoset.yaml").open("a") as settings:
+        settings.write(MORE_NANOSETS)
     (folder / "unwanted.txt").write_text("web-1\n")
     (damaged_file,) = (folder / "data/views/best/current").glob("*.idx")
     damaged_file.write_bytes(damaged_file.read_bytes()[:-1] + b"x")
