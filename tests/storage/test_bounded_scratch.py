@@ -25,7 +25,7 @@ from helpers.building import (
     make_tars,
 )
 from helpers.dask_cluster import OWN_MOUNTS, can_hide
-from helpers.inspecting import node_at, read_dataset
+from helpers.inspecting import node_at, read_dataset, verify_at
 from helpers.progress import RecordingDisplay
 from helpers.sample_project import WITH_PBIN, jsonl, outputs_of, sentences
 from nanoset_core.errors import MissingError, StorageError
@@ -311,6 +311,24 @@ def test_what_is_larger_than_the_room_is_refused_with_the_setting_to_change(
     assert case.message in str(caught.value)
     assert "storage.scratch_mib" in caught.value.expected
     assert "set storage.scratch_mib to more" in caught.value.remedy
+
+
+@pytest.mark.parametrize("deep", [False, True], ids=["quick", "deep"])
+def test_a_check_of_index_files_that_do_not_fit_says_which_setting_to_change(
+    remote_project, filled, monkeypatch, deep
+):
+    # Each of these files fits, but all of them together do not.
+    monkeypatch.setattr(StorageSpec, "capacity", 10_000)
+
+    report = verify_at(
+        Project.open(remote_project()), "nanosets/pretrain/train/index_mappings", deep=deep
+    )
+
+    assert report.errors
+    for error in report.errors:
+        assert "larger than the room for working copies" in error.what
+        assert "the index files of a dataset" in error.where
+        assert "storage.scratch_mib" in error.expected
 
 
 def test_shards_are_made_by_fewer_workers_if_there_is_little_room(remote_project, monkeypatch):

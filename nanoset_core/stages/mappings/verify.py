@@ -44,6 +44,8 @@ _DELETE = f"delete it, and {BUILD}"
 """Remedy for a file with wrong content, which a build keeps because its size is right."""
 _SAMPLED_SAMPLES = 256
 """Samples of each dataset that every check reads."""
+_DISK_BLOCK_BYTES = 4096
+"""Disk space that a file takes is a multiple of this, on usual file systems."""
 _SAMPLES_AT_ONCE = 16
 """Samples that are read together where room for working copies is bounded."""
 _SAMPLED_ENTRIES = 1 << 16
@@ -333,12 +335,40 @@ def _check_contents(
         files: The index files.
         deep: Also compute the index files again, and compare them.
     """
+    _make_room(manifest, member, files)
     # If the dataset is in a bucket, do not download all of it for a few samples.
     access = replace(manifest.access, is_sampled=True)
     samples = open_nanoset(member, config, files.folder, access)
     if deep:
         _check_rebuilt(report, files, samples)
     _check_samples(report, project, samples)
+
+
+def _make_room(manifest: Manifest, member: MemberPlan, files: FileSet) -> None:
+    """Make room on the disk for the index files and the .idx of a dataset in a bucket.
+
+    They are read together. If they did not fit, the download of one of them would remove the copy
+    of another one that is still needed.
+
+    Args:
+        manifest: The record of the index files, with their sizes.
+        member: The plan of the dataset.
+        files: The index files.
+
+    Raises:
+        StorageError: They do not fit into `storage.scratch_mib`.
+    """
+    access = manifest.access
+    if not access.is_space_limited:
+        return
+    sizes = [access.size(idx_path(member.prefix)) or 0]
+    for name in files.files.values():
+        sizes.append(manifest.facts[CACHE_FILES][name]["bytes"])
+
+    # Each file takes whole blocks of the disk.
+    n_blocks = sum(-(-size // _DISK_BLOCK_BYTES) for size in sizes)
+    n_bytes = n_blocks * _DISK_BLOCK_BYTES
+    access.make_room(n_bytes, f"{files.folder}: the index files of a dataset, with its .idx")
 
 
 def _check_rebuilt(report: Report, files: FileSet, indices: Nanoset | BlendIndices) -> None:
