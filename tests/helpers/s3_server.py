@@ -8,12 +8,15 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from email.utils import formatdate
+from http import HTTPStatus
 from threading import Lock, Thread
-from typing import Any, NamedTuple
-from xml.sax.saxutils import escape
+from typing import NamedTuple
+from urllib.parse import unquote
 
 import pytest
 
+from helpers.quick_moto import Answer, Request, backend, quick_answer
 from nanoset_core.storage.s3 import S3Store
 
 CREDENTIALS = {
@@ -40,21 +43,16 @@ def s3_server() -> Iterator[str]:
     """Run moto's S3 on a free port until the block ends, and yield its address.
 
     Connections are kept open, as by real servers: a new connection and thread for each request
-    would double the time. Moto's search for the AWS service that a request is meant for is skipped,
-    and so is its slow way to write the entries of listings.
+    would double the time. Moto's search for the AWS service that a request is meant for is skipped.
+    The most frequent requests take a short cut: see `helpers.quick_moto`.
     """
     pytest.importorskip("moto.server", reason="moto[server] is not installed")
     from moto.moto_server.werkzeug_app import create_backend_app
-    from moto.s3.responses import S3Response
     from werkzeug.serving import make_server
 
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     app = create_backend_app("s3")
-    with (
-        pytest.MonkeyPatch.context() as patch,
-        make_server("127.0.0.1", 0, app, threaded=True, request_handler=_handler()) as server,
-    ):
-        patch.setattr(S3Response, "serialized", quick_serialized(S3Response.serialized))
+    with make_server("127.0.0.1", 0, app, threaded=True, request_handler=_handler()) as server:
         Thread(target=server.serve_forever, daemon=True).start()
         address = f"http://127.0.0.1:{server.port}"
         _moto.add(address)
@@ -64,52 +62,6 @@ def s3_server() -> Iterator[str]:
         finally:
             _moto.discard(address)
             server.shutdown()
-
-
-LISTED_KEYS = ("Key", "LastModified", "ETag", "ChecksumAlgorithm", "Size", "StorageClass")
-"""What moto says of objects in a listing, in the order of S3's answer."""
-
-
-def quick_serialized(serialized: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a replacement for moto's method that writes answers as XML, with the same answers.
-
-    The method looks up each value of each listed object under several names, and parses each time:
-    it takes half a millisecond for each object. Listings are most of the requests of a project.
-
-    Args:
-        serialized: Moto's method.
-    """
-
-    def quickly_serialized(response: Any, action_result: Any) -> Any:
-        result = action_result.result
-        entries = result.get("Contents", []) if isinstance(result, dict) else []
-        if not all(entry.keys() <= set(LISTED_KEYS) for entry in entries):
-            return serialized(response, action_result)
-
-        # Moto writes the answer without the objects, which follow its first element.
-        if entries:
-            result["Contents"] = []
-        status, headers, body = serialized(response, action_result)
-        if entries:
-            first_element_end = "</IsTruncated>"
-            contents = "".join(_listed_object(entry) for entry in entries)
-            body = body.replace(first_element_end, first_element_end + contents, 1)
-        return status, headers, body
-
-    return quickly_serialized
-
-
-def _listed_object(entry: Mapping[str, Any]) -> str:
-    """Return the XML of an object in a listing."""
-    seconds, _, _ = entry["LastModified"].partition(".")
-    values = entry | {"LastModified": f"{seconds}.000Z"}
-    if "ChecksumAlgorithm" in entry:
-        [values["ChecksumAlgorithm"]] = entry["ChecksumAlgorithm"]
-    elements: list[str] = []
-    for key in LISTED_KEYS:
-        if key in values:
-            elements.append(f"<{key}>{escape(str(values[key]))}</{key}>")
-    return f"<Contents>{''.join(elements)}</Contents>"
 
 
 def _handler() -> type:
@@ -149,44 +101,56 @@ def _handler() -> type:
             if len(body) < content_length:
                 self.close_connection = True
                 return
+            request = Request(self.command, self.path, self.headers, body)
+            with moto_lock:
+                answer = quick_answer(request) or self._answer_of_moto(body)
+
+            address = f"http://{self.server.host}:{self.server.port}"
+            requests_answered[address] += 1
+            bytes_answered[address] += len(answer.body)
+            path = unquote(self.path.partition("?")[0])
+            for listener in listeners:
+                listener(path, len(body), len(answer.body))
+            self._send(answer)
+
+        def _answer_of_moto(self, body: bytes) -> Answer:
+            """Let moto's application answer the request with a body."""
             self.environ = self.make_environ()
             self.environ["wsgi.input"] = io.BytesIO(body)
             self.environ["wsgi.input_terminated"] = True
 
             # A WSGI application calls `start_response` before it returns the body.
-            address = f"http://{self.server.host}:{self.server.port}"
-            requests_answered[address] += 1
-            status_line = ""
-            headers: list[tuple[str, str]] = []
+            status = 0
+            headers: dict[str, str] = {}
 
             def start_response(
-                status: str, response_headers: list[tuple[str, str]], _error: object = None
+                status_line: str, response_headers: list[tuple[str, str]], _error: object = None
             ) -> None:
-                nonlocal status_line
-                status_line = status
-                headers[:] = response_headers
+                nonlocal status
+                status = int(status_line.partition(" ")[0])
+                headers.update(response_headers)
 
-            with moto_lock:
-                answer = b"".join(self.server.app(self.environ, start_response))
-            bytes_answered[address] += len(answer)
+            answer_body = b"".join(self.server.app(self.environ, start_response))
+            return Answer(status, headers, answer_body)
 
-            status, _, reason = status_line.partition(" ")
-            if self.command == "HEAD" or status in ("204", "304"):
-                answer = b""
-                has_body = False
-            else:
-                has_body = True
-            for listener in listeners:
-                listener(self.environ["PATH_INFO"], len(body), len(answer))
-
-            self.send_response(int(status), reason)
-            for name, value in headers:
-                self.send_header(name, value)
-            has_length = any(name.lower() == "content-length" for name, _ in headers)
-            if has_body and not has_length:
-                self.send_header("Content-Length", str(len(answer)))
-            self.end_headers()
-            self.wfile.write(answer)
+        def _send(self, answer: Answer) -> None:
+            """Send an answer to the client."""
+            has_body = self.command != "HEAD" and answer.status not in (204, 304)
+            names = {name.lower() for name in answer.headers}
+            lines = [
+                f"HTTP/1.1 {answer.status} {HTTPStatus(answer.status).phrase}",
+                f"Date: {formatdate(usegmt=True)}",
+            ]
+            for name, value in answer.headers.items():
+                lines.append(f"{name}: {value}")
+            if has_body and "content-length" not in names:
+                lines.append(f"Content-Length: {len(answer.body)}")
+            if self.close_connection:
+                lines.append("Connection: close")
+            head = "\r\n".join(lines) + "\r\n\r\n"
+            self.wfile.write(head.encode("latin-1"))
+            if has_body:
+                self.wfile.write(answer.body)
             self.wfile.flush()
 
     return Handler
@@ -195,7 +159,7 @@ def _handler() -> type:
 def forget_all(endpoint: str) -> None:
     """Delete everything that a server in this process holds."""
     if _is_moto(endpoint):
-        _backend().reset()
+        backend().reset()
 
 
 def new_bucket(endpoint: str, prefix: str = "") -> S3Store:
@@ -219,7 +183,7 @@ def versions(place: S3Store) -> dict[str, str]:
     version_by_name: dict[str, str] = {}
     if _is_moto(place.endpoint_url):
         # From moto's memory: requests would take longer.
-        for key, stored in _backend().buckets[place.bucket].keys.items():
+        for key, stored in backend().buckets[place.bucket].keys.items():
             if key.startswith(key_prefix):
                 name = key.removeprefix(key_prefix)
                 version_by_name[name] = f"{stored.etag} {stored.last_modified}"
@@ -248,7 +212,7 @@ def snapshot(place: S3Store) -> dict[str, StoredObject]:
     object_by_name: dict[str, StoredObject] = {}
     if _is_moto(place.endpoint_url):
         # From moto's memory: requests for all objects would take longer than most tests.
-        for key, stored in _backend().buckets[place.bucket].keys.items():
+        for key, stored in backend().buckets[place.bucket].keys.items():
             if key.startswith(key_prefix):
                 checksum = (stored.checksum_algorithm, stored.checksum_value)
                 stored_object = StoredObject(stored.value, dict(stored.metadata), checksum)
@@ -275,7 +239,7 @@ def restore(place: S3Store, snapshot: Mapping[str, StoredObject]) -> None:
                 Metadata=stored_object.metadata,
             )
             continue
-        stored = _backend().put_object(place.bucket, key, stored_object.data)
+        stored = backend().put_object(place.bucket, key, stored_object.data)
         stored.set_metadata(stored_object.metadata)
         stored.checksum_algorithm, stored.checksum_value = stored_object.checksum
 
@@ -283,11 +247,3 @@ def restore(place: S3Store, snapshot: Mapping[str, StoredObject]) -> None:
 def _is_moto(endpoint: str | None) -> bool:
     """Return whether an address is that of a server in this process."""
     return endpoint in _moto
-
-
-def _backend() -> Any:
-    """Return the object in which moto holds all buckets."""
-    from moto.core import DEFAULT_ACCOUNT_ID
-    from moto.s3.models import s3_backends
-
-    return s3_backends[DEFAULT_ACCOUNT_ID]["aws"]
