@@ -254,7 +254,7 @@ def join(
     """
     sizes = [source.size for source in sources]
     most = most_bytes(sizes, COPIED_BYTES)
-    slices = runs_of(sizes, most=most)
+    slices = runs_of(sizes, least=LEAST_BYTES, most=most)
     if len(slices) > 1:
         # These are too many sources for one upload: join runs of them first, and then the results.
         runs = [_Run(sources[run], sha256[run] if sha256 else None) for run in slices]
@@ -262,7 +262,7 @@ def join(
         return None
 
     joining = Joining(store, sources, sha256, joined)
-    plan = plan_parts(sizes, most=most)
+    plan = plan_parts(sizes, least=LEAST_BYTES, most=most)
     is_small = len(plan) <= 1 and all(_is_sent(part) for part in plan)
     # A source is compared with its sha256 when it is read, which empty ones never are.
     has_all_sha256 = sha256 is not None and None not in sha256
@@ -416,7 +416,8 @@ class Joining:
         # only if the upload would have more parts than S3 allows.
         sizes = [source.size for source in self._sources]
         part_bytes = most_bytes(sizes, usual=SENT_BYTES)
-        self.write(name, plan_parts(sizes, most=part_bytes), copies=False)
+        plan = plan_parts(sizes, least=LEAST_BYTES, most=part_bytes)
+        self.write(name, plan, copies=False)
 
     def write(
         self, name: str, plan: Sequence[Sequence[JoinedRange]], *, copies: bool = True

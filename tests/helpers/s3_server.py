@@ -202,8 +202,17 @@ class StoredObject(NamedTuple):
 
     data: bytes
     metadata: dict[str, str]
-    checksum: tuple[str | None, str | None]
-    """Algorithm and value of the checksum."""
+    checksum: Mapping[str, object]
+    """Attributes of moto's object that belong to its checksum."""
+
+
+CHECKSUM_ATTRIBUTES = (
+    "checksum_algorithm",
+    "checksum_value",
+    "checksum_type",
+    "checksum_parts",
+)
+"""What moto knows of the checksum of an object."""
 
 
 def snapshot(place: S3Store) -> dict[str, StoredObject]:
@@ -214,7 +223,7 @@ def snapshot(place: S3Store) -> dict[str, StoredObject]:
         # From moto's memory: requests for all objects would take longer than most tests.
         for key, stored in backend().buckets[place.bucket].keys.items():
             if key.startswith(key_prefix):
-                checksum = (stored.checksum_algorithm, stored.checksum_value)
+                checksum = {name: getattr(stored, name) for name in CHECKSUM_ATTRIBUTES}
                 stored_object = StoredObject(stored.value, dict(stored.metadata), checksum)
                 object_by_name[key.removeprefix(key_prefix)] = stored_object
         return object_by_name
@@ -223,7 +232,7 @@ def snapshot(place: S3Store) -> dict[str, StoredObject]:
     for name in names:
         response = place.client().get_object(Bucket=place.bucket, Key=key_prefix + name)
         data = response["Body"].read()
-        object_by_name[name] = StoredObject(data, response["Metadata"], checksum=(None, None))
+        object_by_name[name] = StoredObject(data, response["Metadata"], checksum={})
     return object_by_name
 
 
@@ -241,7 +250,8 @@ def restore(place: S3Store, snapshot: Mapping[str, StoredObject]) -> None:
             continue
         stored = backend().put_object(place.bucket, key, stored_object.data)
         stored.set_metadata(stored_object.metadata)
-        stored.checksum_algorithm, stored.checksum_value = stored_object.checksum
+        for attribute, value in stored_object.checksum.items():
+            setattr(stored, attribute, value)
 
 
 def _is_moto(endpoint: str | None) -> bool:

@@ -15,6 +15,7 @@ import pytest
 from helpers import buckets, s3_server
 from helpers.buckets import root_in
 from helpers.building import make_dataset, make_inventory, make_shards
+from helpers.chosen_server import LEAST_BYTES, small_parts
 from helpers.inspecting import current_output, current_shards, verify_at
 from helpers.s3_server import total_bytes
 from helpers.sample_project import jsonl, outputs_of
@@ -23,6 +24,7 @@ from nanoset_core.outputs.manifest import FileFact, Manifest
 from nanoset_core.project.gc import collect, plan_gc
 from nanoset_core.project.project import Project
 from nanoset_core.storage import s3_joining
+from nanoset_core.storage.location import StorageSpec
 from nanoset_core.storage.s3 import S3Store
 from nanoset_core.storage.store import Store, read_pieces
 
@@ -30,14 +32,25 @@ CORPUS = "noise"
 DATASET = f"datasets/{CORPUS}"
 SHARDS = f"tokenized/{CORPUS}"
 BIN = f"{CORPUS}_text_document.bin"
-SETTINGS = """\
-raw: raw
-root: data
-tokenizer: {path: tokenizer.json, eod: "<|endoftext|>"}
-tokenization: {append_eod: true, range_mib: 2.8, workers: 1, audit: 0}
-"""
 DOCUMENTS_OF_FILES = (145, 145, 8)
 """Two files whose shards are large enough to be copied within a bucket, and one that is not."""
+WORDS_OF_DOCUMENT = LEAST_BYTES // 1048
+RANGE_MIB = 0.57 * LEAST_BYTES / (1 << 20)
+"""More than the text of a file."""
+SETTINGS = f"""\
+raw: raw
+root: data
+tokenizer: {{path: tokenizer.json, eod: "<|endoftext|>"}}
+tokenization: {{append_eod: true, range_mib: {RANGE_MIB}, workers: 1, audit: 0}}
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _small_datasets() -> Iterator[None]:
+    """Let buckets join small shards, to datasets that would otherwise be merged on this machine."""
+    with small_parts(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr("nanoset_core.stages.dataset.merging._SMALL_BYTES", LEAST_BYTES)
+        yield
 
 
 def write_project(folder: Path, tokenizer_file: Path, replacements: Mapping[str, str]) -> Path:
@@ -53,7 +66,9 @@ def write_project(folder: Path, tokenizer_file: Path, replacements: Mapping[str,
     raw_folder = folder / "raw" / CORPUS
     raw_folder.mkdir(parents=True)
     for number, n_documents in enumerate(DOCUMENTS_OF_FILES):
-        rows = [{"text": " ".join(rng.choices(words, k=5000))} for _ in range(n_documents)]
+        rows = [
+            {"text": " ".join(rng.choices(words, k=WORDS_OF_DOCUMENT))} for _ in range(n_documents)
+        ]
         (raw_folder / f"part-{number}.jsonl").write_bytes(jsonl(rows))
     (folder / "tokenizer.json").write_bytes(tokenizer_file.read_bytes())
     config = folder / "nanoset.yaml"
@@ -197,12 +212,12 @@ def test_only_the_small_shard_passes_through_this_process(project, place):
     sizes = [tokens.size for tokens in tokens_of_shards(project)]
     large_sizes = sizes[:2]
     small_size = sizes[2]
-    assert min(large_sizes) > s3_joining.LEAST_BYTES
+    assert small_size < LEAST_BYTES < min(large_sizes)
 
     with count_traffic(place) as traffic:
         dataset = make_dataset(project, CORPUS)
 
-    # The small one is downloaded and uploaded; indices and manifests are a few bytes more.
+    # The small one is downloaded and uploaded; indices and manifests are a few kilobytes more.
     dataset_size = dataset.files[BIN].size
     n_bytes = sum(traffic.values())
     assert dataset_size == sum(sizes)
@@ -263,11 +278,12 @@ def test_another_machine_downloads_a_composed_dataset(project_with_dataset, loca
 
 @pytest.fixture
 def project_with_damaged_dataset(project: Project) -> Project:
-    """The project with a dataset of which one bit is damaged, in its sixth million bytes."""
+    """The project with a dataset of which one bit is damaged, in the tokens of the second shard."""
     dataset = make_dataset(project, CORPUS)
     name = name_of_bin(project, dataset)
     data = bytearray(store_of(project).read(name) or b"")
-    data[6_000_000] ^= 1
+    first_tokens = tokens_of_shards(project)[0]
+    data[first_tokens.size + 1000] ^= 1
     store_of(project).put(name, bytes(data))
     return without_copies(project)
 
@@ -289,19 +305,19 @@ def test_deep_verification_names_the_damaged_piece(project_with_damaged_dataset)
     [finding] = [finding for finding in report.findings if "other bytes" in finding.what]
     name = name_of_bin(project, current_dataset(project))
     assert finding.where == store_of(project).url(name)
-    assert "of bytes 5,6" in finding.found
+    first_tokens = tokens_of_shards(project)[0]
+    assert f"of bytes {first_tokens.size:,}" in finding.found
 
 
 def test_deep_verification_reads_each_token_once_and_keeps_no_copy(
-    project_with_dataset, config, monkeypatch, ranges
+    project_with_dataset, monkeypatch, ranges
 ):
     """Ranges are read in parallel, with less space for copies than the dataset takes."""
     monkeypatch.setattr("nanoset_core.stages.dataset.verify.SAMPLED_DOCUMENTS", 0)
+    monkeypatch.setattr("nanoset_core.stages.dataset.token_check._READ_BYTES", 200_000)
     dataset = current_dataset(project_with_dataset)
     size = dataset.files[BIN].size
-    scratch_mib = 4
-    assert size > (scratch_mib + 2) << 20
-    change_settings(config, {"storage: {": f"storage: {{scratch_mib: {scratch_mib}, "})
+    monkeypatch.setattr(StorageSpec, "capacity", size // 2)
     project = without_copies(project_with_dataset)
     ranges.clear()
 
@@ -310,6 +326,7 @@ def test_deep_verification_reads_each_token_once_and_keeps_no_copy(
     assert report.passed
     assert report.figures["tokens_read"] == dataset.facts["tokens"]
     ranges_of_bin = [(name, start, stop) for name, start, stop in ranges if name.endswith(BIN)]
+    assert len(ranges_of_bin) > 1
     assert total_bytes(ranges_of_bin) == size
     assert not list(project.outputs.folder.rglob("*.bin"))
 
@@ -335,7 +352,7 @@ def test_a_synced_copy_of_a_composed_dataset_is_verified(project_with_dataset, s
 def test_a_damaged_synced_copy_of_a_composed_dataset_is_found(synced_project):
     dataset = current_dataset(synced_project)
     with (dataset.folder / BIN).open("r+b") as file:
-        file.seek(7_345_678)
+        file.seek(dataset.files[BIN].size - 100_000)
         file.write(b"\xff\xff")
 
     report = verify_at(synced_project, DATASET, deep=True)
