@@ -78,7 +78,8 @@ SEPARATOR_BYTE = 0xFF
 CODE_POINTS = 0x110000
 DIGITS = "Digits"
 """In place of members of a class: what the library's `Digits` pre-tokenizer takes for digits."""
-_PROBED_TOGETHER = 0x8000  # code points
+_PROBED_TOGETHER = 0x2000
+"""Code points in a text: in longer texts, the library needs more time for each of them."""
 
 _MIXED = 255  # in place of a class: several are possible
 
