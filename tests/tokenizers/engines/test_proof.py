@@ -39,6 +39,11 @@ def canaries(tokenizer_files, kind):
     return all_canaries(json.loads(tokenizer_files[kind].read_bytes()))
 
 
+def texts_with(part: str, canaries: Sequence[str]) -> list[str]:
+    """Return the canaries that contain a text."""
+    return [text for text in canaries if part in text]
+
+
 # What the canaries contain
 
 
@@ -104,7 +109,9 @@ def test_the_canaries_reveal_a_wrong_class_of_one_character(known_tokenizers, ki
         classes = rules.classes.copy()
         classes[point] = classes[point] % 3 + 1  # another class
         wrong_engine = NumpyEngine(dataclasses.replace(rules, classes=classes), reference)
-        assert not wrong_engine.splits_as(reference, canaries), hex(point)
+        # Other texts are split as before.
+        affected_canaries = texts_with(chr(point), canaries)
+        assert not wrong_engine.splits_as(reference, affected_canaries), hex(point)
 
 
 @pytest.mark.parametrize("kind", COMPARED_KINDS)
@@ -115,7 +122,9 @@ def test_the_canaries_reveal_two_merges_with_the_wrong_token(known_tokenizers, k
     wrong_vocabulary = dataclasses.replace(rules.vocabulary, merges=merges)
     wrong_engine = NumpyEngine(dataclasses.replace(rules, vocabulary=wrong_vocabulary), reference)
 
-    assert differing(wrong_engine, reference, canaries)
+    # The words of the vocabulary are the last canaries: they are likely to reveal it.
+    last_canaries = canaries[-500:]
+    assert differing(wrong_engine, reference, last_canaries)
 
 
 @pytest.mark.parametrize("kind", ["qwen2"])
@@ -131,4 +140,5 @@ def test_the_canaries_reveal_a_library_of_a_newer_unicode(
 ):
     newer_library = NewerLibrary(reference, text_before, text_after)
 
-    assert differing(engine, newer_library, canaries)
+    # The library changes no other texts.
+    assert differing(engine, newer_library, texts_with(text_before, canaries))
