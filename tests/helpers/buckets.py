@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from helpers import azure_server, chosen_server, google_server, s3_server
@@ -20,6 +20,8 @@ from nanoset_core.storage.store import Store
 
 MEMORY = ".fingerprints.json"
 """Ending of the files with remembered digests of raw text, which only save time."""
+RAW_PREFIX = "raw text"
+"""Folder of raw text in a bucket, next to the prefix of the outputs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,15 +96,41 @@ def upload_raw(folder: Path, place: Store) -> Store:
     """Upload a folder of raw text next to the prefix of the outputs, and return its place."""
     raw: Store
     if isinstance(place, S3Store):
-        raw = S3Store(place.bucket, "raw text", place.endpoint_url)
+        raw = S3Store(place.bucket, RAW_PREFIX, place.endpoint_url)
     else:
         assert isinstance(place, ObjectStore)
         address = urlsplit(place.base)
-        raw = replace(place, base=f"{address.scheme}://{address.netloc}/raw text")
+        raw = replace(place, base=f"{address.scheme}://{address.netloc}/{RAW_PREFIX}")
     for path in folder.rglob("*"):
         if path.is_file():
             raw.put_file(path.relative_to(folder).as_posix(), path)
     return raw
+
+
+class RawText(NamedTuple):
+    """A project with raw text in a bucket, from which copies of the project can be made."""
+
+    config: Path
+    """Its nanoset.yaml."""
+    url: str
+    """The address of the text in `config`."""
+    objects: dict[str, s3_server.StoredObject]
+    """The text."""
+
+    @classmethod
+    def of(cls, config: Path, place: S3Store) -> RawText:
+        """Return what `copy_to` needs of a project, whose text `upload_raw` has put into a bucket."""
+        raw = S3Store(place.bucket, RAW_PREFIX, place.endpoint_url)
+        return cls(config, raw.url(), s3_server.snapshot(raw))
+
+    def copy_to(self, folder: Path, place: S3Store) -> Path:
+        """Copy the project to a folder, and its text to another bucket; return its nanoset.yaml."""
+        raw = S3Store(place.bucket, RAW_PREFIX, place.endpoint_url)
+        s3_server.restore(raw, self.objects)
+        shutil.copytree(self.config.parent, folder, symlinks=True)
+        config = folder / self.config.name
+        config.write_text(config.read_text().replace(self.url, raw.url()))
+        return config
 
 
 def objects(place: Store) -> dict[str, str]:

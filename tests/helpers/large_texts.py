@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
+from helpers.buckets import upload_raw
 from helpers.sample_project import EOD, jsonl, sentences
+from nanoset_core.storage.s3 import S3Store
 
 PIECE_BYTES = 6000
 """Size of a piece, in tests."""
@@ -24,6 +30,18 @@ storage: {{fingerprint: content}}
 """
 LARGE = "large.jsonl"
 """The large file of the corpus web."""
+
+
+@contextmanager
+def small_pieces_of_files() -> Iterator[None]:
+    """Let files be cut into pieces of some kilobytes until the block ends."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("nanoset_core.text.fingerprints.PIECE_BYTES", PIECE_BYTES)
+        patch.setattr("nanoset_core.text.piece_cuts.WINDOW_BYTES", WINDOW_BYTES)
+        # Digests of files that were just written are not remembered: their times cannot show a
+        # change a moment later. Let them be remembered at any age.
+        patch.setattr("nanoset_core.text.fingerprint_memory._RACY_NS", -(10**18))
+        yield
 
 
 def large_text() -> bytes:
@@ -50,3 +68,15 @@ def write_project_of_large_text(folder: Path, tokenizer_file: Path) -> Path:
     (folder / "tokenizer.json").write_bytes(tokenizer_file.read_bytes())
     (folder / "nanoset.yaml").write_text(CONFIG)
     return folder / "nanoset.yaml"
+
+
+def write_unread_project(folder: Path, tokenizer_file: Path, place: S3Store) -> Path:
+    """Write the project with its text in a bucket; return its nanoset.yaml."""
+    config = write_project_of_large_text(folder, tokenizer_file)
+    raw_url = upload_raw(folder / "raw", place).url()
+    source_settings = f"fingerprint: etag-pieces, endpoint_url: {place.endpoint_url!r}"
+    settings = config.read_text()
+    settings = settings.replace("raw: raw", f"raw: {raw_url}")
+    settings = settings.replace("fingerprint: content", source_settings)
+    config.write_text(settings)
+    return config

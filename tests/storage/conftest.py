@@ -17,12 +17,12 @@ from typing import NamedTuple
 import pytest
 
 from helpers import azure_server, google_server, s3_server, swift_server
-from helpers.buckets import root_in, upload_raw
+from helpers.buckets import root_in
 from helpers.building import build_all
 from helpers.ceph_server import ceph_server
 from helpers.chosen_server import CREDENTIALS, chosen_server
 from helpers.dagster_history import quick_history  # noqa: F401 - for all tests of this folder
-from helpers.large_texts import PIECE_BYTES, WINDOW_BYTES, write_project_of_large_text
+from helpers.large_texts import small_pieces_of_files, write_unread_project
 from helpers.sample_project import WITH_PBIN, write_project
 from nanoset_core.storage import s3, s3_reading
 from nanoset_core.storage.azure_store import AzureStore
@@ -244,23 +244,13 @@ def local_copy(local_build: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_pieces() -> Iterator[None]:
     """Files are cut into pieces of some kilobytes."""
-    monkeypatch.setattr("nanoset_core.text.fingerprints.PIECE_BYTES", PIECE_BYTES)
-    monkeypatch.setattr("nanoset_core.text.piece_cuts.WINDOW_BYTES", WINDOW_BYTES)
-    # Digests of files that were just written are not remembered: their times cannot show a change
-    # a moment later. Let them be remembered at any age.
-    monkeypatch.setattr("nanoset_core.text.fingerprint_memory._RACY_NS", -(10**18))
+    with small_pieces_of_files():
+        yield
 
 
 @pytest.fixture
 def unread(tmp_path: Path, tokenizer_file: Path, place: S3Store, small_pieces: None) -> Path:
     """The nanoset.yaml of a project with its large text in a bucket, and without outputs."""
-    config = write_project_of_large_text(tmp_path / "unread", tokenizer_file)
-    raw_url = upload_raw(config.parent / "raw", place).url()
-    source_settings = f"fingerprint: etag-pieces, endpoint_url: {place.endpoint_url!r}"
-    settings = config.read_text()
-    settings = settings.replace("raw: raw", f"raw: {raw_url}")
-    settings = settings.replace("fingerprint: content", source_settings)
-    config.write_text(settings)
-    return config
+    return write_unread_project(tmp_path / "unread", tokenizer_file, place)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import gzip
 import random
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,14 +14,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from helpers.buckets import upload_raw
+from helpers.buckets import RawText, upload_raw
 from helpers.building import make_dataset, make_inventory, make_shards
 from helpers.inspecting import verify_output
-from helpers.s3_server import bytes_answered
+from helpers.s3_server import bytes_answered, new_bucket
 from helpers.sample_project import EOD, jsonl
 from nanoset_core.errors import SourceChangedError
 from nanoset_core.project.project import Project
 from nanoset_core.stages.dataset.verify import SAMPLED_DOCUMENTS, verify_corpus_dataset
+from nanoset_core.storage.s3 import S3Store
 
 CONFIG = """\
 raw: {raw}
@@ -85,25 +85,27 @@ class CorpusInBucket(NamedTuple):
     """The file on this machine."""
 
 
-@pytest.fixture
-def make_corpus(place, tmp_path, tokenizer_file) -> Callable[[str], CorpusInBucket]:
-    """A function that uploads a file of FORMATS as the corpus `web`, and opens a project on it."""
+def write_corpus(folder: Path, name: str, place: S3Store, tokenizer_file: Path) -> CorpusInBucket:
+    """Upload a file of FORMATS as the corpus `web`, and open a project on it.
 
-    def make(name: str) -> CorpusInBucket:
-        file = tmp_path / "raw" / "web" / name
-        file.parent.mkdir(parents=True)
-        FORMATS[name](file)
-        raw_url = upload_raw(tmp_path / "raw", place).url()
-        settings = CONFIG.format(raw=raw_url, endpoint=place.endpoint_url, eod=EOD)
-        (tmp_path / "nanoset.yaml").write_text(settings)
-        (tmp_path / "tokenizer.json").write_bytes(tokenizer_file.read_bytes())
-        return CorpusInBucket(Project.open(tmp_path / "nanoset.yaml"), file)
+    Args:
+        folder: Receives the project.
+        name: Name of the file.
+        place: A place in the bucket.
+        tokenizer_file: The tokenizer.
+    """
+    file = folder / "raw" / "web" / name
+    file.parent.mkdir(parents=True)
+    FORMATS[name](file)
+    raw_url = upload_raw(folder / "raw", place).url()
+    settings = CONFIG.format(raw=raw_url, endpoint=place.endpoint_url, eod=EOD)
+    (folder / "nanoset.yaml").write_text(settings)
+    (folder / "tokenizer.json").write_bytes(tokenizer_file.read_bytes())
+    return CorpusInBucket(Project.open(folder / "nanoset.yaml"), file)
 
-    return make
 
-
-def test_a_table_that_was_replaced_since_its_inventory_is_refused(make_corpus, place):
-    project, file = make_corpus("rows.arrow")
+def test_a_table_that_was_replaced_since_its_inventory_is_refused(place, tmp_path, tokenizer_file):
+    project, file = write_corpus(tmp_path, "rows.arrow", place, tokenizer_file)
     make_inventory(project, "web")
     text = rows()[0]["text"].encode()
     reversed_text = text[::-1]
@@ -114,39 +116,53 @@ def test_a_table_that_was_replaced_since_its_inventory_is_refused(make_corpus, p
         make_shards(project, "web")
 
 
-@pytest.fixture
-def count_bytes(place) -> Callable[[], int]:
-    """A function that returns how many bytes the server has sent."""
-    return lambda: bytes_answered[place.endpoint_url]
+class BuiltCorpus(NamedTuple):
+    """A project whose only corpus was built from a file in a bucket."""
+
+    project: RawText
+    file_bytes: int
+    """Size of the file."""
+    bytes_for_shards: int
+    """How many bytes of the bucket were read to make the shards."""
 
 
-@pytest.mark.parametrize("name", FORMATS)
-def test_making_shards_reads_a_file_for_its_documents_and_not_for_its_digest(
-    name, make_corpus, count_bytes
-):
-    project, file = make_corpus(name)
+@pytest.fixture(scope="module", params=FORMATS)
+def built_corpus(
+    request: pytest.FixtureRequest,
+    endpoint: str,
+    tmp_path_factory: pytest.TempPathFactory,
+    tokenizer_file: Path,
+) -> BuiltCorpus:
+    """The corpus of a file of each format."""
+    place = new_bucket(endpoint)
+    folder = tmp_path_factory.mktemp("corpus")
+    project, file = write_corpus(folder, request.param, place, tokenizer_file)
     make_inventory(project, "web")
-    n_bytes_before = count_bytes()
 
+    n_bytes_before = bytes_answered[endpoint]
     make_shards(project, "web")
+    bytes_for_shards = bytes_answered[endpoint] - n_bytes_before
 
-    n_bytes = count_bytes() - n_bytes_before
-    assert n_bytes / file.stat().st_size < 1.6
+    make_dataset(project, "web")
+    raw_text = RawText.of(project.config.file, place)
+    return BuiltCorpus(raw_text, file.stat().st_size, bytes_for_shards)
+
+
+def test_making_shards_reads_a_file_for_its_documents_and_not_for_its_digest(built_corpus):
+    assert built_corpus.bytes_for_shards / built_corpus.file_bytes < 1.6
 
 
 # The check of a build, and that of `nanoset verify`.
 @pytest.mark.parametrize("verify", [verify_corpus_dataset, verify_output])
-@pytest.mark.parametrize("name", FORMATS)
-def test_a_file_is_not_read_again_for_each_sampled_document(name, verify, make_corpus, count_bytes):
-    project, file = make_corpus(name)
-    make_inventory(project, "web")
-    make_shards(project, "web")
-    make_dataset(project, "web")
-    n_bytes_before = count_bytes()
+def test_a_file_is_not_read_again_for_each_sampled_document(
+    built_corpus, verify, endpoint, place, tmp_path
+):
+    project = Project.open(built_corpus.project.copy_to(tmp_path / "copy", place))
+    n_bytes_before = bytes_answered[endpoint]
 
     report = verify(project, "web")
 
-    n_bytes = count_bytes() - n_bytes_before
+    n_bytes = bytes_answered[endpoint] - n_bytes_before
     assert report.passed
     assert report.figures["documents_compared"] == SAMPLED_DOCUMENTS
-    assert n_bytes / file.stat().st_size < 1.5
+    assert n_bytes / built_corpus.file_bytes < 1.5

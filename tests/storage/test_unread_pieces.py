@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from helpers.buckets import RawText
 from helpers.building import (
     make_columns,
     make_corpora,
@@ -31,7 +32,15 @@ from helpers.inspecting import (
     lineage_of,
     raw_folder_of,
 )
-from helpers.large_texts import LARGE, PIECE_BYTES, large_text, write_project_of_large_text
+from helpers.large_texts import (
+    LARGE,
+    PIECE_BYTES,
+    large_text,
+    small_pieces_of_files,
+    write_project_of_large_text,
+    write_unread_project,
+)
+from helpers.s3_server import new_bucket
 from helpers.sample_project import jsonl, sentences
 from nanoset_assets.ui.previews import first_rejects
 from nanoset_core.errors import ConfigError, InputError, MissingError
@@ -50,10 +59,22 @@ def local(tmp_path_factory: pytest.TempPathFactory, tokenizer_file: Path) -> Pro
     return build(write_project_of_large_text(tmp_path_factory.mktemp("local"), tokenizer_file))
 
 
-@pytest.fixture
-def remote(local: Project, unread: Path) -> Project:
+@pytest.fixture(scope="module")
+def remote_build(
+    endpoint: str, tmp_path_factory: pytest.TempPathFactory, tokenizer_file: Path
+) -> RawText:
     """A project with the same text in a bucket, where the large file was cut without being read."""
-    return build(unread)
+    place = new_bucket(endpoint)
+    config = write_unread_project(tmp_path_factory.mktemp("remote"), tokenizer_file, place)
+    with small_pieces_of_files():
+        build(config)
+    return RawText.of(config, place)
+
+
+@pytest.fixture
+def remote(remote_build: RawText, place, tmp_path: Path, small_pieces: None) -> Project:
+    """A copy of this project."""
+    return Project.open(remote_build.copy_to(tmp_path / "remote", place))
 
 
 def build(config: Path) -> Project:
