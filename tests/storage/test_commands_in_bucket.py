@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import http.server
 import json
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -88,7 +89,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory, tokenizer_file: Path) -> Pa
 
 @pytest.fixture
 def bucket(
-    new_clients: None, place: S3Store, inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    place: S3Store, inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> S3Store:
     """A bucket with the inputs below `in`, which commands reach by the AWS configuration."""
     assert place.endpoint_url is not None
@@ -100,7 +101,7 @@ def bucket(
     for path in inputs.rglob("*"):
         if path.is_file():
             name = path.relative_to(inputs).as_posix()
-            objects[f"in/{name}"] = s3_server.StoredObject(path.read_bytes(), {}, (None, None))
+            objects[f"in/{name}"] = s3_server.StoredObject(path.read_bytes(), {}, {})
     s3_server.restore(place, objects)
     return place
 
@@ -337,6 +338,8 @@ class Interruption:
         """How often the command has changed the bucket."""
         self.interrupted_change: int | None = None
         """Number of the change, from 1, that is interrupted; None: none of them."""
+        self._thread = threading.local()
+        """Whether this thread is about to change the bucket: attribute `is_changing`."""
 
     def before_change(self) -> None:
         """Count a change, and interrupt it if it is its turn."""
@@ -345,11 +348,20 @@ class Interruption:
             raise KeyboardInterrupt
 
     def wrap(self, method: Callable[..., object]) -> Callable[..., object]:
-        """Return a method of a store that is counted as a change."""
+        """Return a method of a store that is counted as a change.
+
+        A method that is called by another one, before anything has changed, is not counted again.
+        """
 
         def call(store: S3Store, *args: object, **options: object) -> object:
+            if getattr(self._thread, "is_changing", False):
+                return method(store, *args, **options)
             self.before_change()
-            return method(store, *args, **options)
+            self._thread.is_changing = True
+            try:
+                return method(store, *args, **options)
+            finally:
+                self._thread.is_changing = False
 
         return call
 
@@ -483,11 +495,9 @@ def test_a_missing_bucket_of_inputs_is_named(command, bucket):
     assert MISSING_BUCKET in (error.where or "")
 
 
-@pytest.fixture
-def forbidden_server(
-    endpoint: str, new_clients: None, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[None]:
-    """A server that refuses all requests."""
+@pytest.fixture(scope="module")
+def forbidden_address() -> Iterator[str]:
+    """The address of a server that refuses all requests."""
 
     def refuse(request: http.server.BaseHTTPRequestHandler) -> None:
         request.rfile.read(int(request.headers.get("Content-Length", 0)))
@@ -498,16 +508,18 @@ def forbidden_server(
         )
 
     with answering(refuse) as address:
-        monkeypatch.setenv("AWS_ENDPOINT_URL", address)
-        yield
+        yield address
 
 
-@pytest.mark.usefixtures("forbidden_server")
+@pytest.mark.usefixtures("endpoint")
 @pytest.mark.parametrize("are_inputs_local", [True, False], ids=["local inputs", "all in bucket"])
 @pytest.mark.parametrize(
     "command", ["tokenize", "merge", "shuffle tars", "pack pair", "pbin merge"]
 )
-def test_a_command_without_permission_fails_with_a_remedy(command, inputs, are_inputs_local):
+def test_a_command_without_permission_fails_with_a_remedy(
+    command, inputs, are_inputs_local, forbidden_address, monkeypatch
+):
+    monkeypatch.setenv("AWS_ENDPOINT_URL", forbidden_address)
     source = "s3://b/in"
     if are_inputs_local:
         source = str(inputs)
