@@ -42,7 +42,7 @@ PROJECT = """\
 raw: {raw}
 root: {root}
 tokenizer: {{path: {tokenizer}, eod: "{eod}"}}
-tokenization: {{append_eod: true, range_mib: {range_mib}, workers: 2}}
+tokenization: {{append_eod: true, range_mib: {range_mib}, workers: {workers}}}
 pbin: [web]
 nanosets:
   plain: {{blend: web, sequence_length: 512, split: "90,5,5"}}
@@ -152,6 +152,7 @@ def write_project(
     ending: str = "jsonl",
     range_mib: float = 16,
     scratch_mib: int | None = None,
+    workers: int = 2,
 ) -> Path:
     """Write a project whose text and outputs are in a new bucket; return its nanoset.yaml.
 
@@ -163,6 +164,7 @@ def write_project(
         ending: Ending of the files with text, which says their format.
         range_mib: `tokenization.range_mib`.
         scratch_mib: `storage.scratch_mib`; None keeps all copies.
+        workers: `tokenization.workers`.
     """
     shutil.rmtree(folder, ignore_errors=True)
     corpus = folder / "raw" / "web"
@@ -183,6 +185,7 @@ def write_project(
         range_mib=range_mib,
         endpoint=endpoint,
         scratch_mib="null" if scratch_mib is None else scratch_mib,
+        workers=workers,
     )
     config = folder / "nanoset.yaml"
     config.write_text(text, encoding="utf-8")

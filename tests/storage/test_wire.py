@@ -66,9 +66,15 @@ def incompressible_documents() -> list[dict[str, str]]:
 
 
 @pytest.mark.skipif(SERVER != "moto", reason="only a server in this process counts bytes")
-@pytest.mark.parametrize("scratch_mib", [None, 16], ids=["copies are kept", "little disk space"])
+@pytest.mark.parametrize(
+    ("scratch_mib", "workers"),
+    [
+        pytest.param(None, 1, id="copies are kept"),
+        pytest.param(16, 2, id="little disk space"),
+    ],
+)
 def test_text_is_read_twice_and_tokens_once_by_each_step_that_reads_them_all(
-    endpoint, tmp_path, tokenizer_file, scratch_mib
+    endpoint, tmp_path, tokenizer_file, scratch_mib, workers
 ):
     config = wire.write_project(
         tmp_path / "project",
@@ -77,6 +83,7 @@ def test_text_is_read_twice_and_tokens_once_by_each_step_that_reads_them_all(
         tokenizer_file,
         range_mib=0.5,
         scratch_mib=scratch_mib,
+        workers=workers,
     )
 
     traffic_by_step: dict[StepKey, wire.Traffic] = {}
