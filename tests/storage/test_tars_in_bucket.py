@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from helpers.buckets import calling_for_requests
-from helpers.building import make_corpora
+from helpers.s3_server import StoredObject, restore
 from nanoset_core.project.project import Project
 from nanoset_core.stages.webdataset import make as shuffling
 from nanoset_core.stages.webdataset.verify import verify_webdataset
@@ -31,11 +31,20 @@ class SentRequest(NamedTuple):
 
 
 @pytest.fixture
-def project(remote_project: Callable[[], Path], monkeypatch: pytest.MonkeyPatch) -> Project:
+def project(
+    remote_project: Callable[[], Path],
+    place: S3Store,
+    built_objects: dict[str, StoredObject],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Project:
     """A project in a bucket whose tars are planned; they count as large files."""
     monkeypatch.setattr(s3, "SMALL_BYTES", 1024)  # a marker has fewer bytes, a tar more
+    objects_before_tars: dict[str, StoredObject] = {}
+    for name, stored_object in built_objects.items():
+        if not name.startswith("webdatasets/"):
+            objects_before_tars[name] = stored_object
+    restore(place, objects_before_tars)
     project = Project.open(remote_project())
-    make_corpora(project)
     shuffling.make_plan(project, NAME)
     return project
 
