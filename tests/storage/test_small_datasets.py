@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
-from helpers.buckets import count_shard_requests, objects, remove_copies
+from helpers import s3_server
+from helpers.buckets import count_shard_requests, objects, remove_copies, root_in
 from helpers.building import make_dataset, make_inventory, make_shards
 from helpers.inspecting import current_shards, verify_at
-from helpers.sample_project import outputs_of
+from helpers.sample_project import outputs_of, write_project
 from nanoset_core.errors import MissingError, StorageError
 from nanoset_core.project.gc import collect
 from nanoset_core.project.project import Project
@@ -20,14 +23,37 @@ FILES = ("tokens.bin", "tokens.idx")
 """The files of a shard that a dataset is made from."""
 
 
-@pytest.fixture
-def config(remote_project) -> Path:
-    """The nanoset.yaml of a project whose corpus web was tokenized on this machine."""
-    config: Path = remote_project()
+class TokenizedCorpus(NamedTuple):
+    """A project whose corpus web was tokenized on a machine."""
+
+    config: Path
+    """Its nanoset.yaml."""
+    objects: dict[str, s3_server.StoredObject]
+    """What the machine sent to the bucket."""
+    copies: Path
+    """The folder of its working copies."""
+
+
+@pytest.fixture(scope="module")
+def tokenized(endpoint, tmp_path_factory, tokenizer_file) -> TokenizedCorpus:
+    """The project, which tests copy; they must not write to it."""
+    place = s3_server.new_bucket(endpoint, "of/another")
+    folder = tmp_path_factory.mktemp("tokenized") / "project"
+    config = write_project(folder, tokenizer_file, root_in(place))
     project = Project.open(config)
     make_inventory(project, "web")
     make_shards(project, "web")
     assert len(current_shards(project, "web")) == N_SHARDS
+    return TokenizedCorpus(config, s3_server.snapshot(place), project.outputs.folder)
+
+
+@pytest.fixture
+def config(tokenized: TokenizedCorpus, remote_project, place: S3Store) -> Path:
+    """The nanoset.yaml of a project whose corpus web was tokenized on this machine."""
+    config: Path = remote_project()
+    s3_server.restore(place, tokenized.objects)
+    copies = Project.open(config).outputs.folder
+    shutil.copytree(tokenized.copies, copies, symlinks=True, dirs_exist_ok=True)
     return config
 
 
