@@ -153,6 +153,41 @@ LIST_OPTIONS = (
     *UNPREDICTABLE_OPTIONS,
 )
 
+TRAINER_KEYS = (
+    "tokenizer_type",
+    "tokenizer_model",
+    "vocab_file",
+    "merge_file",
+    "vocab_size",
+    "vocab_extra_ids",
+    "special_tokens",
+    "tiktoken_pattern",
+    "tiktoken_num_special_tokens",
+    "tokenizer_sentencepiece_legacy",
+    "tokenizer_sentencepiece_ignore_extra_whitespaces",
+    "tokenizer_hf_use_fast",
+    "tokenizer_hf_include_special_tokens",
+    "tokenizer_hf_no_use_fast",
+    "tokenizer_hf_no_include_special_tokens",
+    "trust_remote_code",
+    "chat_template",
+    "use_gigatoken",
+    "null_tokenizer_eod_id",
+    "legacy_tokenizer",
+)
+"""Options of the tokenizer that nanoset.yaml may have as keys under `trainer`."""
+
+REMEDY_FOR_SLOW_CLASS = (
+    "The folder of the tokenizer lacks files: by default, Megatron-LM core 0.15 and 0.16 load the",
+    "slow class of a tokenizer, which may not read tokenizer.json. Choose one of these remedies:",
+    "- Copy all files of the tokenizer into the folder, such as vocab.json and merges.txt, or",
+    "  tokenizer.model.",
+    '- Write "tokenizer_class": "PreTrainedTokenizerFast" into its tokenizer_config.json.',
+    "- With core 0.16, set `tokenizer_hf_use_fast: true` under `trainer` in nanoset.yaml, and run",
+    "  `nanoset build`. The index files get other names by this.",
+)
+"""What the user can do if a tokenizer has no files for the class that Megatron-LM loads."""
+
 TOKENIZER_MODULES = (
     "megatron.core.tokenizers.utils.build_tokenizer",
     "megatron.core.tokenizers.text.utils.build_tokenizer",
@@ -199,10 +234,16 @@ def main() -> int:
             return 1
 
         changes = required_changes(built, run)  # such as ["seed: 8"]
-        tokenizer = build_tokenizer(run)
+        try:
+            tokenizer = build_tokenizer(run)
+        except Exception as error:
+            if not lacks_slow_files(run):
+                raise
+            say(f"The check failed: {error}", *REMEDY_FOR_SLOW_CLASS)
+            return 2
         has_other_tokens = report_other_tokens(run, tokenizer)
         has_masked_ends = report_masked_ends(run, tokenizer)
-        code = report(run, changes, tokenizer.unique_identifiers)
+        code = report(built, run, changes, tokenizer.unique_identifiers)
         if has_other_tokens or has_masked_ends:
             return 1
         return code
@@ -352,7 +393,9 @@ def other_special_ids(tokenizer: Any) -> list[Any]:
     return ids or [special_id(tokenizer, "eos"), special_id(tokenizer, "eod")]
 
 
-def report(run: argparse.Namespace, changes: list[str], identifiers: Any) -> int:
+def report(
+    built: argparse.Namespace, run: argparse.Namespace, changes: list[str], identifiers: Any
+) -> int:
     """Print whether Megatron-LM will find all indexes of a run, and return the exit code.
 
     Megatron-LM names an index by a hash of options such as --seed. If the run has another seed than
@@ -364,6 +407,7 @@ def report(run: argparse.Namespace, changes: list[str], identifiers: Any) -> int
         all indexes exist, and have the right names      0
 
     Args:
+        built: The options of arguments.txt, for which the index files were built.
         run: The options of the run.
         changes: Lines of nanoset.yaml that have to change because of options of the run, except for
             its tokenizer. If there are any, indexes will be rebuilt.
@@ -375,7 +419,10 @@ def report(run: argparse.Namespace, changes: list[str], identifiers: Any) -> int
         report_missing(os.path.join(cache, missing_files[0]), len(missing_files))
         return 1
 
-    all_changes = [*changes, *tokenizer_changes(cache, identifiers)]
+    all_changes = list(changes)
+    has_same_tokenizer = not renamed_indexes(cache, {"tokenizer": identifiers})
+    if not has_same_tokenizer:
+        all_changes += tokenizer_changes(built, run, identifiers)
 
     # The values of the run from which Megatron-LM computes the names.
     fields = {
@@ -393,7 +440,9 @@ def report(run: argparse.Namespace, changes: list[str], identifiers: Any) -> int
     return 0
 
 
-def tokenizer_changes(cache: str, identifiers: Any) -> list[str]:
+def tokenizer_changes(
+    built: argparse.Namespace, run: argparse.Namespace, identifiers: Any
+) -> list[str]:
     """Return what to change in nanoset.yaml if the indexes were built for another tokenizer.
 
     nanoset.yaml describes the tokenizer by one of two keys:
@@ -405,20 +454,26 @@ def tokenizer_changes(cache: str, identifiers: Any) -> list[str]:
     result offers both.
 
     Args:
-        cache: Folder of the index files.
+        built: The options of arguments.txt, for which the index files were built.
+        run: The options of the run.
         identifiers: The identifiers of the run's tokenizer.
 
     Returns:
-        Lines of nanoset.yaml; none if the tokenizer is the same.
+        Lines of nanoset.yaml.
     """
-    has_same_tokenizer = not renamed_indexes(cache, {"tokenizer": identifiers})
-    if has_same_tokenizer:
-        return []
-    return [
-        yaml_line("tokenizer_identifiers", identifiers, replaced_key="trainer"),
-        "# or keep trainer, and correct it: a checkout of Megatron-LM's main branch needs "
-        "megatron_core: main",
-    ]
+    lines = [yaml_line("tokenizer_identifiers", identifiers, replaced_key="trainer")]
+    changed_keys = [key for key in TRAINER_KEYS if getattr(built, key) != getattr(run, key)]
+    if changed_keys:
+        lines.append("# or set under trainer instead:")
+    else:
+        # The options are those of `trainer`, so its version has to be another one.
+        lines.append(
+            "# or keep trainer, and correct it: a checkout of Megatron-LM's main branch needs "
+            "megatron_core: main"
+        )
+    for key in changed_keys:
+        lines.append(f"#   {yaml_line(key, getattr(run, key))}")
+    return lines
 
 
 def all_files() -> list[str]:
@@ -773,6 +828,42 @@ def build_tokenizer(run: argparse.Namespace) -> Any:
     # The tokenizers of versions before 0.15, and those of --legacy-tokenizer.
     module = importlib.import_module("megatron.training.tokenizer")
     return module.build_tokenizer(run)
+
+
+def lacks_slow_files(run: argparse.Namespace) -> bool:
+    """Return whether a tokenizer has the files of its fast class, but not those of its slow class.
+
+    The library transformers has two classes of many tokenizers. The fast one reads tokenizer.json,
+    and the slow one other files, such as tokenizer.model. By default, Megatron-LM core 0.15 and
+    0.16 load the slow class. From version 5 on, transformers has the fast ones only.
+
+    Source: Megatron-LM core_v0.16.1
+    `megatron/core/tokenizers/text/libraries/huggingface_tokenizer.py`
+    (HuggingFaceTokenizer.__init__).
+
+    Args:
+        run: The options of the run. Megatron-LM could not build its tokenizer.
+    """
+    # With this option, Megatron-LM has tried the fast class.
+    if run.tokenizer_type != "HuggingFaceTokenizer" or run.tokenizer_hf_use_fast:
+        return False
+    return can_load(run, use_fast=True) and not can_load(run, use_fast=False)
+
+
+def can_load(run: argparse.Namespace, *, use_fast: bool) -> bool:
+    """Return whether transformers can load the tokenizer of a run.
+
+    Args:
+        run: The options of the run.
+        use_fast: Whether to load the fast class of the tokenizer, or its slow class.
+    """
+    try:
+        importlib.import_module("transformers").AutoTokenizer.from_pretrained(
+            run.tokenizer_model, use_fast=use_fast, trust_remote_code=run.trust_remote_code
+        )
+    except Exception:  # noqa: BLE001 — transformers raises errors of any type
+        return False
+    return True
 
 
 def renamed_indexes(cache: str, fields: dict[str, Any]) -> list[str]:

@@ -100,7 +100,9 @@ class TrainerSpec:
     )
     """False for --no-tokenizer-sentencepiece-ignore-extra-whitespaces, from core 0.18 on."""
     tokenizer_hf_use_fast: bool = field(default=False, metadata=_since(16, 17))
-    """Option --tokenizer-hf-use-fast, of core 0.16 (in 0.17 it is the default)."""
+    """Option --tokenizer-hf-use-fast, of core 0.16 (in 0.17 it is the default). Without it, some
+    tokenizers need more files than tokenizer.json.
+    """
     tokenizer_hf_include_special_tokens: bool = field(default=False, metadata=_since(16, 17))
     """Option --tokenizer-hf-include-special-tokens, of core 0.16 (in 0.17 it is the default)."""
     tokenizer_hf_no_use_fast: bool = field(default=False, metadata=_since(17))

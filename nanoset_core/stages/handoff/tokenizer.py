@@ -159,8 +159,10 @@ def _second_file_note(eod: str | None, pad: str | None) -> str:
     config = json.dumps(keys, ensure_ascii=False)
     return (
         "Megatron-LM's HuggingFaceTokenizer reads a folder (--tokenizer-model FOLDER) with "
-        "tokenizer.json and tokenizer_config.json. Without the latter it has no EOD token. If "
-        f"you have no tokenizer_config.json, create it with this content: {config}"
+        "tokenizer.json and tokenizer_config.json. Without the latter it has no EOD token. With "
+        "core 0.15 and 0.16, some tokenizers need further files, such as vocab.json and "
+        "merges.txt, or tokenizer.model: copy all that you have. If you have no "
+        f"tokenizer_config.json, create it with this content: {config}"
     )
 
 

@@ -6,6 +6,7 @@ It is run as a script, with a stand-in for megatron-core.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shlex
@@ -25,6 +26,8 @@ from helpers.sample_project import CONFIG, write_project
 from nanoset_core.project.project import Project
 from nanoset_core.project.status import StatusRow, project_status
 from nanoset_core.stages.handoff import stage as handoff_stage
+from nanoset_core.stages.handoff.preflight import TRAINER_KEYS
+from nanoset_core.stages.handoff.settings import TrainerSpec
 from nanoset_core.stages.handoff.start import UNKNOWN_TOKENIZER
 
 # Exit codes of the script
@@ -163,23 +166,27 @@ def run_preflight(handoff: Path, core: Path | None, words: str = "") -> Answer:
     return Answer(process.returncode, process.stdout)
 
 
-def write_core(folder: Path, stand_in: str = STAND_IN, settings: str = "") -> Path:
-    """Write a stand-in for megatron-core, and return its folder.
+def write_core(
+    folder: Path, stand_in: str = STAND_IN, settings: str = "", transformers: str = ""
+) -> Path:
+    """Write stand-ins for megatron-core and transformers, and return their folder.
 
     Args:
-        folder: Where it is written.
-        stand_in: Its module that builds the tokenizer.
+        folder: Where they are written.
+        stand_in: The module of megatron-core that builds the tokenizer.
         settings: The settings of its datasets, in Python: the body of a class.
+        transformers: The module transformers.
     """
     text_by_module = {
-        "tokenizers/utils/build_tokenizer.py": stand_in,
-        "datasets/blended_megatron_dataset_config.py": (
+        "megatron/core/tokenizers/utils/build_tokenizer.py": stand_in,
+        "megatron/core/datasets/blended_megatron_dataset_config.py": (
             f"class BlendedMegatronDatasetConfig:\n    {settings or 'pass'}\n"
         ),
+        "transformers.py": transformers,
     }
     for module, text in text_by_module.items():
-        path = folder / "megatron/core" / module
-        path.parent.mkdir(parents=True)
+        path = folder / module
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     return folder
 
@@ -284,6 +291,22 @@ def test_identifiers_of_another_version_are_suggested(preflight, rebuild):
     assert changes["tokenizer_identifiers"] == IDENTIFIERS
     changed_handoff = rebuild(preset="megatron-0.10", **changes)
     assert preflight(changed_handoff, TOKENIZER_WORDS).code == FOUND
+
+
+def test_options_of_another_tokenizer_are_suggested_as_keys_of_trainer(handoff, preflight):
+    answer = preflight(handoff, "--tokenizer-model /other --trust-remote-code")
+
+    assert answer.output.endswith(
+        "    # or set under trainer instead:\n"
+        '    #   tokenizer_model: "/other"\n'
+        "    #   trust_remote_code: true\n"
+    )
+
+
+def test_all_options_of_trainer_can_be_suggested():
+    options = {field.name for field in dataclasses.fields(TrainerSpec)}
+
+    assert {*TRAINER_KEYS} == options - {"megatron_core"}
 
 
 # Tokens that the trainer has to recognize
@@ -604,6 +627,51 @@ def test_the_check_fails_with_the_error_of_megatron_core(handoff, preflight):
 
     assert answer.code == FAILED
     assert "TikTokenizer tokenizer is not implemented" in answer.output
+
+
+FAILING_STAND_IN = """
+def build_tokenizer(args):
+    raise ValueError("Exception: expected str, bytes or os.PathLike object, not NoneType")
+"""
+"""A stand-in for megatron-core that cannot load the tokenizer."""
+TRANSFORMERS = """
+class AutoTokenizer:
+    def from_pretrained(path, use_fast, trust_remote_code):
+        can_load = {"/models/hf": use_fast, "/models/full": True, "/models/empty": False}
+        if not can_load[path]:
+            raise OSError(path)
+"""
+"""A stand-in for transformers. In /models/hf are only the files of the fast class."""
+
+
+def test_the_check_names_the_files_that_the_slow_class_of_a_tokenizer_lacks(handoff, tmp_path):
+    core = write_core(tmp_path, FAILING_STAND_IN, transformers=TRANSFORMERS)
+
+    answer = run_preflight(handoff, core)
+
+    assert answer.code == FAILED
+    assert answer.output.startswith("The check failed: Exception: expected str, bytes or")
+    assert "lacks files" in answer.output
+    assert "set `tokenizer_hf_use_fast: true` under `trainer`" in answer.output
+    assert "trainer's environment" not in answer.output
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param("--tokenizer-model /models/empty", id="the fast class lacks files, too"),
+        pytest.param("--tokenizer-model /models/full", id="no class lacks files"),
+        pytest.param("--tokenizer-hf-use-fast", id="the fast class failed"),
+    ],
+)
+def test_files_of_the_slow_class_are_not_named_if_there_is_another_reason(handoff, tmp_path, words):
+    core = write_core(tmp_path, FAILING_STAND_IN, transformers=TRANSFORMERS)
+
+    answer = run_preflight(handoff, core, words)
+
+    assert answer.code == FAILED
+    assert "lacks files" not in answer.output
+    assert "trainer's environment" in answer.output
 
 
 def test_other_data_are_an_error(handoff, preflight):

@@ -88,6 +88,12 @@ def test_a_tokenizer_json_has_a_note_with_the_file_that_names_its_end_token():
     assert json.loads(note[note.index("{") :])["eos_token"] == "</s>"
 
 
+def test_the_note_on_a_tokenizer_json_names_the_files_that_some_versions_need():
+    note = tokenizer_note(define(TOKENIZER_JSON), "</s>")
+
+    assert "such as vocab.json and merges.txt" in note
+
+
 def test_the_file_that_names_the_end_token_names_the_padding_token_of_packs():
     note = tokenizer_note(define(TOKENIZER_JSON), "</s>", "<pad>")
 
