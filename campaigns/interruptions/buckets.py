@@ -268,7 +268,7 @@ def joined_place(folder: Path, store: FaultyServer) -> BucketPlace:
         if path.is_file() and not name.startswith("datasets/"):
             data = path.read_bytes()
             metadata = {SHA256: hashlib.sha256(data).hexdigest()}
-            objects[name] = StoredObject(data, metadata, checksum=(None, None))
+            objects[name] = StoredObject(data, metadata, checksum={})
     place = BucketPlace(
         base=folder / "projects",
         store=store,
