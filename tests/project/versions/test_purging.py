@@ -12,6 +12,7 @@ import random
 import re
 import shutil
 import signal
+import subprocess
 import sys
 import tarfile
 from collections.abc import Callable, Iterator, Sequence
@@ -54,6 +55,18 @@ CHANGES = {
     "groups: 3": "groups: 1",
 }
 """Replacements in the settings of the sample project, for outputs of every kind."""
+
+FEW_OUTPUTS = """\
+raw: raw
+root: data
+tokenizer: {path: tokenizer.json, eod: "<|endoftext|>"}
+documents: {max_rejected_fraction: 0.2, columns: [note]}
+tokenization: {append_eod: true, range_mib: 0.02, workers: 1}
+views:
+  kept: {of: web, exclude: drop.txt}
+pbin: [kept]
+"""
+"""Settings for one chain of outputs: a corpus, its view, and what is written from that."""
 
 IDS = ["secret-1", "secret-2", "web-3", "web-239"]
 """Documents that are erased: two with text that no other document has, and two of the sample."""
@@ -147,6 +160,15 @@ def build(project: Project) -> None:
     run_stages(project)
 
 
+def build_twice(file: Path) -> Project:
+    """Build a project before and after it gets the secret rows; return it."""
+    (file.parent / "drop.txt").write_text("web-7\n")
+    build(Project.open(file))
+    (file.parent / "raw/web/secret.jsonl").write_bytes(jsonl(ROWS))
+    build(Project.open(file))
+    return Project.open(file)
+
+
 def erase(
     project: Project, ids: Sequence[str] = IDS, how: Callable[[Project], object] = build
 ) -> Path:
@@ -196,17 +218,32 @@ def built(tmp_path_factory, tokenizer_file) -> Project:
     """
     folder = tmp_path_factory.mktemp("purging") / "project"
     file = write_project(folder, tokenizer_file, CHANGES)
-    (folder / "drop.txt").write_text("web-7\n")
-    build(Project.open(file))
-    (folder / "raw/web/secret.jsonl").write_bytes(jsonl(ROWS))
-    build(Project.open(file))
-    return Project.open(file)
+    return build_twice(file)
 
 
 @pytest.fixture
 def project(built, tmp_path) -> Project:
     """A copy of the built project, to be changed."""
     return copy_of(built.config.file, tmp_path / "project")
+
+
+@pytest.fixture(scope="module")
+def small_built(tmp_path_factory, tokenizer_file) -> Project:
+    """A project like `built`, with few outputs; tests must not write to it.
+
+    How a purge begins and ends does not depend on the kinds of outputs.
+    """
+    folder = tmp_path_factory.mktemp("purging") / "small"
+    file = write_project(folder, tokenizer_file)
+    shutil.rmtree(folder / "raw" / "code")
+    file.write_text(FEW_OUTPUTS)
+    return build_twice(file)
+
+
+@pytest.fixture
+def small_project(small_built, tmp_path) -> Project:
+    """A copy of the small project, to be changed."""
+    return copy_of(small_built.config.file, tmp_path / "project")
 
 
 class ErasedProject(NamedTuple):
@@ -307,11 +344,11 @@ def test_a_purge_keeps_the_other_documents_of_a_corpus(erased):
     assert erased.project.outputs.current("datasets", "web").facts["documents"] == 240
 
 
-def test_a_purge_keeps_versions_without_the_documents(project):
-    erase(project, ["secret-1", "secret-2"])
+def test_a_purge_keeps_versions_without_the_documents(small_project):
+    erase(small_project, ["secret-1", "secret-2"])
 
-    assert len([*project.outputs.versions("datasets", "web")]) == 2
-    assert len([*project.outputs.versions("views", "kept")]) == 2
+    assert len([*small_project.outputs.versions("datasets", "web")]) == 2
+    assert len([*small_project.outputs.versions("views", "kept")]) == 2
 
 
 def test_outputs_after_a_purge_equal_those_of_a_build_from_the_text(erased, tmp_path):
@@ -334,25 +371,24 @@ def test_outputs_after_a_purge_equal_those_of_a_build_from_the_text(erased, tmp_
     assert different_names == []
 
 
-def test_outputs_that_are_not_configured_any_more_are_erased_too(project, secret_snippets):
+def test_outputs_that_are_not_configured_any_more_are_erased_too(small_project, secret_snippets):
     # Remove the view from the settings; whatever used it uses its corpus.
-    file = project.config.file
+    file = small_project.config.file
     text = file.read_text()
     text = text.replace("views:\n  kept: {of: web, exclude: drop.txt}\n", "")
     text = text.replace("kept", "web")
-    text = text.replace("pbin: [web, web]", "pbin: [web]")
     file.write_text(text)
 
     erase(Project.open(file))
 
-    root = project.config.root_folder
+    root = small_project.config.root_folder
     assert folders_with(secret_snippets, root) == set()
     assert not (root / "views/kept/current.json").exists()
 
 
-def test_documents_are_erased_if_only_datasets_store_tokens(project, secret_snippets):
-    file = project.config.file
-    root = project.config.root_folder
+def test_documents_are_erased_if_only_datasets_store_tokens(small_project, secret_snippets):
+    file = small_project.config.file
+    root = small_project.config.root_folder
     file.write_text(file.read_text() + "storage: {shards: drop}\n")
     collected = invoke_nanoset(["gc", "--yes", "--config", str(file)], catch_exceptions=False)
     assert collected.exit_code == 0
@@ -597,31 +633,31 @@ def test_purging_again_names_the_purge_that_erased_the_documents(erased):
 # The command
 
 
-def test_the_command_lists_the_lines_and_changes_nothing_without_yes(project):
-    outputs_before = outputs_of(project.config.file)
-    ids_file = project.config.file.with_name("ids.txt")
+def test_the_command_lists_the_lines_and_changes_nothing_without_yes(small_project):
+    outputs_before = outputs_of(small_project.config.file)
+    ids_file = small_project.config.file.with_name("ids.txt")
     # A byte-order mark, a comment, and an id with characters that are line breaks to Python only.
     ids_file.write_bytes("\ufeffsecret-2\r\n# why\na\x85b\u2028c".encode())
 
-    output = run_in(project, "purge", "secret-1", "nobody", "--ids-file", ids_file)
+    output = run_in(small_project, "purge", "secret-1", "nobody", "--ids-file", ids_file)
 
     output = output.replace("\n", "")
     assert "secret.jsonl:2" in output
     assert "secret.jsonl:3" in output
     assert "no output holds a document with 2 of these ids, such as 'nobody'" in output
     assert "add --yes to erase it" in output
-    assert outputs_of(project.config.file) == outputs_before
+    assert outputs_of(small_project.config.file) == outputs_before
 
 
-def test_the_command_changes_nothing_if_it_cannot_build(project, monkeypatch):
-    outputs_before = outputs_of(project.config.file)
+def test_the_command_changes_nothing_if_it_cannot_build(small_project, monkeypatch):
+    outputs_before = outputs_of(small_project.config.file)
     hide_command(monkeypatch, "build")
 
-    output = run_in(project, "purge", "secret-1", "nobody", "--yes")
+    output = run_in(small_project, "purge", "secret-1", "nobody", "--yes")
 
     assert "`nanoset build` is not installed" in output
-    assert not (project.config.root_folder / purged.FOLDER).exists()
-    assert outputs_of(project.config.file) == outputs_before
+    assert not (small_project.config.root_folder / purged.FOLDER).exists()
+    assert outputs_of(small_project.config.file) == outputs_before
 
 
 def erase_with_failing_build(
@@ -645,31 +681,35 @@ def erase_with_failing_build(
 
 
 def test_the_command_says_that_nothing_was_erased_if_the_build_replaced_too_little(
-    project, monkeypatch
+    small_project, monkeypatch
 ):
-    outcome = erase_with_failing_build(project, monkeypatch, build_outputs=lambda _: None)
+    outcome = erase_with_failing_build(small_project, monkeypatch, build_outputs=lambda _: None)
 
     assert outcome.exit_code == 1
     assert "no version was erased" in str(outcome.exception)
-    assert "packed/web/" in str(outcome.exception)
+    assert "packed/kept/" in str(outcome.exception)
     assert "remove them from nanoset.yaml" in str(outcome.exception)
 
 
-def test_a_build_that_fails_elsewhere_does_not_stop_a_purge(project, monkeypatch, secret_snippets):
-    outcome = erase_with_failing_build(project, monkeypatch, build_outputs=build)
+def test_a_build_that_fails_elsewhere_does_not_stop_a_purge(
+    small_project, monkeypatch, secret_snippets
+):
+    outcome = erase_with_failing_build(small_project, monkeypatch, build_outputs=build)
 
     assert outcome.exit_code == 1
     assert "erased; the receipt: " in outcome.output
     assert "the build has failed" in outcome.output
-    assert folders_with(secret_snippets, project.config.root_folder) == set()
-    assert interrupted_purges(project.outputs) == []
+    assert folders_with(secret_snippets, small_project.config.root_folder) == set()
+    assert interrupted_purges(small_project.outputs) == []
 
 
-def test_the_command_says_that_nothing_was_erased_if_the_build_cannot_begin(project, monkeypatch):
+def test_the_command_says_that_nothing_was_erased_if_the_build_cannot_begin(
+    small_project, monkeypatch
+):
     def refuse_to_build(_: Project) -> None:
         raise StorageError("the disk is too small")
 
-    outcome = erase_with_failing_build(project, monkeypatch, build_outputs=refuse_to_build)
+    outcome = erase_with_failing_build(small_project, monkeypatch, build_outputs=refuse_to_build)
 
     assert "no version was erased" in outcome.output
 
@@ -736,17 +776,24 @@ def interrupt_the_build(project: Project, monkeypatch: pytest.MonkeyPatch) -> No
 def interrupt_the_removal(
     project: Project, monkeypatch: pytest.MonkeyPatch, n_removed: int
 ) -> None:
-    """Begin a purge that stops after it has removed some folders."""
+    """Begin a purge that stops after it has removed some versions, and has hidden the next one."""
     calls = itertools.count()
-    remove = shutil.rmtree
+    hide = purge_module.withdraw_output
+    ended_process = subprocess.Popen(["true"])
+    ended_process.wait()
 
-    def remove_until_killed(folder: Path, *arguments: object, **options: object) -> None:
-        if next(calls) >= n_removed:
-            raise OSError("killed")
-        remove(folder, *arguments, **options)
+    def hide_until_killed(*arguments: object) -> Sequence[Path]:
+        hidden_folders = hide(*arguments)
+        if next(calls) < n_removed:
+            return hidden_folders
+        # The name says which process has hidden the version: let that be one that has ended.
+        for folder in hidden_folders:
+            name = folder.name.replace(f"-{os.getpid()}.", f"-{ended_process.pid}.")
+            folder.rename(folder.with_name(name))
+        raise OSError("killed")
 
     with monkeypatch.context() as patch:
-        patch.setattr(purge_module.shutil, "rmtree", remove_until_killed)
+        patch.setattr(purge_module, "withdraw_output", hide_until_killed)
         with pytest.raises(OSError, match="killed"):
             erase(project)
 
@@ -760,32 +807,35 @@ def interrupt_the_removal(
     ],
 )
 def test_the_next_purge_completes_an_interrupted_one(
-    project, monkeypatch, interrupt, secret_snippets
+    small_project, monkeypatch, interrupt, secret_snippets
 ):
-    interrupt(project, monkeypatch)
-    assert is_unfinished(project, IDS, ())
+    versions_before = {version.path for version in plan_purge(small_project, IDS).versions}
+    interrupt(small_project, monkeypatch)
+    assert is_unfinished(small_project, IDS, ())
 
-    receipt = erase(project)
+    receipt = erase(small_project)
 
-    assert not is_unfinished(project, IDS, ())
-    root = project.config.root_folder
+    assert not is_unfinished(small_project, IDS, ())
+    root = small_project.config.root_folder
     assert folders_with(secret_snippets, root) == set()
 
     # The receipt lists what both of them erased.
     content = json.loads(receipt.read_text())
     assert len(content["documents"]) == 4
-    erased_stages = {place.split("/")[0] for place in content["erased"]}
-    assert erased_stages >= {"datasets", "views", "packs", "packed", "shards", "webdatasets"}
+    erased_versions = {"/".join(place.split("/")[:3]) for place in content["erased"]}
+    assert erased_versions >= versions_before
+    stages = {version.split("/")[0] for version in versions_before}
+    assert stages >= {"datasets", "views", "packed", "shards"}
     assert check_receipt(root, receipt) == 0
 
 
 @pytest.fixture(scope="module")
-def built_after_interruption(built, tmp_path_factory) -> Project:
+def built_after_interruption(small_built, tmp_path_factory) -> Project:
     """A project after a purge that was interrupted, and a build that completed everything else.
 
     Tests must not write to it.
     """
-    project = copy_of(built.config.file, tmp_path_factory.mktemp("interrupted") / "project")
+    project = copy_of(small_built.config.file, tmp_path_factory.mktemp("interrupted") / "project")
     interrupt_the_build(project, pytest.MonkeyPatch())
     build(Project.open(project.config.file))
     return project
@@ -827,12 +877,12 @@ def test_the_json_of_a_command_is_not_disturbed_by_the_warning(interrupted):
     assert f"the purge of {DAY} was interrupted" in result.stderr
 
 
-def test_the_warning_names_the_corpora_that_were_searched(project):
-    plan = plan_purge(project, IDS, ["web"])
+def test_the_warning_names_the_corpora_that_were_searched(small_project):
+    plan = plan_purge(small_project, IDS, ["web"])
     with pytest.raises(StaleError):
-        purge(project, plan, lambda: None, DAY)
+        purge(small_project, plan, lambda: None, DAY)
 
-    (warning,) = interrupted_purges(project.outputs)
+    (warning,) = interrupted_purges(small_project.outputs)
 
     assert "`nanoset purge ID… --corpus web --yes`" in str(warning)
 
@@ -855,13 +905,13 @@ def test_versions_that_a_running_purge_erases_next_are_not_reported_as_left_over
     assert "`nanoset gc` lists them" not in erased.status_during_build
 
 
-def test_a_purge_whose_process_was_killed_is_interrupted(project):
+def test_a_purge_whose_process_was_killed_is_interrupted(small_project):
     kill_after_its_beginning = """
 import os
 from nanoset_core.project import purge
 purge._shorten_shards = lambda *arguments: os.kill(os.getpid(), 9)
 """
-    file = project.config.file
+    file = small_project.config.file
     process = start_nanoset(
         "purge", *IDS, "--yes", "--config", file, before=kill_after_its_beginning
     )
@@ -869,8 +919,8 @@ purge._shorten_shards = lambda *arguments: os.kill(os.getpid(), 9)
     assert process.returncode == -signal.SIGKILL
 
     # The killed process could not remove the object that says that it is running.
-    assert [*project.config.root_folder.glob(".in-use/purge-*")]
-    assert len(interrupted_purges(project.outputs)) == 1
+    assert [*small_project.config.root_folder.glob(".in-use/purge-*")]
+    assert len(interrupted_purges(small_project.outputs)) == 1
 
 
 def test_the_command_counts_documents_that_only_old_versions_contain(interrupted):
@@ -883,21 +933,21 @@ def test_the_command_counts_documents_that_only_old_versions_contain(interrupted
 # Purges that are refused
 
 
-def test_nothing_is_erased_if_the_build_did_not_replace_the_outputs(project):
+def test_nothing_is_erased_if_the_build_did_not_replace_the_outputs(small_project):
     def datasets() -> set[str]:
-        names = outputs_of(project.config.file)
+        names = outputs_of(small_project.config.file)
         return {name for name in names if name.startswith("datasets/")}
 
     datasets_before = datasets()
 
     with pytest.raises(StaleError, match="were not rebuilt"):
-        erase(project, how=lambda _: None)
+        erase(small_project, how=lambda _: None)
 
     assert datasets() >= datasets_before
 
 
-def test_a_purge_stops_if_shards_were_added_meanwhile(project, monkeypatch):
-    shards = project.config.root_folder / "shards" / "web"
+def test_a_purge_stops_if_shards_were_added_meanwhile(small_project, monkeypatch):
+    shards = small_project.config.root_folder / "shards" / "web"
     added_shard = shards / ("f" * 20)
 
     def add_shard(_: object) -> tuple[()]:
@@ -910,21 +960,21 @@ def test_a_purge_stops_if_shards_were_added_meanwhile(project, monkeypatch):
         pytest.raises(StorageError, match="while the purge was under way"),
     ):
         patch.setattr(purge_module, "drop_duplicate_tokens", add_shard)
-        erase(project)
+        erase(small_project)
 
     # The next purge completes it.
     shutil.rmtree(added_shard)
-    erase(project)
+    erase(small_project)
 
 
-def test_a_purge_during_a_build_changes_nothing_and_names_the_build(project):
-    root = project.config.root_folder
+def test_a_purge_during_a_build_changes_nothing_and_names_the_build(small_project):
+    root = small_project.config.root_folder
     tree_before = tree(root)
 
-    with leased_by_a_build(project, "books"):
+    with leased_by_a_build(small_project, "books"):
         tree_during_build = tree(root)
         with pytest.raises(StorageError) as caught:
-            erase(project, how=pytest.fail)
+            erase(small_project, how=pytest.fail)
         assert tree(root) == tree_during_build
 
     assert caught.value.what == "documents cannot be erased while a build is under way"
@@ -938,31 +988,31 @@ def test_a_purge_during_a_build_changes_nothing_and_names_the_build(project):
     assert tree(root) == tree_before
 
 
-def test_a_build_that_starts_during_a_purge_is_named(project):
+def test_a_build_that_starts_during_a_purge_is_named(small_project):
     with contextlib.ExitStack() as leases:
 
         def build_while_another_starts(opened: Project) -> None:
             build(opened)
-            leases.enter_context(leased_by_a_build(project, "web"))
+            leases.enter_context(leased_by_a_build(small_project, "web"))
 
         with pytest.raises(StorageError, match="while a build is under way") as caught:
-            erase(project, how=build_while_another_starts)
+            erase(small_project, how=build_while_another_starts)
 
     assert "makes web" in caught.value.found
     assert "run the same purge again" in caught.value.remedy
 
 
-def test_a_purge_refuses_to_leave_a_copy_behind_that_was_made_through_a_link(project):
-    link = project.outputs.folder / "datasets/web/current"
+def test_a_purge_refuses_to_leave_a_copy_behind_that_was_made_through_a_link(small_project):
+    link = small_project.outputs.folder / "datasets/web/current"
     version = link.resolve()
     link.unlink()
     shutil.copytree(version, link)
 
     with pytest.raises(StorageError, match="a purge does not reach folders `current`") as caught:
-        plan_purge(project, IDS)
+        plan_purge(small_project, IDS)
 
     assert caught.value.found == "datasets/web/current"
-    assert f"find {project.outputs.folder} " in caught.value.remedy
+    assert f"find {small_project.outputs.folder} " in caught.value.remedy
 
 
 def test_a_corpus_without_shards_cannot_be_purged(built):
@@ -970,19 +1020,19 @@ def test_a_corpus_without_shards_cannot_be_purged(built):
         plan_purge(built, IDS, ["nowhere"])
 
 
-def test_a_document_cannot_be_erased_alone_if_the_text_of_its_corpus_was_deleted(project):
-    shutil.rmtree(project.config.file.parent / "raw" / "web")
+def test_a_document_cannot_be_erased_alone_if_the_text_of_its_corpus_was_deleted(small_project):
+    shutil.rmtree(small_project.config.file.parent / "raw" / "web")
 
     # The shards cannot be rebuilt, so that the other documents would be lost.
     with pytest.raises(ConfigError, match="not in the raw folder any more"):
-        plan_purge(project, IDS)
+        plan_purge(small_project, IDS)
 
 
-def test_all_documents_of_a_corpus_can_be_erased_if_its_text_was_deleted(project):
-    shutil.rmtree(project.config.file.parent / "raw" / "books")
+def test_all_documents_of_a_corpus_can_be_erased_if_its_text_was_deleted(small_project):
+    shutil.rmtree(small_project.config.file.parent / "raw" / "books")
     all_ids = [f"books-{number}" for number in range(90)]
 
-    plan = plan_purge(project, all_ids)
+    plan = plan_purge(small_project, all_ids)
 
     assert len(plan.current["books"]) == 90
 
@@ -994,7 +1044,10 @@ def test_all_documents_of_a_corpus_can_be_erased_if_its_text_was_deleted(project
 def bucket_project(tmp_path, tokenizer_file, bucket) -> Project:
     """A project with the secret rows whose outputs go to a bucket; nothing is built yet."""
     folder = tmp_path / "project"
-    file = write_project(folder, tokenizer_file, root_in(bucket) | CHANGES)
+    # A shard a file: each object takes some requests.
+    file = write_project(
+        folder, tokenizer_file, root_in(bucket) | CHANGES | {"range_mib: 0.02": "range_mib: 1"}
+    )
     (folder / "drop.txt").write_text("web-7\n")
     (folder / "raw/web/secret.jsonl").write_bytes(jsonl(ROWS))
     return Project.open(file)
