@@ -132,9 +132,15 @@ def golden_tars() -> Path:
 
 @pytest.fixture(scope="session", autouse=True)
 def _alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Keep tests out of the user's cache folder, and Dagster from sending telemetry."""
+    """Keep tests out of the user's cache folder, and Dagster from sending telemetry.
+
+    All workers have one cache folder: to compare the engines of a tokenizer takes some seconds.
+    """
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent  # each worker has a folder below that of all workers
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
         patch.setenv("DAGSTER_DISABLE_TELEMETRY", "1")
         patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
         yield
