@@ -1,4 +1,4 @@
-"""Commands send no more requests to a bucket than they did at commit 5e905881."""
+"""Commands send no more requests to a bucket than they did at commit e05abfcc."""
 
 from __future__ import annotations
 
