@@ -94,7 +94,7 @@ def test_a_value_that_one_row_group_does_not_have_is_found_in_the_next(shard_siz
 
 @pytest.mark.parametrize("shard_size", [1, 3, 64])
 def test_a_negated_condition_chooses_no_document_without_a_value(shard_size, tmp_path):
-    table = documents_table(300)
+    table = documents_table(60)
     topics = table.column("topic").to_pylist()
 
     numbers = choose(table, where("not topic = 'a'"), tmp_path, shard_size)
@@ -104,7 +104,7 @@ def test_a_negated_condition_chooses_no_document_without_a_value(shard_size, tmp
 
 @pytest.mark.parametrize("shard_size", [1, 3, 64])
 def test_documents_without_a_value_can_be_chosen(shard_size, tmp_path):
-    table = documents_table(300)
+    table = documents_table(60)
     qualities = table.column("quality").to_pylist()
 
     numbers = choose(table, where("quality is null"), tmp_path, shard_size)

@@ -132,12 +132,12 @@ def test_appended_documents_bring_no_earlier_one_into_a_top(tmp_path):
     """Better documents that are appended push out the worst ones that were chosen before."""
     (tmp_path / "before").mkdir()
     (tmp_path / "after").mkdir()
-    table = documents_table(800)
+    table = documents_table(320)
 
-    before = set(numbers_of(select_one(table.slice(0, 500), [TOP], tmp_path / "before")))
+    before = set(numbers_of(select_one(table.slice(0, 200), [TOP], tmp_path / "before")))
     after = set(numbers_of(select_one(table, [TOP], tmp_path / "after")))
 
-    remaining = {number for number in after if number < 500}
+    remaining = {number for number in after if number < 200}
     assert remaining < before
 
 
