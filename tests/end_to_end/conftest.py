@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from functools import cache
 from pathlib import Path
@@ -15,15 +16,51 @@ from helpers.sample_project import write_project
 from nanoset_core.project.project import Project
 
 
+class BuiltProject:
+    """A built project in a folder that is always the same, since handoffs name it."""
+
+    def __init__(self, folder: Path) -> None:
+        """Keep a copy of a project as it was built.
+
+        Args:
+            folder: Its folder.
+        """
+        self.folder = folder
+        self._copy = shutil.copytree(folder, folder.with_name("copy"), symlinks=True)
+        self._state = _state_of(folder)
+
+    def restore(self) -> None:
+        """Undo what a test has changed."""
+        if _state_of(self.folder) == self._state:
+            return
+        shutil.rmtree(self.folder)
+        shutil.copytree(self._copy, self.folder, symlinks=True)
+        self._state = _state_of(self.folder)
+
+
+def _state_of(folder: Path) -> dict[str, tuple[int, int]]:
+    """Return the inode and the time of the last change of each file and folder in a folder.
+
+    Unlike the modification time, the time of the last change cannot be set by a program.
+    """
+    state = {}
+    for parent, folders, files in os.walk(folder):
+        for name in [*folders, *files]:
+            path = os.path.join(parent, name)
+            stat = os.lstat(path)
+            state[path] = (stat.st_ino, stat.st_ctime_ns)
+    return state
+
+
 @pytest.fixture(scope="session")
 def _projects(tmp_path_factory, tokenizer_file):
-    """A function that builds a project once; returns its folder and a copy of it as it was built."""
+    """A function that builds a project once, and returns it."""
 
     @cache
-    def build(replacements: str) -> tuple[Path, Path]:
+    def build(replacements: str) -> BuiltProject:
         folder = tmp_path_factory.mktemp("built") / "project"
         build_all(write_project(folder, tokenizer_file, json.loads(replacements)))
-        return folder, shutil.copytree(folder, folder.with_name("copy"), symlinks=True)
+        return BuiltProject(folder)
 
     return build
 
@@ -33,9 +70,8 @@ def built_from(_projects):
     """A function that returns a built project, always in the same place, since handoffs name it."""
 
     def make(replacements=None) -> Project:
-        folder, copy = _projects(json.dumps(replacements or {}))
-        shutil.rmtree(folder)
-        shutil.copytree(copy, folder, symlinks=True)
-        return Project.open(folder / "nanoset.yaml")
+        built = _projects(json.dumps(replacements or {}))
+        built.restore()
+        return Project.open(built.folder / "nanoset.yaml")
 
     return make
