@@ -15,16 +15,18 @@ from helpers.inspecting import current_dataset, read_dataset
 from helpers.sample_project import encoded, sentences, tree
 from nanoset_core import load_nanoset
 from nanoset_core.project.project import Project
+from nanoset_core.project.purge import purge
+from nanoset_core.project.purge_plan import plan_purge
 from nanoset_core.tokenizers.engines.tokenizers_library import decode_tokens, load_tokenizer
 
-BOOKS = sentences("web", 200)
-REVIEWS = sentences("code", 60)
+BOOKS = sentences("web", 40)
+REVIEWS = sentences("code", 30)
 
 
 def write_books(raw: Path) -> None:
-    """Write a corpus of 200 .txt files in four folders."""
+    """Write a corpus of 40 .txt files in two folders, whose names have one and two digits."""
     for number, row in enumerate(BOOKS):
-        file = raw / "books" / f"{number // 50}" / f"{number}.txt"
+        file = raw / "books" / f"{number // 20}" / f"{number}.txt"
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(row["text"])
 
@@ -46,8 +48,8 @@ def initialized(tmp_path_factory, tokenizer_file):
     """A folder with such text, for which `nanoset init` wrote nanoset.yaml."""
     folder = tmp_path_factory.mktemp("project")
     write_books(folder / "raw")
-    write_reviews(folder / "raw", "a.csv", range(40))
-    write_reviews(folder / "raw", "b.csv.gz", range(40, 60))
+    write_reviews(folder / "raw", "a.csv", range(20))
+    write_reviews(folder / "raw", "b.csv.gz", range(20, 30))
     (folder / "tokenizer.json").write_bytes(tokenizer_file.read_bytes())
     output_of("init", folder)
     return folder
@@ -104,16 +106,16 @@ def test_documents_are_found_by_file_id_and_row(config):
 
     assert by_id == by_file
     assert by_id[0]["origin"]["file"] == "0/7.txt"
-    assert by_row[0]["origin"]["id"] == REVIEWS[42]["id"]
+    assert by_row[0]["origin"]["id"] == REVIEWS[22]["id"]
 
 
 def test_only_the_shards_of_new_files_are_made_again(config):
-    change_settings(config, tokenization={"range_mib": 0.002})
+    change_settings(config, tokenization={"range_mib": 0.001})
     make_corpora(Project.open(config), "books")
     shards = config.parent / "data" / "shards" / "books"
     before = {folder.name for folder in shards.iterdir()}
 
-    (config.parent / "raw" / "books" / "3" / "1000.txt").write_text("a new text")
+    (config.parent / "raw" / "books" / "1" / "1000.txt").write_text("a new text")
     project = Project.open(config)
     make_corpora(project, "books")
 
@@ -173,11 +175,14 @@ def test_columns_of_csv_files_may_be_numbers(config):
 def test_a_purge_erases_a_txt_file_and_a_row_of_a_csv_file(config):
     build_all(config)
 
-    output_of("purge", "--yes", "--config", config, "0/7.txt", REVIEWS[42]["id"])
-    project = build_all(config)
+    project = Project.open(config)
+    plan = plan_purge(project, ["0/7.txt", REVIEWS[22]["id"]])
 
+    purge(project, plan, lambda: build_all(config), "2026-11-26")
+
+    project = Project.open(config)
     assert texts_of(project, "books") == [row["text"] for row in BOOKS if row != BOOKS[7]]
-    assert texts_of(project, "reviews") == [row["text"] for row in REVIEWS if row != REVIEWS[42]]
+    assert texts_of(project, "reviews") == [row["text"] for row in REVIEWS if row != REVIEWS[22]]
 
 
 def test_rows_that_are_no_documents_are_listed_with_file_and_row(config):
