@@ -248,6 +248,9 @@ def test_gc_removes_old_versions(project_with_new_dataset):
 
 def test_builds_and_sensors_make_the_outputs_as_an_asset(tmp_path, tokenizer_file):
     folder = write_project_without_nanosets(tmp_path / "project", tokenizer_file)
+    config = folder / "nanoset.yaml"
+    config.write_text(config.read_text().partition("webdatasets:")[0])
+    shutil.rmtree(folder / "raw/code")
     age(folder / "raw")
     home = tmp_path / "home"
     home.mkdir()
@@ -259,7 +262,7 @@ def test_builds_and_sensors_make_the_outputs_as_an_asset(tmp_path, tokenizer_fil
         assert build(open_project(folder), instance).made == {}
 
         # The asset has the description of the table, and depends on the inputs of the stage.
-        platform = Platform(folder / "nanoset.yaml", instance)
+        platform = Platform(config, instance)
         graph = platform.definitions.resolve_asset_graph()
         asset = graph.get(dg.AssetKey("document_counts"))
         assert asset.parent_keys == {dg.AssetKey("indexed_dataset")}
