@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nanoset_core import (
@@ -96,7 +96,6 @@ document_lengths = st.lists(
 ).filter(lambda lengths: sum(lengths) > 60)
 
 
-@settings(max_examples=90)
 @given(
     members=st.lists(document_lengths, min_size=1, max_size=3),
     sequence_length=st.integers(2, 9),

@@ -184,11 +184,11 @@ def slow_order(prefix, n_epochs, has_separate_last_epoch, n_needed):
 
 
 drawn_weights = st.dictionaries(st.sampled_from(NAMES), st.floats(0.05, 1), min_size=1, max_size=4)
-drawn_phases = st.builds(Phase, drawn_weights, st.integers(1, 160))
+drawn_phases = st.builds(Phase, drawn_weights, st.integers(1, 100))
 
 
 @given(
-    phases=st.lists(drawn_phases, min_size=1, max_size=4),
+    phases=st.lists(drawn_phases, min_size=1, max_size=3),
     is_one_run=st.booleans(),
     preset=st.sampled_from(["megatron", "megatron-0.10", "nemo"]),
 )
