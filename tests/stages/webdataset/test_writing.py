@@ -542,7 +542,7 @@ if moment == "buckets":
 memory_bytes = sizing.least_bytes(plan) + 30_000
 write_tars(plan, [source], folder / "out", engine=engine, memory_bytes=memory_bytes)
 """
-"""Writes the tars of web.bin in a folder, and is killed at a moment, or not: `never`."""
+"""Writes the tars of web.bin in a folder, and is killed at a moment."""
 
 
 @pytest.mark.parametrize(
@@ -560,26 +560,25 @@ def test_a_killed_run_is_resumed_and_writes_the_same_tars(
     source = source_in_file(tmp_path, "web", tokens)
     out = tmp_path / "out"
 
-    def run(moment: str) -> int:
-        command = [sys.executable, "-c", KILLED_PROGRAM, str(tmp_path), engine, moment]
-        environment = {"PYTHONPATH": f"{pytestconfig.rootpath}/tests"}
-        return subprocess.run(command, check=False, env=environment).returncode
-
     # A run is killed when some tars are written and marked.
-    assert run(moment) == -signal.SIGKILL
+    command = [sys.executable, "-c", KILLED_PROGRAM, str(tmp_path), engine, moment]
+    environment = {"PYTHONPATH": f"{pytestconfig.rootpath}/tests"}
+    killed = subprocess.run(command, check=False, env=environment)
+    assert killed.returncode == -signal.SIGKILL
     inodes_of_killed = inode_by_tar(out)
     marked = [path.stem for path in (out / ".shards").glob("shard-*.json")]
     assert len(marked) == n_marked
 
     # The next run keeps them, and writes the others.
-    assert run("never") == 0
+    plan = plan_of([source], samples_per_shard=100, seed=1)
+    write_tars(plan, [source], out, engine=engine, memory_bytes=memory_for(plan))
     assert temporary_files(out) == []
     inodes = inode_by_tar(out)
     for name in marked:
         assert inodes[f"{name}.tar"] == inodes_of_killed[f"{name}.tar"]
 
     # All tars are those of a run that was not killed.
-    write_tars(plan_of([source], samples_per_shard=100, seed=1), [source], tmp_path / "whole")
+    write_tars(plan, [source], tmp_path / "whole")
     assert sha256_by_tar(out) == sha256_by_tar(tmp_path / "whole")
 
 
