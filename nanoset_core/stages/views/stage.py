@@ -247,11 +247,12 @@ class ViewStage(DerivedStage, Planned, Advising):
             project: The project.
             manifest: What is recorded about the view.
         """
-        # The size of a view is that of its files without the .bin, which is a link to the dataset's
-        # file, and takes no space.
         figures = counted(manifest, "documents", "tokens")  # and the "bytes" of all files
-        bin_name = bin_path(manifest.facts["prefix"]).name
-        figures["bytes"] -= manifest.files[bin_name].size
+        # On a disk, the .bin is a link to the dataset's file, and takes no space. In a bucket, it
+        # is a copy.
+        if project.outputs.access.has_links:
+            bin_name = bin_path(manifest.facts["prefix"]).name
+            figures["bytes"] -= manifest.files[bin_name].size
         return Summary(figures, warnings=_warnings(manifest))
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import pytest
@@ -407,6 +409,18 @@ def test_a_view_that_is_rebuilt_on_request_is_the_same(project):
     assert rebuilt.digest == before.digest
     assert rebuilt.facts == before.facts
     assert rebuilt.files == before.files
+
+
+def test_the_size_of_a_view_has_its_tokens_only_in_a_bucket(built_project, bucket):
+    manifest = current_dataset(built_project, "kept")
+    access = replace(built_project.outputs.access, origin=bucket)
+    project_in_bucket = SimpleNamespace(outputs=SimpleNamespace(access=access))
+
+    figures = VIEW.show(built_project, manifest).figures
+    figures_in_bucket = VIEW.show(project_in_bucket, manifest).figures
+
+    token_bytes = file_of(manifest, ".bin").stat().st_size
+    assert figures_in_bucket["bytes"] == figures["bytes"] + token_bytes
 
 
 def test_views_in_a_bucket_are_those_of_a_local_root(
