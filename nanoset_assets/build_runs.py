@@ -146,7 +146,7 @@ class BuildRuns:
         """Print which build has to end before this one can continue.
 
         For example: "waits for the build of web on node7 …". If the process is known, the line also
-        says how to end it: "waits for …, which makes web; `kill 123` on node7 ends it …".
+        says how to end it: "waits for …, which works on web; `kill 123` on node7 ends it …".
 
         A copy of a root that was made during a build has the lease of this build, which has nothing
         to do with the copy. That cannot be recognized: a root may have another path on each
@@ -167,7 +167,7 @@ class BuildRuns:
                 remedy += (
                     f"; if this root is a copy of the one that it builds, delete {leases} instead"
                 )
-            self.say(f"waits for {work.owner}, which makes {subject}; {remedy} …")
+            self.say(f"waits for {work.owner}, which works on {subject}; {remedy} …")
 
     def _made_meanwhile(self, steps: Sequence[Step]) -> set[Node]:
         """Return the outputs that were made since this build has looked at them.

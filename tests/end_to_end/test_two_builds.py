@@ -82,7 +82,8 @@ def test_of_two_builds_at_once_one_says_for_which_process_it_waits(two_builds):
     printed = results[0].printed + results[1].printed
 
     assert re.search(
-        r"waits for process \d+ on \S+, since \S+ \S+, which makes \w+; `kill \d+` ends it", printed
+        r"waits for process \d+ on \S+, since \S+ \S+, which works on \w+; `kill \d+` ends it",
+        printed,
     )
     assert "another build made it meanwhile" in printed
 
@@ -100,7 +101,7 @@ def test_a_build_of_a_copy_that_waits_for_the_build_of_the_original_says_what_to
     lease.unlink()
     result = finish_build(build)
 
-    assert "waits for process 4711 on far, which makes" in notice
+    assert "waits for process 4711 on far, which works on" in notice
     assert f"if this root is a copy of the one that it builds, delete {lease.parent}" in notice
     assert result.n_made > 0
 

@@ -19,5 +19,5 @@ def test_each_output_is_made_on_one_machine_and_the_other_says_for_which_it_wait
     assert n_outputs > 0
     assert first.n_made + second.n_made == n_outputs
     printed = first.printed + second.printed
-    assert re.search(r"waits for process \d+ on \S+, since .*, which makes \w+", printed)
+    assert re.search(r"waits for process \d+ on \S+, since .*, which works on \w+", printed)
     assert "another build made it meanwhile" in printed

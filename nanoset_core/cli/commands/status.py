@@ -70,7 +70,11 @@ Seconds = Mapping[tuple[str, str, str | None], float]
 
 @click.command("status", short_help="Show what is up to date, stale, missing or failing.")
 @CONFIG_OPTION
-@flag("--warnings only_warnings", "Print only the warnings, also those that you have seen before.")
+@flag(
+    "--warnings only_warnings",
+    "Print only the warnings, also those that you have seen before. No effect with --json, which "
+    "lists all warnings.",
+)
 @JSON_OPTION
 def command(config: Path, only_warnings: bool, as_json: bool) -> None:
     """Show which outputs are up to date, stale (and why), missing or failing.
