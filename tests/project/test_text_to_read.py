@@ -10,17 +10,15 @@ import pytest
 
 from helpers.building import make_columns, make_corpora, open_project
 from helpers.changing import change_setting
+from helpers.inspecting import node_at
 from helpers.sample_project import jsonl, sentences
 from nanoset_core.project.project import Project
 from nanoset_core.project.text_to_read import text_bytes
-from nanoset_core.stages.columns.stage import COLUMNS
-from nanoset_core.stages.inventory.stage import INVENTORY
-from nanoset_core.stages.shards.stage import TOKENIZED
-from nanoset_core.stages.stage import Key, Node
+from nanoset_core.stages.stage import Node
 
-WEB = Key("web")
-NODES = (Node(INVENTORY, WEB), Node(TOKENIZED, WEB), Node(COLUMNS, WEB))
+OUTPUTS = ("inventory/web", "tokenized/web", "columns/web")
 """The outputs of the corpus web for which raw text is read."""
+NODES = tuple(node_at(address) for address in OUTPUTS)
 
 
 @pytest.fixture
@@ -42,9 +40,10 @@ def raw_folder(project: Project) -> Path:
 
 def bytes_of_corpus(project: Project) -> int:
     """Return the size of all text of the corpus web."""
-    names = ("*.jsonl", "*.jsonl.gz", "*.jsonl.zst", "*.parquet")
-    files = [file for name in names for file in raw_folder(project).rglob(name)]
-    return sum(file.stat().st_size for file in files)
+    size = 0
+    for ending in ("jsonl", "jsonl.gz", "jsonl.zst", "parquet"):
+        size += sum(file.stat().st_size for file in raw_folder(project).rglob(f"*.{ending}"))
+    return size
 
 
 def bytes_to_read(project: Project, nodes: Sequence[Node] = NODES, **options: bool) -> int:
@@ -58,7 +57,7 @@ def test_all_text_is_read_before_the_first_build(make_project):
     assert bytes_to_read(project) == bytes_of_corpus(project)
 
 
-@pytest.mark.parametrize("node", NODES, ids=lambda node: node.stage.layout.folder)
+@pytest.mark.parametrize("node", NODES, ids=OUTPUTS)
 def test_only_a_new_file_is_read_after_it_was_added(project, node):
     new_file = raw_folder(project) / "new.jsonl"
     new_file.write_bytes(jsonl(sentences("new", 2)))
