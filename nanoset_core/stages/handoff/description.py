@@ -77,6 +77,8 @@ class Handoff:
     """A note on how Megatron-LM reads the tokenizer, if that needs explanation."""
     padding_token: str | None = None
     """The token that fills packs up, such as "<pad>"; None if there is none of its own."""
+    end_token: str | None = None
+    """The token at the end of documents, such as "</s>"; None if there is none."""
     token_ids: Mapping[str, int] = field(default_factory=dict)
     """Tokens of the data for which the trainer's tokenizer must have the same ids: "pad" if many
     samples are padded, and "eod", which matters if a mask looks for ends of documents.

@@ -106,6 +106,7 @@ def gather(
         tokenizer=trainer_tokenizer(nanoset),
         tokenizer_note=tokenizer_note(tokenizer, project.config.tokenizer.eod, padding_token),
         padding_token=padding_token,
+        end_token=project.config.tokenizer.eod,
         token_ids=_token_ids(nanoset, padding_token),
         indexes=_indexes(splits, nanoset.index_folder),
         # A trainer that reads exports does not read the .idx of a view.

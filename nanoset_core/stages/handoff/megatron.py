@@ -40,6 +40,12 @@ _PADDING_NOTE = (
     "tokenizer_config.json, and no other special token with its id."
 )
 """Note on samples that are packs with padding."""
+_END_NOTE = (
+    "Documents end with the token `{token}`. With {options}, Megatron-LM looks for this token, and "
+    "finds it only if its tokenizer names the same one, such as `eos_token` in "
+    "tokenizer_config.json. Tokenizers of chat models often name another one, which ends a turn."
+)
+"""Note on options with which Megatron-LM looks for the token at the end of documents."""
 _ONE_EPOCH_NOTE = (
     "train was built for one epoch, but Megatron-LM always requests a number of samples: "
     "it would build its own index. Set `schedule`, or `samples: {train: …}`, to the "
@@ -89,6 +95,10 @@ def megatron_files(handoff: Handoff) -> FilesAndNotes:
         notes.append(handoff.tokenizer_note)
     if handoff.padding_token is not None:
         notes.append(_PADDING_NOTE.format(token=handoff.padding_token))
+    end_options = [name for name in preflight.END_OPTIONS if name in handoff.spec.masks]
+    if handoff.end_token is not None and end_options:
+        flags = ", ".join(preflight.flag_of(name) for name in end_options)
+        notes.append(_END_NOTE.format(token=handoff.end_token, options=flags))
     notes += _notes(handoff)
     return FilesAndNotes(texts, notes)
 

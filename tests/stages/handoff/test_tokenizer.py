@@ -107,6 +107,20 @@ def test_a_note_names_the_padding_token_that_megatron_must_know():
     assert "the padding token `<pad>`" in note
 
 
+def test_a_note_names_the_end_token_that_megatron_must_know_for_masks():
+    handoff = handoff_of(nanoset_config(), settings={"eod_mask_loss": True}, end_token="</s>")
+
+    [note] = [note for note in handoff_notes(handoff) if "`</s>`" in note]
+    assert "With --eod-mask-loss, Megatron-LM looks for this token" in note
+
+
+@pytest.mark.parametrize("settings", [{}, {"create_attention_mask": True}])
+def test_the_end_token_has_no_note_without_masks_that_look_for_it(settings):
+    handoff = handoff_of(nanoset_config(), settings=settings, end_token="</s>")
+
+    assert not any("`</s>`" in note for note in handoff_notes(handoff))
+
+
 def test_a_tokenizer_that_megatron_cannot_read_has_a_note_on_the_null_tokenizer():
     note = tokenizer_note(define(FILES / "tekken.json"))
 
