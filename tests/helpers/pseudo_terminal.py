@@ -11,7 +11,7 @@ import struct
 import subprocess
 import termios
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -102,8 +102,20 @@ class _Grid:
             self.lines.append("")
 
 
-def run_in_terminal(command: Sequence[str], cwd: Path | None = None, **environment: str) -> Screen:
-    """Run a command to its end in a pseudo-terminal of 80 columns."""
+def run_in_terminal(
+    command: Sequence[str],
+    cwd: Path | None = None,
+    on_change: Callable[[Screen], object] = lambda _: None,
+    **environment: str,
+) -> Screen:
+    """Run a command to its end in a pseudo-terminal of 80 columns.
+
+    Args:
+        command: The words of the command.
+        cwd: Its current folder.
+        on_change: Called with the screen whenever the command has printed something.
+        environment: Further environment variables.
+    """
     our_end, their_end = pty.openpty()
     fcntl.ioctl(their_end, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
     variables = dict(os.environ)
@@ -126,6 +138,7 @@ def run_in_terminal(command: Sequence[str], cwd: Path | None = None, **environme
             complete = pending.decode(errors="ignore")  # a character may be cut in two
             pending = pending[len(complete.encode()) :]
             screen.chunks.append((time.monotonic() - started, complete))
+            on_change(screen)
         screen.code = process.wait()
     screen.seconds = time.monotonic() - started
     os.close(our_end)
