@@ -18,9 +18,16 @@ from typing import Any, NamedTuple
 import dagster as dg
 import pytest
 import yaml
+from dagster._core.definitions.reconstruct import ReconstructableRepository
 
 from helpers.building import build_all, collect_garbage, open_project
-from helpers.child_processes import check_interrupted, interrupt, start_nanoset, wait_until
+from helpers.child_processes import (
+    ForkedCommand,
+    check_interrupted,
+    interrupt,
+    start_nanoset,
+    wait_until,
+)
 from helpers.chosen_server import CREDENTIALS, chosen_server
 from helpers.dask_cluster import within
 from helpers.inspecting import corpus_names
@@ -46,6 +53,8 @@ SCRIPTS = REPOSITORY / "deploy" / "slurm"
 BUILD_SECONDS = 120
 JOB_SECONDS = 180
 RUN_SECONDS = 120
+LAUNCH_SECONDS = 600
+"""How long Dagster may take to import everything and launch a run, on a busy machine."""
 
 
 @pytest.fixture(scope="module")
@@ -368,13 +377,18 @@ def store(tmp_path, monkeypatch, request) -> Iterator[Store]:
 
 @pytest.fixture
 def start_build(tmp_path, tokenizer_file, store, _submitting_environment) -> Callable[..., Any]:
-    """A function that starts a build of one corpus, with directives for its jobs."""
+    """A function that starts a build of one corpus, with directives for its jobs.
 
-    def start(*directives: str) -> Any:
+    The build is a fork of a process that has imported nanoset, or a new program.
+    """
+
+    def start(*directives: str, is_forked: bool = True) -> Any:
         root = str(store.folder) if isinstance(store, LocalStore) else store.url()
         executor = {"kind": "slurm", "jobs": 2, "memory": "1GB", "directives": directives}
         settings = {"root": root, "executor": executor}
         config_file = write_corpus(tmp_path, tokenizer_file, settings)
+        if is_forked:
+            return ForkedCommand("build", "-c", config_file, output=tmp_path / "printed")
         return start_nanoset("build", "-c", config_file)
 
     return start
@@ -396,6 +410,8 @@ class Interruption(NamedTuple):
     signals: list[signal.Signals]
     directives: tuple[str, ...] = ()
     """Directives for the jobs of the build."""
+    is_forked: bool = True
+    """Whether the build is a fork, and not a new program."""
 
 
 IN_THE_QUEUE = "in the queue"
@@ -416,7 +432,9 @@ def has_come(moment: str, cluster: Slurm, store: Store) -> bool:
     [
         pytest.param(
             "a folder",
-            Interruption(IN_THE_QUEUE, [signal.SIGINT, signal.SIGINT], ("--hold",)),
+            Interruption(
+                IN_THE_QUEUE, [signal.SIGINT, signal.SIGINT], ("--hold",), is_forked=False
+            ),
             id="in the queue, by SIGINT twice, outputs in a folder",
         ),
         pytest.param(
@@ -444,7 +462,7 @@ def has_come(moment: str, cluster: Slurm, store: Store) -> bool:
 )
 def test_a_signal_ends_a_build_and_its_jobs(cluster, start_build, store, tmp_path, interruption):
     # As with every other executor: see tests/cli/test_interruption.py.
-    process = start_build(*interruption.directives)
+    process = start_build(*interruption.directives, is_forked=interruption.is_forked)
 
     # A terminal sends Ctrl-C to all its processes.
     output = interrupt(
@@ -601,7 +619,6 @@ def napping():
     nap()
 """
 """A code location with a job that takes long."""
-NAP_RUN = ("-f", "napping.py", "-j", "napping")
 
 
 @dataclass(frozen=True)
@@ -626,27 +643,51 @@ class LaunchedRuns:
         self.cluster = cluster
         self.instance = instance
         self._folder = folder
-        self._n_runs = 0
 
-    def launch(self, *arguments: str, tags: dict[str, str] | None = None, code: int = 0) -> str:
+    def launch_by_command(self, *arguments: str, tags: dict[str, str]) -> str:
         """Launch a run as a user does, and return its id.
 
         Args:
             arguments: Arguments of `dagster job launch` that name a job.
             tags: Tags of the run.
-            code: The exit code to expect.
         """
-        self._n_runs += 1
-        run_id = f"00000000-0000-4000-8000-{self._n_runs:012}"
+        run_id = "00000000-0000-4000-8000-000000000001"
         self.cluster.run(
             sys.executable,
             *("-m", "dagster", "job", "launch", "--run-id", run_id),
-            *("--tags", json.dumps(tags or {})),
+            *("--tags", json.dumps(tags)),
             *arguments,
             cwd=self._folder,
             env=os.environ,
-            code=code,
+            timeout=LAUNCH_SECONDS,
         )
+        return run_id
+
+    def create_nap(self, options: str = "") -> str:
+        """Create a run of the job that takes long, and return its id.
+
+        Args:
+            options: Options of Slurm for its job.
+        """
+        file = str(self._folder / "napping.py")
+        code = ReconstructableRepository.for_file(file, "napping", str(self._folder))
+        job = code.get_reconstructable_job("napping")
+        run = self.instance.create_run_for_job(
+            job.get_definition(),
+            tags={OPTIONS_TAG: options},
+            job_code_origin=job.get_python_origin(),
+        )
+        return run.run_id
+
+    def launch_nap(self, options: str = "") -> str:
+        """Launch a run as Dagster's daemon does, and return its id.
+
+        Args:
+            options: Options of Slurm for its job.
+        """
+        run_id = self.create_nap(options)
+        # The launcher does not need the code locations.
+        self.instance.launch_run(run_id, workspace=None)
         return run_id
 
     def run(self, run_id: str) -> dg.DagsterRun:
@@ -721,7 +762,7 @@ def test_a_run_is_executed_by_a_job(runs, make_project, monkeypatch):
     names = ProjectDefs.of(project.config).names
     register(runs.instance, names, corpus_names(project), project.config)
 
-    run_id = runs.launch(
+    run_id = runs.launch_by_command(
         *("-m", "nanoset_assets.definitions", "-j", "corpus"), tags={"dagster/partition": "web"}
     )
 
@@ -735,7 +776,7 @@ def test_a_run_is_executed_by_a_job(runs, make_project, monkeypatch):
 
 
 def test_a_run_whose_job_is_queued_can_be_cancelled(runs):
-    run_id = runs.launch(*NAP_RUN, tags={OPTIONS_TAG: "--hold"})
+    run_id = runs.launch_nap("--hold")
     assert runs.health(run_id) == JobHealth(
         "RUNNING", f"Slurm job {runs.job_of(run_id)} is PENDING"
     )
@@ -747,7 +788,7 @@ def test_a_run_whose_job_is_queued_can_be_cancelled(runs):
 
 
 def test_a_run_whose_job_somebody_has_cancelled_can_be_cancelled(runs):
-    run_id = runs.launch(*NAP_RUN, tags={OPTIONS_TAG: "--hold"})
+    run_id = runs.launch_nap("--hold")
     runs.cluster.run("scancel", runs.job_of(run_id))
 
     assert runs.terminate(run_id)
@@ -757,7 +798,7 @@ def test_a_run_whose_job_somebody_has_cancelled_can_be_cancelled(runs):
 
 
 def test_a_run_that_has_started_can_be_cancelled(runs):
-    run_id = runs.launch(*NAP_RUN)
+    run_id = runs.launch_nap()
     runs.until_step(run_id)
     assert runs.health(run_id) == JobHealth(
         "RUNNING", f"Slurm job {runs.job_of(run_id)} is RUNNING"
@@ -770,7 +811,7 @@ def test_a_run_that_has_started_can_be_cancelled(runs):
 
 
 def test_a_run_whose_job_was_killed_is_reported_as_failed_with_its_log(runs):
-    run_id = runs.launch(*NAP_RUN)
+    run_id = runs.launch_nap()
     runs.until_step(run_id)
 
     runs.cluster.run("scancel", "--batch", "--signal=KILL", runs.job_of(run_id))
@@ -782,7 +823,7 @@ def test_a_run_whose_job_was_killed_is_reported_as_failed_with_its_log(runs):
 
 
 def test_a_run_that_reaches_the_time_limit_of_its_job_fails_so_that_it_is_retried(runs):
-    run_id = runs.launch(*NAP_RUN)
+    run_id = runs.launch_nap()
     runs.until_step(run_id)
 
     # As Slurm does shortly before the limit.
@@ -794,7 +835,10 @@ def test_a_run_that_reaches_the_time_limit_of_its_job_fails_so_that_it_is_retrie
 
 
 def test_a_run_that_slurm_refuses_has_failed_with_its_message(runs):
-    run_id = runs.launch(*NAP_RUN, tags={OPTIONS_TAG: "--partition=nowhere"}, code=1)
+    run_id = runs.create_nap("--partition=nowhere")
+
+    with pytest.raises(ConfigError, match="Slurm refuses the run"):
+        runs.instance.launch_run(run_id, workspace=None)
 
     events = [str(record.dagster_event) for record in runs.instance.all_logs(run_id)]
     log = "\n".join(events)

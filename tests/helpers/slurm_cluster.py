@@ -126,11 +126,11 @@ class Slurm:
         program = shutil.which(command[0], path=search_path())
         assert program is not None, f"{command[0]} is not installed"
         options.setdefault("env", self.environment)
+        options.setdefault("timeout", START_SECONDS)
         process = subprocess.run(
             [program, *command[1:]],
             capture_output=True,
             text=True,
-            timeout=START_SECONDS,
             check=False,
             **options,
         )
