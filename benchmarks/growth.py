@@ -1,7 +1,7 @@
 """Measure how time and memory of each stage grow with the corpora.
 
     python -m benchmarks.growth [--shards 100 1000 10000]
-        [--documents 1000000 10000000] [--milliseconds 10]
+        [--documents 1000000 10000000] [--milliseconds 10] [--tokenizer FILE]
 
 Two things grow, one after the other:
 
@@ -10,6 +10,8 @@ Two things grow, one after the other:
   grows.
 - Documents of one dataset: an .idx of made-up lengths, and a .bin of zeros that takes no disk
   space, read by `nanoset map`. Reported is anonymous memory, without the mapped .idx.
+
+The tokenizer is that of the demo, unless FILE is a tokenizer.json.
 """
 
 from __future__ import annotations
@@ -85,7 +87,7 @@ WORDS = (
 )
 CONFIG = """raw: raw
 root: data
-tokenizer: {{path: {demo}/tokenizer.json, eod: '<|endoftext|>'}}
+tokenizer: {{path: {tokenizer}, eod: '<|endoftext|>'}}
 tokenization: {{range_mib: 0.001}}
 nanosets: {{pretrain: {{blend: web, sequence_length: 64, split: '98,1,1'}}}}
 webdatasets: {{shuffled: {{corpora: [web], sequence_length: 65, samples_per_shard: {samples}, member: npy, groups: 1}}}}
@@ -238,20 +240,23 @@ class GrowthProject:
     Each method opens the project anew, as a command does.
     """
 
-    def __init__(self, folder: Path, n_shards: int, seconds: float) -> None:
+    def __init__(self, folder: Path, n_shards: int, seconds: float, tokenizer: str) -> None:
         """Write the files.
 
         Args:
             folder: An empty folder.
             n_shards: Number of files.
             seconds: How long each request of the store waits.
+            tokenizer: Path of a tokenizer.json; empty for that of the demo.
         """
         self._folder = folder
         self._seconds = seconds
-        write_demo(folder / "demo", megabytes=2)
+        if not tokenizer:
+            write_demo(folder / "demo", megabytes=2)
+            tokenizer = str(folder / "demo" / "tokenizer.json")
         write_files(folder / "raw" / "web", n_shards)
         samples_per_tar = max(128, n_shards * DOCUMENTS_PER_FILE // 500)
-        config = CONFIG.format(demo=folder / "demo", samples=samples_per_tar)
+        config = CONFIG.format(tokenizer=tokenizer, samples=samples_per_tar)
         (folder / "nanoset.yaml").write_text(config, encoding="utf-8")
         time.sleep(RECENT_SECONDS)
 
@@ -299,15 +304,16 @@ class GrowthProject:
         lineage.origins([dataset.facts["documents"] - 1])
 
 
-def with_shards(n_shards: int, seconds: float) -> None:
+def with_shards(n_shards: int, seconds: float, tokenizer: str) -> None:
     """Measure the stages on a corpus with so many shards.
 
     Args:
         n_shards: Number of shards.
         seconds: How long each request of the store waits.
+        tokenizer: Path of a tokenizer.json; empty for that of the demo.
     """
     with tempfile.TemporaryDirectory() as temporary:
-        project = GrowthProject(Path(temporary), n_shards, seconds)
+        project = GrowthProject(Path(temporary), n_shards, seconds, tokenizer)
         # Make the engine before the threads: otherwise each of them would make its own.
         engine_choice(project.open_project().config.tokenizer_file, "auto")
         stages: dict[str, Callable[[], object]] = {
@@ -488,11 +494,16 @@ def write_dataset(prefix: Path, n_documents: int) -> None:
 def main() -> None:
     """Print a table for growing numbers of shards, and one for growing numbers of documents."""
     arguments = options(
-        __doc__, shards=[100, 1000, 10_000], documents=[1_000_000, 10_000_000], milliseconds=10.0
+        __doc__,
+        shards=[100, 1000, 10_000],
+        documents=[1_000_000, 10_000_000],
+        milliseconds=10.0,
+        tokenizer="",
     )
+    seconds = arguments.milliseconds / 1000
     print_growth_head("shards")
     for n_shards in arguments.shards:
-        run_in_new_process(with_shards, int(n_shards), arguments.milliseconds / 1000)
+        run_in_new_process(with_shards, int(n_shards), seconds, arguments.tokenizer)
     print_growth_head("documents")
     for n_documents in arguments.documents:
         with_documents(int(n_documents))

@@ -19,7 +19,7 @@ ONE_ROUND = "--rounds 1"
 SMALL_OPTIONS = {
     "views": "--millions 0.1",
     "merge": f"--parts 2 --megabytes 1 {ONE_ROUND}",
-    "growth": "--shards 3 --documents 3000 --milliseconds 0",
+    "growth": "--shards 3 --documents 3000 --milliseconds 0 --tokenizer {tokenizer}",
     "exports": f"--megabytes 1 --linked 1 --length 65 {ONE_ROUND}",
     "read": f"--megabytes 1 {ONE_ROUND}",
     "pack": f"--megabytes 16 --documents 1000 {ONE_ROUND}",
@@ -28,7 +28,7 @@ SMALL_OPTIONS = {
         f"--megatokens 1 --lengths 100 --samples 64 --sequence-length 128 {ONE_ROUND}"
     ),
 }
-"""Benchmark → options with which it takes little time."""
+"""Benchmark → options with which it takes little time; {tokenizer} is a tokenizer.json."""
 
 
 @pytest.fixture
@@ -53,8 +53,12 @@ def write_lines(file: Path, key: str, texts: list[str]) -> None:
 
 
 @pytest.mark.parametrize("name", SMALL_OPTIONS)
-def test_a_benchmark_prints_a_table(name: str, run_benchmark: Callable[..., str]) -> None:
-    assert "| --- |" in run_benchmark(name, *SMALL_OPTIONS[name].split())
+def test_a_benchmark_prints_a_table(
+    name: str, run_benchmark: Callable[..., str], tokenizer_file: Path
+) -> None:
+    words = SMALL_OPTIONS[name].format(tokenizer=tokenizer_file).split()
+
+    assert "| --- |" in run_benchmark(name, *words)
 
 
 def test_a_benchmark_is_a_program() -> None:
