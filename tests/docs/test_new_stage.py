@@ -80,15 +80,40 @@ def packages(page: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture
-def project(tmp_path: Path, tokenizer_file: Path) -> Path:
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory, tokenizer_file: Path) -> Path:
     """The folder of a project with one small corpus."""
-    folder = tmp_path / "project"
+    folder = tmp_path_factory.mktemp("new-stage") / "project"
     (folder / "raw" / "web").mkdir(parents=True)
     (folder / "raw" / "web" / "a.jsonl").write_bytes(jsonl(sentences("web", 20)))
     (folder / "tokenizer.json").write_bytes(tokenizer_file.read_bytes())
     (folder / "nanoset.yaml").write_text(CONFIG)
     return folder
+
+
+BUILD_STATUS_AND_ASSET = """
+import dagster as dg
+from nanoset_core.cli import main
+
+for command in ("build", "status"):
+    print("Output of", command)
+    try:
+        main([command])
+    except SystemExit as end:
+        assert not end.code, command
+from nanoset_assets.definitions import defs
+graph = defs().resolve_asset_graph()
+key = dg.AssetKey('document_counts')
+print(graph.get(key).description)
+print([check.name for check in graph.asset_check_keys if check.asset_key == key])
+"""
+"""Runs two commands, and then prints two lines about the asset of the stage."""
+
+
+@pytest.fixture(scope="module")
+def printed(packages: Path, project: Path) -> str:
+    """What BUILD_STATUS_AND_ASSET prints in the project."""
+    return run_in_copy(packages, "-c", BUILD_STATUS_AND_ASSET, cwd=project)
 
 
 @pytest.mark.parametrize(
@@ -98,27 +123,14 @@ def test_the_stage_can_be_imported_before_and_after_the_list_of_stages(packages,
     run_in_copy(packages, "-c", f"import {module}", cwd=tmp_path)
 
 
-def test_commands_know_a_stage_that_is_only_in_the_list_of_stages(packages, project):
-    run_in_copy(packages, "-m", "nanoset_core.cli", "build", cwd=project)
-
+def test_commands_know_a_stage_that_is_only_in_the_list_of_stages(printed, project):
     assert (project / "data/document_counts/web/current/counts.json").is_file()
-    status = run_in_copy(packages, "-m", "nanoset_core.cli", "status", cwd=project)
+    status = printed.partition("Output of status")[2]
     assert "counts" in status
 
 
-def test_a_stage_that_is_only_in_the_list_of_stages_has_an_asset(packages, project):
-    program = (
-        "import dagster as dg\n"
-        "from nanoset_assets.definitions import defs\n"
-        "graph = defs().resolve_asset_graph()\n"
-        "key = dg.AssetKey('document_counts')\n"
-        "print(graph.get(key).description)\n"
-        "print([check.name for check in graph.asset_check_keys if check.asset_key == key])\n"
-    )
-
-    lines = run_in_copy(packages, "-c", program, cwd=project).splitlines()
-
-    assert lines == [
+def test_a_stage_that_is_only_in_the_list_of_stages_has_an_asset(printed):
+    assert printed.splitlines()[-2:] == [
         "Writes how many documents and tokens each corpus has to `counts.json`.",
         "['verified']",
     ]

@@ -18,7 +18,7 @@ import pytest
 
 from helpers.building import run_stages
 from helpers.dagster_history import QUICK_COMMAND, quick_history  # noqa: F401 - of the command that builds
-from helpers.sample_project import FEWER, tree
+from helpers.sample_project import FEWER, ONLY_WEB, keep_only_web, tree
 from nanoset_core.project.project import Project
 
 STATUS_VERIFY_AND_GC = """
@@ -121,9 +121,11 @@ def test_outputs_are_the_same_on_a_file_system_that_refuses_everything(
 ):
     history = tmp_path / "history"  # on another file system, since SQLite needs file locks
     replacements = {"root: data": f"root: data\nhistory: {history}"}
-    config = make_project("refusing", FEWER | replacements)
+    config = make_project("refusing", FEWER | ONLY_WEB | replacements)
+    keep_only_web(config)
     settled_at = make_raw_files_old(config)
-    local_config = make_project("local", FEWER)
+    local_config = make_project("local", FEWER | ONLY_WEB)
+    keep_only_web(local_config)
     run_stages(Project.open(local_config))
     time.sleep(max(0.0, settled_at - time.time()))
 

@@ -51,6 +51,15 @@ FEWER = {
 }
 """Replacements in CONFIG that leave outputs of every kind, and a build a third fewer runs."""
 
+ONLY_WEB = {
+    "blend: {web: 0.7, code: 0.3}": "blend: web",
+    "corpora: [web, code, books]": "corpora: [web]",
+}
+"""Replacements in CONFIG, in addition to FEWER, after which only one corpus is read.
+
+The text of the others must be removed: see `keep_only_web`.
+"""
+
 ONE_LARGE_TAR = {
     "samples_per_shard: 128": "samples_per_shard: 100000",
     "sequence_length: 33": "sequence_length: 2",
@@ -63,6 +72,13 @@ It can be killed meanwhile.
 
 WITH_PBIN = {"nanosets:": "pbin: [web, code]\nnanosets:"}
 """Replacements in CONFIG that convert two corpora to `.pbin`, too."""
+
+
+def keep_only_web(config: Path) -> None:
+    """Remove the text of the other corpora from a sample project with the settings ONLY_WEB."""
+    for corpus in ("code", "books"):
+        shutil.rmtree(config.parent / "raw" / corpus)
+
 
 SENTENCE = (
     "the data of a model is read in order and shuffled by seed then packed into samples of one "
