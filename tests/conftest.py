@@ -131,14 +131,14 @@ def golden_tars() -> Path:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def _alone(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[None]:
     """Keep tests out of the user's cache folder, and Dagster from sending telemetry.
 
     All workers have one cache folder: to compare the engines of a tokenizer takes some seconds.
     """
     folder = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        folder = folder.parent  # each worker has a folder below that of all workers
+    if hasattr(pytestconfig, "workerinput"):  # each worker has a folder below that of all workers
+        folder = folder.parent
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
         patch.setenv("DAGSTER_DISABLE_TELEMETRY", "1")
