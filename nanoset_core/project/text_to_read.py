@@ -6,10 +6,10 @@ If a setting such as the tokenizer was changed, it reads all of the text again.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 
-from nanoset_core.errors import NanosetError
+from nanoset_core.errors import FormatError, NanosetError
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.stages.inventory.corpora import list_contents
@@ -21,8 +21,9 @@ from nanoset_core.stages.inventory.make import (
 from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.stages.shards.stage import TOKENIZED
 from nanoset_core.stages.stage import Node, OutsideFiles, current_version
+from nanoset_core.text.contents import Contents
 from nanoset_core.text.listing import FileStat
-from nanoset_core.text.pieces import Inventory
+from nanoset_core.text.pieces import Inventory, Piece
 
 
 def text_bytes(
@@ -43,42 +44,88 @@ def text_bytes(
         a file to which text was appended is not tokenized again, for example. A corpus that cannot
         be read counts as empty: the build will report why.
     """
-    size_by_corpus: dict[str, int] = {}
+    nodes_by_corpus: dict[str, list[Node]] = {}
     for node in nodes:
-        if not node.stage.reads_raw_text:  # unlike the stage that makes tokens, for example
-            continue
-        corpus = node.key.subject
-        size_by_corpus.setdefault(corpus, 0)
+        if node.stage.reads_raw_text:  # such as the stage that makes tokens
+            nodes_by_corpus.setdefault(node.key.subject, []).append(node)
+
+    size_by_corpus = dict.fromkeys(nodes_by_corpus, 0)
+    for corpus, nodes_of_corpus in nodes_by_corpus.items():
         with suppress(NanosetError, OSError):
-            size = _bytes_to_read(project, node, rebuild=rebuild)
-            size_by_corpus[corpus] = max(size, size_by_corpus[corpus])
+            contents = list_contents(project, corpus)
+            if rebuild:
+                size_by_corpus[corpus] = contents.size
+            else:
+                files = _RememberedFiles(project, corpus, contents)
+                sizes = [_bytes_to_read(project, node, files) for node in nodes_of_corpus]
+                size_by_corpus[corpus] = max(sizes)  # each may read the same files
     return size_by_corpus
 
 
-def _bytes_to_read(project: Project, node: Node, *, rebuild: bool) -> int:
+class _RememberedFiles:
+    """The files of a text collection (corpus), and what is known of them without reading them.
+
+    They are listed once for all outputs of the corpus, since that may take long.
+    """
+
+    def __init__(self, project: Project, corpus: str, contents: Contents) -> None:
+        """Look up the hashes of the files.
+
+        Args:
+            project: The project, which remembers the hashes.
+            corpus: Name of the corpus.
+            contents: Its files as they are now.
+        """
+        self.total_bytes = contents.size
+        """Size of all files."""
+        memory = fingerprint_memory(project, project.config.corpus_folder(corpus))
+        self._pieces_by_file: dict[FileStat, list[Piece] | None] = {}
+        for file in contents.texts:
+            self._pieces_by_file[file] = memory.recall(file)  # None if it has to be hashed
+
+    def bytes_changed_since(self, inventory: Inventory) -> int:
+        """Return the size of the files that are new, changed, or may have changed.
+
+            a.jsonl    size and time as when it was hashed, in the inventory    not counted
+            b.jsonl    written since                                            counted
+            c.jsonl    not in the inventory                                     counted
+
+        Args:
+            inventory: The list of the files at an earlier time, with their hashes.
+        """
+        recorded_pieces = inventory.pieces_by_file
+        size = 0
+        for file, pieces in self._pieces_by_file.items():
+            is_unchanged = pieces is not None and pieces == recorded_pieces.get(file.path)
+            if not is_unchanged:
+                size += file.size
+        return size
+
+
+def _bytes_to_read(project: Project, node: Node, files: _RememberedFiles) -> int:
     """Return how many bytes of raw text are read to make an output of a text collection (corpus).
 
     Args:
         project: The project.
         node: The output, such as the tokens of the corpus.
-        rebuild: Whether nothing of its current version is used.
+        files: The files of the corpus.
 
     Raises:
-        NanosetError, OSError: The text cannot be listed, or what is stored of it cannot be read.
+        NanosetError: The settings are wrong, such as the tokenizer.
     """
-    contents = list_contents(project, node.key.subject)
-    if rebuild:
-        return contents.size
     version = current_version(project, node.stage, node.key).whole_manifest
     if version is None or _have_settings_changed(project, node, version):
-        return contents.size
-    inventory = _inventory_of_version(project, node, version)
+        return files.total_bytes
+    try:
+        inventory = _inventory_of_version(project, node, version)
+    except FormatError:
+        inventory = None  # it is damaged
     if inventory is None:
-        return contents.size
+        return files.total_bytes
 
-    size = _size_of_new_files(project, node.key.subject, contents.ordered, inventory)
+    size = files.bytes_changed_since(inventory)
     if size == 0 and _is_damaged(project, node, version):
-        return contents.size  # at most: only the text of damaged shards is read
+        return files.total_bytes  # at most: only the text of damaged shards is read
     return size
 
 
@@ -125,34 +172,6 @@ def _inventory_of_version(project: Project, node: Node, version: Manifest) -> In
     folder_of_tokens = outputs.folder / TOKENIZED.layout.folder / node.key.subject
     tokenized = outputs.manifest_at(folder_of_tokens / parents["tokenized"])
     return None if tokenized is None else inventory_of(outputs, tokenized)
-
-
-def _size_of_new_files(
-    project: Project, corpus: str, files: Sequence[FileStat], inventory: Inventory
-) -> int:
-    """Return the size of the files that are new, changed, or may have changed since an inventory.
-
-        a.jsonl    size and time as when it was hashed, in the inventory    not counted
-        b.jsonl    written since                                            counted
-        c.jsonl    not in the inventory                                     counted
-
-    Args:
-        project: The project, which remembers the hashes of files.
-        corpus: Name of the text collection.
-        files: Its files as they are now.
-        inventory: The list of its files at an earlier time, with their hashes.
-    """
-    memory = fingerprint_memory(project, project.config.corpus_folder(corpus))
-    recorded_pieces = inventory.pieces_by_file
-    size = 0
-    for file in files:
-        present_pieces = memory.recall(file)  # None if the file has to be hashed
-        is_unchanged = present_pieces is not None and present_pieces == recorded_pieces.get(
-            file.path
-        )
-        if not is_unchanged:
-            size += file.size
-    return size
 
 
 def _is_damaged(project: Project, node: Node, version: Manifest) -> bool:

@@ -94,6 +94,13 @@ def test_all_text_is_read_by_a_build_that_is_forced(project):
     assert bytes_to_read(project, rebuild=True) == bytes_of_corpus(project)
 
 
+def test_all_text_may_be_read_if_the_list_of_files_is_damaged(project):
+    for file in (project.outputs.folder / "inventory/web").glob("*/inventory.json"):
+        file.write_bytes(b"x" * file.stat().st_size)
+
+    assert bytes_to_read(project) == bytes_of_corpus(project)
+
+
 def test_all_text_may_be_read_if_a_shard_was_deleted(project):
     shard_folder = next((project.outputs.folder / "shards/web").glob("[0-9a-f]*"))
     shutil.rmtree(shard_folder)
