@@ -53,6 +53,8 @@ def main() -> int:
     folder.chmod(0o755)
     # What trials cache must not reach the caches of the person who runs them.
     os.environ["XDG_CACHE_HOME"] = str(folder / "cache")
+    if options.cache is not None:
+        shutil.copytree(options.cache, folder / "cache")
 
     # `closing` ends the servers that `kinds` has started, even if a trial raises an error.
     with closing(campaign.kinds(folder, options)) as kinds:
@@ -90,6 +92,12 @@ def _parse_options(name: str, campaign: ModuleType) -> argparse.Namespace:
     )
     parser.add_argument(
         "--only", type=int, help="run this many trials of each kind, whatever --trials says"
+    )
+    parser.add_argument(
+        "--cache",
+        type=Path,
+        metavar="FOLDER",
+        help="start with a copy of this cache, so that known tokenizers are not examined again",
     )
     if hasattr(campaign, "options"):
         campaign.options(parser)

@@ -40,6 +40,8 @@ COLUMNS = ()
 """Columns of counts, besides those of every campaign."""
 TRIALS = 5
 """Trials of each command with each fault that is random."""
+KILLS_PER_TRIAL = 3
+"""Kills at steps for each trial with another fault: what a kill leaves depends on the step."""
 NOISE = (
     "Traceback",
     "internal error",
@@ -78,26 +80,43 @@ _PRELOADED = (
     "numpy.random",
     "pyarrow.dataset",
     "pyarrow.parquet",
+    "pyarrow.acero",
+    "rich._emoji_codes",
     "rich.console",
     "rich.status",
     "rich.table",
     "tokenizers",
     "yaml",
     "zstandard",
+    "nanoset_core.lineage.exclusion",
     "nanoset_core.lineage.explain",
+    "nanoset_core.lineage.find",
     "nanoset_core.lineage.takedown",
+    "nanoset_core.project.column_rows",
     "nanoset_core.project.column_statistics",
     "nanoset_core.project.diff",
     "nanoset_core.project.first_config",
+    "nanoset_core.project.interrupted_purges",
     "nanoset_core.project.status",
     "nanoset_core.project.verify",
+    "nanoset_core.project.view_diff",
+    "nanoset_core.stages.dataset.standalone",
     "nanoset_core.stages.dataset.verify",
+    "nanoset_core.stages.exports.standalone",
+    "nanoset_core.stages.mappings.standalone",
+    "nanoset_core.stages.mappings.verify",
+    "nanoset_core.stages.pbin.selection",
     "nanoset_core.stages.pbin.standalone",
+    "nanoset_core.stages.pbin.verify",
     "nanoset_core.stages.registry",
     "nanoset_core.stages.shards.standalone",
+    "nanoset_core.stages.views.listing",
     "nanoset_core.stages.views.verify",
     "nanoset_core.stages.webdataset.standalone.preview",
     "nanoset_core.stages.webdataset.standalone.shuffle",
+    "nanoset_core.stages.webdataset.verify",
+    "nanoset_core.text.importing",
+    "nanoset_core.tokenizers.engines.gate",
     "nanoset_core.tokenizers.engines.numpy_engine",
 )
 """Modules that commands import while they run. They are imported once, before the trials, so that
@@ -156,9 +175,13 @@ class World:
         """The folder that is copied."""
         self.references: dict[str, Reference] = {}
         """Name of a use of a command → its reference."""
+        self.step_counts: dict[str, int] = {}
+        """Name of a use of a command → how many changes to the folder it makes."""
 
         def make() -> None:
             os.environ["XDG_CACHE_HOME"] = str(self.trial / "cache" if warm else folder / "other")
+            if warm and (folder / "cache").exists():
+                shutil.copytree(folder / "cache", self.trial / "cache")
             make_world(self.trial)
 
         list(commands())  # imports the modules of all commands
@@ -180,6 +203,8 @@ class Attempt:
 
     def __init__(self, world: World, name: str, random_source: random.Random) -> None:
         self._world = world
+        self._name = name
+        self._is_done = False
         self.random = random_source
         self.use: Use = USES[name]
         self.folder = world.trial
@@ -191,6 +216,7 @@ class Attempt:
             self.run().require_done()
             seconds = time.monotonic() - start
             world.references[name] = Reference(before, tree(self.folder), seconds)
+            self._is_done = True
         self.reference = world.references[name]
 
     def fresh(self) -> Path:
@@ -198,23 +224,47 @@ class Attempt:
 
         The outputs of the project are left out if the command has no project.
         """
+        self._is_done = False
         if self.folder.exists():
             # A trial may have taken permissions away.
-            for path in (self.folder, *self.folder.rglob("*")):
-                if path.is_dir() and not path.is_symlink():
-                    path.chmod(0o755)
+            self.folder.chmod(0o755)
+            for parent, folder_names, _ in os.walk(self.folder):
+                for name in folder_names:
+                    path = os.path.join(parent, name)
+                    if not os.path.islink(path):
+                        os.chmod(path, 0o755)
             shutil.rmtree(self.folder)
         ignore = None if "{project}" in self.use.words else shutil.ignore_patterns("data")
         shutil.copytree(self._world.original, self.folder, symlinks=True, ignore=ignore)
         (self.folder / "cache").mkdir(exist_ok=True)
         return self.folder
 
+    def finish(self) -> None:
+        """Let the folder be as an undisturbed command leaves it, by running one if need be."""
+        if not self._is_done:
+            self.fresh()
+            self.run().require_done()
+            self._is_done = True
+
+    def count_steps(self) -> int:
+        """Return how many changes to the folder an undisturbed command makes."""
+        counts = self._world.step_counts
+        if self._name not in counts:
+            notes = self.fresh() / "cache" / ".steps"
+            child = self.start(prepare=lambda: watch(self.folder, 0, notes))
+            child.wait().require_done()
+            counts[self._name] = notes.stat().st_size
+        return counts[self._name]
+
     def write_marks(self) -> list[tuple[int, int]]:
         """Return inode and time of each file that the command makes: they change if it is written."""
         marks: list[tuple[int, int]] = []
         for name in self.reference.new_files():
-            status = (self.folder / name).lstat()
-            marks.append((status.st_ino, status.st_mtime_ns))
+            path = self.folder / name
+            # With other settings, the files may have other names.
+            if os.path.lexists(path):
+                status = path.lstat()
+                marks.append((status.st_ino, status.st_mtime_ns))
         return marks
 
     def start(
@@ -232,6 +282,7 @@ class Attempt:
             input: Replaces the input of the command.
             output: Replaces its output.
         """
+        self._is_done = False
         # Composed here: in the new process, a signal could arrive meanwhile.
         words = [*self.use.line(input=input, output=output), *options]
 
@@ -369,14 +420,19 @@ def tree(folder: Path) -> dict[str, str]:
         Relative path → sha256 of a file, or target of a link.
     """
     descriptions: dict[str, str] = {}
-    for path in sorted(folder.rglob("*")):
-        name = path.relative_to(folder).as_posix()
-        if name.startswith(_NOT_COMPARED) or path.name == ".fingerprints.json":
-            continue
-        if path.is_symlink():
-            descriptions[name] = f"-> {path.readlink()}"
-        elif path.is_file():
-            descriptions[name] = hashlib.sha256(path.read_bytes()).hexdigest()
+    prefix = f"{folder}/"
+    # Trials describe many folders. `Path.rglob` would take most of the time.
+    for parent, folder_names, file_names in os.walk(folder):
+        for file_name in (*folder_names, *file_names):
+            path = os.path.join(parent, file_name)
+            name = path.removeprefix(prefix)
+            if name.startswith(_NOT_COMPARED) or file_name == ".fingerprints.json":
+                continue
+            if os.path.islink(path):
+                descriptions[name] = f"-> {os.readlink(path)}"
+            elif os.path.isfile(path):
+                content = Path(path).read_bytes()
+                descriptions[name] = hashlib.sha256(content).hexdigest()
     return descriptions
 
 
@@ -385,10 +441,10 @@ def tree(folder: Path) -> dict[str, str]:
 
 def run_twice(attempt: Attempt) -> Problems:
     """The second of two equal calls changes nothing, and writes nothing again."""
-    yield from attempt.run_and_check()
-    state = (tree(attempt.folder), attempt.write_marks())
+    attempt.finish()
+    marks = attempt.write_marks()
     yield from attempt.run_and_check(is_fresh=False)
-    if (tree(attempt.folder), attempt.write_marks()) != state:
+    if tree(attempt.folder) != attempt.reference.after or attempt.write_marks() != marks:
         yield "the second call changed something, or wrote it again"
 
 
@@ -441,20 +497,18 @@ def find_other_settings(attempt: Attempt) -> Problems:
     if not attempt.use.other:
         return
     other_options = attempt.use.other.split()
-    messages = ("other input or settings", "--overwrite")
     attempt.fresh()
-    attempt.run().require_done()
-    marks = attempt.write_marks()
+    attempt.run(*other_options).require_done()
+    state = (tree(attempt.folder), attempt.write_marks())
+    if state[0] == attempt.reference.after:
+        yield "the other settings have no effect"
 
-    yield from attempt.run_and_check(
-        *other_options, is_fresh=False, must_fail=True, messages=messages
-    )
-    if attempt.write_marks() != marks:
+    outcome = attempt.run()
+    messages = ("other input or settings", "--overwrite")
+    yield from _message_problems(outcome, must_fail=True, messages=messages)
+    if (tree(attempt.folder), attempt.write_marks()) != state:
         yield "it was written again"
 
-    attempt.run(*other_options, "--overwrite").require_done()
-    if tree(attempt.folder) == attempt.reference.after:
-        yield "nothing was replaced"
     attempt.run("--overwrite").require_done()
     yield from attempt.check()
 
@@ -497,19 +551,14 @@ def _run_again(attempt: Attempt) -> Problems:
 def kill_at_steps(attempt: Attempt) -> Problems:
     """The command is killed just before it creates, renames, removes or opens a file for writing.
 
-    One of three steps is anywhere, and two are among the last ones, where outputs are published.
+    In one of three trials, the step is anywhere. In the others, it is among the last steps, in which
+    outputs are published.
     """
-    # Count the steps of an undisturbed run.
-    notes = attempt.fresh() / "cache" / ".steps"
-    child = attempt.start(prepare=lambda: watch(attempt.folder, 0, notes))
-    child.wait().require_done()
-    n_steps = notes.stat().st_size
-
-    near_end = max(1, n_steps - 12)
-    for first_step in (1, near_end, near_end):
-        step = attempt.random.randint(first_step, n_steps)
-        yield from attempt.run_and_check(prepare=lambda step=step: watch(attempt.folder, step))
-        yield from _run_again(attempt)
+    n_steps = attempt.count_steps()
+    first_step = attempt.random.choice([1, max(1, n_steps - 12), max(1, n_steps - 12)])
+    step = attempt.random.randint(first_step, n_steps)
+    yield from attempt.run_and_check(prepare=lambda: watch(attempt.folder, step))
+    yield from _run_again(attempt)
 
 
 def forbid_writing(attempt: Attempt) -> Problems:
@@ -690,6 +739,8 @@ def kinds(folder: Path, options: argparse.Namespace) -> Iterator[Kind]:
             continue
         for fault_name, fault in (FAULTS | BY_CHANCE).items():
             n_trials = options.trials if fault_name in BY_CHANCE else 1
+            if fault is kill_at_steps:
+                n_trials *= KILLS_PER_TRIAL
 
             def trial(
                 random_source: random.Random,

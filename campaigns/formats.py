@@ -181,5 +181,5 @@ def kinds(folder: Path, options: argparse.Namespace) -> Iterator[Kind]:
         ) -> Trial:
             return damaged_format().run(number)
 
-        n_trials = max(1, round(options.trials * kind.share))
+        n_trials = round(options.trials * kind.share)
         yield forked((kind.name,), n_trials, run_trial, batch=500, extra_bytes=1 << 30, seconds=20)

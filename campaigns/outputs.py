@@ -807,7 +807,7 @@ def _tokenizer_formats(tokenizer: bytes) -> list[Format]:
             _encode_with_two_engines,
             _is_readable,
             is_json=True,
-            share=0.1,
+            share=0.04,
         ),
         Format(
             "known of a tokenizer (.npz)",

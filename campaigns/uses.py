@@ -21,9 +21,9 @@ root: data
 tokenizer: {{path: tokenizer.json, eod: "{EOD}"}}
 tokenization: {{workers: 2, range_mib: 0.005}}
 nanosets:
-  pretrain: {{blend: {{a: 0.7, b: 0.3}}, sequence_length: 16, split: "80,15,5", trainer_path: /data}}
+  pretrain: {{blend: {{a: 0.7, b: 0.3}}, sequence_length: 16, split: "80,20", trainer_path: /data}}
 webdatasets:
-  shuffled: {{corpora: [a, b], sequence_length: 16, samples_per_shard: 64, member: npy}}
+  shuffled: {{corpora: [a, b], sequence_length: 16, samples_per_shard: 256, member: npy}}
 pbin: [a]
 views: {{few: {{of: a, exclude: drop.txt, split: {{keep: [0.2, 1]}}}}}}
 """

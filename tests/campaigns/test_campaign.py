@@ -15,45 +15,48 @@ import pytest
 
 from campaigns.hostile import CASES
 from campaigns.mutations import mutate, mutate_json
-from campaigns.runner import Trial, each, forked, give, in_fork, run_campaign, run_kinds, seeded
+from campaigns.runner import Trial, each, forked, give, in_fork, run_kinds, seeded
 from campaigns.tokenizer_mutations import mutated, mutations
 from campaigns.tokenizers import strings
 
 
-def totals(folder, *arguments):
-    """Run a campaign that must find nothing bad, and return the last row of its table."""
-    rows, _report = run_campaign(folder, *arguments)
-    return rows[-1]
+@pytest.fixture
+def totals(tmp_path, run_campaign):
+    """A function that runs a campaign that must find nothing bad, and returns its last row."""
+
+    def run(*arguments):
+        rows, _report = run_campaign(tmp_path, *arguments)
+        return rows[-1]
+
+    return run
 
 
 # A few trials of each campaign
 
 
-def test_every_format_withstands_damage(tmp_path):
-    total = totals(tmp_path, "formats", "--trials", "12")
+def test_every_format_withstands_damage(totals):
+    total = totals("formats", "--trials", "12")
 
     assert total["trials"] > 500
     assert total["bad"] == 0
 
 
-def test_damaged_inputs_are_refused_or_warned_about(tmp_path):
-    total = totals(tmp_path, "damage", "--trials", "5")
+def test_damaged_inputs_are_refused_or_warned_about(totals):
+    total = totals("damage", "--trials", "5")
 
     assert total["refused"] + total["warned"] > 9
     assert total["bad"] == 0
 
 
-def test_no_changed_setting_of_a_tokenizer_gives_wrong_tokens(tmp_path):
-    total = totals(
-        tmp_path, "tokenizers", "--select", "llama?,*", "--trials", "15", "--strings", "100"
-    )
+def test_no_changed_setting_of_a_tokenizer_gives_wrong_tokens(totals):
+    total = totals("tokenizers", "--select", "llama?,*", "--trials", "15", "--strings", "100")
 
     assert total["numpy"] >= 2, "the numpy engine must still understand some changed files"
     assert total["bad"] == 0
 
 
 @pytest.fixture(scope="module")
-def hostile_outcome(tmp_path_factory):
+def hostile_outcome(tmp_path_factory, run_campaign):
     """Run the campaign once for all cases; return bad trials by case, and what was printed."""
     folder = tmp_path_factory.mktemp("hostile")
     rows, report = run_campaign(folder, "hostile", code=None)

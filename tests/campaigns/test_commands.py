@@ -6,11 +6,11 @@ The faults and the promises are those of `campaigns/commands.py`, which tries th
 from __future__ import annotations
 
 import os
+from itertools import cycle
 
 import pytest
 
 from campaigns.commands import BY_CHANCE, FAULTS
-from campaigns.runner import run_campaign
 from campaigns.uses import USES, commands
 
 OWN_FAULTS = ("twice", "into its input", "another made it", "other settings")
@@ -28,14 +28,19 @@ SHARED_FAULTS = (
     "full disk",
 )
 """Faults that all commands meet with the same code: the suite tries them on a few commands."""
-COMMANDS_WITH_SHARED_FAULTS = ("gc", "merge", "verify")
+COMMANDS_WITH_SHARED_FAULTS = ("explain", "gc", "merge")
 SIGNALS = ("interrupted", "killed", "killed at steps", "two at once")
-"""Faults that take long: the suite tries one of them on each command, in turn."""
-SIGNALS_TO_WORKERS = {
-    "tokenize": SIGNALS,
-    "shuffle, by workers": ("interrupted", "killed"),
-}
-"""Use of a command whose worker processes write files → the signals that the suite tries on it."""
+"""Faults that take long: the suite tries one of them on each command that writes, in turn."""
+SIGNALS_TO_WORKERS = {"tokenize": SIGNALS, "shuffle, by workers": ("interrupted",)}
+"""Use of a command whose worker processes write files → the signals that the suite tries on it.
+
+The workers of `tokenize` are forks, those of `shuffle` are new programs.
+"""
+READING_COMMANDS = ("columns", "diff", "explain", "inspect", "pbin describe", "status", "verify")
+"""Commands that write nothing, so that a signal leaves nothing incomplete.
+
+Signals to such a command are tested in tests/cli/test_interruption.py.
+"""
 TRIED_USES = [
     name
     for name, use in USES.items()
@@ -52,6 +57,11 @@ def test_every_command_has_a_use():
 def test_every_fault_is_tried():
     tried_faults = {*OWN_FAULTS, *SHARED_FAULTS, *SIGNALS}
     assert tried_faults == (FAULTS | BY_CHANCE).keys()
+
+
+def reads_only(name: str) -> bool:
+    """Return whether a use is one of a command that writes nothing."""
+    return name.split(",")[0] in READING_COMMANDS
 
 
 def access_faults_of(name: str) -> list[str]:
@@ -71,15 +81,14 @@ def access_faults_of(name: str) -> list[str]:
 def selected_trials() -> list[str]:
     """Return the names of the trials that the suite runs."""
     patterns: list[str] = []
+    next_signal = cycle(SIGNALS)
     for number, name in enumerate(TRIED_USES):
         access_faults = access_faults_of(name)
-        faults = {
-            *OWN_FAULTS,
-            access_faults[number % len(access_faults)],
-            SIGNALS[number % len(SIGNALS)],
-        }
+        faults = {*OWN_FAULTS, access_faults[number % len(access_faults)]}
         if name in COMMANDS_WITH_SHARED_FAULTS:
             faults.update(SHARED_FAULTS)
+        if name not in SIGNALS_TO_WORKERS and not reads_only(name):
+            faults.add(next(next_signal))
         patterns += [f"{name}, {fault}" for fault in faults]
     for name, signals in SIGNALS_TO_WORKERS.items():
         patterns += [f"{name}, {signal}" for signal in signals]
@@ -87,7 +96,7 @@ def selected_trials() -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def outcomes(tmp_path_factory):
+def outcomes(tmp_path_factory, run_campaign):
     """Run the trials, and return the rows of their table and what was printed about bad trials."""
     folder = tmp_path_factory.mktemp("commands")
     options = ["--trials", "1", "--no-dagster", "--warm", "--select", *selected_trials()]

@@ -12,12 +12,11 @@ import shutil
 import pytest
 
 from campaigns.interruptions.subject import differences, outputs, partial, write_subject
-from campaigns.runner import run_campaign
 from helpers.buckets import CLOUDS
 from helpers.building import build_all
 
 
-def test_local_builds_withstand_faults_of_some_kinds(tmp_path):
+def test_local_builds_withstand_faults_of_some_kinds(tmp_path, run_campaign):
     options = ["--no-command", "--storage", "local", "--trials", "2", "--others", "1"]
     # Kills, full and read-only disks, and source files that change. Builds with workers, which take
     # long to start, are killed in tests/end_to_end/test_build.py.
@@ -32,7 +31,9 @@ def test_local_builds_withstand_faults_of_some_kinds(tmp_path):
 
 
 @pytest.mark.parametrize("cloud_name", ["google", "azure"])
-def test_builds_into_other_clouds_withstand_failing_requests_and_kills(tmp_path, cloud_name):
+def test_builds_into_other_clouds_withstand_failing_requests_and_kills(
+    tmp_path, run_campaign, cloud_name
+):
     reason = CLOUDS[cloud_name].why_missing()
     if reason is not None:
         pytest.skip(reason)
@@ -51,7 +52,7 @@ def test_builds_into_other_clouds_withstand_failing_requests_and_kills(tmp_path,
 
 
 @pytest.fixture(scope="module")
-def bucket_rows(tmp_path_factory):
+def bucket_rows(tmp_path_factory, run_campaign):
     """The table of a campaign with one trial of each of three kinds in buckets.
 
     In one, requests fail. In the others, a process is killed while shards are joined, or while
