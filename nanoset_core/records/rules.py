@@ -22,7 +22,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, get_args, get_origin
+from functools import lru_cache
+from typing import Annotated, Any, NamedTuple, get_args, get_origin
 
 from nanoset_core.errors import ConfigError
 from nanoset_core.records.settings import alternatives, bare, key_of, own_fields
@@ -65,9 +66,10 @@ def rule_errors(hint: Any, value: object, file: object, path: str = "") -> Itera
     Yields:
         Errors that name the file and the path of the key: "nanoset.yaml: views.en.of".
     """
-    for member in alternatives(hint):  # the types of a union such as `str | None`; else only `hint`
-        plain_type = bare(member)  # without annotations, such as `str`
-        origin = get_origin(plain_type)  # such as `tuple`, for `tuple[str, ...]`
+    if value is None or isinstance(value, bool | int | float):
+        return  # most settings: only texts, and what contains texts, have rules of this kind
+
+    for member, plain_type, origin in _members(hint):
         if plain_type is str and isinstance(value, str):
             yield from _errors_of_text(member, value, f"{file}: {path}")
         elif origin is tuple and isinstance(value, tuple):
@@ -76,6 +78,33 @@ def rule_errors(hint: Any, value: object, file: object, path: str = "") -> Itera
             yield from _errors_in_mapping(plain_type, value, file, path)
         elif dataclasses.is_dataclass(plain_type) and type(value) is plain_type:
             yield from _errors_in_section(value, file, path)
+
+
+class _TypeMember(NamedTuple):
+    """One of the types of a union such as `str | None`, or a type that is no union."""
+
+    hint: Any
+    """The type with its annotations."""
+    plain_type: Any
+    """The type without annotations, such as `str`."""
+    origin: Any
+    """Such as `tuple`, for `tuple[str, ...]`; None if it has no parameters."""
+
+
+@lru_cache(maxsize=1024)
+def _members(hint: Any) -> tuple[_TypeMember, ...]:
+    """Return the types of a union; of another type, only itself.
+
+    Every command reads the settings, whose types are always the same. So this is computed once.
+
+    Args:
+        hint: The declared type of a setting.
+    """
+    members = []
+    for member in alternatives(hint):
+        plain_type = bare(member)
+        members.append(_TypeMember(member, plain_type, get_origin(plain_type)))
+    return tuple(members)
 
 
 def _errors_in_list(
