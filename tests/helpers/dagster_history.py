@@ -7,6 +7,7 @@ import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -49,12 +50,15 @@ def quicken(replace: Callable[[Any, str, Any], None] = setattr) -> None:
     - A build keeps databases open, and waits for the disk after each event. Here, it does not wait.
     - Dagster reads its settings at each step to find out that it must not send telemetry. Here, it
       sends none without reading them.
+    - For every database that it opens or makes, Dagster imports the modules of all migrations, to
+      learn the number of the last one. Here, they are imported once.
 
     Args:
         replace: Replaces an attribute of a module or class.
     """
     if VARIABLE not in os.environ:
         return
+    from alembic.script import ScriptDirectory
     from dagster._core import telemetry
     from dagster._core.storage import local_compute_log_manager
     from dagster._core.storage.event_log.sqlite import sqlite_event_log
@@ -63,6 +67,7 @@ def quicken(replace: Callable[[Any, str, Any], None] = setattr) -> None:
     from nanoset_assets import open_history
 
     replace(local_compute_log_manager, "mirror_stream_to_file", _redirect_to_file)
+    replace(ScriptDirectory, "from_config", cache(ScriptDirectory.from_config))
     replace(sqlite_event_log, "create_engine", _open_engine)
     replace(sqlite_run_storage, "create_engine", _open_engine)
     storage = sqlite_event_log.SqliteEventLogStorage
