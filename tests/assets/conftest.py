@@ -12,7 +12,7 @@ import dagster as dg
 import pytest
 
 from helpers.dagster_history import quick_history  # noqa: F401 - for all tests of this folder
-from helpers.sample_platform import Platform, build_template, copy_template
+from helpers.sample_platform import Platform, build_template, open_copy
 from helpers.sample_project import CONFIG, write_raw
 from nanoset_core.stages.dataset import verify as verifying
 
@@ -34,9 +34,8 @@ def template(tmp_path_factory: pytest.TempPathFactory, tokenizer_file: Path) -> 
 @pytest.fixture
 def built_platform(template: Path, tmp_path: Path) -> Iterator[Platform]:
     """A built project as Dagster's daemon sees it."""
-    config_file = copy_template(template, tmp_path / "project")
-    with dg.DagsterInstance.local_temp(str(tmp_path / "project" / "home")) as instance:
-        yield Platform(config_file, instance)
+    with open_copy(template, tmp_path / "project") as platform:
+        yield platform
 
 
 @pytest.fixture

@@ -5,13 +5,16 @@ It builds everything downstream of the datasets of corpora; the sensor over raw 
 
 from __future__ import annotations
 
+import shutil
 import time
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import pytest
 
-from helpers.sample_platform import Platform, age
+from helpers.sample_platform import Platform, age, open_copy
 from helpers.sample_project import FEWER, jsonl, sentences
 from nanoset_assets import failed_runs, stale_sensor
 from nanoset_assets.stale_sensor import SENSOR
@@ -28,13 +31,6 @@ DOWNSTREAM_OF_WEB: list[dict[str, set[str | None]]] = [
 """What is built after a change of the corpus `web`: the requests of each tick."""
 
 
-@pytest.fixture
-def platform(built_platform) -> Platform:
-    """A built project, in which a sensor that has never run before finds everything up to date."""
-    assert built_platform.automation() == {}
-    return built_platform
-
-
 def add_documents(platform: Platform, corpus: str, n_documents: int = 30) -> None:
     """Add a file to a corpus, and let the sensor over raw text build its dataset."""
     folder = platform.raw / corpus
@@ -42,6 +38,44 @@ def add_documents(platform: Platform, corpus: str, n_documents: int = 30) -> Non
     age(folder)
     platform.look()
     assert platform.tick() == [corpus]
+
+
+@pytest.fixture
+def platform(built_platform) -> Platform:
+    """A project in which everything is up to date."""
+    return built_platform
+
+
+@pytest.fixture(scope="module")
+def new_web_template(template, tmp_path_factory) -> Path:
+    """The folder of a project in which only the dataset of web was built since web has changed."""
+    folder = tmp_path_factory.mktemp("new-web") / "project"
+    with open_copy(template, folder) as platform:
+        add_documents(platform, "web")
+    return folder
+
+
+@pytest.fixture
+def new_web(new_web_template, tmp_path) -> Iterator[Platform]:
+    """A project in which everything made of the dataset of web is stale."""
+    with open_copy(new_web_template, tmp_path / "project") as platform:
+        yield platform
+
+
+@pytest.fixture(scope="module")
+def new_books_template(template, tmp_path_factory) -> Path:
+    """The folder of a project in which only the dataset of books was built since it has changed."""
+    folder = tmp_path_factory.mktemp("new-books") / "project"
+    with open_copy(template, folder) as platform:
+        add_documents(platform, "books")
+    return folder
+
+
+@pytest.fixture
+def new_books(new_books_template, tmp_path) -> Iterator[Platform]:
+    """A project in which everything made of the dataset of books is stale."""
+    with open_copy(new_books_template, tmp_path / "project") as platform:
+        yield platform
 
 
 def start_run(platform: Platform, *path: str, partition: str | None = None) -> dg.DagsterRun:
@@ -70,7 +104,9 @@ def end_run(platform: Platform, run: dg.DagsterRun) -> None:
 
 
 def test_a_new_project_is_built_stage_by_stage(make_project, instance):
-    platform = Platform(make_project(replacements=FEWER), instance)
+    replacements = FEWER | {"corpora: [web, code, books]": "corpora: [web, code]"}
+    platform = Platform(make_project(replacements=replacements), instance)
+    shutil.rmtree(platform.raw / "books")
     age(platform.raw)
 
     # Nothing is requested before the corpora are registered, nor before they have datasets.
@@ -79,7 +115,7 @@ def test_a_new_project_is_built_stage_by_stage(make_project, instance):
     assert platform.automation() == {}
 
     # Then everything downstream is requested in three ticks.
-    assert platform.tick() == ["books", "code", "web"]
+    assert platform.tick() == ["code", "web"]
     assert platform.follow() == [
         DOWNSTREAM_OF_WEB[0],
         DOWNSTREAM_OF_WEB[1] | {"shuffled/tars": {"0"}},
@@ -106,36 +142,31 @@ def test_outputs_without_a_record_in_dagster_are_recorded_without_a_run(platform
 # Changes of raw text
 
 
-def test_a_changed_corpus_requests_what_is_made_of_it(platform):
-    add_documents(platform, "web")
+def test_a_changed_corpus_requests_what_is_made_of_it(new_web):
 
-    assert platform.automation() == DOWNSTREAM_OF_WEB[0]
+    assert new_web.automation() == DOWNSTREAM_OF_WEB[0]
 
 
-def test_a_change_of_another_corpus_requests_other_outputs(platform):
-    add_documents(platform, "books")
+def test_a_change_of_another_corpus_requests_other_outputs(new_books):
 
-    assert platform.automation() == {
+    assert new_books.automation() == {
         "plain/index_mappings": SPLITS,
         "shuffled/shuffle_plan": {None},
     }
 
 
-def test_several_changes_are_one_request_for_each_output(platform):
-    add_documents(platform, "web", 10)
-    add_documents(platform, "code", 10)
-    add_documents(platform, "web", 20)
+def test_several_changes_are_one_request_for_each_output(new_web):
+    add_documents(new_web, "code", 10)
 
-    assert platform.automation() == DOWNSTREAM_OF_WEB[0] | {"packed_dataset": {"code"}}
+    assert new_web.automation() == DOWNSTREAM_OF_WEB[0] | {"packed_dataset": {"code"}}
 
 
-def test_a_change_that_is_taken_back_requests_nothing(platform):
-    add_documents(platform, "web", 10)
-    (platform.raw / "web/new-10.jsonl").unlink()
-    platform.look()
-    assert platform.tick() == ["web"]
+def test_a_change_that_is_taken_back_requests_nothing(new_web):
+    (new_web.raw / "web/new-30.jsonl").unlink()
+    new_web.look()
+    assert new_web.tick() == ["web"]
 
-    assert platform.automation() == {}
+    assert new_web.automation() == {}
 
 
 def test_a_corpus_that_nothing_reads_requests_nothing(platform):
@@ -146,13 +177,12 @@ def test_a_corpus_that_nothing_reads_requests_nothing(platform):
     assert platform.automation() == {}
 
 
-def test_each_partition_downstream_of_a_changed_corpus_is_made_in_a_run(platform):
-    add_documents(platform, "web")
+def test_each_partition_downstream_of_a_changed_corpus_is_made_in_a_run(new_web):
 
-    platform.automation()
+    new_web.automation()
 
     # Mappings and blends of 3 splits share a run a split; and the plan has one.
-    assert len(platform.stale_requests) == 3 + 1
+    assert len(new_web.stale_requests) == 3 + 1
 
 
 # Changes of settings, code and outputs
@@ -248,17 +278,16 @@ def test_nothing_is_built_on_an_output_until_it_passes_its_check(platform, spoil
     assert platform.automation() == DOWNSTREAM_OF_WEB[0]
 
 
-def test_an_output_whose_check_was_interrupted_is_checked_before_it_is_used(platform):
-    add_documents(platform, "web")
-    job = platform.definitions.resolve_job_def("corpus").get_subset(
+def test_an_output_whose_check_was_interrupted_is_checked_before_it_is_used(new_web):
+    job = new_web.definitions.resolve_job_def("corpus").get_subset(
         asset_selection={dg.AssetKey("indexed_dataset")}
     )
-    run = platform.instance.create_run_for_job(job_def=job, tags={"dagster/partition": "web"})
-    platform.instance.report_run_failed(run, "killed")
+    run = new_web.instance.create_run_for_job(job_def=job, tags={"dagster/partition": "web"})
+    new_web.instance.report_run_failed(run, "killed")
 
-    assert platform.automation() == {"indexed_dataset": {"web"}}
-    platform.carry_out({"indexed_dataset": {"web"}})
-    assert platform.automation() == DOWNSTREAM_OF_WEB[0]
+    assert new_web.automation() == {"indexed_dataset": {"web"}}
+    new_web.carry_out({"indexed_dataset": {"web"}})
+    assert new_web.automation() == DOWNSTREAM_OF_WEB[0]
 
 
 # Runs that have not ended
@@ -279,24 +308,22 @@ def test_the_sensor_says_that_outputs_cannot_be_built_yet(make_project, instance
     assert message.endswith("missing or stale, which cannot be built yet")
 
 
-def test_outputs_wait_for_the_runs_of_what_they_are_made_from(platform):
-    add_documents(platform, "web")
-    run_of_code = start_run(platform, "indexed_dataset", partition="code")
-    run_of_books = start_run(platform, "indexed_dataset", partition="books")
+def test_outputs_wait_for_the_runs_of_what_they_are_made_from(new_web):
+    run_of_code = start_run(new_web, "indexed_dataset", partition="code")
+    run_of_books = start_run(new_web, "indexed_dataset", partition="books")
 
     # The nanoset `pretrain` reads web and code; the webdataset reads books, too.
-    assert platform.automation() == {}
-    platform.instance.report_run_canceled(run_of_code)
-    assert set(platform.automation()) == {"pretrain/index_mappings", "pretrain/blend"}
-    platform.instance.report_run_canceled(run_of_books)
-    assert "shuffled/shuffle_plan" in platform.automation()
+    assert new_web.automation() == {}
+    new_web.instance.report_run_canceled(run_of_code)
+    assert set(new_web.automation()) == {"pretrain/index_mappings", "pretrain/blend"}
+    new_web.instance.report_run_canceled(run_of_books)
+    assert "shuffled/shuffle_plan" in new_web.automation()
 
 
-def test_an_output_whose_run_has_not_ended_is_not_requested_again(platform):
-    add_documents(platform, "web")
-    start_run(platform, "shuffled", "shuffle_plan")
+def test_an_output_whose_run_has_not_ended_is_not_requested_again(new_web):
+    start_run(new_web, "shuffled", "shuffle_plan")
 
-    assert "shuffled/shuffle_plan" not in platform.automation()
+    assert "shuffled/shuffle_plan" not in new_web.automation()
 
 
 def test_an_output_whose_run_ends_during_a_tick_is_not_requested_until_the_next(
@@ -343,49 +370,57 @@ def test_an_output_whose_run_starts_and_ends_during_a_tick_is_not_requested(plat
 # Runs that were killed
 
 
-def test_an_output_whose_runs_are_killed_is_given_up_after_some_attempts(platform):
-    add_documents(platform, "books")
-
+def test_an_output_whose_runs_are_killed_is_given_up_after_some_attempts(new_books):
     for _ in range(failed_runs.MAX_ATTEMPTS):
-        assert platform.automation()["shuffled/shuffle_plan"] == {None}
-        run = start_run(platform, "shuffled", "shuffle_plan")
-        platform.instance.report_run_failed(run, "killed")
-    assert "shuffled/shuffle_plan" not in platform.automation()
+        assert new_books.automation()["shuffled/shuffle_plan"] == {None}
+        run = start_run(new_books, "shuffled", "shuffle_plan")
+        new_books.instance.report_run_failed(run, "killed")
+    assert "shuffled/shuffle_plan" not in new_books.automation()
 
     # It is tried again after another change.
-    add_documents(platform, "books", 31)
-    assert platform.automation()["shuffled/shuffle_plan"] == {None}
+    add_documents(new_books, "books", 31)
+    assert new_books.automation()["shuffled/shuffle_plan"] == {None}
 
 
-def test_a_killed_run_that_dagster_will_retry_is_not_requested_again(platform):
-    add_documents(platform, "books")
-    run = start_run(platform, "shuffled", "shuffle_plan")
-    platform.instance.add_run_tags(run.run_id, {"dagster/will_retry": "true"})
-    platform.instance.report_run_failed(run, "killed")
+def test_a_killed_run_that_dagster_will_retry_is_not_requested_again(new_books):
+    run = start_run(new_books, "shuffled", "shuffle_plan")
+    new_books.instance.add_run_tags(run.run_id, {"dagster/will_retry": "true"})
+    new_books.instance.report_run_failed(run, "killed")
 
-    assert "shuffled/shuffle_plan" not in platform.automation()
+    assert "shuffled/shuffle_plan" not in new_books.automation()
 
 
 # Runs that failed
 
 
+PLAN_SHUFFLE = "nanoset_core.stages.webdataset.make.plan_shuffle"
+"""The function that makes a shuffle plan; a step that calls None instead fails."""
+
+
+@pytest.fixture(scope="module")
+def failed_plan_template(new_books_template, tmp_path_factory) -> Path:
+    """The folder of a project whose shuffle plan was stale, and has failed."""
+    folder = tmp_path_factory.mktemp("failed-plan") / "project"
+    with open_copy(new_books_template, folder) as platform, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PLAN_SHUFFLE, None)
+        platform.carry_out({"shuffled/shuffle_plan": {None}}, raises=False)
+        # This tick stores in the run which version of the plan has failed.
+        assert "shuffled/shuffle_plan" not in platform.automation()
+    return folder
+
+
 @pytest.fixture
-def failing_platform(platform, monkeypatch) -> Platform:
+def failing_platform(failed_plan_template, tmp_path, monkeypatch) -> Iterator[Platform]:
     """A project whose shuffle plan was stale, has failed, and would fail again."""
-    add_documents(platform, "books")
-    monkeypatch.setattr("nanoset_core.stages.webdataset.make.plan_shuffle", None)
-    platform.carry_out({"shuffled/shuffle_plan": {None}}, raises=False)
-    assert "shuffled/shuffle_plan" not in platform.automation()
-    return platform
+    monkeypatch.setattr(PLAN_SHUFFLE, None)
+    with open_copy(failed_plan_template, tmp_path / "project") as platform:
+        yield platform
 
 
 def test_a_failed_output_is_not_requested_again_while_nothing_changes(failing_platform):
     # Others are built.
     assert set(failing_platform.automation()) == {"plain/index_mappings"}
-    failing_platform.carry_out()
-
-    for _ in range(3):
-        assert "shuffled/shuffle_plan" not in failing_platform.automation()
+    assert set(failing_platform.automation()) == {"plain/index_mappings"}
 
 
 def test_a_failed_output_is_requested_again_after_a_change_of_its_input(failing_platform):
@@ -433,13 +468,12 @@ def launch_job(platform: Platform, job: str, partition: str) -> dg.ExecuteInProc
     )
 
 
-def test_an_output_is_requested_again_after_a_run_that_needed_a_partition(platform):
-    add_documents(platform, "web")
-    job = platform.definitions.resolve_job_def("shuffled")
+def test_an_output_is_requested_again_after_a_run_that_needed_a_partition(new_web):
+    job = new_web.definitions.resolve_job_def("shuffled")
 
-    job.execute_in_process(instance=platform.instance, raise_on_error=False)
+    job.execute_in_process(instance=new_web.instance, raise_on_error=False)
 
-    assert platform.automation() == DOWNSTREAM_OF_WEB[0]
+    assert new_web.automation() == DOWNSTREAM_OF_WEB[0]
 
 
 def test_an_output_that_failed_for_a_stale_input_is_requested_once_the_input_is_rebuilt(platform):
@@ -476,6 +510,7 @@ def test_an_output_that_fails_again_with_its_rebuilt_input_is_not_requested_fore
 
 
 def test_the_sensor_reports_outputs_that_wait_for_a_change_after_a_failure(failing_platform):
+    # What else is stale is built; the failed output is not requested meanwhile.
     failing_platform.follow()
 
     message = failing_platform.evaluate(SENSOR).skip_message
@@ -484,7 +519,7 @@ def test_the_sensor_reports_outputs_that_wait_for_a_change_after_a_failure(faili
     assert "it is built when what it is made from changes" in message
 
 
-def test_the_failure_of_a_partition_does_not_stop_the_others(platform, monkeypatch):
+def test_the_failure_of_a_partition_does_not_stop_the_others(new_web, monkeypatch):
     write_mappings = mapping.write_mappings
 
     def fail_on_train(project: Project, name: str, split: str) -> Any:
@@ -492,12 +527,11 @@ def test_the_failure_of_a_partition_does_not_stop_the_others(platform, monkeypat
             raise OSError("no space left")
         return write_mappings(project, name, split)
 
-    add_documents(platform, "web")
     with monkeypatch.context() as patch:
         patch.setattr(mapping, "write_mappings", fail_on_train)
-        platform.automation()
-        platform.carry_out(raises=False)
+        new_web.automation()
+        new_web.carry_out(raises=False)
 
-    outputs = Project.open(platform.config_file).outputs
-    assert platform.automation() == {"shuffled/tars": TAR_GROUPS}
+    outputs = Project.open(new_web.config_file).outputs
+    assert new_web.automation() == {"shuffled/tars": TAR_GROUPS}
     assert outputs.current("nanosets", "pretrain/valid/blend") is not None

@@ -9,6 +9,8 @@ import os
 import shutil
 import time
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -225,3 +227,11 @@ def copy_template(template: Path, folder: Path) -> Path:
     for corpus in corpus_names(project):
         survey_corpus(project, corpus)  # digests are remembered by inode, and a copy has another
     return project.config.file
+
+
+@contextmanager
+def open_copy(template: Path, folder: Path) -> Iterator[Platform]:
+    """Copy a built project with its history into a new folder, and open both."""
+    config_file = copy_template(template, folder)
+    with dg.DagsterInstance.local_temp(str(folder / "home")) as instance:
+        yield Platform(config_file, instance)
