@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import NamedTuple
 
 import dagster as dg
@@ -10,9 +11,12 @@ import pytest
 
 from helpers.inspecting import node_at
 from helpers.sample_platform import Platform
-from nanoset_assets.loaded import LoadedAssets
+from helpers.sample_project import write_project
+from nanoset_assets.loaded import LoadedAssets, reload_notes
 from nanoset_assets.overview import OVERVIEW
+from nanoset_core.project.settings import load_config
 
+SPLITS = {"train", "valid", "test"}
 NIGHT = datetime(2026, 1, 2, 3, tzinfo=UTC)
 MORE_NANOSET = """\
   more:
@@ -65,8 +69,8 @@ EDITS = {
         name="webdataset 'shuffled'",
     ),
     "a .pbin of a view": Edit(
-        old="webdatasets:\n",
-        new="views: {few: {of: books, tokens: 500}}\npbin: [few]\nwebdatasets:\n",
+        old="pbin: [code]\n",
+        new="views: {few: {of: books, tokens: 500}}\npbin: [code, few]\n",
         name="packed 'few'",
     ),
 }
@@ -74,45 +78,93 @@ EDITS = {
 
 @pytest.fixture
 def platform(built_platform) -> Platform:
-    """A project without `.pbin` in which everything is up to date."""
-    built_platform.edit_settings("pbin: [code]\n", "")
-    built_platform.load()
-    built_platform.look()
-    assert built_platform.automation() == {}
+    """A project in which everything is up to date."""
     return built_platform
 
 
-@pytest.fixture(params=EDITS.values(), ids=EDITS)
-def edit(request, platform) -> Edit:
-    """An edit that was made after the definitions were loaded."""
-    platform.edit_settings(request.param.old, request.param.new)
-    return request.param
+def make_edit(platform: Platform, edit: Edit) -> None:
+    """Edit nanoset.yaml after the definitions were loaded."""
+    platform.edit_settings(edit.old, edit.new)
 
 
-@pytest.mark.usefixtures("edit")
-def test_the_sensor_builds_everything_that_is_loaded(platform):
+@pytest.fixture(scope="module")
+def project_folder(tmp_path_factory, tokenizer_file) -> Path:
+    """The folder of a project that is not built. Its nanoset.yaml is not changed."""
+    folder = tmp_path_factory.mktemp("loaded") / "project"
+    write_project(folder, tokenizer_file, {"nanosets:": "pbin: [code]\nnanosets:"})
+    return folder
+
+
+@pytest.mark.parametrize("edit", EDITS.values(), ids=EDITS)
+def test_an_edit_that_needs_a_reload_is_reported_by_the_name_of_what_is_not_loaded(
+    project_folder, edit
+):
+    loaded_file = project_folder / "nanoset.yaml"
+    text = loaded_file.read_text()
+    assert edit.old in text
+    edited_file = project_folder / "edited.yaml"
+    edited_file.write_text(text.replace(edit.old, edit.new))
+
+    (note,) = reload_notes(load_config(loaded_file), load_config(edited_file))
+
+    assert edit.name in note
+    assert "Reload" in note
+
+
+def test_settings_that_are_all_loaded_are_not_reported(project_folder):
+    config = load_config(project_folder / "nanoset.yaml")
+
+    assert reload_notes(config, config) == []
+
+
+@pytest.mark.parametrize(
+    ("edit", "requested_after_reload"),
+    [
+        pytest.param(EDITS[kind], requests, id=kind)
+        for kind, requests in {
+            "a nanoset": {"more/index_mappings": SPLITS},
+            "a webdataset": {"more/shuffle_plan": {None}},
+            "a view": {"books/views": {"few"}},
+            "columns of all corpora": {"document_columns": {"books", "code", "web"}},
+        }.items()
+    ],
+)
+def test_the_sensor_requests_everything_that_is_loaded(platform, edit, requested_after_reload):
+    make_edit(platform, edit)
     platform.edit_settings("seed: 7", "seed: 8")
 
-    # Nothing is requested for what is not loaded.
     requests = platform.automation()
-    assert requests["pretrain/index_mappings"] == {"train", "valid", "test"}
-    assert not any("more" in asset for asset in requests)
-    platform.carry_out()
-
-    # After a reload, the rest is built.
     platform.load()
-    platform.follow()
-    assert platform.automation() == {}
+    requests_after_reload = platform.automation()
+
+    loaded_requests = {"pretrain/index_mappings": SPLITS, "pretrain/blend": SPLITS}
+    assert requests == loaded_requests
+    assert requests_after_reload == loaded_requests | requested_after_reload
 
 
-def test_the_sensor_reports_what_is_not_loaded(platform, edit):
+def test_the_sensor_builds_everything_after_a_reload(platform):
+    make_edit(platform, EDITS["a .pbin of a view"])
+    platform.load()
+
+    ticks = platform.follow()
+
+    assert ticks == [{"books/views": {"few"}}, {"few/packed": {None}}]
+
+
+def test_the_sensor_reports_what_is_not_loaded(platform):
+    edit = EDITS["a nanoset"]
+    make_edit(platform, edit)
+
     message = platform.evaluate("missing_or_stale").skip_message
 
     assert edit.name in message
     assert "Reload" in message
 
 
-def test_the_overview_warns_of_what_is_not_loaded_until_a_reload(platform, edit):
+def test_the_overview_warns_of_what_is_not_loaded_until_a_reload(platform):
+    edit = EDITS["a nanoset"]
+    make_edit(platform, edit)
+
     page, check = platform.evaluate(OVERVIEW).asset_events
     assert edit.name in page.metadata["not_loaded"].value
     assert edit.name in check.description
@@ -124,8 +176,7 @@ def test_the_overview_warns_of_what_is_not_loaded_until_a_reload(platform, edit)
 
 
 def test_the_nightly_schedule_requests_only_what_is_loaded(platform):
-    edit = EDITS["a nanoset"]
-    platform.edit_settings(edit.old, edit.new)
+    make_edit(platform, EDITS["a nanoset"])
     platform.edit_settings("seed: 7", "seed: 8")
     repository = platform.definitions.get_repository_def()
 
@@ -147,8 +198,10 @@ def test_the_nightly_schedule_requests_only_what_is_loaded(platform):
         pytest.param("datasets/a_new_corpus", id="a dataset, since corpora need no reload"),
     ],
 )
-def test_an_output_whose_asset_and_partition_exist_is_loaded(platform, address):
-    assert node_at(address) in LoadedAssets.of(platform.config)
+def test_an_output_whose_asset_and_partition_exist_is_loaded(project_folder, address):
+    config = load_config(project_folder / "nanoset.yaml")
+
+    assert node_at(address) in LoadedAssets.of(config)
 
 
 @pytest.mark.parametrize(
@@ -159,5 +212,7 @@ def test_an_output_whose_asset_and_partition_exist_is_loaded(platform, address):
         pytest.param("columns/books", id="columns, which no corpus has"),
     ],
 )
-def test_an_output_without_asset_or_partition_is_not_loaded(platform, address):
-    assert node_at(address) not in LoadedAssets.of(platform.config)
+def test_an_output_without_asset_or_partition_is_not_loaded(project_folder, address):
+    config = load_config(project_folder / "nanoset.yaml")
+
+    assert node_at(address) not in LoadedAssets.of(config)
