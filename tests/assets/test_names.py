@@ -13,7 +13,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from helpers.sample_project import jsonl, sentences, write_project
+from helpers.sample_project import CONFIG, jsonl, sentences, write_project
 from nanoset_assets.asset_run import AssetRun
 from nanoset_assets.definitions import build_definitions
 from nanoset_assets.names import Names, names_of
@@ -291,6 +291,19 @@ def test_other_values_of_automation_are_refused(config, value):
 # A host that evaluates the conditions of a project's assets
 
 
+NANOSETS = CONFIG[CONFIG.index("nanosets:") : CONFIG.index("webdatasets:")]
+WEBDATASETS = CONFIG[CONFIG.index("webdatasets:") :]
+# An evaluation of the conditions of all nanosets and webdatasets takes about a second.
+ONE_NANOSET = {
+    NANOSETS[NANOSETS.index("  pretrain:") : NANOSETS.index("  plain:")]: "",
+    "blend: books": "blend: web",
+    WEBDATASETS: "",
+}
+"""Replacements in CONFIG that leave a nanoset of one corpus."""
+ONE_WEBDATASET = {NANOSETS: "", "corpora: [web, code, books]": "corpora: [web]"}
+"""Replacements in CONFIG that leave a webdataset of one corpus."""
+
+
 class HostAutomation:
     """The automation-condition sensor of a host over a project."""
 
@@ -356,30 +369,29 @@ class HostAutomation:
 
 @pytest.fixture
 def host(make_project, instance) -> HostAutomation:
-    """The automation of a host over a project that is not built."""
-    return HostAutomation(make_project(), instance)
+    """The automation of a host over a project of one nanoset, which is not built."""
+    return HostAutomation(make_project(replacements=ONE_NANOSET), instance)
 
 
 def test_conditions_request_what_is_made_of_a_new_dataset(host):
-    host.register("web", "code", "books")
+    host.register("web")
     host.evaluate()
 
-    assert host.build_corpus("books").success
+    assert host.build_corpus("web").success
 
     assert host.requested_partitions("plain", "index_mappings") == SPLITS
 
 
 def test_conditions_do_not_request_tars_before_their_plan_is_made_again(make_project, instance):
-    replacements = {"corpora: [web, code, books]": "corpora: [books]"}
-    host = HostAutomation(make_project(replacements=replacements), instance)
-    host.build_corpora("books")
+    host = HostAutomation(make_project(replacements=ONE_WEBDATASET), instance)
+    host.build_corpora("web")
     host.build_plan()
     host.evaluate()
     # A change in the evaluation right after a request does not count: Dagster sees both at once.
     host.evaluate()
 
-    host.append_text("books")
-    host.build_corpora("books")
+    host.append_text("web")
+    host.build_corpora("web")
     requested_first = host.requested_assets()
     host.build_plan()
     requested_next = host.requested_partitions("shuffled", "tars")
@@ -390,28 +402,28 @@ def test_conditions_do_not_request_tars_before_their_plan_is_made_again(make_pro
 
 
 def test_conditions_request_nothing_of_a_dataset_that_does_not_pass_its_check(host, monkeypatch):
-    report = Report("datasets/books")
+    report = Report("datasets/web")
     report.error("it is not right")
     monkeypatch.setattr(
         "nanoset_core.stages.dataset.stage.DatasetStage.verify", lambda *_, **__: report
     )
-    host.register("web", "code", "books")
+    host.register("web")
     host.evaluate()
 
-    assert not host.build_corpus("books", raises=False).success
+    assert not host.build_corpus("web", raises=False).success
 
     assert host.requested_partitions("plain", "index_mappings") == set()
 
 
 def test_conditions_wait_for_the_check_of_a_dataset(host, call_during_checks):
-    host.register("web", "code", "books")
+    host.register("web")
     host.evaluate()
     requested_meanwhile = []
 
     call_during_checks(
         lambda: requested_meanwhile.append(host.requested_partitions("plain", "index_mappings"))
     )
-    assert host.build_corpus("books").success
+    assert host.build_corpus("web").success
 
     assert requested_meanwhile == [set()]
     assert host.requested_partitions("plain", "index_mappings") == SPLITS
@@ -419,7 +431,7 @@ def test_conditions_wait_for_the_check_of_a_dataset(host, call_during_checks):
 
 def test_conditions_request_what_is_made_of_a_dataset_that_two_runs_have_built(host, monkeypatch):
     """Dagster then assigns the check of the latest dataset to the run that was planned last."""
-    host.register("web", "code", "books")
+    host.register("web")
     host.evaluate()
     results = AssetRun.results
     later_runs = []
@@ -428,27 +440,27 @@ def test_conditions_request_what_is_made_of_a_dataset_that_two_runs_have_built(h
         """Make an output, but let another run, which was planned later, build the corpus before."""
         if not later_runs:
             later_runs.append(run)
-            assert host.build_corpus("books").success
+            assert host.build_corpus("web").success
         yield from results(run)
 
     monkeypatch.setattr(AssetRun, "results", results_after_a_later_run)
-    assert host.build_corpus("books").success
+    assert host.build_corpus("web").success
 
     assert host.requested_partitions("plain", "index_mappings") == SPLITS
 
 
 def test_conditions_request_nothing_after_a_run_that_made_the_same_bytes(host):
-    host.build_corpora("books")
+    host.build_corpora("web")
     assert "plain/index_mappings" in host.requested_assets()
     assert host.requested_assets() == set()
 
-    host.build_corpora("books")
+    host.build_corpora("web")
 
     assert host.requested_assets() == set()
 
 
 def test_a_rejected_line_is_a_warning_that_does_not_stop_conditions(make_project, instance):
-    config_file = make_project(replacements={"blend: books": "blend: web"})
+    config_file = make_project(replacements=ONE_NANOSET)
     with (config_file.parent / "raw/web/part-0/web-0.jsonl").open("ab") as file:
         file.write(b'{"text": "cut o')
     host = HostAutomation(config_file, instance)
@@ -477,9 +489,8 @@ def test_a_rejected_line_is_a_warning_that_does_not_stop_conditions(make_project
 
 
 def test_conditions_request_only_existing_partitions_of_an_asset(make_project, instance):
-    config_file = make_project()
-    with config_file.open("a") as file:
-        file.write("pbin: [code]\n")
+    replacements = {NANOSETS: "pbin: [code]\n", WEBDATASETS: ""}
+    config_file = make_project(replacements=replacements)
     instance.add_dynamic_partitions("packed_dataset", ["code"])
     host = HostAutomation(config_file, instance)
 
