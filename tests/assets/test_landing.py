@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -19,10 +21,18 @@ from nanoset_core.errors import MissingError
 from nanoset_core.project.settings import load_config
 
 DEDUP = dg.AssetKey(["lake", "dedup"])
-"""An asset that lands `web` and `code`."""
+"""An asset that lands `web`."""
 CRAWL = dg.AssetKey(["lake", "crawl"])
-"""An asset with a partition a day that lands `code` and `books`."""
-UPSTREAM = {"web": (DEDUP,), "code": (DEDUP, CRAWL), "books": (CRAWL,)}
+"""An asset with a partition a day that lands `books`."""
+UPSTREAM = {"web": (DEDUP,), "books": (CRAWL,)}
+"""Corpus → the assets that land its text."""
+WITHOUT_CODE = {
+    "blend: {web: 0.7, code: 0.3}": "blend: web",
+    "corpora: [web, code, books]": "corpora: [web, books]",
+}
+"""Replacements in the sample project's settings that leave these corpora."""
+SHARED_UPSTREAM = {**UPSTREAM, "code": (DEDUP, CRAWL)}
+"""The same with a corpus whose text both assets land."""
 
 
 @dg.asset(key=DEDUP)
@@ -38,12 +48,15 @@ def crawl() -> None:
 class Host(Platform):
     """A code location with a project, and with the assets that land the text of its corpora."""
 
+    upstream: Mapping[str, Sequence[dg.AssetKey]] = UPSTREAM
+    """Corpus → the assets that land its text."""
     landed_cursor: str | None = None
 
     def load(self) -> None:
         """Load the definitions of the project and of the host's own assets."""
         super().load()
-        project_defs = ProjectDefs.of(load_config(self.config_file), "llm", upstream=UPSTREAM)
+        config = load_config(self.config_file)
+        project_defs = ProjectDefs.of(config, "llm", upstream=self.upstream)
         self.names = project_defs.names
         self.definitions = dg.Definitions.merge(
             definitions_of(project_defs), dg.Definitions(assets=[dedup, crawl])
@@ -90,16 +103,35 @@ def requested_corpora(tick: dg.SensorResult) -> list[str]:
     return sorted(request.partition_key for request in tick.run_requests or [])
 
 
+class HostWithSharedCorpus(Host):
+    """A code location with a corpus whose text two assets land."""
+
+    upstream = SHARED_UPSTREAM
+
+
+def replace_raw_text(config_file: Path, corpora: Iterable[str]) -> None:
+    """Let a project have small corpora only, written a moment ago."""
+    raw = config_file.parent / "raw"
+    shutil.rmtree(raw)
+    for corpus in corpora:
+        (raw / corpus).mkdir(parents=True)
+        (raw / corpus / "a.jsonl").write_bytes(jsonl(sentences(corpus, 5)))
+
+
 @pytest.fixture
 def host(make_project, instance) -> Host:
-    """A host with three small corpora, written a moment ago; no asset was materialised yet."""
-    config_file = make_project()
-    for corpus in UPSTREAM:
-        folder = config_file.parent / "raw" / corpus
-        shutil.rmtree(folder)
-        folder.mkdir()
-        (folder / "a.jsonl").write_bytes(jsonl(sentences(corpus, 5)))
+    """A host with a corpus of each asset that lands text; no asset was materialised yet."""
+    config_file = make_project(replacements=WITHOUT_CODE)
+    replace_raw_text(config_file, UPSTREAM)
     return Host(config_file, instance)
+
+
+@pytest.fixture
+def sharing_host(make_project, instance) -> Host:
+    """A host with a corpus of each asset that lands text, and one of both."""
+    config_file = make_project()
+    replace_raw_text(config_file, SHARED_UPSTREAM)
+    return HostWithSharedCorpus(config_file, instance)
 
 
 # What is built
@@ -136,35 +168,35 @@ def test_nothing_is_built_before_an_asset_was_materialised(host):
     assert "nothing has landed" in host.evaluate_landed().skip_message
 
 
-def test_exactly_the_corpora_that_depend_on_a_materialised_asset_are_built_once(host):
-    host.materialise(DEDUP)
+def test_exactly_the_corpora_that_depend_on_a_materialised_asset_are_built_once(sharing_host):
+    sharing_host.materialise(DEDUP)
 
-    assert host.build_landed() == ["code", "web"]
-    assert host.corpora == {"code", "web"}
-    assert host.built_corpora() == {"code", "web"}
-    assert host.evaluate_landed().run_requests == []
+    assert sharing_host.build_landed() == ["code", "web"]
+    assert sharing_host.corpora == {"code", "web"}
+    assert sharing_host.built_corpora() == {"code", "web"}
+    assert sharing_host.evaluate_landed().run_requests == []
 
 
 def test_several_partitions_that_have_landed_are_one_build(host):
     host.materialise(CRAWL, "2026-01-02")
     host.materialise(CRAWL, "2026-01-03")
 
-    assert host.build_landed() == ["books", "code"]
+    assert host.build_landed() == ["books"]
     assert host.build_landed() == []
-    assert host.built_corpora() == {"books", "code"}
+    assert host.built_corpora() == {"books"}
 
 
 def test_a_materialisation_that_is_reported_from_outside_dagster_counts(host):
     host.instance.report_runless_asset_event(dg.AssetMaterialization(DEDUP))
 
-    assert host.build_landed() == ["code", "web"]
+    assert host.build_landed() == ["web"]
 
 
-def test_no_more_runs_are_requested_in_a_tick_than_the_limit_allows(host, monkeypatch):
+def test_no_more_runs_are_requested_in_a_tick_than_the_limit_allows(sharing_host, monkeypatch):
     monkeypatch.setattr("nanoset_assets.landing_sensor.MAX_REQUESTS", 1)
-    host.materialise(DEDUP)
+    sharing_host.materialise(DEDUP)
 
-    ticks = [host.build_landed(), host.build_landed(), host.build_landed()]
+    ticks = [sharing_host.build_landed(), sharing_host.build_landed(), sharing_host.build_landed()]
 
     assert ticks == [["web"], ["code"], []]
 
@@ -186,7 +218,7 @@ def test_landed_text_is_built_without_waiting_for_it_to_settle(host):
 
     # The sensor over raw text waits, because the files were written a moment ago.
     assert host.look().run_requests == []
-    assert host.build_landed() == ["code", "web"]
+    assert host.build_landed() == ["web"]
 
     # When they are old enough, it does not build them again.
     host.look()
@@ -197,13 +229,13 @@ def test_text_that_the_sensor_over_raw_text_has_built_is_not_built_again(host):
     host.materialise(DEDUP)
     age(host.raw)
     host.look()
-    assert host.tick() == ["books", "code", "web"]
+    assert host.tick() == ["books", "web"]
 
     assert host.build_landed() == []
 
     # Text that lands after that build is another matter.
     host.materialise(DEDUP)
-    assert host.build_landed() == ["code", "web"]
+    assert host.build_landed() == ["web"]
 
 
 # Missing text
@@ -234,7 +266,6 @@ def test_the_sensor_over_raw_text_fails_if_the_text_of_a_known_corpus_is_missing
 def host_without_landed_text(host) -> Host:
     """A host whose asset was materialised without writing any text."""
     shutil.rmtree(host.raw / "web")
-    shutil.rmtree(host.raw / "code")
     host.materialise(DEDUP)
     return host
 
@@ -284,7 +315,7 @@ def test_the_sensor_over_raw_text_waits_for_runs_that_land_text(host):
     age(host.raw)
     host.look()
 
-    # `code` and `books` are being written.
+    # `books` is being written.
     assert requested_corpora(host.look()) == ["web"]
 
 
@@ -293,7 +324,7 @@ def test_corpora_are_built_when_the_runs_that_land_their_text_have_ended(host, l
 
     host.instance.report_run_canceled(landing_run)
 
-    assert host.build_landed() == ["books", "code"]
+    assert host.build_landed() == ["books"]
 
 
 @pytest.mark.parametrize(
@@ -325,27 +356,28 @@ def test_a_backfill_is_one_build_after_its_end(host, asset_selection):
 
     # After its end, the corpora are built once; the other sensor builds those that did not land.
     host.instance.update_backfill(backfill.with_status(BulkActionStatus.COMPLETED_SUCCESS))
-    assert host.build_landed() == ["books", "code"]
+    assert host.build_landed() == ["books"]
     assert host.build_landed() == []
     assert requested_corpora(host.look()) == ["web"]
 
 
-def test_text_that_lands_during_a_run_of_its_corpus_is_built_by_another_run(host):
-    host.materialise(DEDUP)
-    host.evaluate_landed()
-    run = host.instance.create_run_for_job(
-        job_def=host.definitions.resolve_job_def("llm__corpus"), tags={"dagster/partition": "web"}
+def test_text_that_lands_during_a_run_of_its_corpus_is_built_by_another_run(sharing_host):
+    sharing_host.materialise(DEDUP)
+    sharing_host.evaluate_landed()
+    run = sharing_host.instance.create_run_for_job(
+        job_def=sharing_host.definitions.resolve_job_def("llm__corpus"),
+        tags={"dagster/partition": "web"},
     )
 
     # While the run of `web` is active, only `code` is built.
-    host.materialise(DEDUP)
-    assert host.build_landed() == ["code"]
+    sharing_host.materialise(DEDUP)
+    assert sharing_host.build_landed() == ["code"]
 
     # After its end, whether or not it failed, `web` follows.
-    host.instance.report_run_failed(run, "killed")
-    assert host.build_landed() == ["web"]
+    sharing_host.instance.report_run_failed(run, "killed")
+    assert sharing_host.build_landed() == ["web"]
 
     # Each corpus has a run for each of the two materialisations.
-    tags = [run.tags.get(f"{LANDED_TAG}.llm", "") for run in host.instance.get_runs()]
+    tags = [run.tags.get(f"{LANDED_TAG}.llm", "") for run in sharing_host.instance.get_runs()]
     corpora = [tag.partition(":")[0] for tag in tags if tag]
     assert sorted(corpora) == ["code", "code", "web", "web"]
