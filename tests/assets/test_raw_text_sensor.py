@@ -131,11 +131,12 @@ def test_a_repeated_tick_requests_the_same_run_keys(platform):
 
 
 def test_a_tick_requests_a_limited_number_of_runs(platform, monkeypatch):
-    monkeypatch.setattr(sensors, "MAX_REQUESTS", 2)
+    monkeypatch.setattr(sensors, "MAX_REQUESTS", 1)
+    shutil.rmtree(platform.raw / "web")
     platform.look()
 
-    assert platform.tick() == ["books", "code"]
-    assert platform.tick() == ["web"]
+    assert platform.tick() == ["books"]
+    assert platform.tick() == ["code"]
 
 
 @pytest.mark.parametrize(
@@ -214,10 +215,17 @@ def test_a_changed_corpus_is_requested_when_two_looks_agree(built, change, corpu
     assert built.requested_run_keys() == {}
     assert list(built.requested_run_keys()) == [corpus]
 
-    # If the cursor is lost, it is still requested, and built once.
+
+def test_a_changed_corpus_is_built_once_even_if_the_cursor_is_lost(built):
+    change_file(built)
+    age(built.raw / "web", 500)
+    built.look()
+    assert list(built.requested_run_keys()) == ["web"]
+
     built.cursor = None
     built.look()
-    assert built.tick() == [corpus]
+
+    assert built.tick() == ["web"]
     assert built.tick() == []
 
 

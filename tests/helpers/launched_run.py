@@ -10,6 +10,7 @@ machine.
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,24 @@ def main(module: Path, config_file: Path, job_name: str) -> None:
         print(current_run(instance, run).status.value)
         for record in instance.all_logs(run.run_id):
             print(record.user_message or record.get_dagster_event().message)
+
+
+def execute_job(arguments: list[str], environment: dict[str, str], output: Path) -> None:
+    """Run `dagster job execute` in this process, which is forked from one that has Dagster loaded.
+
+    Args:
+        arguments: Words after `dagster job execute`.
+        environment: The variables of the process.
+        output: The file of what it prints.
+    """
+    from dagster._cli import create_dagster_cli
+
+    os.environ.clear()
+    os.environ.update(environment)
+    file = os.open(output, os.O_WRONLY | os.O_CREAT)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    create_dagster_cli()(["job", "execute", *arguments])
 
 
 def current_run(instance: dg.DagsterInstance, run: dg.DagsterRun) -> dg.DagsterRun:
