@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,8 +12,8 @@ import pytest
 
 from helpers.built_project import overwrite
 from helpers.inspecting import current_output
-from helpers.sample_platform import Platform
-from helpers.sample_project import FEWER, write_project
+from helpers.sample_platform import Platform, open_copy
+from helpers.sample_project import OF_BOOKS, write_project
 from nanoset_assets.asset_names import asset_path, partition_of
 from nanoset_assets.build import build, dry_run
 from nanoset_assets.build_report import BuildReport
@@ -53,23 +54,30 @@ def evaluations_of(
 # All checks of a build
 
 
-def test_every_output_of_a_build_is_checked(built_platform):
-    project = Project.open(built_platform.config_file)
-    nodes = graph_over(project, {}, ["books", "code", "web"]).nodes()
+@pytest.fixture(scope="module")
+def evaluations(
+    template, tmp_path_factory
+) -> dict[tuple[str, str | None], dg.AssetCheckEvaluation]:
+    """The evaluation of the verification of each asset and partition in a build of everything."""
+    with open_copy(template, tmp_path_factory.mktemp("built") / "project") as platform:
+        return evaluations_of(platform.instance)
 
-    evaluations = evaluations_of(built_platform.instance)
+
+def test_every_output_of_a_build_is_checked(evaluations, template):
+    project = Project.open(template / "nanoset.yaml")
+    nodes = graph_over(project, {}, ["books", "code", "web"]).nodes()
 
     assert set(evaluations) == {("/".join(asset_path(node)), partition_of(node)) for node in nodes}
 
 
-def test_the_checks_of_a_build_pass_and_would_block(built_platform):
-    for evaluation in evaluations_of(built_platform.instance).values():
+def test_the_checks_of_a_build_pass_and_would_block(evaluations):
+    for evaluation in evaluations.values():
         assert evaluation.passed
         assert evaluation.blocking
 
 
-def test_a_check_records_how_much_it_has_compared(built_platform):
-    evaluation = evaluations_of(built_platform.instance)["indexed_dataset", "web"]
+def test_a_check_records_how_much_it_has_compared(evaluations):
+    evaluation = evaluations["indexed_dataset", "web"]
 
     assert evaluation.metadata["documents"].value == 240
     assert evaluation.metadata["documents_compared"].value == 64
@@ -89,13 +97,14 @@ def test_outputs_that_were_checked_are_not_built_again(built_platform):
 
 def test_outputs_that_were_never_checked_are_not_built_again(make_project, instance, monkeypatch):
     # A project may have been built by a version that had no checks.
-    config_file = make_project(replacements=FEWER)
+    config_file = make_project()
     with monkeypatch.context() as patch:
         patch.setattr("nanoset_assets.definitions.checks_for", lambda config: [])
-        build(Project.open(config_file), instance)
+        first_report = build(Project.open(config_file), instance, corpora=["books"])
 
-    report = build(Project.open(config_file), instance)
+    report = build(Project.open(config_file), instance, corpora=["books"])
 
+    assert len(first_report.made) == 3
     assert report.made == {}
 
 
@@ -205,9 +214,11 @@ def test_a_warning_is_described_and_passes_the_check(built_platform):
 
 @pytest.fixture(scope="module")
 def spoiled_build(tmp_path_factory, tokenizer_file, spoil_merges) -> Iterator[CheckedBuild]:
-    """A build in which each dataset has a token that is not in the vocabulary."""
+    """A build in which the only dataset has a token that is not in the vocabulary."""
     folder = tmp_path_factory.mktemp("spoiled") / "project"
-    config_file = write_project(folder, tokenizer_file)
+    config_file = write_project(folder, tokenizer_file, OF_BOOKS)
+    for corpus in ("code", "web"):
+        shutil.rmtree(folder / "raw" / corpus)
     home = str(tmp_path_factory.mktemp("home"))
     with dg.DagsterInstance.ephemeral(tempdir=home) as instance:
         with spoil_merges():
@@ -216,23 +227,12 @@ def spoiled_build(tmp_path_factory, tokenizer_file, spoil_merges) -> Iterator[Ch
 
 
 def test_a_step_whose_output_does_not_pass_its_check_has_failed(spoiled_build):
-    assert set(spoiled_build.report.failed) == {
-        "indexed_dataset [books]",
-        "indexed_dataset [code]",
-        "indexed_dataset [web]",
-    }
-    assert set(spoiled_build.report.made) == {
-        "raw_jsonl [books]",
-        "raw_jsonl [code]",
-        "raw_jsonl [web]",
-        "tokenized_shards [books]",
-        "tokenized_shards [code]",
-        "tokenized_shards [web]",
-    }
+    assert set(spoiled_build.report.failed) == {"indexed_dataset [books]"}
+    assert set(spoiled_build.report.made) == {"raw_jsonl [books]", "tokenized_shards [books]"}
 
 
 def test_the_error_of_a_failed_check_states_the_finding_and_a_remedy(spoiled_build):
-    error = spoiled_build.report.failed["indexed_dataset [web]"]
+    error = spoiled_build.report.failed["indexed_dataset [books]"]
 
     assert isinstance(error, VerificationError)
     assert "a token is not in the vocabulary" in str(error)
@@ -250,16 +250,17 @@ def test_an_output_that_did_not_pass_its_check_is_not_used_until_it_is_rebuilt(s
 
     # Nothing was made of the dataset.
     assert not (spoiled_build.config_file.parent / "data" / "nanosets").exists()
+    assert not (spoiled_build.config_file.parent / "data" / "webdatasets").exists()
 
     # The next build rebuilds it first, and then builds what waited for it.
-    next_report = build(Project.open(spoiled_build.config_file), instance)
+    project = Project.open(spoiled_build.config_file)
+    next_report = build(project, instance, select="shuffled/shuffle_plan")
     assert not next_report.failed
-    assert "indexed_dataset [web]" in next_report.made
-    assert "tokenized_shards [web]" not in next_report.made
-    assert "pretrain/index_mappings [train]" in next_report.made
+    assert list(next_report.made) == ["indexed_dataset [books]", "shuffled/shuffle_plan"]
 
     # Then everything is up to date.
-    assert build(Project.open(spoiled_build.config_file), instance).made == {}
+    project = Project.open(spoiled_build.config_file)
+    assert build(project, instance, select="shuffled/shuffle_plan").made == {}
 
 
 def damage_and_check(platform: Platform) -> tuple[Path, bytes]:

@@ -13,7 +13,7 @@ from click.testing import Result
 
 from helpers.changing import change_setting
 from helpers.command import invoke_nanoset, json_of
-from helpers.sample_project import jsonl, sentences, write_project
+from helpers.sample_project import OF_BOOKS, jsonl, sentences, write_project
 from nanoset_assets.build import build, dry_run
 from nanoset_core.errors import ConfigError
 from nanoset_core.project import disk
@@ -59,8 +59,13 @@ def unbuilt_config_file(tmp_path_factory, tokenizer_file) -> Path:
 
 @pytest.fixture
 def config_file(make_project) -> Path:
-    """The nanoset.yaml of a project that was never built, which a test may change and build."""
-    return make_project()
+    """The nanoset.yaml of a project that was never built, which a test may change and build.
+
+    It has the corpora `books` and `code`, of which `code` is not used.
+    """
+    config_file = make_project(replacements=OF_BOOKS)
+    shutil.rmtree(config_file.parent / "raw" / "web")
+    return config_file
 
 
 # What is written
@@ -158,10 +163,14 @@ def test_the_plan_after_a_change_of_text_names_the_steps_of_the_build(built_plat
     config_file = built_platform.config_file
     append_documents(config_file)
 
-    plan = dry_run(Project.open(config_file))
+    choice = ["pretrain/index_mappings"]  # what is made of the new text, but for the webdataset
 
-    report = build(Project.open(config_file), built_platform.instance)
+    plan = dry_run(Project.open(config_file), select=choice)
+
+    report = build(Project.open(config_file), built_platform.instance, select=choice)
     assert planned_steps(plan) == set(report.made)
+    assert "indexed_dataset [web]" in report.made
+    assert "pretrain/index_mappings [train]" in report.made
 
 
 def test_the_plan_after_a_change_of_text_gives_the_file_as_the_reason(built_platform):
@@ -211,8 +220,8 @@ def test_text_is_counted_that_is_read_for_its_columns_only(built_platform):
 @pytest.mark.parametrize(
     "choice",
     [
-        pytest.param({"corpora": ["web"]}, id="a corpus"),
-        pytest.param({"select": ["plain/train"]}, id="a split"),
+        pytest.param({"corpora": ["books"]}, id="a corpus"),
+        pytest.param({"select": ["pretrain/train"]}, id="a split"),
         pytest.param({"select": ["+shuffled/shuffle_plan"]}, id="Dagster's syntax"),
         pytest.param(
             {"select": ["books"], "corpora": ["books", "code"]}, id="a name within corpora"

@@ -60,6 +60,12 @@ ONLY_WEB = {
 The text of the others must be removed: see `keep_only_web`.
 """
 
+OF_BOOKS = FEWER | {
+    "blend: {web: 0.7, code: 0.3}": "blend: books",
+    "corpora: [web, code, books]": "corpora: [books]",
+}
+"""Replacements in CONFIG that leave a nanoset and a webdataset of the corpus `books`."""
+
 ONE_LARGE_TAR = {
     "samples_per_shard: 128": "samples_per_shard: 100000",
     "sequence_length: 33": "sequence_length: 2",
