@@ -151,6 +151,20 @@ def one_line(error: BaseException) -> str:
     return visible(text)
 
 
+def one_line_with_remedy(error: NanosetError) -> str:
+    """Return an error's message on one line, with what was expected and the remedy.
+
+    a file cannot be read to its end (1 file …): /raw/web/a.jsonl.gz; expected whole files (…);
+    remedy: fetch or write it again, or accept what could be read of it: …
+    """
+    text = one_line(error)
+    if error.expected:
+        text += f"; expected {joined_lines(error.expected)}"
+    if error.remedy:
+        text += f"; remedy: {joined_lines(error.remedy)}"
+    return visible(text)
+
+
 def joined_lines(text: object) -> str:
     """Return a text of several lines, such as a message of another program, on one line."""
     return " ".join(str(text).split())

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
-from nanoset_core.errors import ConfigError, InputError, NanosetError, one_line
+from nanoset_core.errors import ConfigError, InputError, NanosetError, one_line_with_remedy
 from nanoset_core.formats.indexed.layout import idx_path
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.graph import Graph
@@ -116,7 +116,7 @@ def _first_failure(nanoset: NanosetContext, nodes: Collection[Node]) -> str | No
         try:
             nanoset.plan(split_of(node.key))
         except (ConfigError, InputError) as error:
-            return f"{node.row.label} would fail: {one_line(error)}"
+            return f"{node.row.label} would fail: {one_line_with_remedy(error)}"
         except NanosetError:
             return None  # a plan needs files of the views, which do not exist yet
     return None

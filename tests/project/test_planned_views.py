@@ -12,7 +12,7 @@ from helpers.building import make_corpora, make_view, open_project
 from helpers.command import invoke_nanoset
 from helpers.sample_project import jsonl, sentences, write_project
 from nanoset_assets.build import dry_run
-from nanoset_core.errors import NanosetError, one_line
+from nanoset_core.errors import NanosetError, one_line_with_remedy
 from nanoset_core.project import planned_views
 from nanoset_core.project.project import Project
 from nanoset_core.stages.mappings.planning import NanosetContext
@@ -154,7 +154,7 @@ def failure_of_build(project: Project, nanoset: str) -> str:
     make_view(project, "few")
     with pytest.raises(NanosetError) as caught:
         NanosetContext(project, nanoset).plan("train")
-    return one_line(caught.value)
+    return one_line_with_remedy(caught.value)
 
 
 def test_a_nanoset_of_a_view_without_enough_tokens_for_a_sample_would_fail(project):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from nanoset_core.errors import NanosetError, one_line
+from nanoset_core.errors import NanosetError, one_line_with_remedy
 from nanoset_core.formats.indexed.layout import idx_path
 from nanoset_core.loading.layout import BLEND, CACHE, MAPPINGS, STAGE
 from nanoset_core.outputs.manifest import Manifest, Recipe, first_fault
@@ -151,7 +151,7 @@ class MappingsStage(_SplitStage, Planned):
                 # Estimates are good enough here, and faster than an exact plan.
                 NanosetContext(project, key.subject, exact=False).plan(split)
         except NanosetError as error:
-            return one_line(error)
+            return one_line_with_remedy(error)
         return None
 
     def references(self, outputs: OutputRoot, manifest: Manifest) -> Iterable[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from nanoset_core.errors import InputError, MissingError, NanosetError, one_line
+from nanoset_core.errors import MissingError, NanosetError, one_line, one_line_with_remedy
 from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project
@@ -101,7 +101,9 @@ class TokenizedStage(CorpusStage, OutsideFiles, Planned, Estimated):
             return "a shard is missing or damaged"
         except NanosetError as error:
             return one_line(error)
-        return _one_line_with_remedy(error_if_too_much)  # None without an error
+        if error_if_too_much is None:
+            return None
+        return one_line_with_remedy(error_if_too_much)
 
     def refusal(
         self, project: Project, key: Key, recipe: Recipe | None, reading: ReadingBudget
@@ -130,7 +132,9 @@ class TokenizedStage(CorpusStage, OutsideFiles, Planned, Estimated):
         error = error_of_losses(project, key.subject, losses)
         if error is None and losses.facts.tokens == 0:
             error = no_text_error(project, key.subject, losses)
-        return _one_line_with_remedy(error)
+        if error is None:
+            return None
+        return one_line_with_remedy(error)
 
     def disk_bytes(self, project: Project, key: Key, text_of: Callable[[str], TextEstimate]) -> int:
         """Estimate how many bytes of tokens a build would add to the disk.
@@ -187,23 +191,6 @@ class TokenizedStage(CorpusStage, OutsideFiles, Planned, Estimated):
     def references(self, outputs: OutputRoot, manifest: Manifest) -> Iterable[str]:
         """Return the digests of the shards."""
         return map(str, manifest.facts[SHARDS])
-
-
-def _one_line_with_remedy(error: InputError | None) -> str | None:
-    """Return an error about lost text in one line, with what is expected and what to do.
-
-        a file cannot be read to its end (1 file …): /raw/web/a.jsonl.gz; expected whole files (…);
-        remedy: fetch or write it again, or accept what could be read of it: …
-
-    Args:
-        error: The error, or None.
-
-    Returns:
-        The line; None if there is no error.
-    """
-    if error is None:
-        return None
-    return f"{one_line(error)}; expected {error.expected}; remedy: {error.remedy}"
 
 
 def _unlisted_shard_bytes(outputs: OutputRoot, corpus: str, tokenized: Manifest | None) -> int:

@@ -579,6 +579,7 @@ def test_a_split_that_cannot_be_built_is_failing(copy):
 
     assert rows["nanoset pretrain train"].state == "failing"
     assert "more often" in rows["nanoset pretrain train"].why[0]
+    assert "; remedy: " in rows["nanoset pretrain train"].why[0]
     waits = "waits for nanoset pretrain train, which fails"
     assert rows["nanoset pretrain handoff"].why == (waits,)
 
