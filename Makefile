@@ -1,8 +1,9 @@
-# make demo   an example project of real text, built            make test   the whole test suite
+# make demo   an example project of real text, built            make test   the tests, except for the slow ones
 # make dev    the Dagster UI on the demo                         make lint   ruff, mypy, and who may import whom
-#             (in WORKERS processes: three keep two processors busy, since tests wait for servers and children)
-# make coverage  the suite once more, with a table of the lines and branches that it runs
-# make lowest    the suite with the oldest supported versions of all dependencies
+# make test-all  the whole suite: also tests that kill builds, or start a cluster or a database; takes half an hour
+#             (make test and test-all start WORKERS processes: three keep two processors busy, since tests wait for servers)
+# make coverage  the whole suite, with a table of the lines and branches that it runs
+# make lowest    the whole suite with the oldest supported versions of all dependencies
 # make readers   environments of their own with the real readers (.ci/readers), and the tests that need these in each
 # make clouds    an environment of its own with emulators of Google Storage and Azure, and the tests that need these in it
 # make demo-s3   the demo with its outputs in a bucket, played by a server on this machine, beside the local demo
@@ -29,7 +30,7 @@ WORKERS ?= 3
 BIN := $(VENV)/bin
 CLOUD_TESTS := tests/campaigns/test_interruptions.py tests/campaigns/test_turns.py $(addprefix tests/storage/, test_build_in_clouds.py test_cloud_faults.py test_cloud_stores.py test_listing.py test_two_builds_in_bucket.py test_workers_in_bucket.py)
 
-.PHONY: demo demo-s3 cluster-demo dev tour test coverage lowest readers clouds campaigns faults lint types size docs install clean
+.PHONY: demo demo-s3 cluster-demo dev tour test test-all coverage lowest readers clouds campaigns faults lint types size docs install clean
 
 install: $(VENV)/.installed
 
@@ -56,6 +57,10 @@ tour: demo
 	PYTHONPATH=tests $(BIN)/python -m live.tour --demo $(DEMO)
 
 test: install
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow" --ignore tests/live
+	$(BIN)/python -m pytest -m "not slow" tests/live
+
+test-all: install
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --ignore tests/live
 	$(BIN)/python -m pytest tests/live
 

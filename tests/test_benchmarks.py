@@ -52,6 +52,7 @@ def write_lines(file: Path, key: str, texts: list[str]) -> None:
     file.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SMALL_OPTIONS)
 def test_a_benchmark_prints_a_table(
     name: str, run_benchmark: Callable[..., str], tokenizer_file: Path
@@ -69,6 +70,7 @@ def test_a_benchmark_is_a_program() -> None:
     assert "--samples" in help_text
 
 
+@pytest.mark.slow
 def test_the_benchmark_of_tokenizing_compares_bytes_and_times_each_engine(
     tmp_path: Path, tokenizer_file: Path, run_benchmark: Callable[..., str]
 ) -> None:

@@ -156,6 +156,7 @@ def foreign_project(make_project) -> Path:
     return config
 
 
+@pytest.mark.slow
 def test_a_project_is_built_and_read_if_the_locale_is_not_utf_8(
     foreign_project, run_in_locale_c, tmp_path
 ):

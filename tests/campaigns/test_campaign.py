@@ -34,6 +34,7 @@ def totals(tmp_path, run_campaign):
 # A few trials of each campaign
 
 
+@pytest.mark.slow
 def test_every_format_withstands_damage(totals):
     total = totals("formats", "--trials", "12")
 
@@ -41,6 +42,7 @@ def test_every_format_withstands_damage(totals):
     assert total["bad"] == 0
 
 
+@pytest.mark.slow
 def test_damaged_inputs_are_refused_or_warned_about(totals):
     total = totals("damage", "--trials", "5")
 
@@ -64,6 +66,7 @@ def hostile_outcome(tmp_path_factory, run_campaign):
     return bad_by_case, report
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_hostile_files_do_no_harm(hostile_outcome, case):
     bad_by_case, report = hostile_outcome

@@ -103,6 +103,7 @@ def outcomes(tmp_path_factory, run_campaign):
     return run_campaign(folder, "commands", *options, code=None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", dict.fromkeys([*TRIED_USES, *SIGNALS_TO_WORKERS]))
 def test_a_command_keeps_its_promises_under_every_fault(outcomes, command):
     rows, report = outcomes

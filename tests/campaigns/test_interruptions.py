@@ -68,6 +68,7 @@ def bucket_rows(tmp_path_factory, run_campaign):
     return rows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "column", "minimum"),
     [

@@ -11,6 +11,7 @@ TRIALS = {"S3": 142, "Google": 101, "Azure": 84}
 """Kind of bucket → a trial in which a build is killed, text is appended, and another machine builds."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cloud", CLOUDS.values(), ids=CLOUDS)
 def test_three_machines_take_turns_in_a_bucket(tmp_path, cloud: Cloud):
     reason = cloud.why_missing()

@@ -29,6 +29,9 @@ from nanoset_assets.names import Names
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import load_config
 
+pytestmark = pytest.mark.slow
+"""The tests start a Postgres, and the processes of a deployment of Dagster."""
+
 REPOSITORY = Path(__file__).parents[2]
 DEPLOY = REPOSITORY / "deploy"
 CORPUS_ASSETS = ["raw_jsonl", "tokenized_shards", "indexed_dataset"]

@@ -48,6 +48,9 @@ from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.local import LocalStore
 from nanoset_core.storage.store import Store
 
+pytestmark = pytest.mark.slow
+"""The tests start a Slurm of several machines."""
+
 REPOSITORY = Path(__file__).parents[2]
 SCRIPTS = REPOSITORY / "deploy" / "slurm"
 BUILD_SECONDS = 120

@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+"""The tests install the package."""
+
 REPOSITORY = Path(__file__).parents[2]
 PACKAGES = ("nanoset_core", "nanoset_assets")
 CACHES = ("__pycache__", ".mypy_cache", ".ruff_cache")

@@ -60,6 +60,9 @@ from nanoset_core.project.project import Project
 from nanoset_core.project.verify import targets, verify_project
 from nanoset_core.storage.access import FileAccess
 
+pytestmark = pytest.mark.slow
+"""The tests start a Dask cluster, and kill its workers."""
+
 WORKER = rf"on the worker tcp://[\d.:]+ of {re.escape(platform.node())}"
 """How messages name a worker."""
 

@@ -116,6 +116,7 @@ def make_raw_files_old(config: Path) -> float:
     return max(change_times) + RACY_SECONDS
 
 
+@pytest.mark.slow
 def test_outputs_are_the_same_on_a_file_system_that_refuses_everything(
     make_project, run_refused, tmp_path
 ):

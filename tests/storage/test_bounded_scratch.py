@@ -103,6 +103,7 @@ def enlarge_web(config: Path) -> None:
         (web / f"{number}.jsonl").write_bytes(jsonl(rows[number::n_files]))
 
 
+@pytest.mark.slow
 def test_a_build_and_its_verification_need_no_more_room_than_allowed(
     make_project, remote_project, place
 ):
@@ -155,6 +156,7 @@ class CopyRemover:
         return request
 
 
+@pytest.mark.slow
 def test_a_build_succeeds_although_its_copies_are_deleted_meanwhile(
     remote_project, place, local_build, monkeypatch
 ):

@@ -375,6 +375,7 @@ def interruption(monkeypatch: pytest.MonkeyPatch) -> Interruption:
     return interruption
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["merge", "shuffle pairs"])
 def test_a_command_that_is_interrupted_leaves_nothing_that_looks_complete(
     command, bucket, inputs, tmp_path, interruption

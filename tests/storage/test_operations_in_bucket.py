@@ -233,6 +233,7 @@ LOST_FILES = (
 """Patterns of the names of objects that somebody deletes."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pattern", LOST_FILES)
 def test_a_missing_object_is_reported_with_its_place_in_the_bucket(
     remote_project, filled, monkeypatch, pattern

@@ -65,6 +65,7 @@ def incompressible_documents() -> list[dict[str, str]]:
     return documents
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(SERVER != "moto", reason="only a server in this process counts bytes")
 @pytest.mark.parametrize(
     ("scratch_mib", "workers"),

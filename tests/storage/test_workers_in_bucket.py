@@ -34,6 +34,9 @@ from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.s3 import S3Store
 from nanoset_core.storage.store import Store
 
+pytestmark = pytest.mark.slow
+"""The tests start a Dask cluster, and kill its workers."""
+
 TOKENIZATION_STAGES = ("inventory", "shards", "tokenized")
 """Folders of the outputs that exist after a corpus was tokenized."""
 
