@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -146,8 +147,8 @@ class PretrainingSampler(_MicroBatchSampler):
     `pad_to_global_batch` as NeMo's. The arguments are described in docs/python.md.
 
     Raises:
-        ConfigError: A number is out of range, `drop_last` is no boolean, or the global batch does
-            not consist of whole micro-batches.
+        ConfigError: A number is out of range, `drop_last` is not on or off, or the global batch
+            does not consist of whole micro-batches.
     """
 
     drop_last: bool = True
@@ -172,8 +173,8 @@ class PretrainingSampler(_MicroBatchSampler):
                 micro-batches.
         """
         self._check_numbers()
-        boolean("drop_last", self.drop_last)
-        boolean("pad_with_none", self.pad_with_none)
+        _check_switch("drop_last", self.drop_last)
+        _check_switch("pad_with_none", self.pad_with_none)
         if self.consumed_samples >= self.total_samples:
             raise ConfigError(
                 "no samples are left, and the trainers' own samplers refuse that, too",
@@ -261,7 +262,7 @@ class CyclicSampler(_MicroBatchSampler):
     "cyclic"), and with `data_sharding` as NeMo's. The orders are those of `torch.randperm`.
 
     Raises:
-        ConfigError: A number is out of range, `data_sharding` is no boolean, or the consumed
+        ConfigError: A number is out of range, `data_sharding` is not on or off, or the consumed
             samples are not whole micro-batches of all ranks.
     """
 
@@ -289,11 +290,11 @@ class CyclicSampler(_MicroBatchSampler):
             100         within a step         no
 
         Raises:
-            ConfigError: A number is out of range, `data_sharding` is no boolean, the dataset does
-                not suffice for one step, or a step has been consumed only in part.
+            ConfigError: A number is out of range, `data_sharding` is not on or off, the dataset
+                does not suffice for one step, or a step has been consumed only in part.
         """
         self._check_numbers()
-        boolean("data_sharding", self.data_sharding)
+        _check_switch("data_sharding", self.data_sharding)
         step_samples = self._samples_per_step
         _check_range("total_samples", self.total_samples, low=step_samples)
 
@@ -401,7 +402,7 @@ class InterleavedSampler(_RoundRobinSampler):
     incomplete round are dealt again, as in nanotron.
 
     Raises:
-        ConfigError: A number is out of range, or `shuffle` or `drop_last` is no boolean.
+        ConfigError: A number is out of range, or `shuffle` or `drop_last` is not on or off.
     """
 
     seed: int = 42
@@ -417,11 +418,11 @@ class InterleavedSampler(_RoundRobinSampler):
         """Check the fields.
 
         Raises:
-            ConfigError: A number is out of range, or `shuffle` or `drop_last` is no boolean.
+            ConfigError: A number is out of range, or `shuffle` or `drop_last` is not on or off.
         """
         self._check_numbers()
-        boolean("shuffle", self.shuffle)
-        boolean("drop_last", self.drop_last)
+        _check_switch("shuffle", self.shuffle)
+        _check_switch("drop_last", self.drop_last)
 
     def __len__(self) -> int:
         """Return the number of this rank's samples that are still to come."""
@@ -444,7 +445,7 @@ class ResumableSampler(_RoundRobinSampler):
     `skip_num_global_samples`. Shuffled orders are those of `torch.randperm`.
 
     Raises:
-        ConfigError: A number is out of range, or `shuffle` or `drop_last` is no boolean.
+        ConfigError: A number is out of range, or `shuffle` or `drop_last` is not on or off.
     """
 
     epoch: int = 0
@@ -462,12 +463,12 @@ class ResumableSampler(_RoundRobinSampler):
         """Check the fields.
 
         Raises:
-            ConfigError: A number is out of range, or `shuffle` or `drop_last` is no boolean.
+            ConfigError: A number is out of range, or `shuffle` or `drop_last` is not on or off.
         """
         self._check_numbers()
         _check_range("consumed_samples", self.consumed_samples, 0, self.total_samples)
-        boolean("shuffle", self.shuffle)
-        boolean("drop_last", self.drop_last)
+        _check_switch("shuffle", self.shuffle)
+        _check_switch("drop_last", self.drop_last)
 
     def __len__(self) -> int:
         """Return the number of this rank's samples that are still to come."""
@@ -557,6 +558,23 @@ def _randperm_of_numpy(count: int, seed: int) -> NDArray[np.int64]:
     for entry, target in enumerate(targets.tolist()):
         order[entry], order[target] = order[target], order[entry]
     return np.array(order, dtype=np.int64)
+
+
+def _check_switch(name: str, value: Any) -> None:
+    """Check that an argument of a sampler is on or off: a boolean, or 0 or 1.
+
+    Trainers may take such arguments from a command line or a file, as numbers.
+
+    Args:
+        name: Name of the argument, for the message.
+        value: Its value.
+
+    Raises:
+        ConfigError: The value is something else, such as "no", which Python takes for true.
+    """
+    is_zero_or_one = plain_integer(value) in (0, 1)
+    if not is_zero_or_one:
+        boolean(name, value)
 
 
 def _check_range(name: str, value: int, low: int, high: float = _NO_LIMIT) -> None:

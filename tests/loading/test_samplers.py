@@ -411,7 +411,7 @@ def wrong(sampler_class, where, *arguments):
         wrong(PretrainingSampler, "consumed_samples", 5, "0", 1, 0, 1),
         wrong(CyclicSampler, "consumed_samples", 5, 2.0, 1, 0, 1),
         wrong(ResumableSampler, "total_samples", True, 0, 0, 1),
-        # No booleans.
+        # Neither on nor off.
         wrong(PretrainingSampler, "drop_last", 5, 0, 1, 0, 1, "no"),
         wrong(PretrainingSampler, "drop_last", 5, 0, 1, 0, 1, None),
         wrong(CyclicSampler, "data_sharding", 5, 0, 1, 0, 1, "no"),
@@ -428,3 +428,19 @@ def test_an_argument_out_of_range_is_named(sampler_class, arguments, where):
         sampler_class(*arguments)
 
     assert caught.value.where == where
+
+
+@pytest.mark.parametrize("convert", [int, np.int64, np.bool_])
+@pytest.mark.parametrize("is_on", [False, True])
+def test_switches_may_be_numbers(is_on, convert):
+    switch = convert(is_on)
+
+    sequential = PretrainingSampler(5, 0, 2, 0, 1, drop_last=switch)
+    cyclic = CyclicSampler(8, 0, 2, 0, 2, data_sharding=switch)
+    interleaved = InterleavedSampler(5, 0, 0, 2, shuffle=switch, drop_last=switch)
+    resumable = ResumableSampler(5, 0, 0, 2, shuffle=switch, drop_last=switch)
+
+    assert list(sequential) == list(PretrainingSampler(5, 0, 2, 0, 1, drop_last=is_on))
+    assert list(cyclic) == list(CyclicSampler(8, 0, 2, 0, 2, data_sharding=is_on))
+    assert list(interleaved) == list(InterleavedSampler(5, 0, 0, 2, shuffle=is_on, drop_last=is_on))
+    assert list(resumable) == list(ResumableSampler(5, 0, 0, 2, shuffle=is_on, drop_last=is_on))
