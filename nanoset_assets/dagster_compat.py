@@ -418,17 +418,8 @@ def _is_warning(
         check: Key of the check.
         partition: The partition that was checked; None for an asset without partitions.
     """
-    records = instance.event_log_storage.get_latest_asset_check_execution_by_key(
-        [check], partition_filter=PartitionKeyFilter(key=partition)
-    )
-    record = records.get(check)
-    if record is None:
-        return False
-    evaluation = record.evaluation
-    # The record of a check that has not ended has another kind of object here.
-    if not isinstance(evaluation, dg.AssetCheckEvaluation):
-        return False
-    return evaluation.severity == dg.AssetCheckSeverity.WARN
+    evaluation = latest_evaluation(instance, check, partition)
+    return evaluation is not None and evaluation.severity == dg.AssetCheckSeverity.WARN
 
 
 def latest_evaluation(
@@ -441,14 +432,14 @@ def latest_evaluation(
         check: Key of the check.
         partition: The partition that was checked; None for an asset without partitions.
     """
-    records = instance.event_log_storage.get_asset_check_execution_history(
-        check, limit=1, partition_filter=PartitionKeyFilter(key=partition)
+    records = instance.event_log_storage.get_latest_asset_check_execution_by_key(
+        [check], partition_filter=PartitionKeyFilter(key=partition)
     )
-    if not records:
+    record = records.get(check)
+    if record is None:
         return None
-    evaluation = records[0].evaluation
     # The record of a check that has not ended has another kind of object here.
-    return evaluation if isinstance(evaluation, dg.AssetCheckEvaluation) else None
+    return record.evaluation if isinstance(record.evaluation, dg.AssetCheckEvaluation) else None
 
 
 def has_failed_last_check(

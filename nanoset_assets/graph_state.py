@@ -8,7 +8,7 @@ is added to it: for example, the dataset of `web` as a materialisation of `index
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,7 @@ from nanoset_assets.names import Names
 from nanoset_assets.tags import CHECK, RECORDED
 from nanoset_assets.ui.mappings import reader_metadata
 from nanoset_assets.ui.metadata import place, size_bytes
+from nanoset_core.outputs.failed_checks import FailedChecks
 from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.project.graph import Graph, Step
 from nanoset_core.project.project import Project
@@ -108,13 +109,11 @@ def load_graph_state(
     record_existing_outputs(graph, step_by_node, instance, names, active_runs)
     # Files that are up to date may be damaged: then the check, which Dagster records, has failed.
     failed_check = outputs_with_failed_check(step_by_node, instance, names)
-    for node in failed_check:
-        if active_runs.runs and node in active_runs:
-            continue  # a run is checking the output
-        if step_by_node[node].is_up_to_date and _was_verified_later(graph, node, instance, names):
-            _record_passed_check(node, instance, names)
-            failed_check -= {node}
-    return GraphState(step_by_node, failed_check=failed_check)
+    up_to_date = [node for node in failed_check if step_by_node[node].is_up_to_date]
+    verified = _verified_later(graph.project, up_to_date, instance, names, active_runs)
+    for node in verified:
+        _record_passed_check(node, instance, names)
+    return GraphState(step_by_node, failed_check=failed_check - verified)
 
 
 def record_existing_outputs(
@@ -211,26 +210,43 @@ def outputs_with_failed_check(
     return frozenset(failed_nodes)
 
 
-def _was_verified_later(
-    graph: Graph, node: Node, instance: dg.DagsterInstance, names: Names
-) -> bool:
-    """Return whether an output has passed `nanoset verify` after its last check in Dagster failed.
+def _verified_later(
+    project: Project,
+    failed: Sequence[Node],
+    instance: dg.DagsterInstance,
+    names: Names,
+    active_runs: ActiveRuns,
+) -> frozenset[Node]:
+    """Return the outputs that have passed `nanoset verify` after their check in Dagster failed.
 
     A check that fails leaves a record below the root, which the history notes. When the output has
     passed a check, the record is removed: by `nanoset verify`, or by a build with another history.
 
     Args:
-        graph: The outputs of the project.
-        node: The output, which looks up to date.
+        project: The project, whose root has the records.
+        failed: Outputs that look up to date, and whose last check failed by Dagster's history.
         instance: The instance of Dagster, which has the results of checks.
         names: The names of the project in Dagster.
+        active_runs: The active runs. What they make, they check themselves.
     """
-    if graph.failed_checks.includes_output(node.stage.layout.folder, node.name):
-        return False
-    # Earlier versions left no records, and a check that was interrupted leaves none.
-    check = dg.AssetCheckKey(names.asset(asset_path(node)), CHECK)
-    evaluation = latest_evaluation(instance, check, partition_of(node))
-    return evaluation is not None and RECORDED in evaluation.metadata
+    if not failed:
+        return frozenset()
+    # Read the records after the history, since a check stores its record first. If they had been
+    # read before, a check that has just failed would seem to have been verified.
+    failed_checks = FailedChecks.read(project.outputs)
+
+    verified: set[Node] = set()
+    for node in failed:
+        if failed_checks.includes_output(node.stage.layout.folder, node.name):
+            continue
+        if active_runs.runs and node in active_runs:
+            continue
+        # Earlier versions left no records, and a check that was interrupted leaves none.
+        check = dg.AssetCheckKey(names.asset(asset_path(node)), CHECK)
+        evaluation = latest_evaluation(instance, check, partition_of(node))
+        if evaluation is not None and RECORDED in evaluation.metadata:
+            verified.add(node)
+    return frozenset(verified)
 
 
 def _record_passed_check(node: Node, instance: dg.DagsterInstance, names: Names) -> None:

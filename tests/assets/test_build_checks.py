@@ -20,6 +20,8 @@ from nanoset_assets.build_report import BuildReport
 from nanoset_assets.checks import VerificationError
 from nanoset_assets.dagster_compat import assets_with_failed_check, has_failed_last_check
 from nanoset_assets.definitions import build_definitions
+from nanoset_assets.graph_state import current_inventories, load_graph_state
+from nanoset_assets.names import Names
 from nanoset_assets.tags import CHECK
 from nanoset_core.outputs.failed_checks import FOLDER, record_failure
 from nanoset_core.project.graph import graph_over
@@ -327,6 +329,17 @@ def test_dagster_learns_that_an_output_was_verified_after_its_check_had_failed(b
     dataset_check = dg.AssetCheckKey(dg.AssetKey("indexed_dataset"), CHECK)
     assert not has_failed_last_check(built_platform.instance, dataset_check, "web")
     assert build(Project.open(built_platform.config_file), built_platform.instance).made == {}
+
+
+def test_a_check_that_fails_while_the_outputs_are_looked_at_stays_failed(built_platform):
+    project = Project.open(built_platform.config_file)
+    graph = graph_over(project, current_inventories(project, ["web"]))
+    assert all(step.is_up_to_date for step in graph.steps())  # it has read that no check has failed
+
+    damage_and_check(built_platform)
+    state = load_graph_state(graph, built_platform.instance, Names())
+
+    assert [node.row.label for node in state.failed_check] == ["corpus web"]
 
 
 def test_a_failed_check_stays_failed_as_long_as_nothing_has_verified_the_output(built_platform):
