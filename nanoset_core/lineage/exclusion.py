@@ -284,7 +284,7 @@ class IdUses:
         """Return the ids that several documents of one corpus have."""
         shared_ids: list[SharedId] = []
         for corpus, counts in self.counts_by_corpus.items():
-            for identity in self.ids:
-                if counts[identity] > 1:
-                    shared_ids.append(SharedId(identity, corpus, counts[identity]))
+            for identity, n_documents in counts.items():
+                if n_documents > 1:
+                    shared_ids.append(SharedId(identity, corpus, n_documents))
         return shared_ids
