@@ -32,7 +32,10 @@ def find_old_logs(folder: Path, policy: Policy) -> list[Garbage]:
 
     logs: list[Garbage] = []
     for path in paths:
-        status = path.lstat()
+        try:
+            status = path.lstat()
+        except FileNotFoundError:
+            continue  # another `nanoset gc` has just deleted it
         # A job writes to its log when it starts, which is after its cluster has started.
         may_be_running = oldest_cluster_ns is not None and status.st_mtime_ns >= oldest_cluster_ns
         if may_be_running or policy.is_recent(status.st_mtime_ns):
