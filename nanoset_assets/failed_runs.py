@@ -45,9 +45,10 @@ def reason_not_requested(instance: dg.DagsterInstance, names: Names, step: Step)
     A sensor looks at the project every few seconds. If the last run for an output has failed, the
     output is still missing. Another run would only fail again, unless something has changed since.
     This shows in the digest of the output, a hash of all that it is made from (texts, settings, …).
-    Each run has a tag with the digest that its output was to have (with `policy: block`, another
-    one: the run may succeed once the policy is changed). Suppose that the output should
-    now have the digest 81aa…. The first line that applies decides:
+    If a search may forbid the output, as with `policy: block`, it is a hash of that as well, since
+    the run may succeed once the policy is changed. Each run has a tag with the digest that its
+    output was to have. Suppose that the output should now have the digest 81aa…. The first line
+    that applies decides:
 
         last run for the output                           may another one be requested?
         there is none, or it has succeeded                yes

@@ -118,9 +118,7 @@ CODECS = (
     Codec(
         name="gzip",
         ending=".gz",
-        magic=re.compile(
-            rb"\x1f\x8b\x08"
-        ),  # the last byte stands for deflate, the only method there is
+        magic=re.compile(rb"\x1f\x8b\x08"),  # 08 stands for deflate, the only method there is
         feed_bytes=16 << 10,  # a compressed byte expands to at most 1,032 bytes
         block_bytes=64 << 10,
         padding=b"\0",

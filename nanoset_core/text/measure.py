@@ -141,9 +141,8 @@ def _decompressed_bytes(folder: RawFolder, file: FileStat) -> int:
     codec = codec_of(file.path)
     if codec is None:
         return 0
-    beginning = Piece(
-        file.path, begin=0, end=_sampled_bytes(file), first_line=1, digest=""
-    )  # not compared
+    size = _sampled_bytes(file)
+    beginning = Piece(file.path, begin=0, end=size, first_line=1, digest="")  # not compared
     n_bytes = 0
     # The beginning usually ends within a compressed text, which counts as a fault.
     with suppress(FaultError, NanosetError, MemoryError):
