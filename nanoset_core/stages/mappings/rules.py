@@ -22,7 +22,6 @@ from nanoset_core.stages.mappings.settings import (
     NanosetSpec,
     corpora_of,
 )
-from nanoset_core.stages.shards.framing import adds_template
 from nanoset_core.stages.shards.settings import TokenizationSpec
 
 
@@ -119,9 +118,7 @@ def end_token_errors(
         nanosets: Name of the training data → its settings, with such options.
         tokenization: How documents are turned into tokens.
     """
-    # A template of the tokenizer may mark the ends, too. It is not known here.
-    has_template = adds_template(tokenization.preset, tokenization.special_tokens)
-    if tokenization.append_eod or has_template:
+    if tokenization.may_mark_ends:
         return
     for name, nanoset in nanosets.items():
         for option in END_MASKS:  # reset_position_ids and others
