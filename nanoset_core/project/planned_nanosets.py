@@ -46,38 +46,55 @@ def failing_nanosets(
     reader: LengthReader,
     budget: ReadingBudget,
 ) -> Iterator[str]:
-    """Yield a line for each nanoset that would fail, and reads views that would be made.
+    """Yield a line for each nanoset that a build would fail to make, since a new view is too small.
 
-    For example, the second phase of a run reads a view with a single document, of which none is
-    for validation:
+    For example, the nanoset `pretrain` reads the view `best`, which does not exist yet and would
+    have a single document. So there is none for validation:
 
-        nanoset run-phase-2 train would fail: train has other sequences of a dataset than in …
+        nanoset pretrain valid would fail: valid has no sample …
+
+    Nanosets that read no new view are left out. Those whose data cannot be known before the build,
+    or only by reading more than the budget allows, are left out, too.
 
     Args:
         graph: The project's outputs, with what each is made from.
         due: The outputs that the build would make.
         planned_datasets: Views that would be made → what would be recorded about them.
         reader: Knows the lengths of the documents of these views.
-        budget: How many bytes may still be read to find out.
+        budget: How many bytes of index files may still be read.
     """
     project = graph.project
-    nodes_by_nanoset: dict[str, list[Node]] = {}
-    for node in graph.nodes():
-        if node in due and node.stage is INDEX_MAPPINGS:
-            nodes_by_nanoset.setdefault(node.key.subject, []).append(node)
-
-    for name, nodes in nodes_by_nanoset.items():
+    for name, nodes in _due_nanosets(graph, due).items():
         datasets = datasets_of_nanoset(project.config, name)
-        if datasets.isdisjoint(planned_datasets):
-            continue  # `refusal` of the stage has planned it
+        reads_new_views = not datasets.isdisjoint(planned_datasets)
+        if not reads_new_views:
+            continue
+
+        # The lengths of documents of the other datasets are in their index files.
         existing_datasets = datasets - planned_datasets.keys()
         index_bytes = _index_bytes(graph, existing_datasets, due)
         if index_bytes is None or not budget.spend(index_bytes):
             continue
+
+        # An estimate of the samples is enough. Exact numbers would need the files of the views.
         nanoset = NanosetContext(project, name, reader, dict(planned_datasets), exact=False)
         failure = _first_failure(nanoset, nodes)
         if failure is not None:
             yield failure
+
+
+def _due_nanosets(graph: Graph, due: Collection[Node]) -> dict[str, list[Node]]:
+    """Return the nanosets that a build would make: name → its splits (train, valid and test).
+
+    Args:
+        graph: The project's outputs.
+        due: All outputs that the build would make.
+    """
+    nodes_by_nanoset: dict[str, list[Node]] = {}
+    for node in graph.nodes():
+        if node in due and node.stage is INDEX_MAPPINGS:
+            nodes_by_nanoset.setdefault(node.key.subject, []).append(node)
+    return nodes_by_nanoset
 
 
 def _index_bytes(graph: Graph, datasets: Collection[str], due: Collection[Node]) -> int | None:

@@ -105,6 +105,14 @@ class _RememberedFiles:
 def _bytes_to_read(project: Project, node: Node, files: _RememberedFiles) -> int:
     """Return how many bytes of raw text are read to make an output of a text collection (corpus).
 
+    The first line that applies decides:
+
+        the output was never made, or a setting has changed    all files
+        the list of files that it was made from is lost        all files
+        files are new or have changed since                    these files
+        the output is damaged                                  all files, at most
+        none of these                                          nothing
+
     Args:
         project: The project.
         node: The output, such as the tokens of the corpus.
@@ -117,16 +125,16 @@ def _bytes_to_read(project: Project, node: Node, files: _RememberedFiles) -> int
     if version is None or _have_settings_changed(project, node, version):
         return files.total_bytes
     try:
-        inventory = _inventory_of_version(project, node, version)
+        listed_files = _inventory_of_version(project, node, version)
     except FormatError:
-        inventory = None  # it is damaged
-    if inventory is None:
+        listed_files = None  # the list is damaged
+    if listed_files is None:
         return files.total_bytes
 
-    size = files.bytes_changed_since(inventory)
-    if size == 0 and _is_damaged(project, node, version):
-        return files.total_bytes  # at most: only the text of damaged shards is read
-    return size
+    changed_bytes = files.bytes_changed_since(listed_files)
+    if changed_bytes == 0 and _is_damaged(project, node, version):
+        return files.total_bytes  # "at most", as only the text of damaged shards is read
+    return changed_bytes
 
 
 def _have_settings_changed(project: Project, node: Node, version: Manifest) -> bool:
@@ -146,11 +154,12 @@ def _have_settings_changed(project: Project, node: Node, version: Manifest) -> b
 
 
 def _inventory_of_version(project: Project, node: Node, version: Manifest) -> Inventory | None:
-    """Return the list of the files (inventory) that a version of an output was made from.
+    """Return the list of the text files (inventory) that a version of an output was made from.
 
-        the inventory          is this list
-        the tokens             were made from an inventory
-        the columns of text    were made along with tokens, which were made from an inventory
+        output                               its list of text files
+        a list of text files (inventory)     the output itself
+        the tokens of the text               its parent: tokens are made from such a list
+        the other columns of the text        the parent of its parent: columns are made with tokens
 
     Args:
         project: The project.
@@ -165,13 +174,18 @@ def _inventory_of_version(project: Project, node: Node, version: Manifest) -> In
     """
     if node.stage is INVENTORY:
         return load_inventory(version)
+
     outputs = project.outputs
-    parents: Mapping[str, str] = version.recipe["parents"]
+    parents: Mapping[str, str] = version.recipe["parents"]  # kind of parent → digest
     if "inventory" in parents:
         return inventory_of(outputs, version)
+
+    # The columns: look up the tokens that they were made with.
     folder_of_tokens = outputs.folder / TOKENIZED.layout.folder / node.key.subject
-    tokenized = outputs.manifest_at(folder_of_tokens / parents["tokenized"])
-    return None if tokenized is None else inventory_of(outputs, tokenized)
+    tokens = outputs.manifest_at(folder_of_tokens / parents["tokenized"])
+    if tokens is None:
+        return None
+    return inventory_of(outputs, tokens)
 
 
 def _is_damaged(project: Project, node: Node, version: Manifest) -> bool:

@@ -215,16 +215,15 @@ def _token_ids(nanoset: NanosetContext, padding_token: str | None) -> dict[str, 
     token_ids: dict[str, int] = {}
     # The token at the end of documents. A trainer needs it for some masks, which may also be set on
     # its command line, so it is returned whatever the settings are.
-    project = nanoset.project
-    end_id = project.special("eod")
-    if end_id is not None and project.config.tokenization.may_mark_ends:
+    end_id = nanoset.project.special("eod")
+    if end_id is not None:
         token_ids["eod"] = end_id
 
     # The padding token, if packs contain padding (`tail: pad`). With `tail: carry`, only the very
     # last sample is padded: that is no reason to stop a job.
-    packs = project.config.packs
+    packs = nanoset.project.config.packs
     is_padded = any(name in packs and packs[name].tail == "pad" for name in nanoset.spec.corpora)
-    padding_id = project.special("pad")
+    padding_id = nanoset.project.special("pad")
     if is_padded and padding_token is not None and padding_id is not None:
         token_ids["pad"] = padding_id
     return token_ids

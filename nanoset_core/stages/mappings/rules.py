@@ -22,6 +22,7 @@ from nanoset_core.stages.mappings.settings import (
     NanosetSpec,
     corpora_of,
 )
+from nanoset_core.stages.shards.framing import adds_template
 from nanoset_core.stages.shards.settings import TokenizationSpec
 
 
@@ -118,7 +119,9 @@ def end_token_errors(
         nanosets: Name of the training data → its settings, with such options.
         tokenization: How documents are turned into tokens.
     """
-    if tokenization.may_mark_ends:
+    # A template of the tokenizer may mark the ends, too. It is not known here.
+    has_template = adds_template(tokenization.preset, tokenization.special_tokens)
+    if tokenization.append_eod or has_template:
         return
     for name, nanoset in nanosets.items():
         for option in END_MASKS:  # reset_position_ids and others

@@ -345,10 +345,11 @@ def _check_contents(
 
 
 def _make_room(manifest: Manifest, member: MemberPlan, files: FileSet) -> None:
-    """Make room on the disk for the index files and the .idx of a dataset in a bucket.
+    """Delete copies of other files from this disk, so that those of some index files fit on it.
 
-    They are read together. If they did not fit, the download of one of them would remove the copy
-    of another one that is still needed.
+    If outputs are in a bucket, nanoset copies files to this disk to read them. If there is no room
+    for another copy, it deletes an old one. Index files and the .idx of their dataset are read
+    together, so none of them may be deleted for another one.
 
     Args:
         manifest: The record of the index files, with their sizes.

@@ -12,7 +12,7 @@ from nanoset_core.errors import ConfigError
 from nanoset_core.outputs.names import CorpusName, TextKey
 from nanoset_core.records.rules import Section
 from nanoset_core.records.settings import Range
-from nanoset_core.stages.shards.framing import SpecialTokens, WriterPreset, adds_template
+from nanoset_core.stages.shards.framing import SpecialTokens, WriterPreset
 from nanoset_core.stages.shards.repeats import LEAST_SHARE, MAX_DUPLICATE_FRACTION
 from nanoset_core.text.choice import FileChoice
 from nanoset_core.text.endings import CsvValues
@@ -124,15 +124,6 @@ class TokenizationSpec:
     special_tokens: SpecialTokens | None = None
     """Whether to add the special tokens of the tokenizer's own template, such as Llama's BOS;
     absent = as the preset's tool does: only nanotron adds them."""
-
-    @property
-    def may_mark_ends(self) -> bool:
-        """Whether documents may end with a token that says so.
-
-        The setting `append_eod` adds one. A template of the tokenizer may add one, too, but what it
-        adds is not known here.
-        """
-        return self.append_eod or adds_template(self.preset, self.special_tokens)
 
 
 @dataclass(frozen=True, slots=True)

@@ -449,16 +449,6 @@ def test_newer_versions_take_it_for_padding_if_their_tokenizer_has_another_end(h
     assert "leave all ends of documents out of the loss" in answer.output
 
 
-def test_documents_without_an_end_token_may_be_trained_on_with_any_padding_token(handoff, tmp_path):
-    config = copy_project(handoff, tmp_path)
-    settings = yaml.safe_load(config.read_text())
-    settings["tokenization"]["append_eod"] = False
-    config.write_text(yaml.safe_dump(settings))
-    core = core_with_tokens(tmp_path, f"pad = eos = {EOD_ID}", settings="")
-
-    assert run_preflight(build_handoff(config), core).code == FOUND
-
-
 def test_masked_ends_of_documents_may_be_allowed(handoff, tmp_path):
     core = core_with_tokens(tmp_path, f"pad = eos = {EOD_ID}")
 
