@@ -182,8 +182,8 @@ def _print_unexpected_ids(project: Project, ids: Sequence[str]) -> None:
     The user may have misspelt the former. The latter may take out more than the user wants:
 
         no corpus has a document with 2 of these ids, such as 'x9'
-        1 of these ids belongs to several documents of corpus web, such as 'a7' to 2; a list of ids
-        stands for all of them
+        1 of these ids belongs to several documents of corpus web: for example, 2 documents have
+        'a7'; a list of ids stands for all of them
 
     Args:
         project: The project with its built outputs.
@@ -205,8 +205,9 @@ def _print_unexpected_ids(project: Project, ids: Sequence[str]) -> None:
         verb = "belongs" if len(shared_ids) == 1 else "belong"
         example = shared_ids[0]
         message = (
-            f"{len(shared_ids):,} of these ids {verb} to several documents of corpus {corpus}, "
-            f"such as {example.id!r} to {example.documents:,}; a list of ids stands for all of them"
+            f"{len(shared_ids):,} of these ids {verb} to several documents of corpus {corpus}: "
+            f"for example, {example.documents:,} documents have {example.id!r}; a list of ids "
+            "stands for all of them"
         )
         echo(message, fg="yellow")
 
