@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Collection, Set
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from nanoset_core.errors import NanosetError
-from nanoset_core.formats.indexed.layout import idx_path
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.graph import Graph
 from nanoset_core.project.project import Project
@@ -49,7 +48,7 @@ class PlannedView:
 def planned_views(
     graph: Graph,
     due: set[Node],
-    views_of_nanosets: Set[str],
+    views_of_nanosets: Collection[str],
     reader: LengthReader,
     budget: ReadingBudget,
 ) -> dict[str, PlannedView]:
@@ -67,7 +66,7 @@ def planned_views(
         views_of_nanosets: Names of datasets that nanosets read. The views among them get a
             manifest.
         reader: Gets the lengths of the documents of these views.
-        budget: How many bytes may be read to find these lengths, and how many they may take.
+        budget: How many bytes these lengths may take.
 
     Returns:
         Name of the view → what it would have. A view is left out if its documents change in the
@@ -120,7 +119,7 @@ def _choose_views(
     project: Project,
     corpus: str,
     names: Collection[str],
-    views_of_nanosets: Set[str],
+    views_of_nanosets: Collection[str],
     reader: LengthReader,
     budget: ReadingBudget,
 ) -> dict[str, PlannedView]:
@@ -135,7 +134,7 @@ def _choose_views(
         names: Names of the views. Those whose rules have a mistake are left out.
         views_of_nanosets: Names of the datasets that nanosets read.
         reader: Gets the lengths of the documents of views that nanosets read.
-        budget: How many bytes may be read to find these lengths, and how many they may take.
+        budget: How many bytes these lengths may take.
 
     Returns:
         Name of the view → numbers of documents and tokens, and sentences on where rules such as
@@ -155,12 +154,6 @@ def _choose_views(
         return {}
 
     correct_names = [name for name in names if _has_correct_rules(project, dataset, name)]
-    # The lengths of documents are in the .idx of the corpus, which may have to be downloaded.
-    has_lengths = False
-    if not views_of_nanosets.isdisjoint(correct_names):
-        index_name = idx_path(dataset.facts["prefix"]).name
-        has_lengths = budget.spend(dataset.files[index_name].size)
-
     views: dict[str, PlannedView] = {}
     with tempfile.TemporaryDirectory(prefix="nanoset-view-") as scratch:
         for chosen in choose(project, corpus, correct_names, Path(scratch)):
@@ -172,8 +165,8 @@ def _choose_views(
             n_documents = chosen.selection.documents
             n_tokens = chosen.selection.tokens
             manifest = None
-            is_planned = has_lengths and chosen.name in views_of_nanosets
-            if is_planned and budget.spend(n_documents * _LENGTH_BYTES):
+            is_read = chosen.name in views_of_nanosets
+            if is_read and budget.spend(n_documents * _LENGTH_BYTES):
                 with contextlib.suppress(NanosetError):  # the build will report a damaged .idx
                     manifest = planned_view(project, chosen, reader)
             views[chosen.name] = PlannedView(n_documents, n_tokens, sentences, manifest)
