@@ -8,22 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from contextlib import suppress
+from functools import cached_property
 
 from nanoset_core.errors import FormatError, NanosetError
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.stages.inventory.corpora import list_contents
-from nanoset_core.stages.inventory.make import (
-    fingerprint_memory,
-    inventory_of,
-    load_inventory,
-)
+from nanoset_core.stages.inventory.make import fingerprint_memory, inventory_at
 from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.stages.shards.stage import TOKENIZED
 from nanoset_core.stages.stage import Node, OutsideFiles, current_version
 from nanoset_core.text.contents import Contents
 from nanoset_core.text.listing import FileStat
-from nanoset_core.text.pieces import Inventory, Piece
+from nanoset_core.text.pieces import Piece
 
 
 def text_bytes(
@@ -65,11 +62,12 @@ def text_bytes(
 class _RememberedFiles:
     """The files of a text collection (corpus), and what is known of them without reading them.
 
-    They are listed once for all outputs of the corpus, since that may take long.
+    They are listed once for all outputs of the corpus, since that may take long. The outputs were
+    usually made from the same list of files, which is also read only once.
     """
 
     def __init__(self, project: Project, corpus: str, contents: Contents) -> None:
-        """Look up the hashes of the files.
+        """Keep what is needed to look up the hashes of the files.
 
         Args:
             project: The project, which remembers the hashes.
@@ -78,12 +76,12 @@ class _RememberedFiles:
         """
         self.total_bytes = contents.size
         """Size of all files."""
-        memory = fingerprint_memory(project, project.config.corpus_folder(corpus))
-        self._pieces_by_file: dict[FileStat, list[Piece] | None] = {}
-        for file in contents.texts:
-            self._pieces_by_file[file] = memory.recall(file)  # None if it has to be hashed
+        self._project = project
+        self._corpus = corpus
+        self._files = contents.texts
+        self._changed_bytes_by_digest: dict[str, int | None] = {}
 
-    def bytes_changed_since(self, inventory: Inventory) -> int:
+    def bytes_changed_since(self, digest: str) -> int | None:
         """Return the size of the files that are new, changed, or may have changed.
 
             a.jsonl    size and time as when it was hashed, in the inventory    not counted
@@ -91,8 +89,25 @@ class _RememberedFiles:
             c.jsonl    not in the inventory                                     counted
 
         Args:
-            inventory: The list of the files at an earlier time, with their hashes.
+            digest: Digest of the list of the files at an earlier time (inventory), which has their
+                hashes.
+
+        Returns:
+            Bytes; None if the inventory was deleted.
+
+        Raises:
+            FormatError: The inventory is damaged.
         """
+        if digest not in self._changed_bytes_by_digest:
+            self._changed_bytes_by_digest[digest] = self._compare_with_inventory(digest)
+        return self._changed_bytes_by_digest[digest]
+
+    def _compare_with_inventory(self, digest: str) -> int | None:
+        """Return the same as `bytes_changed_since`, which keeps the result."""
+        inventory = inventory_at(self._project.outputs, self._corpus, digest)
+        if inventory is None:
+            return None
+
         recorded_pieces = inventory.pieces_by_file
         size = 0
         for file, pieces in self._pieces_by_file.items():
@@ -100,6 +115,13 @@ class _RememberedFiles:
             if not is_unchanged:
                 size += file.size
         return size
+
+    @cached_property
+    def _pieces_by_file(self) -> dict[FileStat, list[Piece] | None]:
+        """Each file → its pieces with their hashes; None if the file has to be hashed."""
+        folder = self._project.config.corpus_folder(self._corpus)
+        memory = fingerprint_memory(self._project, folder)
+        return {file: memory.recall(file) for file in self._files}
 
 
 def _bytes_to_read(project: Project, node: Node, files: _RememberedFiles) -> int:
@@ -124,14 +146,15 @@ def _bytes_to_read(project: Project, node: Node, files: _RememberedFiles) -> int
     version = current_version(project, node.stage, node.key).whole_manifest
     if version is None or _have_settings_changed(project, node, version):
         return files.total_bytes
-    try:
-        listed_files = _inventory_of_version(project, node, version)
-    except FormatError:
-        listed_files = None  # the list is damaged
-    if listed_files is None:
+
+    changed_bytes = None
+    with suppress(FormatError):  # the list of files, or the record of the tokens, is damaged
+        inventory_digest = _inventory_digest(project, node, version)
+        if inventory_digest is not None:
+            changed_bytes = files.bytes_changed_since(inventory_digest)
+    if changed_bytes is None:
         return files.total_bytes
 
-    changed_bytes = files.bytes_changed_since(listed_files)
     if changed_bytes == 0 and _is_damaged(project, node, version):
         return files.total_bytes  # "at most", as only the text of damaged shards is read
     return changed_bytes
@@ -153,8 +176,8 @@ def _have_settings_changed(project: Project, node: Node, version: Manifest) -> b
     return bool(recipe_today.digest != version.digest)
 
 
-def _inventory_of_version(project: Project, node: Node, version: Manifest) -> Inventory | None:
-    """Return the list of the text files (inventory) that a version of an output was made from.
+def _inventory_digest(project: Project, node: Node, version: Manifest) -> str | None:
+    """Return the digest of the list of files (inventory) that a version of an output was made from.
 
         output                               its list of text files
         a list of text files (inventory)     the output itself
@@ -167,25 +190,26 @@ def _inventory_of_version(project: Project, node: Node, version: Manifest) -> In
         version: Manifest of the version.
 
     Returns:
-        The inventory; None if it was deleted.
+        The digest; None if it is not known, since the parent of the output was deleted.
 
     Raises:
-        FormatError: It is damaged.
+        FormatError: The manifest of the parent is damaged.
     """
     if node.stage is INVENTORY:
-        return load_inventory(version)
+        return version.digest
 
     outputs = project.outputs
     parents: Mapping[str, str] = version.recipe["parents"]  # kind of parent → digest
     if "inventory" in parents:
-        return inventory_of(outputs, version)
+        return parents["inventory"]
 
     # The columns: look up the tokens that they were made with.
     folder_of_tokens = outputs.folder / TOKENIZED.layout.folder / node.key.subject
     tokens = outputs.manifest_at(folder_of_tokens / parents["tokenized"])
     if tokens is None:
         return None
-    return inventory_of(outputs, tokens)
+    inventory_digest: str = tokens.recipe["parents"]["inventory"]
+    return inventory_digest
 
 
 def _is_damaged(project: Project, node: Node, version: Manifest) -> bool:

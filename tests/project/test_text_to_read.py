@@ -14,6 +14,7 @@ from helpers.inspecting import node_at
 from helpers.sample_project import jsonl, sentences
 from nanoset_core.project.project import Project
 from nanoset_core.project.text_to_read import text_bytes
+from nanoset_core.stages.inventory.make import inventory_at
 from nanoset_core.stages.stage import Node
 
 OUTPUTS = ("inventory/web", "tokenized/web", "columns/web")
@@ -92,6 +93,20 @@ def test_all_text_is_read_for_another_column(project):
 
 def test_all_text_is_read_by_a_build_that_is_forced(project):
     assert bytes_to_read(project, rebuild=True) == bytes_of_corpus(project)
+
+
+def test_the_list_of_files_is_read_once_for_all_outputs(project, monkeypatch):
+    read_digests = []
+
+    def read_inventory(outputs, corpus, digest):
+        read_digests.append(digest)
+        return inventory_at(outputs, corpus, digest)
+
+    monkeypatch.setattr("nanoset_core.project.text_to_read.inventory_at", read_inventory)
+
+    text_bytes(project, NODES)
+
+    assert len(read_digests) == 1
 
 
 def test_all_text_may_be_read_if_the_list_of_files_is_damaged(project):
