@@ -236,6 +236,8 @@ def main() -> int:
         changes = required_changes(built, run)  # such as ["seed: 8"]
         try:
             tokenizer = build_tokenizer(run)
+        except ImportError:
+            raise  # Megatron-LM itself, or a package that it needs, is missing
         except Exception as error:
             if not lacks_slow_files(run):
                 raise
@@ -847,11 +849,16 @@ def lacks_slow_files(run: argparse.Namespace) -> bool:
     # With this option, Megatron-LM has tried the fast class.
     if run.tokenizer_type != "HuggingFaceTokenizer" or run.tokenizer_hf_use_fast:
         return False
-    return can_load(run, use_fast=True) and not can_load(run, use_fast=False)
+    if loading_error(run, use_fast=True) is not None:
+        return False
+    error_of_slow_class = loading_error(run, use_fast=False)
+    if isinstance(error_of_slow_class, ImportError):
+        return False  # it lacks a package, such as sentencepiece, and perhaps no files
+    return error_of_slow_class is not None
 
 
-def can_load(run: argparse.Namespace, *, use_fast: bool) -> bool:
-    """Return whether transformers can load the tokenizer of a run.
+def loading_error(run: argparse.Namespace, *, use_fast: bool) -> Exception | None:
+    """Return the error of transformers when it loads the tokenizer of a run, or None.
 
     Args:
         run: The options of the run.
@@ -861,9 +868,9 @@ def can_load(run: argparse.Namespace, *, use_fast: bool) -> bool:
         importlib.import_module("transformers").AutoTokenizer.from_pretrained(
             run.tokenizer_model, use_fast=use_fast, trust_remote_code=run.trust_remote_code
         )
-    except Exception:  # noqa: BLE001 — transformers raises errors of any type
-        return False
-    return True
+    except Exception as error:  # noqa: BLE001 — transformers raises errors of any type
+        return error
+    return None
 
 
 def renamed_indexes(cache: str, fields: dict[str, Any]) -> list[str]:

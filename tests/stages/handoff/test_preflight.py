@@ -637,8 +637,10 @@ def build_tokenizer(args):
 TRANSFORMERS = """
 class AutoTokenizer:
     def from_pretrained(path, use_fast, trust_remote_code):
-        can_load = {"/models/hf": use_fast, "/models/full": True, "/models/empty": False}
-        if not can_load[path]:
+        if path == "/models/sentencepiece" and not use_fast:
+            raise ImportError("requires the SentencePiece library")
+        can_load = {"/models/hf": use_fast, "/models/empty": False}
+        if not can_load.get(path, True):
             raise OSError(path)
 """
 """A stand-in for transformers. In /models/hf are only the files of the fast class."""
@@ -661,6 +663,9 @@ def test_the_check_names_the_files_that_the_slow_class_of_a_tokenizer_lacks(hand
     [
         pytest.param("--tokenizer-model /models/empty", id="the fast class lacks files, too"),
         pytest.param("--tokenizer-model /models/full", id="no class lacks files"),
+        pytest.param(
+            "--tokenizer-model /models/sentencepiece", id="the slow class lacks a package"
+        ),
         pytest.param("--tokenizer-hf-use-fast", id="the fast class failed"),
     ],
 )
@@ -672,6 +677,16 @@ def test_files_of_the_slow_class_are_not_named_if_there_is_another_reason(handof
     assert answer.code == FAILED
     assert "lacks files" not in answer.output
     assert "trainer's environment" in answer.output
+
+
+def test_files_of_the_slow_class_are_not_named_if_megatron_lm_lacks_a_package(handoff, tmp_path):
+    core = write_core(tmp_path, "import nothing_such\n", transformers=TRANSFORMERS)
+
+    answer = run_preflight(handoff, core)
+
+    assert answer.code == FAILED
+    assert "No module named 'nothing_such'" in answer.output
+    assert "lacks files" not in answer.output
 
 
 def test_other_data_are_an_error(handoff, preflight):
