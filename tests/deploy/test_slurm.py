@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -79,32 +78,6 @@ def cluster(tmp_path_factory) -> Iterator[Slurm]:
 @pytest.mark.parametrize("script", sorted(SCRIPTS.glob("*.sbatch")), ids=lambda path: path.name)
 def test_slurm_accepts_every_script(cluster, script):
     cluster.run("sbatch", "--test-only", str(script))
-
-
-def test_the_job_of_the_last_corpus_builds_it_and_deletes_its_own_history(tmp_path):
-    corpora_file = tmp_path / "corpora.txt"
-    corpora_file.write_text("web\ncode")  # without a newline at the end
-    program = tmp_path / "nanoset"
-    program.write_text('#!/bin/sh\nmkdir "$DAGSTER_HOME"\necho "$DAGSTER_HOME" "$@"\n')
-    program.chmod(0o755)
-    environment = {
-        "PATH": os.pathsep.join([str(tmp_path), os.environ["PATH"]]),
-        "TMPDIR": str(tmp_path),
-        "SLURM_JOB_ID": "17",
-        "SLURM_ARRAY_TASK_ID": "2",
-    }
-
-    process = subprocess.run(
-        ["bash", SCRIPTS / "corpora.sbatch", corpora_file],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-
-    history = tmp_path / "nanoset-17"
-    assert process.stdout == f"{history} build --corpus code\n"
-    assert not history.exists()
 
 
 # Tasks on workers
@@ -856,8 +829,3 @@ def test_a_job_that_slurm_does_not_know_is_not_found(runs):
     result = runs.instance.run_launcher.check_run_worker_health(run)
 
     assert result.status.value == "NOT_FOUND"
-
-
-def test_the_tag_for_options_of_slurm_is_stable():
-    # Users write it into tags of runs.
-    assert OPTIONS_TAG == "slurm/options"

@@ -16,6 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from helpers.child_processes import wait_until
+from nanoset_core.execution.cluster_executor import ClusterExecutor
+from nanoset_core.execution.dask_scheduler import DaskScheduler
+from nanoset_core.execution.progress import SILENT, Progress
+from nanoset_core.storage.access import FileAccess
 
 ALLOWED_DEATHS = 1
 """How many workers may die with a task before the scheduler gives it up."""
@@ -175,3 +179,19 @@ def within(**options: Any) -> Iterator[Any]:
     }
     with distributed.LocalCluster(**(defaults | options)) as cluster:
         yield cluster
+
+
+def executor_on(
+    folder: Path, *address: str, progress: Progress = SILENT, **settings: object
+) -> ClusterExecutor:
+    """Return an executor on the cluster of a scheduler.
+
+    Args:
+        folder: The folder that this process shares with the workers.
+        address: Of the scheduler, unless `settings` names its file.
+        progress: Shows what is waited for.
+        settings: Of the scheduler.
+    """
+    return ClusterExecutor(
+        DaskScheduler(*address, **settings), FileAccess(folder), progress=progress
+    )

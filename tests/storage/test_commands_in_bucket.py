@@ -375,8 +375,9 @@ def interruption(monkeypatch: pytest.MonkeyPatch) -> Interruption:
     return interruption
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("command", ["merge", "shuffle pairs"])
+@pytest.mark.parametrize(
+    "command", ["merge", pytest.param("shuffle pairs", marks=pytest.mark.slow)]
+)
 def test_a_command_that_is_interrupted_leaves_nothing_that_looks_complete(
     command, bucket, inputs, tmp_path, interruption
 ):

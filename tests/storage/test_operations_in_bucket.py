@@ -224,16 +224,15 @@ COMMANDS_ON_LOST_FILES = (
 )
 """Commands that report outputs with missing files; a quick verification would look at less."""
 LOST_FILES = (
-    "datasets/web/*/manifest.json",
-    "datasets/web/*/*.idx",
-    "nanosets/*/cache/*document_index.npy",
+    pytest.param("datasets/web/*/manifest.json", marks=pytest.mark.slow),
+    pytest.param("datasets/web/*/*.idx", marks=pytest.mark.slow),
+    pytest.param("nanosets/*/cache/*document_index.npy", marks=pytest.mark.slow),
     "tokenized/web/*",
-    "shards/*/documents.parquet",
+    pytest.param("shards/*/documents.parquet", marks=pytest.mark.slow),
 )
 """Patterns of the names of objects that somebody deletes."""
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("pattern", LOST_FILES)
 def test_a_missing_object_is_reported_with_its_place_in_the_bucket(
     remote_project, filled, monkeypatch, pattern

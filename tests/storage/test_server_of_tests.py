@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,7 @@ from nanoset_core.storage.s3 import S3Store
 pytestmark = pytest.mark.skipif(SERVER != "moto", reason="another server writes its answers itself")
 
 TEXT = b"some text"
+ETAG = f'"{hashlib.md5(TEXT).hexdigest()}"'
 REQUESTS = {
     "a listing": ("list_objects_v2", {}),
     "a listing with readable names": ("list_objects_v2", {"EncodingType": "url"}),
@@ -32,9 +34,11 @@ REQUESTS = {
     "an object": ("get_object", {"Key": "with a checksum", "ChecksumMode": "ENABLED"}),
     "a range": ("get_object", {"Key": "a/1", "Range": "bytes=5-6"}),
     "a range that ends after the object": ("get_object", {"Key": "a/1", "Range": "bytes=5-99"}),
+    "the last bytes": ("get_object", {"Key": "a/1", "Range": "bytes=-3"}),
     "a range after the object": ("get_object", {"Key": "a/1", "Range": "bytes=50-99"}),
     "an object that does not exist": ("get_object", {"Key": "nothing"}),
     "another version of an object": ("get_object", {"Key": "b", "IfMatch": '"other"'}),
+    "the same version of an object": ("get_object", {"Key": "b", "IfNoneMatch": ETAG}),
     "a new object": (
         "put_object",
         {"Key": "c/new", "Body": TEXT, "Metadata": {"k": "v"}, "ChecksumAlgorithm": "SHA256"},
@@ -42,8 +46,10 @@ REQUESTS = {
     "an object that must not exist": ("put_object", {"Key": "c", "Body": TEXT, "IfNoneMatch": "*"}),
     "an object that exists": ("put_object", {"Key": "b", "Body": b"2", "IfNoneMatch": "*"}),
     "an object of another version": ("put_object", {"Key": "b", "Body": b"2", "IfMatch": "other"}),
+    "an object of this version": ("put_object", {"Key": "b", "Body": b"2", "IfMatch": ETAG}),
     "a deletion": ("delete_object", {"Key": "a/1"}),
     "a deletion of nothing": ("delete_object", {"Key": "nothing"}),
+    "a deletion of another version": ("delete_object", {"Key": "b", "IfMatch": '"other"'}),
     "no bucket": ("get_object", {"Key": "b", "Bucket": "no-such-bucket"}),
 }
 """What is requested → operation of botocore, and its arguments."""
