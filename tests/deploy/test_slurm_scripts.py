@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from nanoset_assets.slurm import OPTIONS_TAG
-
 SCRIPTS = Path(__file__).parents[2] / "deploy" / "slurm"
 
 
@@ -42,8 +40,3 @@ def test_the_job_of_the_last_corpus_builds_it_and_deletes_its_own_history(tmp_pa
     history = tmp_path / "nanoset-17"
     assert process.stdout == f"{history} build --corpus code\n"
     assert not history.exists()
-
-
-def test_the_tag_for_options_of_slurm_is_stable():
-    # Users write it into tags of runs.
-    assert OPTIONS_TAG == "slurm/options"

@@ -16,7 +16,7 @@ FOR_DEVELOPERS = ("ruff.toml",)
 """Files in the packages that only those who change the code need."""
 
 
-def test_every_file_of_the_packages_is_packed():
+def test_every_file_of_the_packages_is_packed() -> None:
     setuptools = pytest.importorskip("setuptools", reason="setuptools is not installed")
     settings = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["tool"]["setuptools"]
     patterns = settings["packages"]["find"]["include"]

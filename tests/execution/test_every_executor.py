@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from helpers import dask_cluster, ray_cluster
+from helpers.building import make_inventory, make_shards
+from helpers.sample_project import tree
 from helpers.worker_tasks import (
     NewFile,
     create_file,
@@ -28,6 +30,7 @@ from nanoset_core.execution.dask_scheduler import DaskScheduler
 from nanoset_core.execution.processes import run_tasks
 from nanoset_core.execution.progress import TaskNote, progress_reported_to, report_progress
 from nanoset_core.execution.ray_cluster import RayCluster
+from nanoset_core.project.project import Project
 from nanoset_core.storage.access import FileAccess
 
 DASK_WORKER = rf"on the worker tcp://[\d.:]+ of {re.escape(platform.node())}"
@@ -183,3 +186,18 @@ def test_the_notes_of_a_task_arrive_while_it_is_in_progress(run, tmp_path):
         results = list(run(report_and_wait, files))
 
     assert sorted(results) == [(0, True), (1, True), (2, True), (3, True)]
+
+
+def test_shards_that_workers_of_dask_have_made_are_those_of_this_process(
+    dask_scheduler, make_project
+):
+    # tests/execution/test_dask.py builds everything on a cluster, which takes long.
+    executor = f"executor: {{kind: dask, address: '{dask_scheduler.address}'}}\n"
+    remote = Project.open(make_project("remote", {"nanosets:\n": f"{executor}nanosets:\n"}))
+    local = Project.open(make_project("local"))
+
+    for project in (remote, local):
+        make_inventory(project, "web")
+        make_shards(project, "web")
+
+    assert tree(remote.outputs.folder / "shards") == tree(local.outputs.folder / "shards")
