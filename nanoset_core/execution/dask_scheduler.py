@@ -6,8 +6,9 @@ import asyncio
 import json
 import logging
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -273,6 +274,24 @@ class _WithoutCancelledConnections(logging.Filter):
 
 
 _without_cancelled_connections = _WithoutCancelledConnections()
+
+
+@contextmanager
+def end_unlogged() -> Iterator[None]:
+    """Log nothing of what Dask's scheduler reports in this block, in which the scheduler is ended.
+
+    If the user ends a build while workers are busy, the scheduler may fail to close a connection,
+    or miss a result that nobody waits for any more. It logs that with a traceback, as an error.
+    """
+    loggers = [logging.getLogger("distributed.core"), logging.getLogger("distributed.scheduler")]
+    were_disabled = [logger.disabled for logger in loggers]
+    try:
+        for logger in loggers:
+            logger.disabled = True
+        yield
+    finally:
+        for logger, was_disabled in zip(loggers, were_disabled, strict=True):
+            logger.disabled = was_disabled
 
 
 def open_client(scheduler: Any) -> Any:

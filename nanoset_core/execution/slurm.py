@@ -14,7 +14,7 @@ from typing import Any
 
 from nanoset_core.errors import ConfigError, joined_lines
 from nanoset_core.execution.dask import DaskClient
-from nanoset_core.execution.dask_scheduler import open_client, require_distributed
+from nanoset_core.execution.dask_scheduler import end_unlogged, open_client, require_distributed
 from nanoset_core.execution.interruption import (
     children_shielded,
     handlers_restored,
@@ -279,7 +279,7 @@ def _close(cluster: Any) -> None:
     Args:
         cluster: The `SLURMCluster`.
     """
-    with signals_dropped(), suppress(TimeoutError):
+    with signals_dropped(), end_unlogged(), suppress(TimeoutError):
         cluster.close(timeout=_CLOSE_SECONDS)
 
 

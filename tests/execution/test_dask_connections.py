@@ -5,6 +5,7 @@ Runs and builds on a cluster are tested in tests/execution/test_dask.py.
 
 from __future__ import annotations
 
+import logging
 import socket
 import sys
 import time
@@ -187,3 +188,13 @@ def test_without_the_package_the_error_says_how_to_install_it(tmp_path, monkeypa
         list(executor.run(abs, [1]))
 
     assert caught.value.remedy.startswith("pip install 'nanoset-platform[dask]'")
+
+
+def test_faults_of_a_scheduler_that_is_ended_are_not_logged(caplog):
+    logger = logging.getLogger("distributed.core")
+
+    with dask_scheduler.end_unlogged():
+        logger.error("Exception while handling op terminate")
+    logger.error("a fault of a scheduler that runs")
+
+    assert caplog.messages == ["a fault of a scheduler that runs"]
