@@ -191,10 +191,10 @@ def _verify(
 
 
 def _record_outcome(project: Project, stage: Stage, key: Key, *, has_passed: bool) -> bool:
-    """Record below the root whether an output is right, for `nanoset status` and later builds.
+    """Record next to the outputs whether one of them is right, for `nanoset status` and builds.
 
-    Dagster's history has the result, too, but another machine may have another history, and the
-    core of nanoset does not read it.
+    Dagster's history has the result, too, but another machine may have another history, and
+    commands such as `nanoset status` do not read it.
 
     Args:
         project: The project.
@@ -206,8 +206,8 @@ def _record_outcome(project: Project, stage: Stage, key: Key, *, has_passed: boo
         Whether there is a record of a failure now.
 
     Raises:
-        NanosetError: The record cannot be written or removed.
-        OSError: The same, if the outputs are on a disk.
+        NanosetError: The record cannot be written to a bucket, or removed from it.
+        OSError: The same for outputs on a disk.
     """
     outputs = project.outputs
     folder = stage.layout.folder
@@ -215,14 +215,16 @@ def _record_outcome(project: Project, stage: Stage, key: Key, *, has_passed: boo
     if has_passed:
         failed_checks.record_success(outputs, folder, name)
         return False
+
     manifest = current_version(project, stage, key).manifest
     if manifest is not None:
         failed_checks.record_failure(outputs, folder, name, manifest.digest)
         return True
     if isinstance(stage, InParts):
+        # A part, such as a group of tars, has no version of its own.
         failed_checks.record_failure(outputs, folder, name, None)
         return True
-    return False  # there is no version, which every command notices
+    return False  # there is no version, which every command notices by itself
 
 
 def _log_findings(log: dg.DagsterLogManager, report: Report) -> None:

@@ -89,25 +89,31 @@ def load_graph_state(
     names: Names,
     active_runs: ActiveRuns | None = None,
 ) -> GraphState:
-    """Return which outputs are up to date, and which have failed their check in Dagster.
+    """Complete Dagster's history, and return which outputs are up to date or have failed a check.
 
-    Outputs that exist, but are missing in Dagster's history since another machine has made them,
-    are added to it, so that Dagster's web pages show them. So are checks that outputs have passed
-    in `nanoset verify` after they had failed in Dagster.
+    Outputs may be made and verified without Dagster, or with the history of another machine. What
+    is missing in this history is added to it, so that Dagster's web pages show it:
+
+        web was built on another machine                         a materialization of web
+        code failed its check, and then passed nanoset verify    a check that code has passed
 
     Args:
         graph: The outputs of the project.
         instance: The instance of Dagster, whose history is read and completed.
         names: The names of the project in Dagster.
-        active_runs: The active runs, looked up before any output was read; default: look them up
-            now.
+        active_runs: The active runs; default: look them up now. A caller that has read outputs
+            before must have looked them up before that: a run that ends in between would seem to
+            have made nothing.
     """
     if active_runs is None:
         active_runs = ActiveRuns(instance, names)
-    # A step makes an output. By the files of the output, it knows whether it is up to date.
+    # A step makes an output. It knows whether the output was made from the present inputs, by the
+    # present settings (`is_up_to_date`).
     step_by_node = {step.node: step for step in graph.steps()}
     record_existing_outputs(graph, step_by_node, instance, names, active_runs)
-    # Files that are up to date may be damaged: then the check, which Dagster records, has failed.
+
+    # The files of such an output may still be damaged: then its check in Dagster has failed. It
+    # may have passed `nanoset verify` since, for example after the files were restored.
     failed_check = outputs_with_failed_check(step_by_node, instance, names)
     up_to_date = [node for node in failed_check if step_by_node[node].is_up_to_date]
     verified = _verified_later(graph.project, up_to_date, instance, names, active_runs)

@@ -98,11 +98,13 @@ def _due_nanosets(graph: Graph, due: Collection[Node]) -> dict[str, list[Node]]:
 
 
 def _index_bytes(graph: Graph, datasets: Collection[str], due: Collection[Node]) -> int | None:
-    """Return the size of the index files of some datasets, which have to be read to plan them.
+    """Return how many bytes have to be read to know the lengths of all documents of some datasets.
+
+    The lengths are in a file of each dataset, such as web_text_document.idx.
 
     Args:
         graph: The project's outputs.
-        datasets: Names of the datasets.
+        datasets: Names of the datasets, such as web.
         due: The outputs that the build would make.
 
     Returns:
