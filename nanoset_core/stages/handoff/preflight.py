@@ -296,10 +296,12 @@ def report_other_tokens(run: argparse.Namespace, tokenizer: Any) -> bool:
 def report_masked_ends(run: argparse.Namespace, tokenizer: Any) -> bool:
     """Print that Megatron-LM would take the ends of documents for padding, and return whether so.
 
-    Many tokenizers name one token for both purposes. Megatron-LM core 0.15 and older mask this
-    token wherever it is in the data. So the model never learns to end a document, and reads token 0
-    in place of each end. Core 0.16 and newer mask it unless their tokenizer also names it as
-    another special token.
+    Many tokenizers name one token for both purposes. Then Megatron-LM leaves this token out of the
+    loss wherever it is in the data, and replaces it by token 0. So the model never learns to end a
+    document. That depends on the version of Megatron-LM's core:
+
+        0.15 and older    always
+        0.16 and newer    only if the tokenizer names the token as padding and as nothing else
 
     Source: Megatron-LM core_v0.15.3 `megatron/core/datasets/gpt_dataset.py`
     (GPTDataset.__init__, __getitem__).
@@ -311,8 +313,11 @@ def report_masked_ends(run: argparse.Namespace, tokenizer: Any) -> bool:
     end_id = TOKEN_IDS.get("eod")
     if end_id is None or special_id(tokenizer, "pad") != end_id:
         return False
-    # With --allow-ambiguous-pad-tokens, the user wants these tokens to be masked.
-    if run.allow_ambiguous_pad_tokens or ignores_padding(run, tokenizer):
+    # Core 0.16 and newer do not look for padding if the tokenizer uses its token twice.
+    if ignores_padding(run, tokenizer):
+        return False
+    # The user has passed --allow-ambiguous-pad-tokens: the ends are meant to be masked.
+    if run.allow_ambiguous_pad_tokens:
         return False
 
     say(
