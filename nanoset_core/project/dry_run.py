@@ -20,6 +20,7 @@ from nanoset_core.project.status import PLANNED_BYTES, ExaminedRow, examined_row
 from nanoset_core.project.survey import ProjectSurvey
 from nanoset_core.project.text_to_read import text_bytes
 from nanoset_core.sampling.split_data import LengthReader
+from nanoset_core.stages.inventory.known_files import KnownFiles
 from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.stages.stage import (
     Estimated,
@@ -211,7 +212,7 @@ def plan(
         failures += failing_nanosets(graph, possible, planned_datasets, reader, budget)
     return DryRun(
         rows=tuple(_planned_rows(rows, due, blocked, label_of)),
-        text_bytes=text_bytes(project, written, rebuild=force),
+        text_bytes=text_bytes(project, written, known_files=_listed_files(survey), rebuild=force),
         disk_bytes=_disk_bytes(project, written),
         not_estimated=_kinds_without_estimate(written),
         free_bytes=free_bytes(project),
@@ -220,6 +221,19 @@ def plan(
         failures=tuple(failures),
         warnings=tuple(_replacement_warnings(graph, possible)),
     )
+
+
+def _listed_files(survey: ProjectSurvey) -> dict[str, KnownFiles]:
+    """Return the files that a survey has listed, so that they are not listed again.
+
+    Args:
+        survey: The survey. It has no files of corpora that cannot be read.
+    """
+    files_by_corpus: dict[str, KnownFiles] = {}
+    for corpus, findings in survey.findings.items():
+        if findings.files is not None:
+            files_by_corpus[corpus] = findings.files
+    return files_by_corpus
 
 
 def _due_nodes(graph: Graph, selected: Iterable[Node], *, force: bool) -> set[Node]:

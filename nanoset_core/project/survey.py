@@ -20,7 +20,8 @@ from nanoset_core.records.json_records import from_plain
 from nanoset_core.records.text import format_count
 from nanoset_core.stages.inventory.changes import changed_files
 from nanoset_core.stages.inventory.corpora import corpus_folder, list_contents
-from nanoset_core.stages.inventory.make import fingerprint_memory, inventory_recipe, pieces_by_file
+from nanoset_core.stages.inventory.known_files import KnownFiles, recall_files
+from nanoset_core.stages.inventory.make import inventory_recipe, pieces_by_file
 from nanoset_core.stages.inventory.notices import corpus_notices
 from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.stages.stage import Node, ReadingBudget
@@ -51,6 +52,8 @@ class CorpusFindings:
     """How they differ from those of the last build; empty if they do not, or cannot be read."""
     notices: tuple[Notice, ...] = ()
     """Notices on the files, such as those that are not read."""
+    files: KnownFiles | None = None
+    """The files, with those digests that are known; None if the files were not listed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,8 @@ class _Comparison:
     """Recipe of an inventory of these files; None if files would have to be read to know it."""
     changes: str
     """How they differ from the stored inventory, in words; empty if they do not."""
+    files: KnownFiles
+    """The files, with the digests that are known."""
 
     def agrees_with(self, inventory: Manifest | None) -> bool:
         """Return whether an inventory certainly describes these files.
@@ -113,7 +118,7 @@ class CorpusSurvey:
 
         self._add_to_graph(node, comparison)
         notices = corpus_notices(self._graph.project_of(node), corpus, contents)
-        return CorpusFindings(changes=comparison.changes, notices=tuple(notices))
+        return CorpusFindings(None, comparison.changes, tuple(notices), comparison.files)
 
     def _add_to_graph(self, inventory: Node, comparison: _Comparison) -> None:
         """Add to the graph what an inventory should be made from, and why the stored one is stale.
@@ -181,15 +186,15 @@ class CorpusSurvey:
             inventory: Manifest of the stored list; None if there is none, or it is damaged.
 
         Returns:
-            The differences in words; and the recipe of a list of the present files, which is a hash
-            of their names and bytes. If it differs from the recipe of the stored list, that is out
-            of date.
+            The differences in words; the recipe of a list of the present files, which is a hash of
+            their names and bytes (if it differs from the recipe of the stored list, that is out of
+            date); and the files with their digests, except for `b.jsonl` and `d.jsonl`.
         """
         # Both mappings have path → pieces of the file, each with a digest. (Only a large file has
         # several.) In the second one, it is None for a file that was written since it was last
         # read: {"a.jsonl": [3f9c…], "b.jsonl": None, "c.jsonl": None, "d.jsonl": None}.
         recorded_pieces = pieces_by_file(inventory)
-        present_pieces = self._known_pieces(corpus, contents)
+        present_pieces = dict(recall_files(self._graph.project, contents).pieces_by_path)
 
         # Read c.jsonl, but not b.jsonl, which has certainly changed, and not d.jsonl. If this would
         # be too much to read, their pieces remain unknown.
@@ -202,37 +207,14 @@ class CorpusSurvey:
 
         paths_with_same_size = {stat.path for stat in files_to_read}
         changes = _describe_changes(present_pieces, recorded_pieces, paths_with_same_size)
+        files = KnownFiles(contents, present_pieces)
 
         # If nothing has changed, the recipe of the list is still that of the stored one. But an
         # older version of nanoset may have written the list in another format. Then it has to be
         # written again, by a recipe of the present format.
         if inventory is not None and not changes and _has_present_format(inventory):
-            return _Comparison(from_plain(Recipe, inventory.recipe), changes)
-        return _Comparison(_recipe_of_file_list(corpus, present_pieces), changes)
-
-    def _known_pieces(self, corpus: str, contents: Contents) -> dict[str, list[Piece] | None]:
-        """Return what is known of the files of a text collection (corpus) without reading them.
-
-        Whenever a file is read, its digests are remembered, together with its size, times and
-        inode. A large file is divided into pieces, each with a digest. For example:
-
-            a.jsonl     size and times as when it was last read     [piece 3f9c…, piece 81aa…]
-            b.jsonl     was written since                           None
-
-        Args:
-            corpus: Name of the corpus.
-            contents: Its files.
-
-        Returns:
-            Path of each file → its pieces, or None.
-        """
-        project = self._graph.project
-        folder = project.config.corpus_folder(corpus)
-        memory = fingerprint_memory(project, folder)  # of all files that were ever read
-        pieces_by_path: dict[str, list[Piece] | None] = {}
-        for stat in contents.ordered:
-            pieces_by_path[stat.path] = memory.recall(stat)
-        return pieces_by_path
+            return _Comparison(from_plain(Recipe, inventory.recipe), changes, files)
+        return _Comparison(_recipe_of_file_list(corpus, present_pieces), changes, files)
 
     def _read_pieces(self, corpus: str, files: Sequence[FileStat]) -> dict[str, list[Piece]]:
         """Read some files of a text collection to find their digests, unless they are too large.

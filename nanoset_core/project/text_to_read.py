@@ -8,23 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from functools import cached_property
 
 from nanoset_core.errors import FormatError, NanosetError
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.stages.inventory.corpora import list_contents
-from nanoset_core.stages.inventory.make import fingerprint_memory, inventory_at
+from nanoset_core.stages.inventory.known_files import KnownFiles, recall_files
+from nanoset_core.stages.inventory.make import inventory_at
 from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.stages.shards.stage import TOKENIZED
 from nanoset_core.stages.stage import Node, OutsideFiles, current_version
-from nanoset_core.text.contents import Contents
-from nanoset_core.text.listing import FileStat
-from nanoset_core.text.pieces import Piece
 
 
 def text_bytes(
-    project: Project, nodes: Collection[Node], *, rebuild: bool = False
+    project: Project,
+    nodes: Collection[Node],
+    *,
+    known_files: Mapping[str, KnownFiles] | None = None,
+    rebuild: bool = False,
 ) -> dict[str, int]:
     """Return how much raw text of each text collection (corpus) a build reads.
 
@@ -34,6 +35,8 @@ def text_bytes(
     Args:
         project: The project, whose folder of raw text is listed.
         nodes: The outputs that the build writes.
+        known_files: Corpus → its files, if the caller has just listed them. The files of other
+            corpora are listed, which takes some seconds for 100,000 files.
         rebuild: Whether the build writes them even if they are up to date.
 
     Returns:
@@ -46,39 +49,44 @@ def text_bytes(
         if node.stage.reads_raw_text:  # such as the stage that makes tokens
             nodes_by_corpus.setdefault(node.key.subject, []).append(node)
 
+    listed = {} if known_files is None else known_files
     size_by_corpus = dict.fromkeys(nodes_by_corpus, 0)
     for corpus, nodes_of_corpus in nodes_by_corpus.items():
         with suppress(NanosetError, OSError):
-            contents = list_contents(project, corpus)
+            files = listed.get(corpus)
+            if files is None:
+                files = recall_files(project, list_contents(project, corpus))
             if rebuild:
-                size_by_corpus[corpus] = contents.size
+                size_by_corpus[corpus] = files.contents.size
             else:
-                files = _RememberedFiles(project, corpus, contents)
-                sizes = [_bytes_to_read(project, node, files) for node in nodes_of_corpus]
+                comparable_files = _ComparableFiles(project, corpus, files)
+                sizes = [
+                    _bytes_to_read(project, node, comparable_files) for node in nodes_of_corpus
+                ]
                 size_by_corpus[corpus] = max(sizes)  # each may read the same files
     return size_by_corpus
 
 
-class _RememberedFiles:
-    """The files of a text collection (corpus), and what is known of them without reading them.
+class _ComparableFiles:
+    """The files of a text collection (corpus), to compare with its files at earlier times.
 
-    They are listed once for all outputs of the corpus, since that may take long. The outputs were
-    usually made from the same list of files, which is also read only once.
+    Several outputs of the corpus were usually made from the same earlier list of files. It is read
+    only once for all of them.
     """
 
-    def __init__(self, project: Project, corpus: str, contents: Contents) -> None:
-        """Keep what is needed to look up the hashes of the files.
+    def __init__(self, project: Project, corpus: str, files: KnownFiles) -> None:
+        """Keep what is needed to look up the earlier lists.
 
         Args:
-            project: The project, which remembers the hashes.
+            project: The project, which stores the lists.
             corpus: Name of the corpus.
-            contents: Its files as they are now.
+            files: The present files of the corpus, with those hashes that are known.
         """
-        self.total_bytes = contents.size
+        self.total_bytes = files.contents.size
         """Size of all files."""
         self._project = project
         self._corpus = corpus
-        self._files = contents.texts
+        self._files = files
         self._changed_bytes_by_digest: dict[str, int | None] = {}
 
     def bytes_changed_since(self, digest: str) -> int | None:
@@ -110,21 +118,15 @@ class _RememberedFiles:
 
         recorded_pieces = inventory.pieces_by_file
         size = 0
-        for file, pieces in self._pieces_by_file.items():
+        for file in self._files.contents.texts:
+            pieces = self._files.pieces_by_path[file.path]
             is_unchanged = pieces is not None and pieces == recorded_pieces.get(file.path)
             if not is_unchanged:
                 size += file.size
         return size
 
-    @cached_property
-    def _pieces_by_file(self) -> dict[FileStat, list[Piece] | None]:
-        """Each file → its pieces with their hashes; None if the file has to be hashed."""
-        folder = self._project.config.corpus_folder(self._corpus)
-        memory = fingerprint_memory(self._project, folder)
-        return {file: memory.recall(file) for file in self._files}
 
-
-def _bytes_to_read(project: Project, node: Node, files: _RememberedFiles) -> int:
+def _bytes_to_read(project: Project, node: Node, files: _ComparableFiles) -> int:
     """Return how many bytes of raw text are read to make an output of a text collection (corpus).
 
     The first line that applies decides:

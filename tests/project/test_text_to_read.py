@@ -14,6 +14,8 @@ from helpers.inspecting import node_at
 from helpers.sample_project import jsonl, sentences
 from nanoset_core.project.project import Project
 from nanoset_core.project.text_to_read import text_bytes
+from nanoset_core.stages.inventory.corpora import list_contents
+from nanoset_core.stages.inventory.known_files import recall_files
 from nanoset_core.stages.inventory.make import inventory_at
 from nanoset_core.stages.stage import Node
 
@@ -107,6 +109,13 @@ def test_the_list_of_files_is_read_once_for_all_outputs(project, monkeypatch):
     text_bytes(project, NODES)
 
     assert len(read_digests) == 1
+
+
+def test_files_that_the_caller_has_listed_are_not_listed_again(project):
+    known_files = {"web": recall_files(project, list_contents(project, "web"))}
+    (raw_folder(project) / "new.jsonl").write_bytes(jsonl(sentences("new", 2)))
+
+    assert text_bytes(project, NODES, known_files=known_files) == {"web": 0}
 
 
 def test_all_text_may_be_read_if_the_list_of_files_is_damaged(project):

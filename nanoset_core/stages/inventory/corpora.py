@@ -227,4 +227,4 @@ def list_contents(project: Project, corpus: str) -> Contents:
     except MissingError:
         corpus_folder(project, corpus)  # raises an error that says more about a missing folder
         raise
-    return contents.chosen(project.config.choice_of(corpus))
+    return replace(contents, corpus=corpus).chosen(project.config.choice_of(corpus))
