@@ -92,7 +92,7 @@ def demo_folder(tmp_path_factory: pytest.TempPathFactory, tokenizer_file: Path) 
 
 
 def write_loss_spike(folder: Path) -> None:
-    """Write the files that docs/orders.md reads after a loss spike.
+    """Write the files that docs/tracing.md reads after a loss spike.
 
     These are a log of losses, and the documents that some steps read.
     """

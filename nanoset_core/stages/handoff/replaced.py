@@ -28,7 +28,7 @@ from nanoset_core.stages.mappings.run_before import mappings_of_handoff, split_o
 _WHAT_TO_DO = (
     "If this phase has begun, or an earlier one with the same warning, start each phase from its "
     "old handoff, and list these handoffs in `storage.keep_runs`; or restore what has changed, and "
-    "build again (see docs/orders.md, What if the text has changed during a run?)"
+    "build again (see docs/phases.md, What if the text has changed during a run?)"
 )
 """What the user should do if phases of a run were planned again.
 
@@ -135,7 +135,7 @@ def planned_length_warning(project: Project, handoff: Manifest) -> str | None:
     return (
         f"its handoff {handoff.digest} would be replaced, and the samples may get another order, "
         "since a run of another length repeats other documents. If a run has begun with this "
-        "handoff, let it continue its order (see docs/orders.md, Make a run longer or change its "
+        "handoff, let it continue its order (see docs/phases.md, Make a run longer or change its "
         "batch size)"
     )
 

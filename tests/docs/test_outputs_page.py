@@ -1,4 +1,4 @@
-"""docs/storage.md lists the folders of all stages below the root."""
+"""docs/outputs.md lists the folders of all stages below the root."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from nanoset_core.project.existing import stage_folders
 
-PAGE = Path(__file__).parents[2] / "docs" / "storage.md"
+PAGE = Path(__file__).parents[2] / "docs" / "outputs.md"
 
 
 def test_the_folder_of_every_stage_is_in_the_table_of_folders():
