@@ -12,12 +12,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from nanoset_core.outputs.manifest import Manifest, Recipe
+from nanoset_core.outputs.manifest import Manifest, Recipe, digest_of
 
 _Input = TypeVar("_Input")
 
 _NOT_BUILT = "not built yet"
 """Problem of an output that has no current version."""
+MADE_IN_OTHER_FORM = "made by a version of nanoset that records settings in another form"
+"""Reason if what two outputs were made from differs, though no setting looks different."""
 _MAX_VALUE_CHARACTERS = 40
 """Values in messages are cut to this length."""
 _EQUAL_CHARACTERS = 12
@@ -156,13 +158,19 @@ def differences(recipe: Mapping[str, Any], expected: Recipe) -> list[Reason]:
         expected: The recipe that a build would use.
 
     Returns:
-        The differences, such as `web changed`, `algorithm 1 → 2` and `seed: 7 → 8`.
+        The differences, such as `web changed`, `algorithm 1 → 2` and `seed: 7 → 8`. At least one if
+        the recipes have different digests.
     """
     reasons = list(_input_differences(recipe["parents"], expected.parents))
     if recipe["version"] != expected.version:
         reasons.append(Reason(f"algorithm {recipe['version']} → {expected.version}"))
     for difference in setting_differences(recipe["options"], expected.options):
         reasons.append(Reason(difference))
+
+    # Digests also differ if an option that is null was not recorded earlier, or if 1 became 1.0.
+    # Such an output has to be built again, too, since it would be stored under another digest.
+    if not reasons and digest_of(recipe) != expected.digest:
+        reasons.append(Reason(MADE_IN_OTHER_FORM))
     return reasons
 
 
@@ -223,12 +231,18 @@ def _name_numbers_of_schedule(schedule: Any) -> Any:
             returned unchanged.
 
     Returns:
-        For [100, 8], {"iterations": 100, "global_batch_size": 8}.
+        For [100, 8], {"iterations": 100, "global_batch_size": 8}. A number without a name gets its
+        index in the list.
     """
     if not isinstance(schedule, list | tuple) or not schedule:
         return schedule
-    # Not strict: recipes of older versions may have fewer numbers.
-    return dict(zip(_NUMBERS_OF_SCHEDULE, schedule, strict=False))
+    # Recipes of other versions may have fewer numbers, or more.
+    number_by_name = {}
+    for index, number in enumerate(schedule):
+        has_name = index < len(_NUMBERS_OF_SCHEDULE)
+        name = _NUMBERS_OF_SCHEDULE[index] if has_name else str(index)
+        number_by_name[name] = number
+    return number_by_name
 
 
 def _flatten(options: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

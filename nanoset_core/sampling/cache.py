@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from nanoset_core.errors import MissingError, StaleError
 from nanoset_core.formats.indexed.dataset import index_here
 from nanoset_core.formats.indexed.layout import idx_path, map_file, read_idx
-from nanoset_core.outputs.current import setting_differences
+from nanoset_core.outputs.current import MADE_IN_OTHER_FORM, setting_differences
 from nanoset_core.outputs.receipts import Receipt, StoredReceipt, parse_receipt, read_receipt
 from nanoset_core.records.json_records import JsonForm, to_plain
 from nanoset_core.sampling.config import NanosetConfig
@@ -477,9 +477,12 @@ class FileSet:
             made_from = stored_receipt.content.get("made_from")
         if not isinstance(made_from, Mapping):
             return f"{name}, without {self.receipt_name}, which would say what it was made from"
+        if made_from == self.made_from:
+            return None
         differences = setting_differences(made_from, self.made_from)
         if not differences:
-            return None
+            # Such as a setting that is null here, and was not recorded by an older version.
+            return f"{name}, {MADE_IN_OTHER_FORM}"
         return f"{name}, made from something else: {'; '.join(differences)}"
 
     def write(

@@ -262,6 +262,25 @@ def test_files_of_other_settings_are_not_used_although_the_names_are_equal(
             assert_same_samples(split, expected)
 
 
+def test_files_that_a_receipt_describes_in_another_form_are_no_match(config, folder):
+    """The form of another version: a setting that was null is not in the receipt at all."""
+    config = single_dataset(config)
+    member = plan_split(config, "train").members[0]
+    files = member_set(member, config, folder)
+    files.write()
+    path = folder / member.receipt_name
+    receipt = json.loads(path.read_bytes())
+    assert files.describe_mismatch("files", path.read_bytes()) is None
+
+    made_from = receipt["made_from"]
+    receipt["made_from"] = {name: value for name, value in made_from.items() if value is not None}
+    assert receipt["made_from"] != made_from
+
+    mismatch = files.describe_mismatch("files", json.dumps(receipt).encode())
+    assert mismatch == "files, made by a version of nanoset that records settings in another form"
+    assert not files.file_entries_in(json.dumps(receipt).encode())
+
+
 @pytest.mark.parametrize("preset", ["megatron", "nanotron", "nemo"])
 def test_data_that_grew_are_not_read_by_an_old_index(config, tmp_path, folder, preset):
     config = with_settings(config, preset=preset, path_to_cache=str(folder))
