@@ -40,7 +40,7 @@ from nanoset_core.execution.bounded import BoundedRun
 from nanoset_core.formats.indexed.layout import HEADER, MAGIC, VERSION, dtype_code, pointer_chunks
 from nanoset_core.lineage.documents import Lineage
 from nanoset_core.outputs.root import OutputRoot
-from nanoset_core.project.gc import plan_gc
+from nanoset_core.project.gc.collect import plan_gc
 from nanoset_core.project.project import Project
 from nanoset_core.project.status import project_status
 from nanoset_core.sampling.splits import SPLITS

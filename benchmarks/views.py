@@ -32,7 +32,7 @@ from nanoset_core.document_tables.relation import DocumentRelation, TableSource,
 from nanoset_core.document_tables.row_groups import RowGroups
 from nanoset_core.document_tables.scan import DocumentScan
 from nanoset_core.formats.indexed.layout import read_idx
-from nanoset_core.project.column_statistics import ColumnReading
+from nanoset_core.project.columns.statistics import ColumnReading
 from nanoset_core.stages.attributes.lookup import Lookup
 from nanoset_core.stages.attributes.schema import AttributeSchema
 from nanoset_core.stages.attributes.tables import AttributeTables

@@ -30,7 +30,7 @@ from helpers.sample_project import (
     tokenizer_json,
     write_project,
 )
-from nanoset_core.project.gc import collect
+from nanoset_core.project.gc.collect import collect
 from nanoset_core.storage.leases import FOLDER as LEASES_FOLDER
 from nanoset_core.storage.store import Store
 

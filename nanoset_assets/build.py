@@ -42,12 +42,12 @@ from nanoset_assets.runs import divide_into_runs, run_key
 from nanoset_assets.selection import selected
 from nanoset_assets.tags import REBUILD_TAG
 from nanoset_core.execution.cluster_connection import connections_kept
-from nanoset_core.project.disk import check_disk, plan_line
-from nanoset_core.project.dry_run import DryRun, plan
+from nanoset_core.project.dry_run.disk import check_disk, plan_line
+from nanoset_core.project.dry_run.plan import DryRun, plan
+from nanoset_core.project.dry_run.text_to_read import text_bytes
 from nanoset_core.project.graph import Graph, Step, add_stale_inputs
 from nanoset_core.project.project import Project
 from nanoset_core.project.survey import survey_project
-from nanoset_core.project.text_to_read import text_bytes
 from nanoset_core.stages.inventory.corpora import scan_names
 from nanoset_core.stages.inventory.make import forget_digests
 from nanoset_core.stages.inventory.stage import INVENTORY

@@ -37,7 +37,7 @@ from nanoset_core.cli.purge_warnings import print_interrupted_purges
 from nanoset_core.cli.terminal import print_json, print_rows
 from nanoset_core.loading.layout import HANDOFF
 from nanoset_core.outputs.root import CURRENT, CURRENT_LINK, Seen
-from nanoset_core.project.disk import plan_line, room_warning
+from nanoset_core.project.dry_run.disk import plan_line, room_warning
 from nanoset_core.project.graph import ANOTHER_IS_CURRENT, Graph, Step
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig, load_config
@@ -52,8 +52,8 @@ from nanoset_core.untrusted import shell_word
 
 if TYPE_CHECKING:
     from nanoset_core.outputs.manifest import Manifest
-    from nanoset_core.project.dry_run import DryRun, PlannedRow
-    from nanoset_core.project.planned_views import PlannedView
+    from nanoset_core.project.dry_run.plan import DryRun, PlannedRow
+    from nanoset_core.project.dry_run.views import PlannedView
     from nanoset_core.project.status import StatusRow
     from nanoset_core.stages.stage import Node
 

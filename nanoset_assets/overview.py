@@ -33,8 +33,8 @@ from nanoset_assets.tags import PROCESS_STARTED_AT
 from nanoset_assets.ui.metadata import failure
 from nanoset_core.errors import NanosetError, one_line
 from nanoset_core.project.graph import requested_nodes
-from nanoset_core.project.interrupted_purges import interrupted_purges
 from nanoset_core.project.project import Project
+from nanoset_core.project.purge.interrupted import interrupted_purges
 from nanoset_core.records.parsing import CONFIG_FILE
 from nanoset_core.stages.inventory.corpora import scan_corpora
 from nanoset_core.text.survey import RawText

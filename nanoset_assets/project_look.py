@@ -31,8 +31,8 @@ from nanoset_assets.tags import CHECK
 from nanoset_assets.ui.metadata import markdown, table
 from nanoset_core.outputs.failed_checks import FailedChecks
 from nanoset_core.project.graph import requested_nodes
-from nanoset_core.project.interrupted_purges import interrupted_purges
 from nanoset_core.project.project import Project
+from nanoset_core.project.purge.interrupted import interrupted_purges
 from nanoset_core.project.status import StatusRow, project_status
 from nanoset_core.records.text import format_bytes, format_count
 from nanoset_core.stages.shards.stage import TOKENIZED

@@ -133,7 +133,7 @@ def _write_new_config(
             none.
         key_prefix: Prefix of the names of all Dagster assets, which is one of the settings.
     """
-    from nanoset_core.project.first_config import write_config
+    from nanoset_core.project.first_config.write import write_config
 
     name = request.target_path.name  # llm
     if request.project_root is not None:

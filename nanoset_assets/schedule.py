@@ -26,7 +26,7 @@ from nanoset_assets.tags import AUTOMATION_TAG
 from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.project.graph import Step, graph_over
 from nanoset_core.project.project import Project
-from nanoset_core.project.running import not_a_cron_line
+from nanoset_core.project.run_settings import not_a_cron_line
 from nanoset_core.stages.inventory.corpora import scan_corpora
 from nanoset_core.stages.inventory.make import (
     inventory_recipe,

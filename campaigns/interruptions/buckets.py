@@ -31,7 +31,7 @@ from helpers.buckets import storage_settings, upload_raw
 from helpers.dask_cluster import Cluster, can_hide, running
 from helpers.s3_server import StoredObject, restore
 from helpers.sample_project import jsonl
-from nanoset_core.project.gc import collect
+from nanoset_core.project.gc.collect import collect
 from nanoset_core.project.project import Project
 from nanoset_core.storage import s3_joining
 from nanoset_core.storage.s3 import SHA256, S3Store

@@ -21,7 +21,7 @@ from campaigns.runner import Child
 from helpers.s3_server import snapshot
 from nanoset_core.errors import NanosetError
 from nanoset_core.outputs.manifest import Manifest, read_manifest
-from nanoset_core.project.gc import collect
+from nanoset_core.project.gc.collect import collect
 from nanoset_core.project.project import Project
 from nanoset_core.project.verify import verify_project
 

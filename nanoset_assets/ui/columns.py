@@ -15,8 +15,8 @@ from nanoset_assets.asset_run import AssetRun
 from nanoset_assets.ui.metadata import table
 from nanoset_core.errors import NanosetError, one_line
 from nanoset_core.outputs.manifest import Manifest
-from nanoset_core.project.column_rows import column_rows, value_rows
-from nanoset_core.project.column_statistics import ColumnStatistics, CorpusColumns, corpus_columns
+from nanoset_core.project.columns.rows import column_rows, value_rows
+from nanoset_core.project.columns.statistics import ColumnStatistics, CorpusColumns, corpus_columns
 from nanoset_core.project.project import Project
 from nanoset_core.stages.attributes.names import COUNTS
 from nanoset_core.text.values import type_of

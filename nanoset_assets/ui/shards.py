@@ -27,7 +27,7 @@ from nanoset_assets.ui.metadata import (
 )
 from nanoset_assets.ui.previews import first_rejects
 from nanoset_core.outputs.manifest import Manifest
-from nanoset_core.project.disk import check_disk, stale_outputs
+from nanoset_core.project.dry_run.disk import check_disk, stale_outputs
 from nanoset_core.project.project import Project
 from nanoset_core.records.text import format_bytes, format_count
 from nanoset_core.stages.inventory.make import current_inventory

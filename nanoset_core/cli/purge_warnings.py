@@ -20,7 +20,7 @@ def print_interrupted_purges(project: Project, *, err: bool = False) -> None:
         project: The project.
         err: Whether to print to standard error, because the command prints JSON.
     """
-    from nanoset_core.project.interrupted_purges import interrupted_purges
+    from nanoset_core.project.purge.interrupted import interrupted_purges
 
     for purge in interrupted_purges(project.outputs):
         echo(f"warning: {purge}", fg="yellow", bold=True, err=err)

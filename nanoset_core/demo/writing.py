@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from nanoset_core.errors import ConfigError
-from nanoset_core.project.template import SCHEMA_FILE, config_text, schema_text
+from nanoset_core.project.first_config.template import SCHEMA_FILE, config_text, schema_text
 from nanoset_core.records.parsing import CONFIG_FILE
 from nanoset_core.storage.atomic import write_atomic
 from nanoset_core.storage.os_errors import writing_to

@@ -14,7 +14,7 @@ from nanoset_core.errors import ConfigError, MissingError, one_of, remedy_for_na
 from nanoset_core.execution.processes import Executor
 from nanoset_core.execution.progress import SILENT, Progress
 from nanoset_core.outputs.root import OutputRoot, Seen
-from nanoset_core.project.running import ExecutorSpec, chosen_executor
+from nanoset_core.project.run_settings import ExecutorSpec, chosen_executor
 from nanoset_core.project.settings import ProjectConfig, load_config
 from nanoset_core.stages.mappings.resolved import ResolvedNanoset
 from nanoset_core.stages.views.settings import base_of

@@ -14,7 +14,7 @@ from typing import Annotated
 
 from nanoset_core.errors import ConfigError
 from nanoset_core.outputs.names import AssetName, CorpusName
-from nanoset_core.project.running import (
+from nanoset_core.project.run_settings import (
     AutomationSpec,
     DagsterSpec,
     ExecutorSpec,

@@ -16,8 +16,8 @@ from helpers.command import invoke_nanoset, json_of
 from helpers.sample_project import OF_BOOKS, jsonl, sentences, write_project
 from nanoset_assets.build import build, dry_run
 from nanoset_core.errors import ConfigError
-from nanoset_core.project import disk
-from nanoset_core.project.dry_run import DryRun
+from nanoset_core.project.dry_run import disk
+from nanoset_core.project.dry_run.plan import DryRun
 from nanoset_core.project.project import Project
 from nanoset_core.stages.views import choosing
 

@@ -21,7 +21,7 @@ from nanoset_assets.project_defs import ProjectDefs
 from nanoset_assets.tags import CHECK
 from nanoset_core import ProjectConfig, load_config
 from nanoset_core.errors import ConfigError
-from nanoset_core.project.running import DagsterSpec
+from nanoset_core.project.run_settings import DagsterSpec
 from nanoset_core.stages.report import Report
 
 SPLITS = {"train", "valid", "test"}

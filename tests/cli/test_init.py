@@ -20,7 +20,7 @@ from helpers.sample_project import encoded, sentences
 from nanoset_core import load_nanoset
 from nanoset_core.cli.commands import init
 from nanoset_core.errors import ConfigError, MissingError
-from nanoset_core.project.first_config import write_config
+from nanoset_core.project.first_config.write import write_config
 from nanoset_core.project.settings import load_config
 from nanoset_core.stages.handoff.evaluation_warnings import evaluation_warnings
 from nanoset_core.stages.handoff.start import UNKNOWN_TOKENIZER

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from nanoset_core.project.existing import stage_folders
+from nanoset_core.project.stored_outputs import stage_folders
 
 PAGE = Path(__file__).parents[2] / "docs" / "outputs.md"
 

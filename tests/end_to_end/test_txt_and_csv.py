@@ -15,8 +15,8 @@ from helpers.inspecting import current_dataset, read_dataset
 from helpers.sample_project import encoded, sentences, tree
 from nanoset_core import load_nanoset
 from nanoset_core.project.project import Project
-from nanoset_core.project.purge import purge
-from nanoset_core.project.purge_plan import plan_purge
+from nanoset_core.project.purge.apply import purge
+from nanoset_core.project.purge.plan import plan_purge
 from nanoset_core.tokenizers.engines.tokenizers_library import decode_tokens, load_tokenizer
 
 BOOKS = sentences("web", 40)

@@ -11,7 +11,7 @@ from pathlib import Path
 from nanoset_core.execution.progress import SILENT, Progress
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.root import OutputRoot
-from nanoset_core.project.gc import collect
+from nanoset_core.project.gc.collect import collect
 from nanoset_core.project.graph import Graph
 from nanoset_core.project.project import Project
 from nanoset_core.sampling.splits import SPLITS, SplitName

@@ -12,7 +12,7 @@ from nanoset_core.execution.dask_scheduler import DaskScheduler
 from nanoset_core.execution.ray_cluster import RayCluster
 from nanoset_core.execution.slurm import SlurmJobs
 from nanoset_core.project.project import Project
-from nanoset_core.project.running import ExecutorSpec, chosen_executor
+from nanoset_core.project.run_settings import ExecutorSpec, chosen_executor
 from nanoset_core.project.settings import load_config
 
 SECTION = "/p/nanoset.yaml: executor"

@@ -23,8 +23,8 @@ from nanoset_assets.asset_names import check_asset_names
 from nanoset_assets.asset_table import SHAPES, AssetShape
 from nanoset_assets.build import build
 from nanoset_core.errors import ConfigError
-from nanoset_core.project.diff import diff_datasets
-from nanoset_core.project.gc import collect
+from nanoset_core.project.diff.datasets import diff_datasets
+from nanoset_core.project.gc.collect import collect
 from nanoset_core.project.graph import stale_reasons
 from nanoset_core.project.project import Project
 from nanoset_core.project.status import StatusRow, project_status

@@ -14,10 +14,10 @@ from helpers.building import build_all
 from helpers.command import invoke_nanoset, messages_of, report_of
 from helpers.sample_project import WITH_PBIN, outputs_of
 from nanoset_core import load_nanoset
-from nanoset_core.project.gc import collect
+from nanoset_core.project.gc.collect import collect
 from nanoset_core.project.project import Project
-from nanoset_core.project.purge import purge
-from nanoset_core.project.purge_plan import plan_purge
+from nanoset_core.project.purge.apply import purge
+from nanoset_core.project.purge.plan import plan_purge
 from nanoset_core.storage.location import remote_location
 from nanoset_core.storage.object_store import ObjectStore
 

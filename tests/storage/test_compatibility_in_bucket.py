@@ -14,7 +14,7 @@ from helpers.buckets import objects
 from nanoset_core.errors import MissingError, StorageError
 from nanoset_core.execution import compatibility
 from nanoset_core.execution.compatibility import FOLDER, compatibility_check, sweep_runs
-from nanoset_core.project.gc import collect
+from nanoset_core.project.gc.collect import collect
 from nanoset_core.project.project import Project
 from nanoset_core.storage import heartbeats
 from nanoset_core.storage.access import FileAccess

@@ -21,7 +21,7 @@ from helpers.s3_server import total_bytes
 from helpers.sample_project import jsonl, outputs_of
 from nanoset_core.errors import StorageError
 from nanoset_core.outputs.manifest import FileFact, Manifest
-from nanoset_core.project.gc import collect, plan_gc
+from nanoset_core.project.gc.collect import collect, plan_gc
 from nanoset_core.project.project import Project
 from nanoset_core.storage import s3_joining
 from nanoset_core.storage.location import StorageSpec

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nanoset_core.errors import InputError
-from nanoset_core.project.bucket_copies import find_copies
+from nanoset_core.project.gc.bucket_copies import find_copies
 from nanoset_core.project.project import Project
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.location import RemoteFolder

@@ -20,7 +20,7 @@ from helpers import buckets
 from helpers.child_processes import wait_until
 from helpers.command import invoke_nanoset
 from nanoset_core.errors import StorageError
-from nanoset_core.project.gc import collect, plan_gc
+from nanoset_core.project.gc.collect import collect, plan_gc
 from nanoset_core.project.project import Project
 from nanoset_core.project.status import project_status
 from nanoset_core.storage import heartbeats, leases

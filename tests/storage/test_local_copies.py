@@ -12,8 +12,8 @@ from helpers import buckets
 from helpers.command import invoke_nanoset, report_of
 from nanoset_core.errors import ConfigError
 from nanoset_core.outputs.manifest import Recipe, Written
-from nanoset_core.project import bucket_copies
-from nanoset_core.project.bucket_copies import LocalCopy, find_copies
+from nanoset_core.project.gc import bucket_copies
+from nanoset_core.project.gc.bucket_copies import LocalCopy, find_copies
 from nanoset_core.project.project import Project
 from nanoset_core.storage.leases import leased
 from nanoset_core.storage.s3 import S3Store

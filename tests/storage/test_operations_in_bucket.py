@@ -23,7 +23,7 @@ from helpers.inspecting import lineage_of, verify_at
 from helpers.sample_project import outputs_of
 from nanoset_core import load_nanoset
 from nanoset_core.errors import NanosetError
-from nanoset_core.project.gc import collect
+from nanoset_core.project.gc.collect import collect
 from nanoset_core.project.project import Project
 from nanoset_core.project.status import project_status
 from nanoset_core.stages.shards.shard_sets import current_shards

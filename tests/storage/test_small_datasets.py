@@ -14,7 +14,7 @@ from helpers.building import make_dataset, make_inventory, make_shards
 from helpers.inspecting import current_shards, verify_at
 from helpers.sample_project import outputs_of, write_project
 from nanoset_core.errors import MissingError, StorageError
-from nanoset_core.project.gc import collect
+from nanoset_core.project.gc.collect import collect
 from nanoset_core.project.project import Project
 from nanoset_core.storage.s3 import S3Store
 

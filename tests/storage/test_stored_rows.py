@@ -12,7 +12,7 @@ import pytest
 
 from helpers.s3_server import restore, total_bytes
 from helpers.sample_project import tree
-from nanoset_core.project.gc import collect
+from nanoset_core.project.gc.collect import collect
 from nanoset_core.project.project import Project
 from nanoset_core.stages.webdataset import make as shuffling
 from nanoset_core.stages.webdataset.plan import plan_shuffle

@@ -45,7 +45,7 @@ from helpers.sample_project import jsonl, sentences
 from nanoset_assets.ui.previews import first_rejects
 from nanoset_core.errors import ConfigError, InputError, MissingError
 from nanoset_core.project.project import Project
-from nanoset_core.project.purge_plan import DocumentInShard, plan_purge
+from nanoset_core.project.purge.plan import DocumentInShard, plan_purge
 from nanoset_core.project.verify import verify_project
 from nanoset_core.stages.shards.line_numbers import PIECE_LINES
 from nanoset_core.stages.shards.one_shard import REJECTS

@@ -11,7 +11,7 @@ from nanoset_core.errors import MissingError
 from nanoset_core.outputs import root
 from nanoset_core.outputs.manifest import MANIFEST, Recipe, Written
 from nanoset_core.outputs.root import OutputRoot
-from nanoset_core.project.find_versions import find_versions
+from nanoset_core.project.diff.versions import find_versions
 from nanoset_core.project.project import Project
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.s3 import S3Store

@@ -5,7 +5,7 @@ import pytest
 from helpers.command import invoke_nanoset
 from helpers.sample_project import jsonl, sentences, write_corpus
 from nanoset_core.errors import InputError
-from nanoset_core.project.first_config import write_config
+from nanoset_core.project.first_config.write import write_config
 from nanoset_core.stages.shards.inputs import resolve_inputs
 from nanoset_core.text.choice import FileChoice
 from nanoset_core.text.contents import contents_of

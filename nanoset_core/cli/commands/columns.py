@@ -18,7 +18,7 @@ from nanoset_core.cli.terminal import Row, print_json, print_notices, print_rows
 from nanoset_core.records.text import format_count
 
 if TYPE_CHECKING:
-    from nanoset_core.project.column_statistics import (
+    from nanoset_core.project.columns.statistics import (
         ColumnStatistics,
         CorpusColumns,
         NumberStatistics,
@@ -49,7 +49,7 @@ def command(
 
     The command reads the tables that `nanoset build` has written, and writes nothing.
     """
-    from nanoset_core.project.column_statistics import corpus_columns
+    from nanoset_core.project.columns.statistics import corpus_columns
     from nanoset_core.project.project import Project
 
     with shown_progress() as progress:
@@ -59,7 +59,7 @@ def command(
         print_json(_to_json(statistics), ensure_ascii=False)
         return
 
-    from nanoset_core.project.column_rows import null_text
+    from nanoset_core.project.columns.rows import null_text
 
     documents = format_count(statistics.documents, "document")
     tokens = format_count(statistics.tokens, "token")
@@ -193,7 +193,7 @@ def _print_columns(statistics: CorpusColumns) -> None:
     Args:
         statistics: The statistics of all columns of a corpus, which is a collection of texts.
     """
-    from nanoset_core.project.column_rows import column_rows
+    from nanoset_core.project.columns.rows import column_rows
 
     rows: list[Row] = []
     for row in column_rows(statistics.columns):
@@ -229,7 +229,7 @@ def _print_values(statistics: CorpusColumns, column: ColumnStatistics) -> None:
             length of a bar is proportional.
         column: The column whose values are printed.
     """
-    from nanoset_core.project.column_rows import uncounted_text, value_rows
+    from nanoset_core.project.columns.rows import uncounted_text, value_rows
 
     rows: list[Row] = []
     for row in value_rows(statistics, column):

@@ -23,9 +23,9 @@ from nanoset_core.records.text import format_age, format_count
 
 if TYPE_CHECKING:
     from nanoset_core.outputs.manifest import Manifest
-    from nanoset_core.project.diff import DatasetDiff, DatasetVersion, FileDiff
-    from nanoset_core.project.outcomes import Outcome
-    from nanoset_core.project.view_diff import DocumentChanges, ViewDiff
+    from nanoset_core.project.diff.datasets import DatasetDiff, DatasetVersion, FileDiff
+    from nanoset_core.project.diff.outcomes import Outcome
+    from nanoset_core.project.diff.views import DocumentChanges, ViewDiff
     from nanoset_core.stages.shards.document_counts import DocumentCounts
 
 _CHANGE_STYLES = {
@@ -74,10 +74,10 @@ def command(first: str, second: str | None, config: Path, show: int, as_json: bo
     If there is only one version, there is nothing to compare, and the exit code is 0. The JSON is
     then `null`.
     """
-    from nanoset_core.project.diff import diff_datasets
-    from nanoset_core.project.find_versions import OnlyVersionError, find_versions
+    from nanoset_core.project.diff.datasets import diff_datasets
+    from nanoset_core.project.diff.versions import OnlyVersionError, find_versions
+    from nanoset_core.project.diff.views import diff_views
     from nanoset_core.project.project import Project
-    from nanoset_core.project.view_diff import diff_views
 
     # The names of corpora and views, and the digests of both, are in one namespace: find out which
     # kind of dataset was meant.

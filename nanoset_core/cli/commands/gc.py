@@ -21,7 +21,7 @@ from nanoset_core.cli.terminal import Row, print_json, print_rows
 from nanoset_core.records.text import format_bytes, format_count
 
 if TYPE_CHECKING:
-    from nanoset_core.project.garbage import Garbage, GarbageCollection
+    from nanoset_core.project.gc.garbage import Garbage, GarbageCollection
     from nanoset_core.project.project import Project
 
 _MAX_SHOWN = 50
@@ -58,7 +58,7 @@ def command(config: Path, yes: bool, copies: bool, as_json: bool, **policy: Any)
 
     The command also lists logs of Slurm jobs that have ended; with --yes, it removes them.
     """
-    from nanoset_core.project.gc import collect, plan_gc
+    from nanoset_core.project.gc.collect import collect, plan_gc
     from nanoset_core.project.project import Project
 
     project = Project.open(config)
@@ -91,7 +91,7 @@ def _clear_copies(project: Project, *, is_removal: bool, as_json: bool) -> None:
         is_removal: Whether to remove the copies. If not, they are only listed.
         as_json: Whether to print JSON.
     """
-    from nanoset_core.project.bucket_copies import find_copies
+    from nanoset_core.project.gc.bucket_copies import find_copies
 
     copies = find_copies(project, remove=is_removal)
     if as_json:
@@ -211,7 +211,7 @@ def _unfinished_total(unfinished: Sequence[Path], *, is_removed: bool) -> str:
     count = format_count(len(unfinished), "unfinished output")
     if is_removed:
         return count
-    from nanoset_core.project.gc import bytes_freed_by_removing
+    from nanoset_core.project.gc.collect import bytes_freed_by_removing
 
     # Another process may have deleted some of them meanwhile.
     existing = [path for path in unfinished if path.exists()]

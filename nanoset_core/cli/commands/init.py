@@ -22,7 +22,7 @@ from nanoset_core.records.text import format_bytes, format_count
 from nanoset_core.untrusted import Multiline, shell_line
 
 if TYPE_CHECKING:
-    from nanoset_core.project.first_config import Start
+    from nanoset_core.project.first_config.write import Start
     from nanoset_core.text.survey import RawText
 
 _MAX_SHOWN = 3
@@ -51,8 +51,8 @@ def command(folder: Path, text_key: str | None, tokenizer: Path | None, schema: 
 
     A JSON schema is written next to nanoset.yaml, so that editors complete keys and show mistakes.
     """
-    from nanoset_core.project.first_config import write_config
-    from nanoset_core.project.template import schema_text
+    from nanoset_core.project.first_config.template import schema_text
+    from nanoset_core.project.first_config.write import write_config
 
     if schema:
         echo(Multiline(schema_text()), nl=False)

@@ -32,7 +32,7 @@ from nanoset_core.records.text import format_bytes, format_count
 
 if TYPE_CHECKING:
     from nanoset_core.project.project import Project
-    from nanoset_core.project.purge_plan import PurgePlan
+    from nanoset_core.project.purge.plan import PurgePlan
 
 _MAX_SHOWN = 50
 """Largest number of documents, of versions and of ids that are listed."""
@@ -70,9 +70,9 @@ def command(
     command then says so, and its exit code is 0.
     """
     from nanoset_core.project.project import Project
-    from nanoset_core.project.purge import purge
-    from nanoset_core.project.purge_plan import plan_purge
-    from nanoset_core.project.purge_receipt import is_unfinished
+    from nanoset_core.project.purge.apply import purge
+    from nanoset_core.project.purge.plan import plan_purge
+    from nanoset_core.project.purge.receipt import is_unfinished
 
     all_ids = [identity for identity in requested_ids(context, ids, ids_file) if identity]
     project = Project.open(config)

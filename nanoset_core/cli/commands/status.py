@@ -145,8 +145,8 @@ def print_old_versions(project: Project, *, more_than: int = 0) -> None:
         project: The project whose outputs are searched.
         more_than: Print nothing unless they take more bytes than this.
     """
-    from nanoset_core.project.gc import old_versions
-    from nanoset_core.project.interrupted_purges import is_a_purge_running
+    from nanoset_core.project.gc.collect import old_versions
+    from nanoset_core.project.purge.interrupted import is_a_purge_running
 
     try:
         count, size = old_versions(project)

@@ -14,7 +14,7 @@ import pytest
 from helpers.command import invoke_nanoset
 from helpers.locations import REPOSITORY
 from nanoset_core.cli import nanoset
-from nanoset_core.project.template import schema_text
+from nanoset_core.project.first_config.template import schema_text
 
 UNUSUAL_PHRASES = (
     "scarcest",

@@ -16,7 +16,7 @@ from helpers.building import make_columns, make_corpora, make_view
 from helpers.inspecting import current_dataset, current_output, node_at
 from helpers.sample_project import jsonl, outputs_of, write_corpus
 from nanoset_core.errors import InputError
-from nanoset_core.project.gc import collect
+from nanoset_core.project.gc.collect import collect
 from nanoset_core.project.graph import stale_reasons
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import check_config

@@ -24,7 +24,7 @@ from helpers.sample_project import jsonl, sentences, write_project
 from nanoset_assets.ui.exports import export_metadata
 from nanoset_core import load_config
 from nanoset_core.errors import ConfigError
-from nanoset_core.project.gc import collect, plan_gc
+from nanoset_core.project.gc.collect import collect, plan_gc
 from nanoset_core.project.project import Project
 from nanoset_core.project.verify import targets, verify_project
 from nanoset_core.stages.exports import samples

@@ -18,7 +18,7 @@ from helpers.building import make_corpora, make_view, open_project
 from helpers.inspecting import current_output, node_at, read_dataset
 from helpers.sample_project import SPLITS, jsonl, sentences, write_corpus
 from nanoset_core.errors import ForbiddenError
-from nanoset_core.project.gc import collect
+from nanoset_core.project.gc.collect import collect
 from nanoset_core.project.project import Project
 from nanoset_core.project.verify import verify_project
 from nanoset_core.stages.held_out import hashes, make, show

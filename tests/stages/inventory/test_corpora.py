@@ -33,7 +33,7 @@ from helpers.keyed_corpora import (
 from helpers.sample_pairs import pair_bytes
 from helpers.sample_project import EOD, jsonl
 from nanoset_core.errors import ConfigError, InputError, MissingError
-from nanoset_core.project.gc import plan_gc
+from nanoset_core.project.gc.collect import plan_gc
 from nanoset_core.project.project import Project
 from nanoset_core.project.requested_corpora import check_requested_corpora
 from nanoset_core.project.status import StatusRow, project_status

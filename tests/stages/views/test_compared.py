@@ -15,9 +15,9 @@ from helpers.inspecting import current_dataset
 from helpers.sample_project import jsonl, sentences
 from helpers.views import DROPPED, origins
 from nanoset_core.errors import ConfigError, MissingError
-from nanoset_core.project.find_versions import find_versions
+from nanoset_core.project.diff.versions import find_versions
+from nanoset_core.project.diff.views import diff_views
 from nanoset_core.project.project import Project
-from nanoset_core.project.view_diff import diff_views
 from nanoset_core.stages.views.make import make_view
 
 

@@ -34,7 +34,7 @@ from helpers.sample_project import outputs_of, write_project
 from helpers.views import CHANGES, DROPPED, origins, texts_of
 from nanoset_core import merge_indexed_datasets
 from nanoset_core.errors import ConfigError, FormatError, InputError, MissingError
-from nanoset_core.project.gc import collect
+from nanoset_core.project.gc.collect import collect
 from nanoset_core.project.project import Project
 from nanoset_core.project.requested_corpora import check_requested_corpora
 from nanoset_core.project.status import project_status

@@ -1,0 +1,1 @@
+"""Describe the values of the columns of a corpus: `nanoset columns`."""

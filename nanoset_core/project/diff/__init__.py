@@ -1,0 +1,1 @@
+"""Compare two versions of a dataset or view: `nanoset diff`."""

@@ -1,0 +1,1 @@
+"""Write the first nanoset.yaml of a project: `nanoset init`."""

@@ -1,0 +1,1 @@
+"""Remove old versions of outputs that nothing needs any more: `nanoset gc`."""

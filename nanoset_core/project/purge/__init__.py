@@ -1,0 +1,1 @@
+"""Erase documents from all outputs that contain them: `nanoset purge`."""
