@@ -15,7 +15,6 @@ import email
 import gzip
 import importlib.metadata
 import json
-import math
 import shutil
 import sysconfig
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -28,6 +27,7 @@ from typing import Any
 from nanoset_core.errors import ConfigError
 from nanoset_core.project.first_config.template import SCHEMA_FILE, config_text, schema_text
 from nanoset_core.records.parsing import CONFIG_FILE
+from nanoset_core.rounding import ceil_division
 from nanoset_core.storage.atomic import write_atomic
 from nanoset_core.storage.os_errors import writing_to
 from nanoset_core.text.listing import natural_key
@@ -244,7 +244,7 @@ def _write_corpus(
         broken: A line to append to the first file, although it is no valid document.
     """
     lines = [json.dumps(document, ensure_ascii=False).encode() + b"\n" for document in documents]
-    lines_per_file = math.ceil(len(lines) / n_files)
+    lines_per_file = ceil_division(len(lines), n_files)
     for number in range(n_files):
         start = number * lines_per_file
         content = b"".join(lines[start : start + lines_per_file])

@@ -8,7 +8,6 @@ leaves the others out, so that most of their values are never decompressed: it f
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -27,6 +26,7 @@ from nanoset_core.document_tables.relation import (
     column_reference,
 )
 from nanoset_core.errors import FormatError
+from nanoset_core.rounding import ceil_division
 
 LOCATION_COLUMNS = ("file", "line", "byte_offset")
 """Columns that identify a document without an id."""
@@ -317,9 +317,9 @@ def _parts_in_memory(ids: Any) -> list[Any]:
     Returns:
         Consecutive parts of the array: 10 ids in three parts are 4, 4 and 2.
     """
-    n_parts = max(1, math.ceil(ids.nbytes / _MAX_LISTED_BYTES))
+    n_parts = max(1, ceil_division(ids.nbytes, _MAX_LISTED_BYTES))
     # With 10 ids and 3 parts, a part has 4 ids, and the last one has 2.
-    part_length = max(1, math.ceil(len(ids) / n_parts))
+    part_length = max(1, ceil_division(len(ids), n_parts))
     starts = range(0, len(ids), part_length)
     return [ids.slice(start, part_length) for start in starts]
 

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.errors import ConfigError
+from nanoset_core.rounding import ceil_division
 from nanoset_core.sampling.arguments import boolean, plain_integer
 
 _NO_LIMIT = math.inf
@@ -104,7 +105,7 @@ class _RoundRobinSampler:
         """
         if drop_last:
             return n_samples // self.data_parallel_size
-        return _divide_up(n_samples, self.data_parallel_size)
+        return ceil_division(n_samples, self.data_parallel_size)
 
     def _samples_of_rank(
         self, samples: NDArray[np.int64], order: NDArray[np.int64], *, drop_last: bool
@@ -202,7 +203,7 @@ class PretrainingSampler(_MicroBatchSampler):
         n_left = self.total_samples - self.consumed_samples + self._padding()
         if self.drop_last:
             return n_left // self._samples_per_step
-        return _divide_up(n_left, self._samples_per_step)
+        return ceil_division(n_left, self._samples_per_step)
 
     def __iter__(self) -> Iterator[list[int | None]]:
         """Yield the samples of each micro-batch of this rank.
@@ -325,7 +326,7 @@ class CyclicSampler(_MicroBatchSampler):
         n_left = n_samples - self.consumed_samples % self._epoch_samples
 
         # The ranks take turns: rank r gets entry r of what is left, and every n-th one after it.
-        n_of_rank = _divide_up(n_left - self.data_parallel_rank, self.data_parallel_size)
+        n_of_rank = ceil_division(n_left - self.data_parallel_rank, self.data_parallel_size)
         return n_of_rank // self.micro_batch_size
 
     def __iter__(self) -> Iterator[list[int]]:
@@ -480,11 +481,6 @@ class ResumableSampler(_RoundRobinSampler):
         order = _order(self.total_samples, self.seed + self.epoch, shuffle=self.shuffle)
         remaining = order[self.consumed_samples :]
         yield from self._samples_of_rank(remaining, order, drop_last=self.drop_last).tolist()
-
-
-def _divide_up(dividend: int, divisor: int) -> int:
-    """Return a quotient of integers, rounded up; `//` rounds down, hence the two minus signs."""
-    return -(-dividend // divisor)
 
 
 def _order(count: int, seed: int, *, shuffle: bool) -> NDArray[np.int64]:

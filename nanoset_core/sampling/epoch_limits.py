@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from nanoset_core.rounding import ceil_division
 from nanoset_core.sampling.config import NanosetConfig
 from nanoset_core.sampling.corpora import (
     MAX_ROUNDING_SAMPLES,
@@ -114,7 +115,7 @@ def epochs_shuffled_together(prepared: int, tokens: int, config: NanosetConfig) 
     if config.rules.one_epoch:
         return 1  # the trainer repeats the samples of one epoch
     tokens_needed = prepared * config.step + config.overlap
-    n_epochs = max(-(-tokens_needed // tokens), 1)  # rounded up
+    n_epochs = max(ceil_division(tokens_needed, tokens), 1)
     if separate_last_epoch(n_epochs, tokens, prepared, config.step, config.overlap):
         return n_epochs - 1
     return n_epochs

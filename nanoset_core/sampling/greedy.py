@@ -49,6 +49,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from nanoset_core.rounding import ceil_division
+
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 Picks = NDArray[np.uint8] | NDArray[np.uint16]
@@ -125,8 +127,8 @@ def _segment_ranges(size: int) -> Iterator[tuple[int, int]]:
     A segment has at most 16,777,216 samples, so that its arrays fit into memory. All segments are
     equally long: 20,000,000 samples are 0 to 10,000,000 and 10,000,000 to 20,000,000.
     """
-    n_segments = max(_divide_up(size, _SEGMENT_SAMPLES), 1)
-    segment_samples = max(_divide_up(size, n_segments), 1)
+    n_segments = max(ceil_division(size, _SEGMENT_SAMPLES), 1)
+    segment_samples = max(ceil_division(size, n_segments), 1)
     for start in range(0, size, segment_samples):
         yield start, min(start + segment_samples, size)
 
@@ -206,9 +208,9 @@ def block_shape(shares: FloatArray, n_samples: int) -> BlockShape:
     """
     # Found by measuring. It decides only how long it takes.
     min_block_samples = max(16 * len(shares), 256)
-    block_samples = _divide_up(n_samples, _max_blocks(shares, n_samples))
+    block_samples = ceil_division(n_samples, _max_blocks(shares, n_samples))
     block_samples = max(block_samples, min_block_samples)
-    return BlockShape(_divide_up(n_samples, block_samples), block_samples)
+    return BlockShape(ceil_division(n_samples, block_samples), block_samples)
 
 
 def _max_blocks(shares: FloatArray, n_samples: int) -> int:
@@ -928,9 +930,3 @@ def _steps_of_chunk(numbers_of_step: int) -> int:
         numbers_of_step: How many numbers the array has for each step.
     """
     return max(min(_CHUNK_NUMBERS // numbers_of_step, 64), 1)
-
-
-def _divide_up(number: int, divisor: int) -> int:
-    """Return number / divisor, rounded up."""
-    # Floor division rounds towards minus infinity, so the negated quotient is rounded up.
-    return -(-number // divisor)

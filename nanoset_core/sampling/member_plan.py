@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from nanoset_core.errors import ConfigError
+from nanoset_core.rounding import ceil_division
 from nanoset_core.sampling.config import Order
 from nanoset_core.sampling.descriptions import member_names
 from nanoset_core.sampling.planned import MemberPlan
@@ -285,7 +286,7 @@ class MemberPlanner:
             raise self._no_tokens_error(prefix, requested)
         if self.rules.one_epoch:
             return 1  # these trainers cut samples from one epoch, and repeat the samples
-        return -(-tokens_needed // tokens)  # rounded up
+        return ceil_division(tokens_needed, tokens)
 
     def _no_tokens_error(self, prefix: str, requested: int) -> ConfigError:
         """Return the error for a dataset without tokens of which samples are requested."""

@@ -21,6 +21,7 @@ from typing import Literal
 import numpy as np
 
 from nanoset_core.errors import ConfigError
+from nanoset_core.rounding import ceil_division
 
 SplitName = Literal["train", "valid", "test"]
 SPLITS: tuple[SplitName, ...] = ("train", "valid", "test")
@@ -187,7 +188,7 @@ def sample_count(
     usable = max(tokens - add_extra_token, 0)  # the last sample needs an extra token, too
     if drop_last_partial:
         return usable // sequence_length
-    return -(-usable // sequence_length)  # rounded up
+    return ceil_division(usable, sequence_length)
 
 
 def plain_sum(values: Iterable[float]) -> float:

@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from nanoset_core.rounding import ceil_division
 from nanoset_core.storage.atomic import UNFINISHED
 from nanoset_core.storage.os_errors import explained
 from nanoset_core.storage.store import Store, in_parallel
@@ -147,7 +148,7 @@ class BlockFile(MappedFile):
 
         # One byte for each block, which is 1 if the block was fetched. It is in anonymous memory,
         # which forked processes share.
-        n_blocks = -(-stored.size // block_bytes)  # rounded up
+        n_blocks = ceil_division(stored.size, block_bytes)
         self._is_fetched_map = mmap.mmap(-1, max(1, n_blocks))
         self._is_fetched = np.frombuffer(self._is_fetched_map, np.uint8)
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from nanoset_core.errors import MissingError, SourceChangedError, StorageError
+from nanoset_core.rounding import ceil_division
 from nanoset_core.storage.atomic import sha256_file
 from nanoset_core.storage.filesystems import FilesystemStore
 from nanoset_core.storage.store import (
@@ -206,9 +207,9 @@ class ObjectStore(FilesystemStore):
             path: The file.
             size: Its bytes.
         """
-        smallest_allowed = -(-size // MAX_PARTS)  # rounded up
+        smallest_allowed = ceil_division(size, MAX_PARTS)
         part_bytes = max(self.part_bytes, smallest_allowed)
-        part_bytes = -(-part_bytes // PART_STEP) * PART_STEP
+        part_bytes = ceil_division(part_bytes, PART_STEP) * PART_STEP
         return regrouped(_blocks_of_file(path), part_bytes)
 
     def _send(self, name: str, parts: Iterable[bytes], sha256: str | None) -> None:

@@ -23,6 +23,7 @@ from threading import Lock
 from typing import Any, NamedTuple
 
 from nanoset_core.errors import NanosetError, SourceChangedError, StorageError
+from nanoset_core.rounding import ceil_division
 from nanoset_core.storage.atomic import UNFINISHED
 from nanoset_core.storage.s3 import S3Store, Upload, uploading
 from nanoset_core.storage.s3_parts import MAX_PARTS, bytes_part, encoded, md5_of_etag
@@ -92,13 +93,8 @@ def most_bytes(sizes: Sequence[int], usual: int) -> int:
     """
     # Aim at 5,000 parts, half of what S3 allows. There will be more, since a part cannot be copied
     # from two objects, so that the last part of each object may be small.
-    needed_bytes = _divide_up(sum(sizes), MAX_PARTS // 2)
+    needed_bytes = ceil_division(sum(sizes), MAX_PARTS // 2)
     return min(MOST_BYTES, max(usual, needed_bytes))
-
-
-def _divide_up(number: int, divisor: int) -> int:
-    """Return the quotient of two integers, rounded up."""
-    return -(-number // divisor)
 
 
 def runs_of(
@@ -129,7 +125,7 @@ def runs_of(
     starts = [0]
     n_run_parts = 0
     for number, size in enumerate(sizes):
-        n_object_parts = max(1, _divide_up(size, most))
+        n_object_parts = max(1, ceil_division(size, most))
         if n_run_parts and n_run_parts + n_object_parts > MAX_PARTS:
             starts.append(number)
             n_run_parts = 0

@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Self
 
+from nanoset_core.rounding import ceil_division
 from nanoset_core.storage.s3_requests import DamagedTransferError
 from nanoset_core.storage.store import regrouped
 
@@ -110,7 +111,7 @@ def file_parts(path: Path, min_part_bytes: int) -> FileParts:
             give more than 10,000 parts, which is a limit of S3, the parts are larger.
     """
     size = path.stat().st_size
-    smallest_allowed = -(-size // MAX_PARTS)  # rounded up
+    smallest_allowed = ceil_division(size, MAX_PARTS)
     part_bytes = max(min_part_bytes, smallest_allowed)
 
     is_single_part = size <= part_bytes

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from typing import Any
 import orjson
 
 from nanoset_core.errors import NanosetError
+from nanoset_core.rounding import ceil_division
 from nanoset_core.storage.location import RawFolder
 from nanoset_core.text.contents import Contents
 from nanoset_core.text.csv_rows import read_csv
@@ -252,7 +252,7 @@ def keys_of(folder: RawFolder, contents: Contents) -> LineKeys:
         texts = [value for value in values if isinstance(value, str | bytes)]
         # Rounded up, so that only a key whose texts are all empty has the length 0.
         total_length = sum(len(text.strip()) for text in texts)
-        average_length = math.ceil(total_length / len(rows))
+        average_length = ceil_division(total_length, len(rows))
         if len(texts) > min_texts:
             length_by_text_key[key] = average_length
             continue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 LAYERS = (
     ("untrusted",),
-    ("errors",),
+    ("errors", "rounding"),
     ("records",),
     ("storage",),
     ("outputs",),

@@ -21,6 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from nanoset_core.errors import ConfigError, SampleIndexError
 from nanoset_core.formats.pbin.layout import IndexFacts, PbinIndex, load_index, open_pbin
+from nanoset_core.rounding import ceil_division
 from nanoset_core.storage.location import path_on_this_machine
 
 _MEMORY_DTYPES: dict[int, np.dtype[np.integer]] = {
@@ -364,8 +365,8 @@ def _cut(
         (where each piece starts, where it stops), each of shape (n_pieces,)
     """
     document_stops = document_starts + document_lengths  # 5 7 10
-    # -(-a // b) is a / b, rounded up: a document of 5 tokens has 3 pieces.
-    pieces_per_document = -(-document_lengths // block_size)
+    # (n_documents,) A document of 5 tokens has 3 pieces.
+    pieces_per_document = ceil_division(document_lengths, block_size)
     document_of_piece = np.repeat(np.arange(len(document_starts)), pieces_per_document)
     numbers = _numbers_within_groups(document_of_piece, pieces_per_document)
 

@@ -29,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.formats.indexed.layout import positions_in
+from nanoset_core.rounding import ceil_division
 from nanoset_core.sampling.packing.pieces import FilledPacks, PieceArrays
 from nanoset_core.sampling.packing.plan import PackPlan, PieceRule
 from nanoset_core.sampling.packing.queues import FullPieceQueue, RemainderQueue, sort_pairs
@@ -249,7 +250,7 @@ def _pack_order(plan: PackPlan, seed: int) -> Iterator[NDArray[np.int64]]:
         The class of each pack of a stratum, shape (n_packs_of_stratum,).
     """
     # So many strata that the packs of each have at most half a million pieces or so.
-    n_strata = max(1, -(-plan.pieces // _STRATUM_PIECES))  # rounded up
+    n_strata = max(1, ceil_division(plan.pieces, _STRATUM_PIECES))
     class_hashes = _class_hashes(len(plan.counts), seed)  # they make the positions random
     for stratum in range(n_strata):
         yield _classes_in_stratum(stratum, n_strata, plan.counts, class_hashes)
@@ -363,7 +364,7 @@ def _packs_near_stratum(stratum: int, n_strata: int, counts: NDArray[np.int64]) 
         counts: Number of packs of each class: [10, 3]; shape (n_classes,).
     """
     firsts = counts * stratum // n_strata  # (n_classes,) rounded down: [5, 1]
-    stops = -(-counts * (stratum + 1) // n_strata)  # (n_classes,) rounded up: [10, 3]
+    stops = ceil_division(counts * (stratum + 1), n_strata)  # (n_classes,) rounded up: [10, 3]
 
     # The pack before the first one, and that after the last one, if they exist.
     firsts = np.maximum(firsts - 1, 0)  # [4, 0]

@@ -38,6 +38,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from nanoset_core.rounding import ceil_division
 from nanoset_core.stages.exports.base import DatasetTraits, ExportFormat
 
 INDEX = "index.json"
@@ -268,12 +269,6 @@ class SampledFormat(ExportFormat):
         return dataset.sequence_length
 
 
-def _divide_up(count: int, size: int) -> int:
-    """Return how many groups of up to `size` are needed for `count` things: 4 for 10 and 3."""
-    n_full, rest = divmod(count, size)
-    return n_full + 1 if rest else n_full
-
-
 def _with_headers(header: bytes, samples: NDArray[np.integer]) -> bytes:
     """Return the bytes of samples (sequences of tokens), with the same header before each of them.
 
@@ -334,7 +329,7 @@ class Mds(SampledFormat):
         # A file has as many samples as fit into it, and at least one.
         samples_per_file = max(1, room // sample_bytes)
         tokens_per_file = samples_per_file * length
-        n_files = _divide_up(dataset.tokens, tokens_per_file)
+        n_files = ceil_division(dataset.tokens, tokens_per_file)
 
         # The last sample may be shorter. If it would be alone in the last file, it may still fit
         # into the file before.
@@ -396,7 +391,7 @@ class Mds(SampledFormat):
         Returns:
             Shape (n_samples,).
         """
-        n_samples = _divide_up(tokens, cut.length)
+        n_samples = ceil_division(tokens, cut.length)
         last_length = tokens - (n_samples - 1) * cut.length
         sizes = np.full(n_samples, self._sample_bytes(cut.dtype, cut.length))
         sizes[-1] = self._sample_bytes(cut.dtype, last_length)
@@ -455,7 +450,7 @@ class Mds(SampledFormat):
             "bytes": self.size(cut, number),
             "hashes": {},
         }
-        entry["samples"] = _divide_up(cut.tokens_in(number), cut.length)
+        entry["samples"] = ceil_division(cut.tokens_in(number), cut.length)
         entry["zip_data"] = None
         return entry
 
@@ -554,7 +549,7 @@ class LitData(SampledFormat):
         n_samples = dataset.tokens // length
         samples_per_file = _samples_per_chunk(dataset.dtype, length)
         tokens_per_file = samples_per_file * length
-        n_files = _divide_up(n_samples, samples_per_file)
+        n_files = ceil_division(n_samples, samples_per_file)
         return Cut(dataset.dtype, dataset.tokens, length, tokens_per_file, n_files)
 
     def file_header(self, cut: Cut, tokens: int) -> bytes:

@@ -22,6 +22,7 @@ from nanoset_core.loading.nanoset import Nanoset, open_nanoset
 from nanoset_core.loading.plan_file import read_split
 from nanoset_core.outputs.manifest import FileFact, Manifest
 from nanoset_core.project.project import Project
+from nanoset_core.rounding import ceil_division
 from nanoset_core.sampling.cache import FileSet, blend_set, member_set, open_blend
 from nanoset_core.sampling.config import NanosetConfig
 from nanoset_core.sampling.indices import BlendIndices
@@ -367,7 +368,7 @@ def _make_room(manifest: Manifest, member: MemberPlan, files: FileSet) -> None:
         sizes.append(manifest.facts[CACHE_FILES][name]["bytes"])
 
     # Each file takes whole blocks of the disk.
-    n_blocks = sum(-(-size // _DISK_BLOCK_BYTES) for size in sizes)
+    n_blocks = sum(ceil_division(size, _DISK_BLOCK_BYTES) for size in sizes)
     n_bytes = n_blocks * _DISK_BLOCK_BYTES
     access.make_room(n_bytes, f"{files.folder}: the index files of a dataset, with its .idx")
 

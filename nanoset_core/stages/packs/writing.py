@@ -19,6 +19,7 @@ from nanoset_core.formats.indexed.blocks import divide_into_blocks
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.formats.indexed.layout import HEADER, MAGIC, VERSION, dtype_code, positions_in
 from nanoset_core.formats.indexed.stream import CHUNK_TOKENS
+from nanoset_core.rounding import ceil_division
 from nanoset_core.sampling.packing.assignment import assign, document_lengths
 from nanoset_core.sampling.packing.carry import carry_room
 from nanoset_core.sampling.packing.pieces import FilledPacks, PieceArrays
@@ -135,7 +136,7 @@ def plan_counts(lengths: NDArray[Any], rules: PackingRules) -> PlannedPacks:
     n_packs = plan.packs  # 3
     if rules.tail == "carry":
         # Packs are filled up with the start of the next document: only the last one can have room.
-        n_packs = (n_tokens + length - 1) // length  # rounded up
+        n_packs = ceil_division(n_tokens, length)
 
     counts = PackCounts(
         documents=histogram.documents,

@@ -34,6 +34,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from nanoset_core.rounding import ceil_division
 from nanoset_core.stages.scratch_arrays import ScratchArray
 from nanoset_core.stages.views.rules import DocumentValues, Filter, Rule
 
@@ -278,7 +279,7 @@ class _KeptDocuments:
         for start in range(0, len(self._runs), _RUNS_PER_CHUNK):
             parts = []
             for run in self._runs[start : start + _RUNS_PER_CHUNK]:
-                n_bytes = -(-run.n_documents // 8)  # a bit for each document, rounded up
+                n_bytes = ceil_division(run.n_documents, 8)  # a bit for each document
                 run_bits = bits[run.first_byte : run.first_byte + n_bytes]
                 is_kept = np.unpackbits(run_bits, count=run.n_documents)
                 parts.append(run.first_document + np.flatnonzero(is_kept))

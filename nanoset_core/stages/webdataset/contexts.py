@@ -20,17 +20,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.errors import ConfigError, SampleIndexError
+from nanoset_core.rounding import ceil_division
 from nanoset_core.stages.webdataset.order import Choice, choice_seed, sampled_contexts
 from nanoset_core.stages.webdataset.plan_settings import PlanSettings, PlanTail
 
 _NO_CONTEXTS = np.empty(0, dtype=np.int64)
-_Counts = TypeVar("_Counts", int, NDArray[np.int64])
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,7 +400,7 @@ class ContextTable:
         stop = min(stop_token, stream_stop) - stream_start  # 5
 
         row_tokens = self.settings.row_tokens
-        rows_of_stream = np.arange(start // row_tokens, _divide_up(stop, row_tokens))  # [0, 1]
+        rows_of_stream = np.arange(start // row_tokens, ceil_division(stop, row_tokens))  # [0, 1]
         rows: NDArray[np.int64] = self.first_rows[stream] + rows_of_stream  # [6, 7]
         return rows
 
@@ -502,8 +502,8 @@ def _cut_carrying(source_tokens: Sequence[int], row_tokens: int) -> _CutStreams:
     # Rows begin at 0, 4, 8 and so on. Count those that begin before the start of each source, and
     # before its stop. A last row that would not be full does not count.
     n_rows = sum(source_tokens) // row_tokens  # 3 full rows in all
-    rows_before_start = np.minimum(_divide_up(source_starts, row_tokens), n_rows)  # [0, 2]
-    rows_before_stop = np.minimum(_divide_up(source_stops, row_tokens), n_rows)  # [2, 3]
+    rows_before_start = np.minimum(ceil_division(source_starts, row_tokens), n_rows)  # [0, 2]
+    rows_before_stop = np.minimum(ceil_division(source_stops, row_tokens), n_rows)  # [2, 3]
     row_counts = rows_before_stop - rows_before_start  # [2, 1]
 
     # Where the first row of each source begins, counted from the start of the source.
@@ -581,7 +581,7 @@ def _count_rows(
         return full_rows
     if tail == "pad_always":
         return full_rows + 1
-    return _divide_up(stream_tokens, row_tokens)
+    return ceil_division(stream_tokens, row_tokens)
 
 
 def _starts_in_sources(lengths_by_source: Sequence[Sequence[int]]) -> NDArray[np.int64]:
@@ -721,16 +721,6 @@ def _running_sum(counts: Sequence[int]) -> NDArray[np.int64]:
     The result has the shape (n_counts + 1,).
     """
     return np.cumsum([0, *counts], dtype=np.int64)
-
-
-def _divide_up(counts: _Counts, size: int) -> _Counts:
-    """Return how many groups of up to `size` are needed for some items: 3 for 10 items and size 4.
-
-    Args:
-        counts: Number of items: one number, or an array.
-        size: Largest size of a group.
-    """
-    return (counts + size - 1) // size
 
 
 def _stream_lengths(

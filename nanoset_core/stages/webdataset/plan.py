@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from nanoset_core.errors import ConfigError, InputError, SampleIndexError, StaleError
 from nanoset_core.formats.tars.members import MemberKind, compressor_identity
 from nanoset_core.records.json_records import JsonForm, Record
+from nanoset_core.rounding import ceil_division
 from nanoset_core.stages.webdataset.contexts import ContextTable, SourceContexts
 from nanoset_core.stages.webdataset.order import frequencies_of_weights, ranks
 from nanoset_core.stages.webdataset.plan_settings import PlanSettings, PlanTail
@@ -53,7 +54,7 @@ class ShufflePlan:
     @property
     def shards(self) -> int:
         """Number of shards."""
-        return -(-self.table.contexts // self.settings.samples_per_shard)
+        return ceil_division(self.table.contexts, self.settings.samples_per_shard)
 
     @property
     def shard_size(self) -> int:

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.execution.processes import run_tasks
+from nanoset_core.rounding import ceil_division
 from nanoset_core.stages.webdataset.buckets import write_buckets
 from nanoset_core.stages.webdataset.markers import read_markers, write_markers
 from nanoset_core.stages.webdataset.plan import ShufflePlan
@@ -392,7 +393,7 @@ def _tars_on_disk(plan: ShufflePlan, access: FileAccess) -> int:
     """
     room_for_tars = access.room_for_unsent or 0  # 10 GB
     total_bytes, _ = output_bytes(plan)  # of all tars
-    tar_bytes = -(-total_bytes // plan.shards)  # of an average tar, rounded up
+    tar_bytes = ceil_division(total_bytes, plan.shards)  # of an average tar
 
     # Room for at least one tar. The text is for the error if the disk is too small for it.
     needed_bytes = max(room_for_tars, tar_bytes)
