@@ -3,6 +3,6 @@
 A trial's process imports this module. The number of attempts stays the same.
 """
 
-from nanoset_core.storage import s3_requests
+from nanoset_core.storage import requests
 
-s3_requests.FIRST_WAIT_SECONDS = 0.01
+requests.FIRST_WAIT_SECONDS = 0.01

@@ -28,7 +28,7 @@ from campaigns.interruptions.places import (
 from campaigns.interruptions.proxy import FaultyServer, running_server
 from campaigns.runner import Kind, Skipped, Trial, each
 from helpers.buckets import CLOUDS
-from nanoset_core.storage import s3_requests
+from nanoset_core.storage import requests
 
 HEAD = ("fault", "storage", "build")
 """First columns of the table."""
@@ -117,7 +117,7 @@ def kinds(folder: Path, options: argparse.Namespace) -> Iterator[Kind]:
     if find_spec("botocore"):
         importlib.import_module("botocore.session")
     if options.no_patience:
-        s3_requests.FIRST_WAIT_SECONDS = 0.005
+        requests.FIRST_WAIT_SECONDS = 0.005
 
     # Built when the first trial needs it: `--select` may exclude all of its kinds.
     @cache

@@ -37,7 +37,7 @@ from nanoset_core.stages.shards.line_numbers import LineNumbers
 from nanoset_core.stages.shards.one_shard import DOCUMENTS, SHARDS_FOLDER
 from nanoset_core.stages.shards.shard_sets import BY_SHARD
 from nanoset_core.storage.regular_files import read_regular
-from nanoset_core.storage.store import in_parallel
+from nanoset_core.storage.requests import in_parallel
 from nanoset_core.tokenizers.files import TokenizerPath
 
 _TABLES_AT_ONCE = 4

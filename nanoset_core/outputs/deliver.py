@@ -56,7 +56,8 @@ from nanoset_core.storage.drafts import (
 )
 from nanoset_core.storage.location import Location, store_of
 from nanoset_core.storage.places import is_folder_in_the_way
-from nanoset_core.storage.store import Store, in_parallel
+from nanoset_core.storage.requests import in_parallel
+from nanoset_core.storage.store import Store
 
 _REMEDY = "name another output, or replace this one with --overwrite"
 """What to do about an output that this call must not replace."""

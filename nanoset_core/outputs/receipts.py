@@ -39,7 +39,7 @@ from nanoset_core.storage.places import (
     path_seen_from,
     requests_at_once,
 )
-from nanoset_core.storage.store import in_parallel
+from nanoset_core.storage.requests import in_parallel
 
 _HIDDEN_RECEIPT_ENDING = ".made.json"
 """How the names of hidden receipts end."""

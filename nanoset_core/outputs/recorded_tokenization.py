@@ -19,7 +19,7 @@ from nanoset_core.outputs.receipts import (
 )
 from nanoset_core.storage.location import Location, store_of
 from nanoset_core.storage.places import requests_at_once
-from nanoset_core.storage.store import in_parallel
+from nanoset_core.storage.requests import in_parallel
 
 TOKENIZER = "tokenizer"
 """Key of a receipt: fingerprint of the tokenizer. It is one of the options, or a key of its own."""

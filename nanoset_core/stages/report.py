@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 from nanoset_core.errors import NanosetError, StorageError
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
-from nanoset_core.storage.store import in_parallel
+from nanoset_core.storage.requests import in_parallel
 from nanoset_core.untrusted import visible
 
 BUILD = "run `nanoset build`"

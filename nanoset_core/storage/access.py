@@ -26,8 +26,8 @@ from nanoset_core.storage.mapped_files import BLOCK_BYTES, BlockFile, MappedFile
 from nanoset_core.storage.mirror_room import make_room, note_use, set_time
 from nanoset_core.storage.os_errors import explained
 from nanoset_core.storage.regular_files import map_regular, read_regular
-from nanoset_core.storage.s3_requests import CONNECTIONS
-from nanoset_core.storage.store import Store, Stored, in_parallel, read_pieces
+from nanoset_core.storage.requests import SMALL_REQUESTS_AT_ONCE, in_parallel
+from nanoset_core.storage.store import Store, Stored, read_pieces
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -842,7 +842,7 @@ class FileAccess:
         """
         if self.origin is None:
             return [work(item) for item in items]
-        return in_parallel(work, items, CONNECTIONS)
+        return in_parallel(work, items, SMALL_REQUESTS_AT_ONCE)
 
     def each_copy(self, work: Callable[[T], R], items: Iterable[T]) -> list[R]:
         """Call a function that downloads and reads a file for each item, several at a time.

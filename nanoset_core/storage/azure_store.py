@@ -21,7 +21,7 @@ from nanoset_core.storage.filesystem_errors import http_status
 from nanoset_core.storage.filesystems import nanoseconds
 from nanoset_core.storage.long_listings import LongListing
 from nanoset_core.storage.object_store import LostUploadError, ObjectStore, PartsUpload, prefix_of
-from nanoset_core.storage.s3_requests import DamagedTransferError
+from nanoset_core.storage.requests import DamagedTransferError
 from nanoset_core.storage.store import Store, Stored, changed, checked_name, gone
 
 T = TypeVar("T")

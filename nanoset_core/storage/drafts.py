@@ -22,7 +22,7 @@ from nanoset_core.storage.atomic import (
 )
 from nanoset_core.storage.location import Location, store_of
 from nanoset_core.storage.os_errors import explained, writing_to
-from nanoset_core.storage.store import THREADS
+from nanoset_core.storage.requests import TRANSFERS_AT_ONCE
 from nanoset_core.storage.temporary_copies import scratch_root, temporary_folder, work_folder
 
 
@@ -178,7 +178,7 @@ def puts_at_once(folder: Location) -> int:
     Returns:
         1 for a local folder; 8 for a bucket.
     """
-    return 1 if isinstance(folder, Path) else THREADS
+    return 1 if isinstance(folder, Path) else TRANSFERS_AT_ONCE
 
 
 def put_in_folder(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nanoset_core.errors import NanosetError
-from nanoset_core.storage.s3_requests import DamagedTransferError
+from nanoset_core.storage.requests import DamagedTransferError
 
 _TRANSIENT_ERRORS = (ConnectionError, TimeoutError, DamagedTransferError)
 _BROKEN_CONNECTIONS = frozenset(

@@ -29,8 +29,14 @@ from nanoset_core.storage.filesystem_errors import (
 )
 from nanoset_core.storage.long_listings import LongListing
 from nanoset_core.storage.redirects import checking_redirects
-from nanoset_core.storage.s3_requests import CONNECTIONS, Attempts, DamagedTransferError
-from nanoset_core.storage.store import Store, Stored, changed, checked_name, gone, in_parallel
+from nanoset_core.storage.requests import (
+    SMALL_REQUESTS_AT_ONCE,
+    Attempts,
+    DamagedTransferError,
+    description_of,
+    in_parallel,
+)
+from nanoset_core.storage.store import Store, Stored, changed, checked_name, gone
 from nanoset_core.storage.unanswered import unanswered
 
 T = TypeVar("T")
@@ -186,7 +192,7 @@ class FilesystemStore(Store):
             for name, info in infos.items()
             if not _is_folder(info) and info.get("size") is None
         ]
-        looked_up = in_parallel(self.stat, names, CONNECTIONS)
+        looked_up = in_parallel(self.stat, names, SMALL_REQUESTS_AT_ONCE)
         return dict(zip(names, looked_up, strict=True))
 
     def level(self, folder: str = "") -> tuple[Sequence[str], Sequence[str]]:
@@ -517,7 +523,7 @@ class FilesystemStore(Store):
                 # The request has failed. Try again if it may succeed then.
                 if attempts.is_last or not is_transient(cause):
                     raise self._failure(cause, name, attempts.number) from error
-                attempts.pause(error)
+                attempts.pause(description_of(error))
 
     @property
     def _credentials_remedy(self) -> str:

@@ -32,7 +32,12 @@ from nanoset_core.storage.object_store import (
     PartsUpload,
     prefix_of,
 )
-from nanoset_core.storage.s3_requests import CONNECTIONS, DamagedTransferError
+from nanoset_core.storage.requests import (
+    SMALL_REQUESTS_AT_ONCE,
+    TRANSFERS_AT_ONCE,
+    DamagedTransferError,
+    in_parallel,
+)
 from nanoset_core.storage.store import (
     OnJoin,
     Store,
@@ -41,7 +46,6 @@ from nanoset_core.storage.store import (
     checked_name,
     damaged,
     gone,
-    in_parallel,
     no_progress,
 )
 
@@ -565,14 +569,14 @@ class GoogleStore(ObjectStore):
             return joined_group
 
         try:
-            temporary_objects = in_parallel(join_group, groups)
+            temporary_objects = in_parallel(join_group, groups, TRANSFERS_AT_ONCE)
             # The second step. If there are more than 32 temporary objects, `compose` calls this
             # method again for them. All bytes have been reported as progress already.
             self.compose(name, temporary_objects)
         finally:
             # If they cannot be deleted now, `nanoset gc` recognises them by their names.
             with suppress(StorageError):
-                in_parallel(self.delete, groups)
+                in_parallel(self.delete, groups, SMALL_REQUESTS_AT_ONCE)
 
     def _check_sources(self, sources: Sequence[Stored]) -> None:
         """Check that objects still exist in the versions that were listed, before they are joined.
@@ -590,7 +594,7 @@ class GoogleStore(ObjectStore):
             """Check one object."""
             self._check_version(source.name, source.mark, min_size=source.size)
 
-        in_parallel(check, sources, CONNECTIONS)
+        in_parallel(check, sources, SMALL_REQUESTS_AT_ONCE)
 
     def _join(self, name: str, sources: Sequence[Stored]) -> Stored:
         """Let the server join up to 32 whole objects, and return the description of the result.

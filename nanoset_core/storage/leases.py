@@ -49,8 +49,8 @@ from nanoset_core.storage.local import LocalStore
 from nanoset_core.storage.os_errors import explained
 from nanoset_core.storage.owners import Owner
 from nanoset_core.storage.process_marks import new_mark
-from nanoset_core.storage.s3_requests import CONNECTIONS
-from nanoset_core.storage.store import Store, in_parallel
+from nanoset_core.storage.requests import SMALL_REQUESTS_AT_ONCE, in_parallel
+from nanoset_core.storage.store import Store
 from nanoset_core.untrusted import safe_logger
 
 FOLDER = ".in-use"
@@ -684,7 +684,7 @@ def _read_leases(store: Store, names: Iterable[str]) -> list[_Lease]:
         names: Names of their objects.
     """
     listed_names = list(names)
-    contents = in_parallel(store.read, listed_names, CONNECTIONS)
+    contents = in_parallel(store.read, listed_names, SMALL_REQUESTS_AT_ONCE)
     leases: list[_Lease] = []
     for name, data in zip(listed_names, contents, strict=True):
         if data is not None:

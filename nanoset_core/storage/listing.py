@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from nanoset_core.errors import StorageError
 from nanoset_core.storage.paths import is_inside
-from nanoset_core.storage.s3_requests import CONNECTIONS
-from nanoset_core.storage.store import Store, Stored, in_parallel
+from nanoset_core.storage.requests import SMALL_REQUESTS_AT_ONCE, in_parallel
+from nanoset_core.storage.store import Store, Stored
 
 _JSON_ENDING = ".json"
 """Ending of the files whose bytes a snapshot of a whole store contains."""
@@ -161,7 +161,7 @@ class Snapshot:
             """Return the bytes of a file; none if it was deleted after it was listed."""
             return store.read(name) or b""
 
-        contents = in_parallel(content, json_names, CONNECTIONS)
+        contents = in_parallel(content, json_names, SMALL_REQUESTS_AT_ONCE)
         return Snapshot("", tree, dict(zip(json_names, contents, strict=True)))
 
     @staticmethod

@@ -14,8 +14,8 @@ from typing import NamedTuple, TypeVar
 
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.listing import Snapshot
-from nanoset_core.storage.s3_requests import CONNECTIONS
-from nanoset_core.storage.store import Stored, in_parallel
+from nanoset_core.storage.requests import SMALL_REQUESTS_AT_ONCE, in_parallel
+from nanoset_core.storage.store import Stored
 
 R = TypeVar("R")
 _FEW_FOLDERS = 8
@@ -146,7 +146,7 @@ def _call_with_listing(
     requested_names = set(names)
     folders = _folders_of(objects, parent_name)
     requested_folders = (folder for folder in folders if folder.name in requested_names)
-    in_parallel(call, requested_folders, CONNECTIONS, window=_FOLDERS_IN_MEMORY)
+    in_parallel(call, requested_folders, SMALL_REQUESTS_AT_ONCE, window=_FOLDERS_IN_MEMORY)
 
     # Folders that are not in the listing have no objects.
     for name in requested_names - result_by_name.keys():

@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from nanoset_core.rounding import ceil_division
 from nanoset_core.storage.atomic import UNFINISHED
 from nanoset_core.storage.os_errors import explained
-from nanoset_core.storage.store import Store, in_parallel
+from nanoset_core.storage.requests import in_parallel
+from nanoset_core.storage.store import Store
 
 BLOCK_BYTES = 256 << 10
 """Bytes of a block, unless the caller says otherwise."""

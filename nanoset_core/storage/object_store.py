@@ -18,13 +18,7 @@ from nanoset_core.errors import MissingError, SourceChangedError, StorageError
 from nanoset_core.rounding import ceil_division
 from nanoset_core.storage.atomic import sha256_file
 from nanoset_core.storage.filesystems import FilesystemStore
-from nanoset_core.storage.store import (
-    Stored,
-    blocks_in_parallel,
-    checked_name,
-    damaged,
-    regrouped,
-)
+from nanoset_core.storage.store import Stored, blocks_in_parallel, checked_name, damaged, regrouped
 
 PART_BYTES = 16 << 20
 """Objects larger than this are sent in parts of at least this size, one of which is in memory."""

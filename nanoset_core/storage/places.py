@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from nanoset_core.errors import InputError, MissingError
 from nanoset_core.storage.location import Location, RemoteFolder, is_remote, remote_location
-from nanoset_core.storage.s3_requests import CONNECTIONS
+from nanoset_core.storage.requests import SMALL_REQUESTS_AT_ONCE
 from nanoset_core.storage.store import Store, Stored
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def requests_at_once(files: Iterable[Location]) -> int:
     Returns:
         1 if no file is in a bucket, since no request is needed then.
     """
-    return CONNECTIONS if any(map(takes_requests, files)) else 1
+    return SMALL_REQUESTS_AT_ONCE if any(map(takes_requests, files)) else 1
 
 
 def entries_in(folder: Location) -> tuple[Sequence[Location], Mapping[str, InputError]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import withdrawn
-from nanoset_core.storage.store import in_parallel
+from nanoset_core.storage.requests import SMALL_REQUESTS_AT_ONCE, in_parallel
 
 
 def remove_file(access: FileAccess, path: Path) -> None:
@@ -52,7 +52,7 @@ def remove_stored_folder(access: FileAccess, folder: Path) -> None:
         names = [stored.name for stored in store.list(place)]
     else:
         names = [f"{place}/{name}" for name, _entry in listing.below(place)]
-    in_parallel(store.delete, names)
+    in_parallel(store.delete, names, SMALL_REQUESTS_AT_ONCE)
 
 
 def withdraw_output(

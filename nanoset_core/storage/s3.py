@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from nanoset_core.errors import StorageError
 from nanoset_core.storage import s3_requests
 from nanoset_core.storage.long_listings import LongListing
+from nanoset_core.storage.requests import DamagedTransferError, in_parallel
 from nanoset_core.storage.s3_client import Server, new_client
 from nanoset_core.storage.s3_parts import (
     MULTIPART_BYTES,
@@ -30,7 +31,6 @@ from nanoset_core.storage.s3_parts import (
 )
 from nanoset_core.storage.s3_requests import (
     S3_SCHEME,
-    DamagedTransferError,
     is_missing,
     status_of,
     unless_missing,
@@ -45,7 +45,6 @@ from nanoset_core.storage.store import (
     checked_name,
     damaged,
     gone,
-    in_parallel,
     no_progress,
 )
 from nanoset_core.storage.unanswered import Body, unanswered

@@ -16,7 +16,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple, TypeVar
 
 from nanoset_core.errors import StorageError
-from nanoset_core.storage.s3_requests import CONNECTIONS
+from nanoset_core.storage.requests import SMALL_REQUESTS_AT_ONCE
 
 T = TypeVar("T")
 _CONNECT_SECONDS = 10
@@ -191,7 +191,7 @@ def client_settings(server: Server, read_seconds: int) -> dict[str, Any]:
         "retries": {"mode": "standard", "total_max_attempts": 1},
         "connect_timeout": _CONNECT_SECONDS,
         "read_timeout": read_seconds,
-        "max_pool_connections": CONNECTIONS,
+        "max_pool_connections": SMALL_REQUESTS_AT_ONCE,
         "tcp_keepalive": True,
         # botocore would assemble its default user agent again for every request.
         "user_agent": f"nanoset Botocore/{botocore.__version__}",

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 from nanoset_core.errors import NanosetError, SourceChangedError, StorageError
 from nanoset_core.rounding import ceil_division
 from nanoset_core.storage.atomic import UNFINISHED
+from nanoset_core.storage.requests import SMALL_REQUESTS_AT_ONCE, TRANSFERS_AT_ONCE, in_parallel
 from nanoset_core.storage.s3 import S3Store, Upload, uploading
 from nanoset_core.storage.s3_parts import MAX_PARTS, bytes_part, encoded, md5_of_etag
 from nanoset_core.storage.s3_requests import status_of
@@ -35,7 +36,6 @@ from nanoset_core.storage.store import (
     checked_name,
     damaged,
     gone,
-    in_parallel,
     no_progress,
 )
 
@@ -50,8 +50,6 @@ It is exceeded if an object would have too many parts otherwise.
 """
 SENT_BYTES = 16 << 20
 """The same for a part that is sent, if the bucket cannot copy the sources."""
-_HEADS_AT_ONCE = 32
-"""Sources that are looked up at the same time."""
 _READS_AT_ONCE = 4
 """Ranges of a part that are read at the same time, for each of several parts."""
 
@@ -334,7 +332,7 @@ def _join_runs(store: S3Store, name: str, runs: Sequence[_Run], joined: OnJoin) 
     finally:
         # If they cannot be deleted now, `nanoset gc` recognises them by their names.
         with contextlib.suppress(StorageError):
-            in_parallel(store.delete, temporary_names)
+            in_parallel(store.delete, temporary_names, SMALL_REQUESTS_AT_ONCE)
 
 
 class Joining:
@@ -451,7 +449,7 @@ class Joining:
                     upload.send(number, bytes_part(self.read(part)))
                 self.report(_size(part))
 
-            in_parallel(write_part, range(len(plan)))
+            in_parallel(write_part, range(len(plan)), TRANSFERS_AT_ONCE)
 
         # At the end of the block, the bucket has joined the parts to the object.
         self._check_size(name, expected_size=sum(_size(part) for part in plan))
@@ -487,7 +485,7 @@ class Joining:
             MissingError: A source does not exist.
             StorageError: The bucket stores another sha256 with a source than expected.
         """
-        in_parallel(self._check_source, range(len(self._sources)), _HEADS_AT_ONCE)
+        in_parallel(self._check_source, range(len(self._sources)), SMALL_REQUESTS_AT_ONCE)
 
     def read(self, part: Sequence[JoinedRange]) -> bytes:
         """Read the bytes of a part of the new object, from one or several of its sources.

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Self
 
 from nanoset_core.rounding import ceil_division
-from nanoset_core.storage.s3_requests import DamagedTransferError
+from nanoset_core.storage.requests import DamagedTransferError
 from nanoset_core.storage.store import regrouped
 
 MULTIPART_BYTES = 64 << 20

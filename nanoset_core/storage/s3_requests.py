@@ -1,4 +1,4 @@
-"""Send requests to servers again if they fail for a reason that may pass.
+"""Send requests to S3 again if they fail for a reason that may pass.
 
 A bucket answers some requests with an error even though nothing is wrong: it is overloaded, a
 gateway restarts, a connection breaks. `with_retries` repeats these requests, with growing pauses.
@@ -8,31 +8,18 @@ Other errors are raised at once, as a StorageError that says what to do.
 from __future__ import annotations
 
 import functools
-import random
 import re
-import time
 from collections.abc import Callable
 from typing import TypeVar
 
 from nanoset_core.errors import NanosetError, StorageError
-from nanoset_core.storage.unanswered import warn
-from nanoset_core.untrusted import without_secrets
+from nanoset_core.storage.requests import Attempts, DamagedTransferError, description_of
 
 T = TypeVar("T")
 S3_SCHEME = "s3://"
 """Beginning of the addresses of buckets of S3."""
-ATTEMPTS = 10
-"""How often a request is sent at most."""
-FIRST_WAIT_SECONDS = 0.1
-"""Half of the longest possible pause after the first attempt; it doubles with each attempt."""
-LONGEST_WAIT_SECONDS = 20.0
-"""Longest possible pause between two attempts."""
-TOLD_AFTER_SECONDS = 5.0
-"""How long a request may fail before a warning reports it."""
 READ_SECONDS = 60
 """How long to wait for the next bytes of an answer before the request is sent again."""
-CONNECTIONS = 32
-"""Requests to one server that may be pending at the same time."""
 _TRANSIENT_CODES = re.compile(
     "BadDigest|BandwidthLimitExceeded|ConditionalRequestConflict|IncompleteBody|OperationAborted"
     "|PriorRequestNotComplete|RequestLimitExceeded|RequestTimeTooSkewed|RequestTimeout|SlowDown"
@@ -46,62 +33,6 @@ _MAX_CAUSES = 10
 _CREDENTIAL_ERRORS = ("NoCredentialsError", "PartialCredentialsError")
 """Names of botocore's errors about missing credentials."""
 _RETRY_REMEDY = "see whether the store is up, then run again: what is finished is kept"
-_jitter = random.Random()
-"""Chooses the pauses. A seed that is set for Python's random numbers has no effect on it."""
-
-
-class DamagedTransferError(Exception):
-    """Bytes were damaged on their way to or from a server, so another attempt is worthwhile."""
-
-
-class Attempts:
-    """Counts the attempts to send one request, and pauses between them.
-
-    The longest possible pause doubles with each attempt, and the actual one is random ("full
-    jitter"), so that many clients do not return to an overloaded server at the same moment.
-    """
-
-    def __init__(self, where: str) -> None:
-        """Begin with the first attempt.
-
-        Args:
-            where: Address that the request is sent to, for messages.
-        """
-        self.number = 1
-        """Number of the current attempt, from 1."""
-        self._where = where
-        self._started_at = time.monotonic()
-
-    @property
-    def is_last(self) -> bool:
-        """Whether no attempt may follow the current one."""
-        return self.number >= ATTEMPTS
-
-    def pause(self, error: Exception) -> None:
-        """Wait after an attempt that failed, and begin the next one.
-
-        The pause is random, and its upper limit doubles each time:
-
-            after attempt      1      2      3      4     ...   8 and later
-            seconds up to      0.2    0.4    0.8    1.6         20
-
-        Args:
-            error: Why the attempt failed. It is logged if the request has failed for five seconds
-                (TOLD_AFTER_SECONDS).
-        """
-        seconds = time.monotonic() - self._started_at
-        if seconds >= TOLD_AFTER_SECONDS:
-            warn(
-                "%s: no good answer for %.0f s, attempt %d of %d: %s",
-                self._where,
-                seconds,
-                self.number,
-                ATTEMPTS,
-                _description(error),
-            )
-        longest_pause = min(LONGEST_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2**self.number)
-        time.sleep(_jitter.uniform(0, longest_pause))
-        self.number += 1
 
 
 def with_retries(request: Callable[[], T], where: str, *, reads: bool = True) -> T:
@@ -141,7 +72,7 @@ def with_retries(request: Callable[[], T], where: str, *, reads: bool = True) ->
             may_pass = _is_transient(error) and not is_redirect(error)
             if attempts.is_last or not may_pass:
                 raise _failure(error, where, attempts.number) from error
-            attempts.pause(error)
+            attempts.pause(_description(error))
 
 
 def _is_answer(error: Exception, *, reads: bool) -> bool:
@@ -307,8 +238,7 @@ def _cause_of(error: BaseException) -> BaseException | None:
 def _description(error: Exception) -> str:
     """Return S3's code or the kind of an error, and its text, without passwords."""
     _, code = status_of(error)
-    kind = code or type(error).__name__
-    return without_secrets(f"{kind}: {error}".removesuffix(": "))
+    return description_of(error, code)
 
 
 def _failure(error: Exception, where: str, attempts: int) -> NanosetError:

@@ -12,9 +12,8 @@ import re
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, TypeVar
 
@@ -28,15 +27,12 @@ from nanoset_core.errors import (
 from nanoset_core.storage.atomic import atomic_file
 from nanoset_core.storage.paths import is_inside
 from nanoset_core.storage.regular_files import read_regular
+from nanoset_core.storage.requests import TRANSFERS_AT_ONCE, in_parallel
 
 T = TypeVar("T")
 R = TypeVar("R")
-THREADS = 8
-"""Threads that `in_parallel` uses by default."""
 RANGE_BYTES = 8 << 20
 """Bytes that are requested at once if a whole object is read."""
-_MAX_QUEUED = 1024
-"""Items that `in_parallel` queues at most, since there may be a hundred thousand."""
 _PIECE_LINE = re.compile(rb"([0-9a-f]{64}) ([1-9][0-9]*)")
 """A line of a list of pieces: sha256 and size."""
 
@@ -732,51 +728,8 @@ def blocks_in_parallel(store: Store, stored: Stored) -> Iterator[bytes]:
         return store.read_range(stored.name, begin, min(begin + RANGE_BYTES, end), stored.mark)
 
     # All blocks of a window are in memory at the same time.
-    window_bytes = RANGE_BYTES * THREADS
+    window_bytes = RANGE_BYTES * TRANSFERS_AT_ONCE
     for window_begin in range(stored.begin, end, window_bytes):
         window_end = min(window_begin + window_bytes, end)
-        yield from in_parallel(read, range(window_begin, window_end, RANGE_BYTES))
-
-
-def in_parallel(
-    work: Callable[[T], R],
-    items: Iterable[T],
-    threads: int = THREADS,
-    *,
-    window: int = _MAX_QUEUED,
-) -> list[R]:
-    """Call a function for each item, in several threads, and return the results in order.
-
-    For example, this looks up many objects of a bucket at the same time:
-
-        in_parallel(store.stat, ["web/a.bin", "web/b.bin"])
-
-    Args:
-        work: The function. If it raises an error, no further calls are started, and the first
-            error, in the order of the items, is raised.
-        items: The items, which may come from a long iterator.
-        threads: Number of threads.
-        window: Items that are taken from `items` at most before their results are available. It
-            limits the memory if the items are large.
-    """
-    # A single item needs no other thread.
-    remaining = iter(items)
-    first_items = list(islice(remaining, 2))
-    if len(first_items) < 2:
-        return [work(item) for item in first_items]
-
-    results: list[R] = []
-    queue: deque[Future[R]] = deque()
-    with ThreadPoolExecutor(threads) as pool:
-        try:
-            for item in chain(first_items, remaining):
-                # Wait for the oldest call if too many are queued.
-                if len(queue) == window:
-                    results.append(queue.popleft().result())
-                queue.append(pool.submit(work, item))
-            for future in queue:
-                results.append(future.result())
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
-    return results
+        block_begins = range(window_begin, window_end, RANGE_BYTES)
+        yield from in_parallel(read, block_begins, TRANSFERS_AT_ONCE)

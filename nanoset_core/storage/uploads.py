@@ -14,7 +14,8 @@ from nanoset_core.errors import MissingError
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import write_atomic
 from nanoset_core.storage.regular_files import read_regular
-from nanoset_core.storage.store import Store, in_parallel
+from nanoset_core.storage.requests import TRANSFERS_AT_ONCE, in_parallel
+from nanoset_core.storage.store import Store
 
 _MAX_SINGLE_REQUESTS = 8
 """Files that are looked up in a store one by one; for more files, their folders are listed."""
@@ -60,7 +61,7 @@ def upload_files(
         # To list the folders of the files takes fewer requests than to look up each file.
         stored_sizes = _sizes_next_to(access, files)
     uploader = _Uploader(access, store, sha256 or {}, stored_sizes)
-    return in_parallel(uploader.upload, files)
+    return in_parallel(uploader.upload, files, TRANSFERS_AT_ONCE)
 
 
 @dataclass(frozen=True, slots=True)

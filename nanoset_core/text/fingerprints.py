@@ -25,7 +25,7 @@ from nanoset_core.execution.processes import Executor
 from nanoset_core.storage.input_files import status_of
 from nanoset_core.storage.location import ObjectStat, RawFolder, RemoteFolder
 from nanoset_core.storage.places import has_etags
-from nanoset_core.storage.store import in_parallel
+from nanoset_core.storage.requests import TRANSFERS_AT_ONCE, in_parallel
 from nanoset_core.text.endings import is_cuttable
 from nanoset_core.text.listing import FileStat, file_stat
 from nanoset_core.text.piece_cuts import chained_cuts, separate_cuts
@@ -185,7 +185,9 @@ def fingerprint_all(
     # Nothing is hashed if objects in a bucket are known by their ETags. But if large ones are cut
     # into pieces, each takes a few requests to find the cuts, so threads do many at the same time.
     if is_cut_unread(folder):
-        pieces_by_file = in_parallel(lambda stat: fingerprint(folder, stat), stats)
+        pieces_by_file = in_parallel(
+            lambda stat: fingerprint(folder, stat), stats, TRANSFERS_AT_ONCE
+        )
         yield from zip(stats, pieces_by_file, strict=True)
         return
 

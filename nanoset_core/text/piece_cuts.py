@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nanoset_core.storage.input_files import Probe
-from nanoset_core.storage.store import in_parallel
+from nanoset_core.storage.requests import TRANSFERS_AT_ONCE, in_parallel
 
 WINDOW_BYTES = 64 << 10
 """Bytes of the first read at a cut."""
@@ -71,7 +71,7 @@ def separate_cuts(probe: Probe, size: int, piece_bytes: int) -> list[int]:
         return _line_start(probe, range_start, range_stop)
 
     range_starts = range(piece_bytes, size, piece_bytes)  # 10, 20, 30, 40
-    cuts = in_parallel(find_cut, range_starts)  # 13, None, 38, 41
+    cuts = in_parallel(find_cut, range_starts, TRANSFERS_AT_ONCE)  # 13, None, 38, 41
     return [cut for cut in cuts if cut is not None]
 
 

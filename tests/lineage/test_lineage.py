@@ -12,7 +12,7 @@ from nanoset_core.lineage import documents as documents_module
 from nanoset_core.stages.shards.document_rows import DocumentRows
 from nanoset_core.stages.shards.shard_sets import BY_SHARD
 from nanoset_core.storage.access import FileAccess
-from nanoset_core.storage.store import in_parallel
+from nanoset_core.storage.requests import in_parallel
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ import pytest
 
 from campaigns.interruptions.proxy import FaultProxy, Plan
 from helpers import azure_server, google_server
-from nanoset_core.storage import s3_requests
+from nanoset_core.storage import requests
 from nanoset_core.storage.object_store import ObjectStore
 
 PART_BYTES = 1 << 20
@@ -69,7 +69,7 @@ def faulty_cloud(
         for name, value in environment.items():
             monkeypatch.setenv(name, value)
         # Repeat requests soon.
-        monkeypatch.setattr(s3_requests, "FIRST_WAIT_SECONDS", 0.01)
+        monkeypatch.setattr(requests, "FIRST_WAIT_SECONDS", 0.01)
 
         place: ObjectStore
         if is_google:

@@ -39,7 +39,7 @@ from nanoset_core.errors import (
     StorageError,
 )
 from nanoset_core.project.project import Project
-from nanoset_core.storage import filesystems, reading, redirects, s3_requests
+from nanoset_core.storage import filesystems, reading, redirects, requests
 from nanoset_core.storage.filesystems import FilesystemStore
 from nanoset_core.storage.location import remote_location
 from nanoset_core.text.documents import read_documents
@@ -74,7 +74,7 @@ class Place:
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let attempts follow each other at once."""
-    monkeypatch.setattr(s3_requests, "FIRST_WAIT_SECONDS", 0.0)
+    monkeypatch.setattr(requests, "FIRST_WAIT_SECONDS", 0.0)
 
 
 @pytest.fixture
@@ -475,7 +475,7 @@ REQUESTS = [
 @pytest.mark.parametrize("request_of", REQUESTS)
 def test_a_host_that_does_not_exist_is_an_error_with_a_remedy(monkeypatch, request_of):
     pytest.importorskip("aiohttp")
-    monkeypatch.setattr(s3_requests, "ATTEMPTS", 2)
+    monkeypatch.setattr(requests, "ATTEMPTS", 2)
     store = FilesystemStore("http://127.0.0.1:9/text")  # no server listens on this port
 
     with pytest.raises(StorageError) as caught:
@@ -505,7 +505,7 @@ def test_a_server_that_refuses_access_is_an_error_with_a_remedy(tmp_path, monkey
 def store_without_ranges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """A small and a large file on a web server that always sends whole files."""
     pytest.importorskip("aiohttp")
-    monkeypatch.setattr(s3_requests, "ATTEMPTS", 2)
+    monkeypatch.setattr(requests, "ATTEMPTS", 2)
     (tmp_path / "small").write_bytes(b"s" * 100)
     (tmp_path / "large").write_bytes(b"l" * 3 * MIB)
     with web_server(tmp_path, ranges=False) as server:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -16,13 +17,13 @@ from nanoset_core.outputs.manifest import Manifest, Recipe, Written
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.stages.checking import check_files
 from nanoset_core.stages.report import Report
+from nanoset_core.storage import requests, s3_requests
 from nanoset_core.storage import s3 as bucket_module
-from nanoset_core.storage import s3_requests as requests
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import sha256_file
 from nanoset_core.storage.local import LocalStore
 from nanoset_core.storage.s3 import S3Store
-from nanoset_core.storage.store import Store, in_parallel
+from nanoset_core.storage.store import Store
 
 RECIPE = Recipe("datasets", "web", 1, options={"seed": 1})
 OUTPUT = f"datasets/web/{RECIPE.digest}"
@@ -287,7 +288,7 @@ def publish_and_die(folder: Path, place: S3Store, n_requests: int) -> None:
         place: The bucket.
         n_requests: Number of requests that are sent.
     """
-    real_with_retries = requests.with_retries
+    real_with_retries = s3_requests.with_retries
     n_sent = 0
 
     def counted_with_retries(request, where, **options):
@@ -297,9 +298,14 @@ def publish_and_die(folder: Path, place: S3Store, n_requests: int) -> None:
             os._exit(9)
         return real_with_retries(request, where, **options)
 
-    requests.with_retries = counted_with_retries
+    s3_requests.with_retries = counted_with_retries
     bucket_module.with_retries = counted_with_retries
-    in_parallel.__defaults__ = (1,)  # one request at a time, so that their order is the same
+
+    # Send one request at a time, so that their order is the same each time.
+    def single_thread(_threads: int) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(1)
+
+    requests.ThreadPoolExecutor = single_thread
     root = OutputRoot(FileAccess(folder, place))
     root.make_current(root.commit(RECIPE, write_output))
 

@@ -30,8 +30,7 @@ from nanoset_core.errors import (
     SourceChangedError,
     StorageError,
 )
-from nanoset_core.storage import reading
-from nanoset_core.storage import s3_requests as requests
+from nanoset_core.storage import reading, requests
 from nanoset_core.storage.location import RemoteFolder
 from nanoset_core.storage.mapped_files import BlockFile
 from nanoset_core.storage.s3 import S3Store

@@ -29,8 +29,7 @@ from botocore.utils import parse_timestamp
 from helpers.answering import answering, send_answer
 from nanoset_core.errors import ConfigError, MissingError, StorageError
 from nanoset_core.loading.opening import load_nanoset
-from nanoset_core.storage import s3, s3_joining, unanswered
-from nanoset_core.storage import s3_requests as requests
+from nanoset_core.storage import requests, s3, s3_joining, s3_requests, unanswered
 from nanoset_core.storage.location import RemoteFolder, StorageSpec, copies_folder, remote_location
 from nanoset_core.storage.s3 import S3Store
 from nanoset_core.storage.s3_client import load_quickly, parse_time
@@ -213,8 +212,8 @@ def test_delays_are_reported_once_in_30_seconds(caplog):
 def test_a_server_that_never_answers_is_reported_before_the_second_attempt(monkeypatch, caplog):
     monkeypatch.setattr(unanswered, "_last_warning_at", -math.inf)
     monkeypatch.setattr(requests, "ATTEMPTS", 2)
-    for name in ("READ_SECONDS", "TOLD_AFTER_SECONDS"):
-        monkeypatch.setattr(requests, name, getattr(requests, name) / 100)
+    monkeypatch.setattr(s3_requests, "READ_SECONDS", s3_requests.READ_SECONDS / 100)
+    monkeypatch.setattr(requests, "TOLD_AFTER_SECONDS", requests.TOLD_AFTER_SECONDS / 100)
 
     with socket.create_server(("127.0.0.1", 0)) as mute_server:
         port = mute_server.getsockname()[1]
@@ -535,7 +534,7 @@ def slow_server(place: S3Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[Slo
             request.end_headers()
             request.wfile.write(data)
 
-    monkeypatch.setattr(requests, "READ_SECONDS", 0.4)
+    monkeypatch.setattr(s3_requests, "READ_SECONDS", 0.4)
     with answering(pass_on) as address:
         yield SlowServer(replace(place, endpoint_url=address), copies)
 

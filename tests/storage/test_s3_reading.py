@@ -17,7 +17,7 @@ from helpers.s3_server import requests_answered
 from helpers.sample_project import EOD
 from nanoset_core.errors import MissingError, SourceChangedError, StorageError
 from nanoset_core.project.settings import load_config
-from nanoset_core.storage import s3_reading, s3_requests
+from nanoset_core.storage import requests, s3_reading
 from nanoset_core.storage.reading import open_object
 from nanoset_core.storage.s3 import S3Store
 from nanoset_core.storage.s3_reading import S3Reader
@@ -125,7 +125,7 @@ def test_an_object_that_was_replaced_or_deleted_is_an_error_on_ceph(new_clients,
 
 
 def test_a_request_is_repeated_until_its_answer_is_complete(reader, monkeypatch):
-    monkeypatch.setattr(s3_requests, "FIRST_WAIT_SECONDS", 0.0)
+    monkeypatch.setattr(requests, "FIRST_WAIT_SECONDS", 0.0)
     answers = iter(["cut off", "connection closed", "overloaded", "too short", "complete"])
     given_answers = []
 
@@ -166,7 +166,7 @@ def test_a_request_is_repeated_until_its_answer_is_complete(reader, monkeypatch)
 def test_a_bucket_that_cannot_be_listed_is_an_error_with_a_remedy(
     reader, monkeypatch, changes, remedy
 ):
-    monkeypatch.setattr(s3_requests, "ATTEMPTS", 1)
+    monkeypatch.setattr(requests, "ATTEMPTS", 1)
     store = dataclasses.replace(reader, **changes)
 
     with pytest.raises(StorageError) as caught:
@@ -176,7 +176,7 @@ def test_a_bucket_that_cannot_be_listed_is_an_error_with_a_remedy(
 
 
 def test_a_bucket_that_refuses_access_is_an_error_with_a_remedy(reader, monkeypatch):
-    monkeypatch.setattr(s3_requests, "ATTEMPTS", 1)
+    monkeypatch.setattr(requests, "ATTEMPTS", 1)
 
     with (
         answering(lambda request: send_answer(request, 403, b"")) as address,

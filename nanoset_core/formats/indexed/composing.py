@@ -25,8 +25,8 @@ from nanoset_core.formats.indexed.layout import (
     dtype_code,
     pointer_chunks,
 )
-from nanoset_core.storage.s3_requests import CONNECTIONS
-from nanoset_core.storage.store import Store, Stored, in_parallel
+from nanoset_core.storage.requests import SMALL_REQUESTS_AT_ONCE, in_parallel
+from nanoset_core.storage.store import Store, Stored
 
 SPAN_BYTES = 1 << 20
 """Largest number of bytes of an .idx that one request reads."""
@@ -106,7 +106,7 @@ def read_pairs(
 
     if not files:
         return None
-    headers = in_parallel(read_header, [idx for _, idx in files], CONNECTIONS)
+    headers = in_parallel(read_header, [idx for _, idx in files], SMALL_REQUESTS_AT_ONCE)
     pairs = []
     for (bin_file, idx_file), header in zip(files, headers, strict=True):
         _check_is_idx(store, idx_file, header)
@@ -458,7 +458,7 @@ def _read_blocks(
     ranges = _index_ranges(pairs, bounds_of)
     window = list(islice(ranges, SPANS_AT_ONCE))
     while window:
-        yield from in_parallel(read, window, CONNECTIONS)
+        yield from in_parallel(read, window, SMALL_REQUESTS_AT_ONCE)
         window = list(islice(ranges, SPANS_AT_ONCE))
 
 

@@ -53,7 +53,7 @@ from nanoset_core.storage.freed_space import FileSizes, freed_bytes
 from nanoset_core.storage.heartbeats import LEASE_SECONDS
 from nanoset_core.storage.leases import collecting, leased_names
 from nanoset_core.storage.removals import remove_file, withdraw_output
-from nanoset_core.storage.store import in_parallel
+from nanoset_core.storage.requests import SMALL_REQUESTS_AT_ONCE, in_parallel
 
 UNSEEN = (
     "not seen are builds by versions of nanoset that know no leases, "
@@ -514,7 +514,7 @@ def _delete_unfinished_uploads(
     object_paths = [path for path in unfinished if not os.path.lexists(path)]
     access = outputs.access
     object_names = [access.name(path) for path in object_paths]
-    in_parallel(access.store.delete, object_names)
+    in_parallel(access.store.delete, object_names, SMALL_REQUESTS_AT_ONCE)
 
     # Let the bucket discard the parts of uploads that were not completed.
     aborted = _abort_uploads(outputs, busy_names)

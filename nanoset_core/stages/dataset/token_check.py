@@ -33,11 +33,12 @@ from nanoset_core.stages.dataset.token_ranges import (
 from nanoset_core.stages.report import Report
 from nanoset_core.stages.shards.repeats import LOOK, repeats_text
 from nanoset_core.storage.local import LocalStore
-from nanoset_core.storage.store import THREADS, PieceCheck, Store
+from nanoset_core.storage.requests import TRANSFERS_AT_ONCE
+from nanoset_core.storage.store import PieceCheck, Store
 
 REMEDY = "write the dataset again (`nanoset build`, or `nanoset tokenize`)"
 """Remedy for a dataset with wrong tokens."""
-AT_ONCE = min(2 * available_processors(), THREADS)
+AT_ONCE = min(2 * available_processors(), TRANSFERS_AT_ONCE)
 """Number of ranges that one process checks at the same time."""
 _READ_BYTES = 8 << 20
 """Bytes of tokens that are read together."""

@@ -19,8 +19,7 @@ from nanoset_core.errors import ConfigError
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.formats.indexed.stream import Stream, document_spans, read_tokens
 from nanoset_core.stages.exports.base import DatasetTraits, ExportFormat
-from nanoset_core.storage.s3_requests import CONNECTIONS
-from nanoset_core.storage.store import in_parallel
+from nanoset_core.storage.requests import SMALL_REQUESTS_AT_ONCE, in_parallel
 
 _SAMPLE_TOKENS = 1 << 14
 """Number of tokens at the start of a dataset in which the supposed end token is counted.
@@ -231,7 +230,7 @@ def _tokens_in_bucket(
         start_byte = position * token_bytes
         return access.store.read_range(object_name, start_byte, start_byte + token_bytes)
 
-    parts = in_parallel(read_token, positions.tolist(), CONNECTIONS)
+    parts = in_parallel(read_token, positions.tolist(), SMALL_REQUESTS_AT_ONCE)
     return np.frombuffer(b"".join(parts), dataset.dtype)
 
 

@@ -28,7 +28,7 @@ from nanoset_core.storage.places import (
     takes_requests,
 )
 from nanoset_core.storage.regular_files import check_no_pipe
-from nanoset_core.storage.store import in_parallel
+from nanoset_core.storage.requests import in_parallel
 from nanoset_core.text.contents import Contents, contents_of
 from nanoset_core.text.endings import format_of, suffix_of
 from nanoset_core.text.lines import begins_with_object

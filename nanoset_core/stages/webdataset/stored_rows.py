@@ -31,8 +31,9 @@ from nanoset_core.stages.webdataset.sizing import CHUNK_BYTES, ROW_BYTES
 from nanoset_core.stages.webdataset.sources import TokenSource, opened_once
 from nanoset_core.stages.webdataset.write_options import WriteOptions
 from nanoset_core.storage.atomic import UNFINISHED
+from nanoset_core.storage.requests import in_parallel
 from nanoset_core.storage.s3_parts import MULTIPART_BYTES
-from nanoset_core.storage.store import Store, in_parallel
+from nanoset_core.storage.store import Store
 
 ROWS = ".rows"
 """Folder of the parts, within the folder of the tars."""

@@ -24,7 +24,7 @@ from nanoset_core.stages.webdataset.standalone.sampling import EVERYTHING, Sampl
 from nanoset_core.storage.location import Location, location
 from nanoset_core.storage.places import has_etags, is_here, path_below, requests_at_once
 from nanoset_core.storage.regular_files import check_no_pipe
-from nanoset_core.storage.store import in_parallel
+from nanoset_core.storage.requests import in_parallel
 from nanoset_core.storage.temporary_copies import any_remote, copies_in
 from nanoset_core.text.contents import Contents, contents_of
 from nanoset_core.text.endings import ACCEPTED, is_text, suffix_of
