@@ -19,7 +19,12 @@ if TYPE_CHECKING:
     from nanoset_core.loading.builder import NanosetBuilder
     from nanoset_core.loading.nanoset import Nanoset
     from nanoset_core.loading.opening import load_nanoset
-    from nanoset_core.loading.samplers import PretrainingSampler
+    from nanoset_core.loading.samplers import (
+        CyclicSampler,
+        InterleavedSampler,
+        PretrainingSampler,
+        ResumableSampler,
+    )
     from nanoset_core.loading.shard_files import iterate_shard, iterate_shards
     from nanoset_core.loading.shard_reader import ShardReader
     from nanoset_core.project.settings import ProjectConfig, load_config
@@ -30,6 +35,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BlendedNanoset",
+    "CyclicSampler",
+    "InterleavedSampler",
     "MMapIndexedDataset",
     "MMapIndexedDatasetBuilder",
     "Nanoset",
@@ -38,6 +45,7 @@ __all__ = [
     "PackedDataset",
     "PretrainingSampler",
     "ProjectConfig",
+    "ResumableSampler",
     "ShardReader",
     "StorageSpec",
     "build_blending_indices",
@@ -52,6 +60,8 @@ __all__ = [
 
 _MODULES = {
     "BlendedNanoset": "loading.blended_nanoset",
+    "CyclicSampler": "loading.samplers",
+    "InterleavedSampler": "loading.samplers",
     "MMapIndexedDataset": "formats.indexed.dataset",
     "MMapIndexedDatasetBuilder": "formats.indexed.builder",
     "Nanoset": "loading.nanoset",
@@ -60,6 +70,7 @@ _MODULES = {
     "PackedDataset": "formats.pbin.dataset",
     "PretrainingSampler": "loading.samplers",
     "ProjectConfig": "project.settings",
+    "ResumableSampler": "loading.samplers",
     "ShardReader": "loading.shard_reader",
     "StorageSpec": "storage.location",
     "build_blending_indices": "sampling.blending",
