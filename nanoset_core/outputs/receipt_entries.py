@@ -13,7 +13,7 @@ from typing import Any
 
 from nanoset_core.errors import StorageError
 from nanoset_core.storage.location import Location, store_of
-from nanoset_core.storage.places import has_etags
+from nanoset_core.storage.places import takes_requests
 from nanoset_core.storage.store import Store, Stored
 
 
@@ -64,7 +64,7 @@ def _etag_or_time(folder: Location, stored: Stored, *, is_hashed: bool) -> dict[
         stored: The file as it is now.
         is_hashed: Whether its checksum is known.
     """
-    if has_etags(folder):
+    if takes_requests(folder):
         return {"etag": stored.mark}
     if is_hashed:
         return {}

@@ -34,10 +34,10 @@ from nanoset_core.storage.location import (
     store_of,
 )
 from nanoset_core.storage.places import (
-    has_etags,
     location_seen_from,
     path_seen_from,
     requests_at_once,
+    takes_requests,
 )
 from nanoset_core.storage.requests import in_parallel
 
@@ -261,7 +261,7 @@ def _source_row(path: Location, output: Location) -> dict[str, Any]:
         MissingError: The file does not exist.
     """
     # An object in a bucket.
-    if has_etags(path):
+    if takes_requests(path):
         stored = path.store.stat(path.path)
         if stored is None:
             raise MissingError("no such object", where=path, remedy="name an object that exists")

@@ -542,7 +542,7 @@ class OutputRoot:
         Returns:
             A folder or bucket, and the name of the file in it.
         """
-        is_on_disk = self.access.renames_folders  # a bucket cannot rename a folder
+        is_on_disk = not self.access.takes_requests  # a bucket cannot rename a folder
         if is_on_disk:
             return StorePlace(LocalStore(folder), name)
 

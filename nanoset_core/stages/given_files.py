@@ -16,7 +16,7 @@ from nanoset_core.errors import InputError, MissingError
 from nanoset_core.outputs.manifest import digest_of
 from nanoset_core.project.project import Project
 from nanoset_core.storage.location import RawFolder, RemoteFolder, is_remote, remote_location
-from nanoset_core.storage.places import has_etags, is_here
+from nanoset_core.storage.places import is_here, takes_requests
 from nanoset_core.text.choice import matches
 from nanoset_core.text.fingerprint_memory import FingerprintMemory
 from nanoset_core.text.fingerprints import fingerprint
@@ -361,7 +361,7 @@ def _content_digests(
         digests.append([piece.digest for piece in pieces])
 
     # The digest of an object follows from its ETag, without reading it: nothing has to be saved.
-    if not has_etags(folder):
+    if not takes_requests(folder):
         memory.save({stat.path for stat in stats})
     return digests
 

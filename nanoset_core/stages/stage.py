@@ -881,7 +881,7 @@ def uploaded_files(layout: Layout, access: FileAccess, folder: Path) -> set[str]
         upload: it contains other files, or is on a disk, where outputs appear only when complete.
     """
     large_file_endings = layout.uploaded_first
-    is_on_disk = access.renames_folders
+    is_on_disk = not access.takes_requests
     if is_on_disk or not large_file_endings:
         return None
     names: set[str] = set()

@@ -81,25 +81,16 @@ class FileAccess:
 
     @property
     def takes_requests(self) -> bool:
-        """Whether files are read and written by requests to a store, each of which takes time.
+        """Whether files are read and written by requests to a store, such as a bucket.
 
-        If so, it is worth it to send several requests at once (see `each`), to remember answers,
-        and to let the store copy or join files instead of reading them.
+        Each request takes time. So it is worth it to send several at once (see `each`), to remember
+        answers, and to let the store copy or join files instead of reading them.
+
+        Otherwise files are on a disk. There, a link can let a file appear at a second path, and a
+        folder can be filled under another name and then be renamed. In a bucket, files appear one
+        by one in their final folder, and a manifest is written last.
         """
         return self.origin is not None
-
-    @property
-    def has_links(self) -> bool:
-        """Whether a file can be made to appear at a second path by a link, as on most disks."""
-        return self.origin is None
-
-    @property
-    def renames_folders(self) -> bool:
-        """Whether a folder can be filled under another name, and then be renamed, as on a disk.
-
-        Otherwise files appear one by one in their final folder, and a manifest is written last.
-        """
-        return self.origin is None
 
     @property
     def is_space_limited(self) -> bool:

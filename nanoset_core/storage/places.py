@@ -23,76 +23,35 @@ if TYPE_CHECKING:
 
 
 def is_here(location: Location) -> TypeIs[Path]:
-    """Return whether files can be opened by their paths, and mapped into memory.
+    """Return whether a location is on a disk of this machine.
+
+    There, files can be opened by their paths, mapped into memory, and found under several paths,
+    which links connect. Other bytes may be written to a file while it is open.
 
     Args:
         location: The location.
 
     Returns:
-        True on a disk of this machine, where the location is a `Path`; False in a bucket.
+        True for a `Path`; False for a location in a bucket or on a web server, for which
+        `takes_requests` is true.
     """
     return isinstance(location, Path)
 
 
-def has_links(location: Location) -> bool:
-    """Return whether a file may be found under several paths, which links connect.
+def takes_requests(location: Location) -> TypeIs[RemoteFolder]:
+    """Return whether a location is in a bucket, or on a web server.
+
+    There, each look at a file takes a request, so it is done as little as possible. Versions of a
+    file differ in their ETags, and one listing returns all files below a folder. A file can only be
+    replaced as a whole.
 
     Args:
         location: The location.
 
     Returns:
-        True on a disk of this machine; False in a bucket.
-    """
-    return isinstance(location, Path)
-
-
-def has_etags(location: Location) -> TypeIs[RemoteFolder]:
-    """Return whether versions of files are told apart by ETags, instead of by times of change.
-
-    Args:
-        location: The location.
-
-    Returns:
-        True in a bucket, where the location is a `RemoteFolder`; False on a disk.
+        True for a `RemoteFolder`; False on a disk of this machine, for which `is_here` is true.
     """
     return isinstance(location, RemoteFolder)
-
-
-def can_change_while_open(file: Location) -> bool:
-    """Return whether other bytes may be read from a file that is open already.
-
-    Args:
-        file: The file.
-
-    Returns:
-        True on a disk. An object of a bucket can only be replaced as a whole, and then reading
-        fails.
-    """
-    return isinstance(file, Path)
-
-
-def takes_requests(location: Location) -> bool:
-    """Return whether looking at files takes requests, so that it is done as little as possible.
-
-    Args:
-        location: The location.
-
-    Returns:
-        True in a bucket; False on a disk.
-    """
-    return isinstance(location, RemoteFolder)
-
-
-def lists_all_below(folder: Location) -> TypeIs[RemoteFolder]:
-    """Return whether one listing returns all files below a folder, with those in its subfolders.
-
-    Args:
-        folder: The folder.
-
-    Returns:
-        True in a bucket. On a disk, each folder has to be listed, and links may lead to others.
-    """
-    return isinstance(folder, RemoteFolder)
 
 
 def requests_at_once(files: Iterable[Location]) -> int:

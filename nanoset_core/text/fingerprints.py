@@ -24,7 +24,7 @@ from nanoset_core.errors import SourceChangedError
 from nanoset_core.execution.processes import Executor
 from nanoset_core.storage.input_files import status_of
 from nanoset_core.storage.location import ObjectStat, RawFolder, RemoteFolder
-from nanoset_core.storage.places import has_etags
+from nanoset_core.storage.places import takes_requests
 from nanoset_core.storage.requests import TRANSFERS_AT_ONCE, in_parallel
 from nanoset_core.text.endings import is_cuttable
 from nanoset_core.text.listing import FileStat, file_stat
@@ -84,7 +84,7 @@ def is_large(stat: FileStat) -> bool:
 
 def _is_by_etag(folder: RawFolder) -> TypeGuard[RemoteFolder]:
     """Return whether the files of a folder are known by their ETags."""
-    return has_etags(folder) and folder.by_etag
+    return takes_requests(folder) and folder.by_etag
 
 
 def fingerprint(folder: RawFolder, stat: FileStat, progress: Advance | None = None) -> list[Piece]:

@@ -18,7 +18,7 @@ from nanoset_core.storage.paths import (
     is_locale_utf_8,
     is_utf_8,
 )
-from nanoset_core.storage.places import lists_all_below, real_path
+from nanoset_core.storage.places import real_path, takes_requests
 from nanoset_core.text.notices import abbreviated
 
 _DIGITS = re.compile(r"([0-9]+)")
@@ -279,7 +279,7 @@ def _entries_below(folder: RawFolder, within: RawFolder | None) -> Iterator[_Ent
         MissingError: A link leads nowhere.
         InputError: A folder or link cannot be read, or a link is not permitted.
     """
-    if lists_all_below(folder):
+    if takes_requests(folder):
         for file in folder.files():
             yield _Entry(FileStat(*file), is_folder=False)
         return

@@ -8,7 +8,7 @@ from typing import Any
 
 from nanoset_core.storage.input_files import status_of
 from nanoset_core.storage.location import RawFolder
-from nanoset_core.storage.places import can_change_while_open
+from nanoset_core.storage.places import is_here
 from nanoset_core.text.pieces import CRC, ETAG, Piece, etag_digest
 from nanoset_core.text.raw_files import READ_BYTES, blocks_of, open_raw, source_changed
 
@@ -149,10 +149,11 @@ class StoredPiece:
         """Read and hash the bytes of the piece that `blocks` has not yielded yet.
 
         Even if there are none, a local file is opened again, since it may have been cut off
-        meanwhile. So is an empty file, which was perhaps never opened.
+        meanwhile. (An object in a bucket can only be replaced as a whole, and then reading fails.)
+        So is an empty file, which was perhaps never opened.
         """
         has_more = self.position < self.piece.end
-        may_be_cut_off = can_change_while_open(self.path)
+        may_be_cut_off = is_here(self.path)
         is_empty = self.piece.end == 0
         if has_more or may_be_cut_off or is_empty:
             for _ in self.blocks():

@@ -378,7 +378,7 @@ class _TokensOutput(TokensFile):
         Returns:
             Which of these it is: `COPIED_IN_BUCKET`, `LINKED` or `COPIED`.
         """
-        is_bucket = not self.outputs.access.has_links
+        is_bucket = self.outputs.access.takes_requests
         if is_bucket:
             copies = copy_tokens(self.outputs, self.dataset, self.recipe, self.folder, self.name)
             self.file_facts.update(copies)

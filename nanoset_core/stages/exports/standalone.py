@@ -41,7 +41,7 @@ from nanoset_core.stages.exports.writing import (
 )
 from nanoset_core.storage.atomic import sweep_abandoned
 from nanoset_core.storage.location import Location, store_of
-from nanoset_core.storage.places import copy_within_bucket, has_links, is_here, stored_object
+from nanoset_core.storage.places import copy_within_bucket, is_here, stored_object
 from nanoset_core.tokenizers.files import TokenizerPath, tokenizer_path
 from nanoset_core.tokenizers.tokenizer import TokenizerFacts, special_ids, tokenizer_facts
 
@@ -501,7 +501,7 @@ class _DraftedTokens(TokensFile):
             What is in the final place: `LINKED` or `COPIED`.
         """
         link_or_copy = put_tokens(source, self._drafted)
-        is_uploaded = not has_links(self.target)
+        is_uploaded = not is_here(self.target)
         return COPIED if is_uploaded else link_or_copy
 
     def write(self, blocks: Iterator[bytes]) -> None:

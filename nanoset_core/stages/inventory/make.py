@@ -24,7 +24,7 @@ from nanoset_core.stages.inventory.corpora import list_contents
 from nanoset_core.storage.leases import leased
 from nanoset_core.storage.location import RawFolder
 from nanoset_core.storage.os_errors import explained
-from nanoset_core.storage.places import has_etags
+from nanoset_core.storage.places import takes_requests
 from nanoset_core.text.contents import Contents
 from nanoset_core.text.endings import is_table
 from nanoset_core.text.fingerprint_memory import FingerprintMemory
@@ -238,7 +238,7 @@ def forget_digests(project: Project, corpora: Iterable[str]) -> None:
     """
     folders = {project.config.corpus_folder(corpus) for corpus in corpora}
     # In a bucket, each version of a file has its own ETag. Do not download all files only for this.
-    folders = {folder for folder in folders if not has_etags(folder)}
+    folders = {folder for folder in folders if not takes_requests(folder)}
     with explained(project.outputs.folder):  # digests are stored there
         for folder in folders:
             fingerprint_memory(project, folder).clear()
@@ -268,7 +268,7 @@ def with_object_marks(
     """
     # A mark is computed from the ETag that a bucket gives to an object. Loading the stored marks
     # takes time, so do not if the ranges have no Parquet or Arrow files.
-    if not has_etags(folder) or not _have_tables(ranges):
+    if not takes_requests(folder) or not _have_tables(ranges):
         return list(ranges)
 
     memory = fingerprint_memory(project, folder)

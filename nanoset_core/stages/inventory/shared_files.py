@@ -19,7 +19,7 @@ from nanoset_core.stages.inventory.corpora import list_contents
 from nanoset_core.stages.mappings.settings import corpora_of
 from nanoset_core.stages.views.settings import base_of
 from nanoset_core.storage.location import RawFolder
-from nanoset_core.storage.places import has_links
+from nanoset_core.storage.places import is_here
 from nanoset_core.text.listing import FileStat
 
 
@@ -181,7 +181,7 @@ def _corpora_that_may_share_files(config: ProjectConfig, corpora: Iterable[str])
     text_key_by_corpus = {name: config.documents_of(name).text_key for name in corpora}
     folder_by_corpus = {name: config.folder_name(name) for name in text_key_by_corpus}
     corpora_with_same_key = _with_shared_value(text_key_by_corpus)
-    if has_links(config.raw_folder):
+    if is_here(config.raw_folder):
         # On a disk, `code` may share files, too: links may lead from one folder to another.
         return corpora_with_same_key
     corpora_with_same_folder = _with_shared_value(folder_by_corpus)
@@ -228,7 +228,7 @@ def _identity(folder: RawFolder, file: FileStat) -> Hashable:
         folder: Folder of the corpus.
         file: The file, as it was listed.
     """
-    if not has_links(folder):
+    if not is_here(folder):
         return str(folder / file.path)  # an object has one name
     return file.inode, file.size, file.mtime_ns, file.changed_ns
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from nanoset_core.storage.location import Location, RemoteFolder
-from nanoset_core.storage.places import lists_all_below
+from nanoset_core.storage.places import takes_requests
 from nanoset_core.text.choice import PartialMatch, matches
 from nanoset_core.text.endings import is_text
 from nanoset_core.text.listing import FileStat, all_entries, check_no_loop, natural_key
@@ -56,7 +56,7 @@ def find_matches(pattern: Location) -> PatternMatches:
         InputError: A folder cannot be read, or a link leads back to a folder above it.
         StorageError: A bucket cannot be reached, or refuses.
     """
-    if lists_all_below(pattern):
+    if takes_requests(pattern):
         return PatternMatches(_remote_matches(pattern), others=[])
     return _local_matches(pattern)
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from nanoset_core.execution.progress import Progress
 from nanoset_core.stages.shards.inputs import InputFiles
-from nanoset_core.storage.places import has_etags
+from nanoset_core.storage.places import takes_requests
 from nanoset_core.text.endings import is_cuttable
 from nanoset_core.text.fingerprints import fingerprint, hash_parts
 from nanoset_core.text.listing import FileStat
@@ -79,7 +79,7 @@ class InputRanges:
     def _parts_of(self, stat: FileStat, part_bytes: int) -> Iterable[Piece]:
         """Return the parts of a file, and collect its pieces."""
         folder = self._inputs.folder
-        if has_etags(folder) and not is_cuttable(stat.path):
+        if takes_requests(folder) and not is_cuttable(stat.path):
             # An object that is not cut has its ETag as digest, so that it is downloaded once.
             parts = fingerprint(replace(folder, by_etag=True), stat)
             self._pieces += parts

@@ -240,7 +240,7 @@ class _ViewWriter:
         """
         outputs = self.project.outputs
         target_name = f"{self._prefix}.bin"
-        if not outputs.access.has_links:  # a bucket
+        if outputs.access.takes_requests:  # a bucket
             return copy_tokens(outputs, self.dataset, self.recipe, folder, target_name)
 
         corpus_bin_name = bin_name(self.dataset)

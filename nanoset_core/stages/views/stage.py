@@ -250,7 +250,7 @@ class ViewStage(DerivedStage, Planned, Advising):
         figures = counted(manifest, "documents", "tokens")  # and the "bytes" of all files
         # On a disk, the .bin is a link to the dataset's file, and takes no space. In a bucket, it
         # is a copy.
-        if project.outputs.access.has_links:
+        if not project.outputs.access.takes_requests:
             bin_name = bin_path(manifest.facts["prefix"]).name
             figures["bytes"] -= manifest.files[bin_name].size
         return Summary(figures, warnings=_warnings(manifest))

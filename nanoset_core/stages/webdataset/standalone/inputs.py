@@ -22,7 +22,7 @@ from nanoset_core.stages.webdataset.lists import LISTS
 from nanoset_core.stages.webdataset.standalone.options import InputKind
 from nanoset_core.stages.webdataset.standalone.sampling import EVERYTHING, Sampling
 from nanoset_core.storage.location import Location, location
-from nanoset_core.storage.places import has_etags, is_here, path_below, requests_at_once
+from nanoset_core.storage.places import is_here, path_below, requests_at_once, takes_requests
 from nanoset_core.storage.regular_files import check_no_pipe
 from nanoset_core.storage.requests import in_parallel
 from nanoset_core.storage.temporary_copies import any_remote, copies_in
@@ -96,7 +96,7 @@ class ShuffleInputs:
         stats = in_parallel(lambda file: file.stat(), self.files, requests_at_once(self.files))
         state: list[list[object]] = []
         for (source, file), stat in zip(self._files_of_sources(), stats, strict=True):
-            if has_etags(file):
+            if takes_requests(file):
                 version = stat.st_ino  # computed from the ETag
             else:
                 version = stat.st_mtime_ns

@@ -192,7 +192,7 @@ def _tars_folder(output: Location, work: Path, stack: contextlib.ExitStack) -> T
     folder_to_read, access = stack.enter_context(folder_and_access(output))
 
     draft = work / "tars"
-    if not access.renames_folders:  # the output is in a bucket
+    if access.takes_requests:  # the output is in a bucket
         draft /= output.name  # "web"
     return TarsFolder(folder=folder_to_read, draft=draft, access=access, output=output)
 

@@ -88,7 +88,7 @@ class TarsFolder:
         The note has a digest of the input and settings, such as "3f2a…", which is returned. By it,
         the same call can later continue.
         """
-        if self.access.renames_folders:
+        if not self.access.takes_requests:
             return None  # on this machine, a finished folder appears at once, by a rename
         note = store_of(self.output).read(_UPLOAD_NOTE)
         if note is None:
@@ -198,11 +198,11 @@ class TarsFolder:
         Returns:
             The manifest in its new place.
         """
-        if self.access.renames_folders:  # the output is on this machine
-            deliver_folder(self.draft, self.folder)
-            return replace(manifest, folder=self.folder)
-        self._upload(manifest)  # the output is in a bucket
-        return replace(manifest, access=self.access)
+        if self.access.takes_requests:  # the output is in a bucket
+            self._upload(manifest)
+            return replace(manifest, access=self.access)
+        deliver_folder(self.draft, self.folder)
+        return replace(manifest, folder=self.folder)
 
     def _upload(self, manifest: Manifest) -> None:
         """Upload the finished tar files to a bucket, and write a record of them at the end.
