@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.harness import options
-from nanoset_assets.asset_table import SHAPES
+from nanoset_assets.assets.table import SHAPES
 from nanoset_core.demo.writing import EOD, libraries, standard_library, write_demo
 from nanoset_core.project.project import Project
 from nanoset_core.project.verify import verify_project

@@ -31,8 +31,8 @@ from campaigns.mutations import Mutation, cut, flip, zero
 from campaigns.runner import Kind, Trial, each
 from helpers.building import build_all
 from helpers.sample_project import CONFIG, encoded, sentences, tokenizer_json, write_raw
-from nanoset_assets.build import build
-from nanoset_assets.build_report import BuildReport
+from nanoset_assets.build.builder import build
+from nanoset_assets.build.report import BuildReport
 from nanoset_assets.commands import show_report
 from nanoset_core.cli.commands.status import print_tables
 from nanoset_core.project.project import Project

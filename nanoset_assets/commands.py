@@ -24,10 +24,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nanoset_assets.build_report import BuildReport
-from nanoset_assets.build_survey import OutputSurvey, survey_outputs
-from nanoset_assets.complete_history import digest_of_outputs, known_outputs
-from nanoset_assets.instance import HOME_VARIABLE, dagster_home, history_faults, open_instance
+from nanoset_assets.build.report import BuildReport
+from nanoset_assets.build.survey import OutputSurvey, survey_outputs
+from nanoset_assets.history.complete_history import digest_of_outputs, known_outputs
+from nanoset_assets.history.instance import (
+    HOME_VARIABLE,
+    dagster_home,
+    history_faults,
+    open_instance,
+)
 from nanoset_core.cli.echo import echo
 from nanoset_core.cli.entry import message
 from nanoset_core.cli.known_warnings import print_warnings
@@ -185,7 +190,7 @@ def _build(
             return BuildReport(survey.steps, survey.graph, survey.unread_entries, seconds=seconds)
 
     # Importing Dagster takes seconds on a busy machine.
-    from nanoset_assets.build import build as run_build
+    from nanoset_assets.build.builder import build as run_build
 
     instance = open_instance(project.config)
     with history_faults(instance.root_directory):
@@ -256,7 +261,7 @@ def _show_dry_run(
     with contextlib.ExitStack() as stack:
         progress = stack.enter_context(shown_progress())
         progress.step("looking at text and outputs")
-        from nanoset_assets.build import dry_run  # slow: it imports Dagster
+        from nanoset_assets.build.builder import dry_run  # slow: it imports Dagster
 
         # Leave both caches as they are until the end of the block.
         stack.enter_context(cache_read_only())

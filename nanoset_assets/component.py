@@ -16,8 +16,8 @@ import dagster as dg
 from dagster.components.utils.translation import TranslationFn, TranslationFnResolver
 from pydantic import BaseModel, Field, WithJsonSchema, create_model, model_validator
 
-from nanoset_assets.asset_run import AssetRun
-from nanoset_assets.component_attributes import (
+from nanoset_assets.assets.asset_run import AssetRun
+from nanoset_assets.code_location.component_attributes import (
     checked,
     checked_path,
     not_one_project,
@@ -25,10 +25,10 @@ from nanoset_assets.component_attributes import (
     rendered,
     rendered_texts,
 )
+from nanoset_assets.code_location.last_valid import definitions_from_file
+from nanoset_assets.code_location.scaffold import NanosetScaffolder
 from nanoset_assets.definitions import definitions_of
-from nanoset_assets.last_valid import definitions_from_file
 from nanoset_assets.project_defs import Automation, ProjectDefs
-from nanoset_assets.scaffold import NanosetScaffolder
 from nanoset_core.project.settings import ProjectConfig, config_from, load_config
 from nanoset_core.project.written import WrittenConfig
 from nanoset_core.records.settings import json_schema

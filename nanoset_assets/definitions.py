@@ -16,19 +16,19 @@ from typing import Any, get_args
 
 import dagster as dg
 
-from nanoset_assets.asset_names import check_asset_names, job_of
+from nanoset_assets.assets.checks import checks_for
+from nanoset_assets.assets.output_names import check_asset_names, job_of
+from nanoset_assets.assets.overview import overview_asset, overview_sensor
+from nanoset_assets.assets.stage_assets import asset_outputs, stage_asset
+from nanoset_assets.assets.step_job import STEP_JOB, step_job
+from nanoset_assets.automation.landing_sensor import landing_sensor
+from nanoset_assets.automation.raw_text_sensor import raw_text_sensor
+from nanoset_assets.automation.schedule import reconcile_schedule
+from nanoset_assets.automation.stale_sensor import stale_sensor, with_condition
 from nanoset_assets.buckets import bucket_resources
-from nanoset_assets.checks import checks_for
-from nanoset_assets.instance import check_home_variable
-from nanoset_assets.landing_sensor import landing_sensor
-from nanoset_assets.last_valid import definitions_from_file
-from nanoset_assets.overview import overview_asset, overview_sensor
+from nanoset_assets.code_location.last_valid import definitions_from_file
+from nanoset_assets.history.instance import check_home_variable
 from nanoset_assets.project_defs import Automation, ProjectDefs
-from nanoset_assets.raw_text_sensor import raw_text_sensor
-from nanoset_assets.schedule import reconcile_schedule
-from nanoset_assets.stage_assets import asset_outputs, stage_asset
-from nanoset_assets.stale_sensor import stale_sensor, with_condition
-from nanoset_assets.step_job import STEP_JOB, step_job
 from nanoset_core.errors import ConfigError, one_of, remedy_for_name
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.records.parsing import CONFIG_FILE, CONFIG_VARIABLE

@@ -16,8 +16,8 @@ from typing import Any, Literal
 
 import dagster as dg
 
+from nanoset_assets.history.run_owner import is_run_process, owner_tag
 from nanoset_assets.names import Names, names_of
-from nanoset_assets.run_owner import is_run_process, owner_tag
 from nanoset_assets.tags import REBUILD_TAG, REPEATABLE_TAG
 from nanoset_assets.ui.metadata import failure
 from nanoset_core.errors import ConfigError, NanosetError

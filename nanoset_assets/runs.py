@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 
-from nanoset_assets.asset_names import job_of, partition_of
-from nanoset_assets.graph_state import GraphState
+from nanoset_assets.assets.output_names import job_of, partition_of
+from nanoset_assets.history.graph_state import GraphState
 from nanoset_core.project.graph import Step
 from nanoset_core.stages.stage import Node
 

@@ -107,7 +107,7 @@ def is_allowed(path: Path, folder: str, imported: str) -> bool:
         return folder == "cli" and path.name == "demo.py"
     # Verifying compares outputs with the lines that they were made from, as `nanoset explain` does.
     if imported == "lineage":
-        return folder == "cli" or path.name == "verify.py" or path.parent.name == "project"
+        return folder in ("cli", "project") or path.name == "verify.py"
     return LEVELS[imported] < LEVELS[folder]
 
 

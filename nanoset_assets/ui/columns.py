@@ -11,7 +11,7 @@ from typing import Any
 
 import dagster as dg
 
-from nanoset_assets.asset_run import AssetRun
+from nanoset_assets.assets.asset_run import AssetRun
 from nanoset_assets.ui.metadata import table
 from nanoset_core.errors import NanosetError, one_line
 from nanoset_core.outputs.manifest import Manifest

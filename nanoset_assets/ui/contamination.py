@@ -11,7 +11,7 @@ from typing import Any
 
 import dagster as dg
 
-from nanoset_assets.asset_run import AssetRun
+from nanoset_assets.assets.asset_run import AssetRun
 from nanoset_assets.ui.metadata import markdown, rows_without_none, table
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.records.text import format_count

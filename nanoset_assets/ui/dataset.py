@@ -12,7 +12,7 @@ from typing import Any
 
 import dagster as dg
 
-from nanoset_assets.asset_run import AssetRun
+from nanoset_assets.assets.asset_run import AssetRun
 from nanoset_assets.ui.metadata import bold_code, code, counts_text, facts_of, markdown, size_bytes
 from nanoset_assets.ui.previews import first_documents
 from nanoset_core.outputs.manifest import Manifest

@@ -11,7 +11,7 @@ from typing import Any
 
 import dagster as dg
 
-from nanoset_assets.asset_run import AssetRun
+from nanoset_assets.assets.asset_run import AssetRun
 from nanoset_assets.ui.metadata import code, counts_text, facts_of, markdown, table
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.records.text import format_bytes, format_count

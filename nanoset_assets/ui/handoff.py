@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from nanoset_assets.asset_run import AssetRun
+from nanoset_assets.assets.asset_run import AssetRun
 from nanoset_assets.ui.mappings import reader_metadata
 from nanoset_assets.ui.metadata import bold_text, folded, markdown
 from nanoset_assets.ui.previews import first_step

@@ -12,7 +12,7 @@ from typing import Any
 
 import dagster as dg
 
-from nanoset_assets.asset_run import AssetRun
+from nanoset_assets.assets.asset_run import AssetRun
 from nanoset_assets.ui.metadata import facts_of, markdown, rows_without_none, table
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project

@@ -11,7 +11,7 @@ from typing import Any
 
 import dagster as dg
 
-from nanoset_assets.asset_run import AssetRun
+from nanoset_assets.assets.asset_run import AssetRun
 from nanoset_assets.ui.metadata import (
     counts_text,
     facts_of,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from nanoset_assets.asset_run import AssetRun
+from nanoset_assets.assets.asset_run import AssetRun
 from nanoset_assets.ui.metadata import bold_code, folded, markdown, table
 from nanoset_core.stages.stage import Summary
 

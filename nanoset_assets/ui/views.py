@@ -12,7 +12,7 @@ from typing import Any
 
 import dagster as dg
 
-from nanoset_assets.asset_run import AssetRun
+from nanoset_assets.assets.asset_run import AssetRun
 from nanoset_assets.ui.dataset import readers_text
 from nanoset_assets.ui.metadata import bold_text, code, counts_text, facts_of, markdown, table
 from nanoset_assets.ui.previews import first_documents

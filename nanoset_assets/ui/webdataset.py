@@ -12,7 +12,7 @@ from typing import Any
 
 import dagster as dg
 
-from nanoset_assets.asset_run import AssetRun
+from nanoset_assets.assets.asset_run import AssetRun
 from nanoset_assets.ui.metadata import (
     ROWS_SHOWN,
     code,

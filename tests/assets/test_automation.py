@@ -16,8 +16,8 @@ import pytest
 
 from helpers.sample_platform import Platform, age, open_copy
 from helpers.sample_project import FEWER, jsonl, sentences
-from nanoset_assets import failed_runs, stale_sensor
-from nanoset_assets.stale_sensor import SENSOR
+from nanoset_assets.automation import failed_runs, stale_sensor
+from nanoset_assets.automation.stale_sensor import SENSOR
 from nanoset_core.project.project import Project
 from nanoset_core.stages.mappings import make as mapping
 

@@ -20,10 +20,10 @@ import pytest
 from helpers.progress import RecordingDisplay
 from helpers.sample_project import jsonl, sentences, write_project
 from nanoset_assets import commands
-from nanoset_assets.asset_names import label_of
-from nanoset_assets.build import build, selected
-from nanoset_assets.build_report import BuildReport
-from nanoset_assets.build_runs import BuildRuns
+from nanoset_assets.assets.output_names import label_of
+from nanoset_assets.build.builder import build, selected
+from nanoset_assets.build.report import BuildReport
+from nanoset_assets.build.runs import BuildRuns
 from nanoset_assets.commands import show_report
 from nanoset_assets.definitions import build_definitions
 from nanoset_assets.names import Names

@@ -14,13 +14,13 @@ from helpers.built_project import overwrite
 from helpers.inspecting import current_output
 from helpers.sample_platform import Platform, open_copy
 from helpers.sample_project import OF_BOOKS, write_project
-from nanoset_assets.asset_names import asset_path, partition_of
-from nanoset_assets.build import build, dry_run
-from nanoset_assets.build_report import BuildReport
-from nanoset_assets.checks import VerificationError
+from nanoset_assets.assets.checks import VerificationError
+from nanoset_assets.assets.output_names import asset_path, partition_of
+from nanoset_assets.build.builder import build, dry_run
+from nanoset_assets.build.report import BuildReport
 from nanoset_assets.dagster_compat import assets_with_failed_check, has_failed_last_check
 from nanoset_assets.definitions import build_definitions
-from nanoset_assets.graph_state import current_inventories, load_graph_state
+from nanoset_assets.history.graph_state import current_inventories, load_graph_state
 from nanoset_assets.names import Names
 from nanoset_assets.tags import CHECK
 from nanoset_core.outputs.failed_checks import FOLDER, record_failure

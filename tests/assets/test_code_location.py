@@ -15,7 +15,7 @@ from dagster._core.scheduler.instigation import (
     SensorInstigatorData,
 )
 
-from nanoset_assets.build import build
+from nanoset_assets.build.builder import build
 from nanoset_core.project.project import Project
 
 REPOSITORY_TAG = ".dagster/repository"

@@ -19,10 +19,10 @@ from helpers.command import output_of
 from helpers.sample_platform import age, copy_template
 from helpers.sample_project import jsonl, sentences
 from nanoset_assets import commands
-from nanoset_assets.complete_history import FILE, known_outputs, remember_outputs
-from nanoset_assets.instance import HistoryError
+from nanoset_assets.history.complete_history import FILE, known_outputs, remember_outputs
+from nanoset_assets.history.instance import HistoryError
+from nanoset_assets.history.open_history import asset_database
 from nanoset_assets.names import Names
-from nanoset_assets.open_history import asset_database
 from nanoset_assets.tags import CHECK
 
 NOTHING_MADE = "Everything is up to date: nothing was made"

@@ -17,7 +17,7 @@ from dagster_shared.serdes import deserialize_value, serialize_value
 import nanoset_assets
 from helpers.sample_platform import Platform
 from helpers.sample_project import WITH_PBIN
-from nanoset_assets.build import build
+from nanoset_assets.build.builder import build
 from nanoset_assets.dagster_compat import latest_data_versions
 from nanoset_assets.definitions import build_definitions
 from nanoset_assets.names import Names

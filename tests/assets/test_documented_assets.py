@@ -11,8 +11,8 @@ import pytest
 
 from helpers.sample_project import write_project
 from nanoset_assets import build_definitions
-from nanoset_assets.asset_names import is_asset
-from nanoset_assets.asset_table import shape_of
+from nanoset_assets.assets.output_names import is_asset
+from nanoset_assets.assets.table import shape_of
 from nanoset_assets.tags import CHECK
 from nanoset_core.project.settings import load_config
 from nanoset_core.stages.registry import stages

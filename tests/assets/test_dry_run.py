@@ -14,7 +14,7 @@ from click.testing import Result
 from helpers.changing import change_setting
 from helpers.command import invoke_nanoset, json_of
 from helpers.sample_project import OF_BOOKS, jsonl, sentences, write_project
-from nanoset_assets.build import build, dry_run
+from nanoset_assets.build.builder import build, dry_run
 from nanoset_core.errors import ConfigError
 from nanoset_core.project.dry_run import disk
 from nanoset_core.project.dry_run.plan import DryRun

@@ -17,12 +17,17 @@ import pytest
 from sqlalchemy.exc import IntegrityError, OperationalError
 
 from helpers.dagster_history import close_databases
-from nanoset_assets.build import build
+from nanoset_assets.assets.partition_sets import register
+from nanoset_assets.build.builder import build
 from nanoset_assets.definitions import build_definitions
-from nanoset_assets.instance import HistoryError, dagster_home, history_faults, open_instance
+from nanoset_assets.history.instance import (
+    HistoryError,
+    dagster_home,
+    history_faults,
+    open_instance,
+)
+from nanoset_assets.history.open_history import OpenEventLog
 from nanoset_assets.names import Names
-from nanoset_assets.open_history import OpenEventLog
-from nanoset_assets.partition_sets import register
 from nanoset_core import ProjectConfig
 from nanoset_core.errors import ConfigError, StorageError
 from nanoset_core.project.project import Project

@@ -14,8 +14,8 @@ from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
 
 from helpers.sample_platform import Platform, age
 from helpers.sample_project import jsonl, sentences
+from nanoset_assets.automation.landing_sensor import LANDED_TAG, SENSOR
 from nanoset_assets.definitions import definitions_of
-from nanoset_assets.landing_sensor import LANDED_TAG, SENSOR
 from nanoset_assets.project_defs import ProjectDefs
 from nanoset_core.errors import MissingError
 from nanoset_core.project.settings import load_config
@@ -193,7 +193,7 @@ def test_a_materialisation_that_is_reported_from_outside_dagster_counts(host):
 
 
 def test_no_more_runs_are_requested_in_a_tick_than_the_limit_allows(sharing_host, monkeypatch):
-    monkeypatch.setattr("nanoset_assets.landing_sensor.MAX_REQUESTS", 1)
+    monkeypatch.setattr("nanoset_assets.automation.landing_sensor.MAX_REQUESTS", 1)
     sharing_host.materialise(DEDUP)
 
     ticks = [sharing_host.build_landed(), sharing_host.build_landed(), sharing_host.build_landed()]

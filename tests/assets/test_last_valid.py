@@ -25,8 +25,8 @@ from helpers.launched_run import execute_job
 from helpers.sample_platform import Platform, age
 from helpers.sample_project import jsonl, sentences
 from nanoset_assets import NanosetComponent, build_definitions
+from nanoset_assets.assets.overview import OVERVIEW
 from nanoset_assets.definitions import definitions_of
-from nanoset_assets.overview import OVERVIEW
 from nanoset_core.errors import ConfigError, MissingError, NanosetError
 from nanoset_core.project.settings import load_config
 

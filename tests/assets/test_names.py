@@ -14,7 +14,7 @@ import dagster as dg
 import pytest
 
 from helpers.sample_project import CONFIG, jsonl, sentences, write_project
-from nanoset_assets.asset_run import AssetRun
+from nanoset_assets.assets.asset_run import AssetRun
 from nanoset_assets.definitions import build_definitions
 from nanoset_assets.names import Names, names_of
 from nanoset_assets.project_defs import ProjectDefs

@@ -12,8 +12,8 @@ import pytest
 from helpers.inspecting import node_at
 from helpers.sample_platform import Platform
 from helpers.sample_project import write_project
-from nanoset_assets.loaded import LoadedAssets, reload_notes
-from nanoset_assets.overview import OVERVIEW
+from nanoset_assets.assets.overview import OVERVIEW
+from nanoset_assets.code_location.loaded import LoadedAssets, reload_notes
 from nanoset_core.project.settings import load_config
 
 SPLITS = {"train", "valid", "test"}

@@ -13,7 +13,7 @@ from dagster._core.storage.event_log import SqliteEventLogStorage
 from dagster._core.storage.runs import SqliteRunStorage
 
 from helpers.dagster_history import close_databases
-from nanoset_assets.open_history import OpenEventLog, history_kept_open
+from nanoset_assets.history.open_history import OpenEventLog, history_kept_open
 
 
 @dg.asset

@@ -23,10 +23,10 @@ from helpers.changing import change_web
 from helpers.inspecting import leased_by_a_build
 from helpers.sample_platform import Platform, open_copy
 from helpers.sample_project import jsonl, sentences
-from nanoset_assets import overview, project_look
+from nanoset_assets.assets import overview, project_look
+from nanoset_assets.assets.overview import CHECK, OVERVIEW
 from nanoset_assets.dagster_compat import DATA_VERSION_TAG
 from nanoset_assets.definitions import build_definitions
-from nanoset_assets.overview import CHECK, OVERVIEW
 from nanoset_core import ProjectConfig, load_nanoset
 from nanoset_core.outputs.erasures import RECEIPTS
 from nanoset_core.project.project import Project

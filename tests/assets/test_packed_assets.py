@@ -12,8 +12,8 @@ import dagster as dg
 import pytest
 
 from helpers.sample_project import CONFIG, write_project
-from nanoset_assets.build import build
-from nanoset_assets.build_report import BuildReport
+from nanoset_assets.build.builder import build
+from nanoset_assets.build.report import BuildReport
 from nanoset_assets.commands import show_report
 from nanoset_assets.definitions import build_definitions
 from nanoset_assets.names import Names

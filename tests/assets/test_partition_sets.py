@@ -14,7 +14,7 @@ from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
 
 from helpers.sample_platform import Platform, age
 from helpers.sample_project import jsonl, sentences
-from nanoset_assets.build import build
+from nanoset_assets.build.builder import build
 from nanoset_core.project.project import Project
 
 DATASET = dg.AssetKey("indexed_dataset")

@@ -18,10 +18,10 @@ import pytest
 from helpers.inspecting import current_output, inventory_of, verify_output
 from helpers.sample_platform import Platform, age
 from helpers.sample_project import jsonl, sentences
-from nanoset_assets import failed_runs
-from nanoset_assets import raw_text_sensor as sensors
+from nanoset_assets.assets.overview import OVERVIEW
+from nanoset_assets.automation import failed_runs
+from nanoset_assets.automation import raw_text_sensor as sensors
 from nanoset_assets.definitions import build_definitions
-from nanoset_assets.overview import OVERVIEW
 from nanoset_core import load_config
 from nanoset_core.errors import ConfigError, InputError, MissingError
 from nanoset_core.project.project import Project

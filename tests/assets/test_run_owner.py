@@ -10,9 +10,9 @@ import dagster as dg
 import pytest
 
 from helpers.sample_platform import Platform
-from nanoset_assets.build import USER_TAG
+from nanoset_assets.build.builder import USER_TAG
+from nanoset_assets.history.run_owner import close_abandoned_runs, is_run_process, owner_tag
 from nanoset_assets.names import Names
-from nanoset_assets.run_owner import close_abandoned_runs, is_run_process, owner_tag
 from nanoset_assets.tags import OWNER_TAG
 
 DEAD_PROCESS = 2**22 - 7

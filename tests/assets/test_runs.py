@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any
 
-from nanoset_assets.graph_state import GraphState
+from nanoset_assets.history.graph_state import GraphState
 from nanoset_assets.runs import divide_into_runs
 from nanoset_core.project.graph import Step, add_stale_inputs
 from nanoset_core.stages.registry import DATASET, INVENTORY, PBIN, TOKENIZED

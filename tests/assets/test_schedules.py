@@ -14,9 +14,9 @@ from dagster._core.errors import ScheduleExecutionError
 
 from helpers.sample_platform import Platform, age
 from helpers.sample_project import jsonl, sentences
+from nanoset_assets.automation.schedule import SCHEDULE
 from nanoset_assets.definitions import build_definitions
 from nanoset_assets.names import Names
-from nanoset_assets.schedule import SCHEDULE
 from nanoset_core.errors import ConfigError, MissingError
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import load_config

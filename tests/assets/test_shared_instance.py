@@ -14,10 +14,10 @@ import pytest
 
 from helpers.sample_platform import Platform, age
 from helpers.sample_project import jsonl, sentences
-from nanoset_assets import stale_sensor
-from nanoset_assets.build import build
+from nanoset_assets.automation import stale_sensor
+from nanoset_assets.build.builder import build
+from nanoset_assets.history.run_owner import close_abandoned_runs
 from nanoset_assets.names import Names
-from nanoset_assets.run_owner import close_abandoned_runs
 from nanoset_core.project.project import Project
 
 TICKS = int(os.environ.get("TICKS", "8"))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from helpers.dagster_history import close_databases
-from nanoset_assets.instance import dagster_home, open_instance
+from nanoset_assets.history.instance import dagster_home, open_instance
 from nanoset_core.project.settings import load_config
 
 EVENT_LOG = "history/runs/index.db"

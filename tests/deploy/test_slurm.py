@@ -34,7 +34,7 @@ from helpers.progress import RecordingDisplay
 from helpers.s3_server import new_bucket
 from helpers.sample_project import tree, write_corpus
 from helpers.slurm_cluster import Slurm, slurm
-from nanoset_assets.partition_sets import register
+from nanoset_assets.assets.partition_sets import register
 from nanoset_assets.project_defs import ProjectDefs
 from nanoset_assets.slurm import JOB_TAG, OPTIONS_TAG
 from nanoset_core.errors import ConfigError, MissingError

@@ -17,8 +17,8 @@ from helpers.child_processes import members, start_forked, wait_until
 from helpers.inspecting import verify_at
 from helpers.sample_platform import build_template, copy_template
 from helpers.sample_project import jsonl, sentences, tree, write_project
-from nanoset_assets.asset_names import asset_path, label_of, partition_of
-from nanoset_assets.build import build
+from nanoset_assets.assets.output_names import asset_path, label_of, partition_of
+from nanoset_assets.build.builder import build
 from nanoset_assets.commands import show_report
 from nanoset_assets.names import Names
 from nanoset_core.errors import ConfigError, InputError, SourceChangedError

@@ -204,7 +204,7 @@ def forking_context() -> multiprocessing.context.ForkServerContext:
     server = multiprocessing.get_context("forkserver")
     server.set_forkserver_preload(
         [
-            "nanoset_assets.build",
+            "nanoset_assets.build.builder",
             "nanoset_assets.commands",
             "nanoset_core.cli.commands.shuffle",
             "nanoset_core.stages.webdataset.standalone.preview",

@@ -64,7 +64,7 @@ def quicken(replace: Callable[[Any, str, Any], None] = setattr) -> None:
     from dagster._core.storage.event_log.sqlite import sqlite_event_log
     from dagster._core.storage.runs.sqlite import sqlite_run_storage
 
-    from nanoset_assets import open_history
+    from nanoset_assets.history import open_history
 
     replace(local_compute_log_manager, "mirror_stream_to_file", _redirect_to_file)
     replace(ScriptDirectory, "from_config", cache(ScriptDirectory.from_config))

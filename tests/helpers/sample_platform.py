@@ -16,8 +16,8 @@ from typing import Any
 
 import dagster as dg
 
-from nanoset_assets import raw_text_sensor, stale_sensor
-from nanoset_assets.build import BuildReport, build
+from nanoset_assets.automation import raw_text_sensor, stale_sensor
+from nanoset_assets.build.builder import BuildReport, build
 from nanoset_assets.definitions import build_definitions
 from nanoset_assets.project_defs import ProjectDefs
 from nanoset_assets.tags import CHECK

@@ -6,8 +6,8 @@ import dagster as dg
 import pytest
 from live.dagster_dev import dagster_dev, query
 
-from nanoset_assets.build import build
-from nanoset_assets.instance import dagster_home
+from nanoset_assets.build.builder import build
+from nanoset_assets.history.instance import dagster_home
 from nanoset_core.project.project import Project
 
 LOCATION = "nanoset_assets.definitions"

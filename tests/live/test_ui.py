@@ -9,8 +9,8 @@ import pytest
 from live.browser import Browser, browsing, chromium
 from live.dagster_dev import dagster_dev
 
-from nanoset_assets.build import build
-from nanoset_assets.instance import dagster_home
+from nanoset_assets.build.builder import build
+from nanoset_assets.history.instance import dagster_home
 from nanoset_core.project.project import Project
 
 PAGE = "/assets/tokenized_shards?view=partitions&partition=books"

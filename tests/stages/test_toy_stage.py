@@ -19,9 +19,9 @@ from helpers.inspecting import corpus_names
 from helpers.sample_platform import Platform, age
 from helpers.sample_project import CONFIG, jsonl, sentences, write_raw
 from helpers.toy_stage import COUNTS, Counts
-from nanoset_assets.asset_names import check_asset_names
-from nanoset_assets.asset_table import SHAPES, AssetShape
-from nanoset_assets.build import build
+from nanoset_assets.assets.output_names import check_asset_names
+from nanoset_assets.assets.table import SHAPES, AssetShape
+from nanoset_assets.build.builder import build
 from nanoset_core.errors import ConfigError
 from nanoset_core.project.diff.datasets import diff_datasets
 from nanoset_core.project.gc.collect import collect
@@ -32,7 +32,7 @@ from nanoset_core.stages import registry as stages
 from nanoset_core.stages.stage import PART, SUBJECT, CorpusStage, Key, Layout
 
 SHAPE = AssetShape("document_counts", "Counts of a corpus.", check="They are those of the dataset.")
-"""The entry of the stage, as in nanoset_assets/asset_table.py."""
+"""The entry of the stage, as in nanoset_assets/assets/table.py."""
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -18,7 +18,7 @@ import pytest
 from helpers.buckets import MEMORY, objects, upload_raw
 from helpers.building import build_all, make_handoff, make_nanoset, make_pbin
 from helpers.sample_project import outputs_of
-from nanoset_assets.build import build
+from nanoset_assets.build.builder import build
 from nanoset_core import StorageSpec, load_nanoset
 from nanoset_core.errors import StorageError
 from nanoset_core.project.project import Project

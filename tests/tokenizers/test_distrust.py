@@ -23,7 +23,7 @@ from helpers.sabotage import (
     shards_of_numpy,
 )
 from helpers.sample_project import jsonl, sentences, tree, write_project
-from nanoset_assets.build import build
+from nanoset_assets.build.builder import build
 from nanoset_core.errors import NanosetError
 from nanoset_core.stages.shards import make as tokenizing
 from nanoset_core.stages.shards import one_shard as shards

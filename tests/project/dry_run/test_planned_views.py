@@ -11,7 +11,7 @@ import pytest
 from helpers.building import make_corpora, make_view, open_project
 from helpers.command import invoke_nanoset
 from helpers.sample_project import jsonl, sentences, write_project
-from nanoset_assets.build import dry_run
+from nanoset_assets.build.builder import dry_run
 from nanoset_core.errors import NanosetError, one_line_with_remedy
 from nanoset_core.project.dry_run import views as planned_views
 from nanoset_core.project.project import Project

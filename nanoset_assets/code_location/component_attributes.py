@@ -17,7 +17,7 @@ from jinja2 import Template
 from pydantic import ValidationError
 from pydantic_core import InitErrorDetails
 
-from nanoset_assets.last_valid import check_file
+from nanoset_assets.code_location.last_valid import check_file
 from nanoset_assets.names import names_of
 from nanoset_core.errors import ConfigError
 from nanoset_core.project.settings import check_config

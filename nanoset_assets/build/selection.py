@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 import dagster as dg
 
-from nanoset_assets.asset_names import asset_path, leads_to_dataset
+from nanoset_assets.assets.output_names import asset_path, leads_to_dataset
 from nanoset_assets.definitions import remembered_definitions
 from nanoset_assets.names import Names
 from nanoset_assets.project_defs import ProjectDefs

@@ -16,10 +16,10 @@ from typing import Any
 
 import dagster as dg
 
-from nanoset_assets.asset_names import asset_path, job_of, label_of, partition_of
-from nanoset_assets.build_report import BuildReport
+from nanoset_assets.assets.output_names import asset_path, job_of, label_of, partition_of
+from nanoset_assets.build.report import BuildReport
 from nanoset_assets.dagster_compat import interruptible_runs
-from nanoset_assets.instance import HistoryError, history_faults
+from nanoset_assets.history.instance import HistoryError, history_faults
 from nanoset_assets.project_defs import ProjectDefs
 from nanoset_core.errors import NanosetError, StorageError
 from nanoset_core.execution.progress import Progress, step_count

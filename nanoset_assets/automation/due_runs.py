@@ -13,11 +13,11 @@ from typing import Any
 
 import dagster as dg
 
-from nanoset_assets.active_runs import ActiveRuns
-from nanoset_assets.asset_names import asset_path, label_of, partition_of
-from nanoset_assets.failed_runs import reason_not_requested
-from nanoset_assets.graph_state import GraphState
-from nanoset_assets.loaded import RELOAD, LoadedAssets
+from nanoset_assets.assets.output_names import asset_path, label_of, partition_of
+from nanoset_assets.automation.active_runs import ActiveRuns
+from nanoset_assets.automation.failed_runs import reason_not_requested
+from nanoset_assets.code_location.loaded import RELOAD, LoadedAssets
+from nanoset_assets.history.graph_state import GraphState
 from nanoset_assets.names import Names
 from nanoset_assets.runs import divide_into_runs, run_key
 from nanoset_assets.tags import AUTOMATION_TAG, WANTED_TAG

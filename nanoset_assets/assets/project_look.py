@@ -14,8 +14,9 @@ from typing import Any
 
 import dagster as dg
 
-from nanoset_assets.asset_names import asset_path, label_of, partition_of
-from nanoset_assets.asset_table import shape_of
+from nanoset_assets.assets.output_names import asset_path, label_of, partition_of
+from nanoset_assets.assets.table import shape_of
+from nanoset_assets.code_location.loaded import reload_notes
 from nanoset_assets.dagster_compat import (
     DATA_VERSION_TAG,
     INPUT_DATA_VERSION_TAG,
@@ -23,8 +24,7 @@ from nanoset_assets.dagster_compat import (
     has_failed_last_check,
     latest_data_versions,
 )
-from nanoset_assets.graph_state import outputs_with_failed_check
-from nanoset_assets.loaded import reload_notes
+from nanoset_assets.history.graph_state import outputs_with_failed_check
 from nanoset_assets.names import Names
 from nanoset_assets.project_defs import Automation, ProjectDefs
 from nanoset_assets.tags import CHECK

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import dagster as dg
 
-from nanoset_assets.active_runs import ActiveRuns
-from nanoset_assets.asset_names import is_asset, label_of, leads_to_dataset
-from nanoset_assets.asset_table import shape_of
-from nanoset_assets.due_runs import due_runs, run_request
-from nanoset_assets.graph_state import GraphState, load_graph_state
-from nanoset_assets.loaded import LoadedAssets, reload_notes
+from nanoset_assets.assets.output_names import is_asset, label_of, leads_to_dataset
+from nanoset_assets.assets.partition_sets import register
+from nanoset_assets.assets.table import shape_of
+from nanoset_assets.automation.active_runs import ActiveRuns
+from nanoset_assets.automation.due_runs import due_runs, run_request
+from nanoset_assets.code_location.loaded import LoadedAssets, reload_notes
+from nanoset_assets.history.graph_state import GraphState, load_graph_state
 from nanoset_assets.names import Names
-from nanoset_assets.partition_sets import register
 from nanoset_assets.project_defs import ProjectDefs
 from nanoset_assets.tags import AUTOMATION_TAG
 from nanoset_core.outputs.manifest import Recipe

@@ -16,14 +16,14 @@ from typing import Any
 
 import dagster as dg
 
-from nanoset_assets.active_runs import ActiveRuns
-from nanoset_assets.asset_names import job_of
-from nanoset_assets.asset_table import shape_of
-from nanoset_assets.due_runs import DueRuns, due_runs, run_request
-from nanoset_assets.graph_state import GraphState, current_inventories, load_graph_state
-from nanoset_assets.loaded import LoadedAssets, reload_notes
+from nanoset_assets.assets.output_names import job_of
+from nanoset_assets.assets.partition_sets import register
+from nanoset_assets.assets.table import shape_of
+from nanoset_assets.automation.active_runs import ActiveRuns
+from nanoset_assets.automation.due_runs import DueRuns, due_runs, run_request
+from nanoset_assets.code_location.loaded import LoadedAssets, reload_notes
+from nanoset_assets.history.graph_state import GraphState, current_inventories, load_graph_state
 from nanoset_assets.names import Names
-from nanoset_assets.partition_sets import register
 from nanoset_assets.project_defs import ProjectDefs, tick_result
 from nanoset_assets.tags import INDIRECT, MAX_REQUESTS
 from nanoset_core.project.graph import graph_over

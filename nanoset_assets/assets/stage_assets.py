@@ -22,12 +22,18 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
-from nanoset_assets.asset_names import asset_path, input_label, is_asset, label_of, partition_of
-from nanoset_assets.asset_run import AssetRun
-from nanoset_assets.asset_table import WORKERS_POOL, AssetShape, is_output_required, shape_of
+from nanoset_assets.assets.asset_run import AssetRun
+from nanoset_assets.assets.output_names import (
+    asset_path,
+    input_label,
+    is_asset,
+    label_of,
+    partition_of,
+)
+from nanoset_assets.assets.partition_sets import partition_set_of
+from nanoset_assets.assets.table import WORKERS_POOL, AssetShape, is_output_required, shape_of
 from nanoset_assets.dagster_compat import has_failed_last_check, partitioned_assets_of_run
 from nanoset_assets.names import Names
-from nanoset_assets.partition_sets import partition_set_of
 from nanoset_assets.project_defs import Automation, ProjectDefs, failure_without_retry
 from nanoset_assets.tags import CHECK, INDIRECT
 from nanoset_core.errors import InputError

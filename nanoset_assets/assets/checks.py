@@ -11,15 +11,15 @@ from dataclasses import dataclass
 
 import dagster as dg
 
-from nanoset_assets.asset_names import asset_path
-from nanoset_assets.asset_table import shape_of
-from nanoset_assets.project_defs import ProjectDefs
-from nanoset_assets.stage_assets import (
+from nanoset_assets.assets.output_names import asset_path
+from nanoset_assets.assets.stage_assets import (
     asset_outputs,
     check_partition_is_chosen,
     key_of,
     partitions_of,
 )
+from nanoset_assets.assets.table import shape_of
+from nanoset_assets.project_defs import ProjectDefs
 from nanoset_assets.tags import CHECK, RECORDED
 from nanoset_assets.ui.metadata import table, visible_metadata
 from nanoset_core.errors import NanosetError

@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 
 import dagster as dg
 
-from nanoset_assets.active_runs import ActiveRuns
-from nanoset_assets.asset_table import shape_of
+from nanoset_assets.assets.partition_sets import register
+from nanoset_assets.assets.table import shape_of
+from nanoset_assets.automation.active_runs import ActiveRuns
+from nanoset_assets.automation.raw_text_sensor import SENSOR as RAW_TEXT_SENSOR
 from nanoset_assets.dagster_compat import latest_materializations, latest_planned
 from nanoset_assets.names import Names
-from nanoset_assets.partition_sets import register
 from nanoset_assets.project_defs import ProjectDefs, tick_result
-from nanoset_assets.raw_text_sensor import SENSOR as RAW_TEXT_SENSOR
 from nanoset_assets.tags import MAX_REQUESTS
 from nanoset_core.project.project import Project
 from nanoset_core.stages.inventory.corpora import scan_corpora

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 
 import dagster as dg
 
-from nanoset_assets.active_runs import ActiveRuns
+from nanoset_assets.assets.partition_sets import assets_of_partition_set, corpora_by_partition_set
+from nanoset_assets.automation.active_runs import ActiveRuns
 from nanoset_assets.names import Names
-from nanoset_assets.partition_sets import assets_of_partition_set, corpora_by_partition_set
 from nanoset_core.project.requested_corpora import requested_corpora
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.text.survey import RawText

@@ -12,8 +12,8 @@ from collections.abc import Collection, Iterable
 
 import dagster as dg
 
-from nanoset_assets.asset_names import is_asset
-from nanoset_assets.asset_table import shape_of
+from nanoset_assets.assets.output_names import is_asset
+from nanoset_assets.assets.table import shape_of
 from nanoset_assets.names import Names
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.registry import stages

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from nanoset_assets.asset_names import label_of
+from nanoset_assets.assets.output_names import label_of
 from nanoset_core.project.graph import Graph, Step
 from nanoset_core.stages.stage import Node, RowName
 

@@ -19,16 +19,20 @@ from typing import Any
 
 import dagster as dg
 
-from nanoset_assets.active_runs import ActiveRuns
-from nanoset_assets.asset_table import shape_of
-from nanoset_assets.corpus_partitions import KnownCorpora, PartitionChanges, partition_changes
+from nanoset_assets.assets.table import shape_of
+from nanoset_assets.automation.active_runs import ActiveRuns
+from nanoset_assets.automation.corpus_partitions import (
+    KnownCorpora,
+    PartitionChanges,
+    partition_changes,
+)
+from nanoset_assets.automation.failed_runs import has_made, reason_not_repeated
+from nanoset_assets.automation.raw_text_cursor import RawTextCursor, read_cursor
+from nanoset_assets.code_location.loaded import reload_notes
 from nanoset_assets.dagster_compat import latest_data_versions
-from nanoset_assets.failed_runs import has_made, reason_not_repeated
-from nanoset_assets.graph_state import current_inventories, record_existing_outputs
-from nanoset_assets.loaded import reload_notes
+from nanoset_assets.history.graph_state import current_inventories, record_existing_outputs
+from nanoset_assets.history.run_owner import close_abandoned_runs
 from nanoset_assets.project_defs import ProjectDefs, tick_result
-from nanoset_assets.raw_text_cursor import RawTextCursor, read_cursor
-from nanoset_assets.run_owner import close_abandoned_runs
 from nanoset_assets.tags import MAX_REQUESTS, RAW_TAG
 from nanoset_core.errors import ConfigError, InputError, NanosetError
 from nanoset_core.outputs.manifest import Recipe

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
-from nanoset_assets.asset_table import shape_of
-from nanoset_assets.stage_assets import asset_outputs
+from nanoset_assets.assets.stage_assets import asset_outputs
+from nanoset_assets.assets.table import shape_of
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.registry import stages
 from nanoset_core.stages.stage import Node, Stage, is_of_corpora

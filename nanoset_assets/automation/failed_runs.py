@@ -13,8 +13,8 @@ from collections.abc import Iterable, Sequence
 
 import dagster as dg
 
-from nanoset_assets.active_runs import end_time, last_run, start_time
-from nanoset_assets.asset_names import asset_path, partition_of
+from nanoset_assets.assets.output_names import asset_path, partition_of
+from nanoset_assets.automation.active_runs import end_time, last_run, start_time
 from nanoset_assets.dagster_compat import DATA_VERSION_TAG
 from nanoset_assets.names import Names
 from nanoset_assets.tags import (

@@ -14,11 +14,11 @@ from itertools import chain
 
 import dagster as dg
 
-from nanoset_assets.asset_names import asset_path, partition_of
-from nanoset_assets.asset_table import shape_of
+from nanoset_assets.assets.output_names import asset_path, partition_of
+from nanoset_assets.assets.partition_sets import stages_of_corpora
+from nanoset_assets.assets.table import shape_of
 from nanoset_assets.dagster_compat import OpenBackfill, latest_planned, open_backfills
 from nanoset_assets.names import Names
-from nanoset_assets.partition_sets import stages_of_corpora
 from nanoset_assets.tags import BACKFILL_TAG, PARTITION_TAG, UNFINISHED
 from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.stages.stage import Node

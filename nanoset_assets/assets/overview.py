@@ -16,18 +16,18 @@ from typing import Any
 
 import dagster as dg
 
-from nanoset_assets.asset_names import asset_path
-from nanoset_assets.dagster_compat import assets_with_failed_check, latest_runs, repository_of
-from nanoset_assets.names import Names
-from nanoset_assets.partition_sets import register
-from nanoset_assets.project_defs import Automation, ProjectDefs, tick_result
-from nanoset_assets.project_look import (
+from nanoset_assets.assets.output_names import asset_path
+from nanoset_assets.assets.partition_sets import register
+from nanoset_assets.assets.project_look import (
     OverviewContent,
     automation_note,
     overview_content,
     readers_of,
 )
-from nanoset_assets.stage_assets import GROUP
+from nanoset_assets.assets.stage_assets import GROUP
+from nanoset_assets.dagster_compat import assets_with_failed_check, latest_runs, repository_of
+from nanoset_assets.names import Names
+from nanoset_assets.project_defs import Automation, ProjectDefs, tick_result
 from nanoset_assets.tags import CHECK as CHECK_OF_FILES
 from nanoset_assets.tags import PROCESS_STARTED_AT
 from nanoset_assets.ui.metadata import failure

@@ -16,7 +16,7 @@ from nanoset_core.stages.registry import stages
 from nanoset_core.stages.stage import InternalStage, Node, Stage, is_of_corpora
 
 if TYPE_CHECKING:
-    from nanoset_assets.asset_table import AssetShape
+    from nanoset_assets.assets.table import AssetShape
 
 _NO_JOB_CHARACTER = re.compile("[^A-Za-z0-9_]")
 """A character that Dagster does not allow in the name of a job."""
@@ -174,6 +174,6 @@ def _shape_of(stage: Stage) -> AssetShape:
         stage: The stage.
     """
     # The table imports Dagster, which takes a second. A build that makes nothing needs no names.
-    from nanoset_assets.asset_table import shape_of
+    from nanoset_assets.assets.table import shape_of
 
     return shape_of(stage)

@@ -9,7 +9,7 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
-from nanoset_assets.asset_names import asset_path
+from nanoset_assets.assets.output_names import asset_path
 from nanoset_assets.project_defs import ProjectDefs
 from nanoset_assets.ui.metadata import ROWS_SHOWN, failure, markdown, table
 from nanoset_assets.ui.previews import STEP_SAMPLES, sample_row

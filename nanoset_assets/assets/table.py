@@ -17,7 +17,7 @@ from typing import Any
 
 import dagster as dg
 
-from nanoset_assets.asset_run import PageMaker
+from nanoset_assets.assets.asset_run import PageMaker
 from nanoset_assets.ui.columns import columns_page
 from nanoset_assets.ui.contamination import contamination_page
 from nanoset_assets.ui.dataset import dataset_page

@@ -14,8 +14,8 @@ from typing import Any
 
 import dagster as dg
 
-from nanoset_assets.active_runs import ActiveRuns
-from nanoset_assets.asset_names import asset_path, partition_of
+from nanoset_assets.assets.output_names import asset_path, partition_of
+from nanoset_assets.automation.active_runs import ActiveRuns
 from nanoset_assets.dagster_compat import (
     DATA_VERSION_TAG,
     assets_with_failed_check,

@@ -1,0 +1,1 @@
+"""Decide which runs are requested without a person: sensors, and the schedule."""
