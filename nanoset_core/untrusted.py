@@ -9,6 +9,8 @@ address. So everything that is shown passes through one of these functions:
     visible       messages, errors and logs, which may quote an address with a password: secrets
                   are hidden, too
     shell_word    what is built into a command
+
+Messages quote the beginning of long texts, as `shortened` cuts them.
 """
 
 from __future__ import annotations
@@ -126,6 +128,22 @@ def markdown_text(text: object) -> str:
     It contains no link, table, HTML or emphasis, and it is `visible`.
     """
     return _MARKUP.sub(r"\\\1", visible(text))
+
+
+def shortened(text: str, n_characters: int = 500) -> str:
+    """Return a text that is cut after some characters, with "…" in place of the rest.
+
+        "a long story", 6     "a long…"
+        "a story", 7          "a story"
+
+    Args:
+        text: The text. A shorter one is returned as it is.
+        n_characters: How many of its characters are kept; by default as many as are useful in a
+            message.
+    """
+    if len(text) <= n_characters:
+        return text
+    return f"{text[:n_characters]}…"
 
 
 def shell_word(text: object) -> str:

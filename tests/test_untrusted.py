@@ -23,6 +23,7 @@ from nanoset_core.untrusted import (
     safe_logger,
     shell_line,
     shell_word,
+    shortened,
     visible,
     visible_json,
     without_secrets,
@@ -83,6 +84,14 @@ WITHOUT_SECRETS = [
     "corpus/file.jsonl:12",
     "<|im_start|>",
 ]
+
+
+def test_a_long_text_is_cut_after_some_characters_with_a_mark():
+    assert shortened("a long story", 6) == "a long…"
+
+
+def test_a_text_that_is_short_enough_is_not_cut():
+    assert shortened("a story", 7) == "a story"
 
 
 @pytest.mark.parametrize("text", CONTROLS, ids=ascii)

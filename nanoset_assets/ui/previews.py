@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from nanoset_assets.ui.metadata import bold_code, code, markdown, table
 from nanoset_core.errors import NanosetError
 from nanoset_core.lineage.documents import InspectionContext
-from nanoset_core.lineage.excerpts import shorten
+from nanoset_core.lineage.excerpts import MAX_CHARACTERS
 from nanoset_core.lineage.explain import (
     PieceOrigin,
     SampleOrigin,
@@ -37,6 +37,7 @@ from nanoset_core.stages.shards.one_shard import REJECTS
 from nanoset_core.stages.shards.reject_list import read_rejects
 from nanoset_core.storage.store import RANGE_BYTES
 from nanoset_core.text.rejects import Reject
+from nanoset_core.untrusted import shortened
 
 SHOWN = 3
 """How many documents, rejected lines or samples a preview shows."""
@@ -321,8 +322,8 @@ def _reject_text(corpus: str, reject: Reject) -> str:
         reject: The line, with the reason and the start of its text.
     """
     place = bold_code(f"{corpus}/{reject.file}:{reject.line}")
-    detail = code(shorten(reject.detail, False))
-    excerpt = code(shorten(reject.excerpt, False) or "(nothing)")
+    detail = code(shortened(reject.detail, MAX_CHARACTERS))
+    excerpt = code(shortened(reject.excerpt, MAX_CHARACTERS) or "(nothing)")
     return f"{place}: {reject.reason}, {detail}\n\n> {excerpt}"
 
 

@@ -32,6 +32,7 @@ from typing import Any, TypeGuard
 from nanoset_core.document_tables.connection import explaining_memory, open_locked, text_literal
 from nanoset_core.document_tables.relation import column_reference, value_type
 from nanoset_core.errors import ConfigError
+from nanoset_core.untrusted import shortened
 
 MAX_LISTED_VALUES = 20_000
 """Values that one condition may list. Every command that reads nanoset.yaml parses its conditions,
@@ -307,7 +308,7 @@ def parse_condition(text: str, where: str) -> Condition:
         reason = repr(error)
         if str(error):
             first_line = str(error).splitlines()[0]
-            reason = first_line[:_MAX_ERROR_CHARACTERS]
+            reason = shortened(first_line, _MAX_ERROR_CHARACTERS)
         raise ConfigError(
             "this is not a condition on documents",
             where=where,
@@ -740,8 +741,7 @@ def _comparison_text(comparison: _Operation) -> str:
             text = f"starts_with({comparison.column}, {values})"
         case operator:  # such as `>=` or `like`
             text = f"{comparison.column} {operator} {values}"
-    is_long = len(text) > _MAX_ERROR_CHARACTERS
-    return f"{text[:_MAX_ERROR_CHARACTERS]}…" if is_long else text
+    return shortened(text, _MAX_ERROR_CHARACTERS)
 
 
 def _literal_text(value: Literal) -> str:

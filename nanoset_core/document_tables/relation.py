@@ -33,6 +33,7 @@ from nanoset_core.document_tables.connection import (
 from nanoset_core.document_tables.row_groups import RowGroups
 from nanoset_core.errors import FormatError, NanosetError, StorageError
 from nanoset_core.text.values import as_type
+from nanoset_core.untrusted import shortened
 
 FILE_NUMBER = "file_number"
 """An expression for `DocumentRelation.batches`: number of the shard of a document, from 0, among
@@ -42,7 +43,6 @@ ROW_NUMBER = "row_number"
 """An expression for `DocumentRelation.batches`: number of a document in its shard, from 0."""
 LISTED_IDS = "listed_ids"
 """Name in SQL of a table of ids, for `DocumentRelation.batches`."""
-_MAX_ERROR_CHARACTERS = 500
 
 
 def column_reference(schema: Any, column: str) -> str:
@@ -556,7 +556,7 @@ def _explained(error: Exception, sources: Sequence[TableSource]) -> NanosetError
     for source in sources:
         paths.extend(source.paths)
     damaged = _damaged_paths(paths)
-    found = str(error)[:_MAX_ERROR_CHARACTERS]
+    found = shortened(str(error))
     if damaged:
         return FormatError(
             "a table of documents cannot be read",

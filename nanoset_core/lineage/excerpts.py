@@ -27,6 +27,7 @@ from nanoset_core.tokenizers.engines.engine import EncodingError
 from nanoset_core.tokenizers.engines.tokenizers_library import decode_tokens
 from nanoset_core.tokenizers.files import TokenizerPath, stat_signature
 from nanoset_core.tokenizers.tokenizer import tokenizer_facts
+from nanoset_core.untrusted import shortened
 
 MAX_CHARACTERS = 160
 """Longer excerpts are cut."""
@@ -174,8 +175,9 @@ class Excerpts:
             return None
         # Decode only as many tokens as an excerpt needs.
         text = self._retokenizer.decode(tokens[:_MAX_DECODED_TOKENS])
-        has_more_text = len(tokens) > _MAX_DECODED_TOKENS
-        return shorten(text, has_more_text)  # to MAX_CHARACTERS
+        if len(tokens) > _MAX_DECODED_TOKENS:
+            return f"{text[:MAX_CHARACTERS]}…"  # there is more text, even if this is short
+        return shortened(text, MAX_CHARACTERS)
 
     def source(
         self,
@@ -222,11 +224,15 @@ class Excerpts:
         """
         is_too_long = len(text) > _MAX_TOKENIZED_CHARACTERS
         if self._retokenizer is None or tokens is None or is_too_long:
-            return SourceExcerpt("unknown", shorten(text), "from the document's beginning")
+            return SourceExcerpt(
+                "unknown", shortened(text, MAX_CHARACTERS), "from the document's beginning"
+            )
         try:
             located = self._retokenizer.locate(text)
         except EncodingError as error:
-            return SourceExcerpt("unknown", shorten(text), f"{error.what}: {error.found}")
+            return SourceExcerpt(
+                "unknown", shortened(text, MAX_CHARACTERS), f"{error.what}: {error.found}"
+            )
         if not np.array_equal(located.ids, tokens):
             return SourceExcerpt("changed", None, "the text there gives other tokens now")
 
@@ -235,7 +241,9 @@ class Excerpts:
         bounds = [*located.begins, len(text)]
         start, stop = document_tokens
         excerpt = text[bounds[start] : bounds[stop]]
-        return SourceExcerpt("unchanged", shorten(excerpt), "the line gives the same tokens")
+        return SourceExcerpt(
+            "unchanged", shortened(excerpt, MAX_CHARACTERS), "the line gives the same tokens"
+        )
 
 
 def _excerpt_without_text(error: NanosetError, file: Location) -> SourceExcerpt:
@@ -255,16 +263,3 @@ def _excerpt_without_text(error: NanosetError, file: Location) -> SourceExcerpt:
     if isinstance(error, FormatError):
         return SourceExcerpt("changed", None, explanation)
     return SourceExcerpt("unknown", None, explanation)
-
-
-def shorten(text: str, has_more: bool = False) -> str:
-    """Cut a text to at most MAX_CHARACTERS (160) characters, and mark the cut by "…".
-
-    Args:
-        text: The text.
-        has_more: Whether the text is itself the start of a longer one, so that even a short text
-            ends with "…".
-    """
-    if len(text) <= MAX_CHARACTERS and not has_more:
-        return text
-    return text[:MAX_CHARACTERS] + "…"

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from nanoset_core.outputs.manifest import Manifest, Recipe, digest_of
+from nanoset_core.untrusted import shortened
 
 _Input = TypeVar("_Input")
 
@@ -340,6 +341,4 @@ def _shorten(value: Any) -> str:
         value: The value. None, which means that the setting is not set, becomes `none`.
     """
     text = "none" if value is None else str(value)
-    if len(text) <= _MAX_VALUE_CHARACTERS:
-        return text
-    return f"{text[: _MAX_VALUE_CHARACTERS - 1]}…"
+    return shortened(text, _MAX_VALUE_CHARACTERS)

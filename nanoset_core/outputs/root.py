@@ -60,7 +60,7 @@ from nanoset_core.storage.removals import remove_file
 from nanoset_core.storage.store import Store
 from nanoset_core.storage.uploads import publish_folder, write_small_file
 from nanoset_core.storage.worker_folders import for_a_task
-from nanoset_core.untrusted import shell_word
+from nanoset_core.untrusted import shell_word, shortened
 
 R = TypeVar("R")
 CURRENT = "current.json"
@@ -1257,7 +1257,7 @@ def _current_file_content(folder: Path, access: FileAccess) -> bytes | None:
     except OSError as error:
         form = _CurrentFile.json_form  # the texts of errors about such a file
         raise FormatError(
-            form.problem, where=access.url(path), found=repr(error)[:500], remedy=form.remedy
+            form.problem, where=access.url(path), found=shortened(repr(error)), remedy=form.remedy
         ) from error
 
 

@@ -27,9 +27,7 @@ from typing import Any, ClassVar, NoReturn, TypeVar
 from nanoset_core.errors import FormatError, NanosetError
 from nanoset_core.records.codecs import codec_of
 from nanoset_core.records.mismatches import MismatchError
-
-_MAX_FOUND_CHARACTERS = 500
-"""Descriptions of what was found in a file are cut to this length."""
+from nanoset_core.untrusted import shortened
 
 
 @dataclass(frozen=True)
@@ -258,7 +256,7 @@ def _not_a_record(form: JsonForm, where: object, error: Exception) -> FormatErro
         expected = error.expected
     else:
         # It is not JSON.
-        found = repr(error)[:_MAX_FOUND_CHARACTERS]
+        found = shortened(repr(error))
     return FormatError(
         form.problem,
         where=where,

@@ -15,13 +15,12 @@ from typing import Any, Literal, get_args, get_origin
 from nanoset_core.errors import closest_name
 from nanoset_core.records.settings import Range, alternatives, bare, describe
 from nanoset_core.records.text import format_number
+from nanoset_core.untrusted import shortened
 
 QUOTES_REMEDY = "put it in quotes: "
 """Beginning of the remedy for a number, date or the like that should be text; the text follows."""
 NO_VALUE = "no value"
 """What was found if a key has no value, or `null`."""
-_MAX_SHOWN_CHARACTERS = 500
-"""Wrong values are cut to this length in messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +99,7 @@ def wrong_value(hint: Any, value: object, *, expected: str | None = None) -> Mis
         message = "this value is not known"
     found = NO_VALUE
     if value is not None:
-        found = f"{_shortened(repr(value))} ({type(value).__name__})"
+        found = f"{shortened(repr(value))} ({type(value).__name__})"
     mismatch = Mismatch(
         message,
         found=found,
@@ -176,7 +175,7 @@ def key_of_wrong_type(key: object) -> Mismatch:
     """
     return Mismatch(
         "this key has the wrong type",
-        found=f"{_shortened(repr(key))} ({type(key).__name__})",
+        found=f"{shortened(repr(key))} ({type(key).__name__})",
         expected="text",
         remedy=f'{QUOTES_REMEDY}"{key}"',
         path_from_root=f".{key}",
@@ -208,7 +207,7 @@ def unwritable_text(text: str) -> MismatchError:
     """
     mismatch = Mismatch(
         "this text holds a character that no name and no file can hold",
-        found=ascii(_shortened(text)),
+        found=ascii(shortened(text)),
         expected="text without NUL and halves of surrogates",
         remedy="remove the escape",
     )
@@ -290,11 +289,11 @@ def _remedy_for_missing_quotes(value: object) -> str | None:
         # The user wants a mapping of names to numbers, but has written each as an item of a list of
         # texts, `- web: 2`. YAML reads this item as the mapping {"web": 2}.
         [(name, inner)] = value.items()
-        mapping = f"{{{name}: {_shortened(str(inner))}, …}}"
+        mapping = f"{{{name}: {shortened(str(inner))}, …}}"
         return f"write the keys without the dashes of a list, as one mapping: {mapping}"
     if not isinstance(value, Mapping | list):
         # YAML reads an unquoted 12 as a number, and an unquoted `no` as false.
-        return f'{QUOTES_REMEDY}"{_shortened(str(value))}"'
+        return f'{QUOTES_REMEDY}"{shortened(str(value))}"'
     return None
 
 
@@ -316,7 +315,7 @@ def _remedy_for_text(hint: Any, text: str) -> str:
         )
     is_list_allowed = any(get_origin(kind) is tuple for kind in types)
     if is_list_allowed:
-        return f"put it in brackets: [{_shortened(text)}]"
+        return f"put it in brackets: [{shortened(text)}]"
     if get_origin(hint) is Literal:  # one of some texts
         return _remedy_for_choice(hint, text)  # such as "did you mean 'valid'?"
     return f"write {describe(hint)}"  # such as "write true or false"
@@ -333,14 +332,3 @@ def _remedy_for_choice(hint: Any, value: object) -> str:
     if meant is None:
         return "choose one of these"
     return f"did you mean {meant!r}?"
-
-
-def _shortened(text: str) -> str:
-    """Return a text cut to `_MAX_SHOWN_CHARACTERS`, for a message.
-
-    Args:
-        text: The text, which a user may have written.
-    """
-    if len(text) <= _MAX_SHOWN_CHARACTERS:
-        return text
-    return f"{text[:_MAX_SHOWN_CHARACTERS]}…"

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from nanoset_core.errors import ConfigError, combined, joined_lines
 from nanoset_core.records.mismatches import NO_VALUE, QUOTES_REMEDY
-from nanoset_core.untrusted import visible
+from nanoset_core.untrusted import shortened, visible
 
 MOST_BYTES = 16 << 20
 """Limit for the size of a file; a larger one does not contain settings."""
@@ -154,7 +154,7 @@ def parse_yaml(text: str, where: object, *, remedy: str) -> Any:
         raise ConfigError("not YAML", where=where, found=found, remedy=remedy) from error
     except (yaml.YAMLError, *_TAG_ERRORS) as error:
         # Such as a ValueError for `!!int x`. These errors have no line.
-        found = joined_lines(error)[:_MAX_ERROR_CHARACTERS]
+        found = shortened(joined_lines(error), _MAX_ERROR_CHARACTERS)
         raise ConfigError("not YAML", where=where, found=found, remedy=remedy) from error
 
 
@@ -214,7 +214,8 @@ def _mistake(error: Any) -> str:
     """
     context = _text_at(error.context, error.context_mark)  # such as "while parsing a flow sequence"
     problem = _text_at(error.problem, error.problem_mark)
-    return "; ".join(filter(None, [context, problem]))[:_MAX_ERROR_CHARACTERS]
+    mistake = "; ".join(filter(None, [context, problem]))
+    return shortened(mistake, _MAX_ERROR_CHARACTERS)
 
 
 def _text_at(text: str | None, mark: Any) -> str:

@@ -15,6 +15,7 @@ from nanoset_core.errors import InputError
 from nanoset_core.tokenizers.engines.arrays import Ids
 from nanoset_core.tokenizers.engines.engine import Encoded, EncodingError, Engine, WrongTokensError
 from nanoset_core.tokenizers.engines.tokenizers_library import panics_as_errors
+from nanoset_core.untrusted import shortened
 
 DEFAULT_SHARE = 0.001
 """Share of the documents that are compared by default."""
@@ -171,7 +172,7 @@ class Audit:
 
 def _engine_failure(error: Exception) -> WrongTokensError:
     """Return the error for an engine that failed on a batch."""
-    return WrongTokensError(f"it failed: {repr(error)[:500]}")
+    return WrongTokensError(f"it failed: {shortened(repr(error))}")
 
 
 def _difference(tokens: Ids, expected: Ids) -> str:

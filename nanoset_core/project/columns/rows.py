@@ -18,6 +18,7 @@ from nanoset_core.project.columns.statistics import (
 from nanoset_core.records.text import format_number
 from nanoset_core.statistics.frequent import FrequentValue
 from nanoset_core.statistics.histogram import Bin
+from nanoset_core.untrusted import shortened
 
 _BAR_CHARACTERS = 20
 _VALUE_CHARACTERS = 60
@@ -299,9 +300,7 @@ def _value_text(value: str) -> str:
     Args:
         value: The text, of any length.
     """
-    short_value = value
-    if len(value) > _VALUE_CHARACTERS:
-        short_value = f"{value[: _VALUE_CHARACTERS - 1]}…"
+    short_value = shortened(value, _VALUE_CHARACTERS)
     has_spaces_at_end = value != value.strip()
     if has_spaces_at_end or value in ("", "null"):
         return repr(short_value)

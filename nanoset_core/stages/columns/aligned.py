@@ -17,8 +17,8 @@ from nanoset_core.errors import FormatError
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.stages.columns.column_table import TABLE
+from nanoset_core.untrusted import shortened
 
-_MAX_QUOTED_CHARACTERS = 500
 _REMEDY = "run `nanoset build`"
 
 
@@ -133,6 +133,6 @@ def _open_table(path: Path) -> _OpenedTable:
         raise FormatError(
             "a table of columns cannot be read",
             where=path,
-            found=str(error)[:_MAX_QUOTED_CHARACTERS],
+            found=shortened(str(error)),
             remedy=_REMEDY,
         ) from error

@@ -21,9 +21,7 @@ from nanoset_core.stages.shards.one_shard import DOCUMENTS
 from nanoset_core.stages.shards.shard_sets import current_shards
 from nanoset_core.stages.shards.stage import TOKENIZED
 from nanoset_core.stages.stage import Key, current_version
-
-_MAX_QUOTED_CHARACTERS = 500
-"""Longer texts are cut in messages: a table may have thousands of row groups."""
+from nanoset_core.untrusted import shortened
 
 
 def verify_columns(
@@ -153,8 +151,8 @@ def _check_rows(report: Report, table: Manifest, shard: Manifest, *, deep: bool)
             report.error(
                 "a table of columns does not have the rows of its shard's documents",
                 where=table.place(TABLE).path,
-                found=str(rows)[:_MAX_QUOTED_CHARACTERS],
-                expected=str(expected_rows)[:_MAX_QUOTED_CHARACTERS],
+                found=shortened(str(rows)),
+                expected=shortened(str(expected_rows)),
                 remedy=_remedy(table),
             )
 
@@ -185,7 +183,7 @@ def _rows_of_groups(table: Manifest, *, reads_values: bool) -> list[int]:
         raise FormatError(
             "a table of columns cannot be read",
             where=table.place(TABLE).path,
-            found=str(error)[:_MAX_QUOTED_CHARACTERS],
+            found=shortened(str(error)),
             remedy=_remedy(table),
         ) from error
 

@@ -20,6 +20,7 @@ from nanoset_core.document_tables.row_groups import RowGroups
 from nanoset_core.document_tables.scan import DocumentScan, ScannedRows
 from nanoset_core.errors import FormatError, MissingError
 from nanoset_core.storage.regular_files import open_regular
+from nanoset_core.untrusted import shortened
 
 COLUMNS = ("file", "line", "byte_offset", "id", "tokens")
 
@@ -271,7 +272,7 @@ def explaining_errors(path: Path) -> Iterator[None]:
         raise FormatError(
             "this is not the table of the shard's documents",
             where=path,
-            found=str(error)[:500],
+            found=shortened(str(error)),
             expected="a Parquet file with a row for each document and the columns "
             f"{', '.join(COLUMNS)}",
             remedy=f"delete the shard's folder and {rebuild}",

@@ -14,6 +14,7 @@ from nanoset_core.records.json_records import load
 from nanoset_core.stages.shards.line_numbers import LineNumbers
 from nanoset_core.storage.regular_files import open_regular
 from nanoset_core.text.rejects import Reject
+from nanoset_core.untrusted import shortened
 
 
 def read_rejects(path: Path, numbers: LineNumbers) -> Iterator[Reject]:
@@ -56,7 +57,7 @@ def _missing_list_error(path: Path, error: FileNotFoundError, remedy: str) -> Fo
     return FormatError(
         Reject.json_form.problem,  # the message for a file that is no list of rejects, either
         where=path,
-        found=repr(error)[:500],
+        found=shortened(repr(error)),
         expected="one JSON object a line, as nanoset writes them",
         remedy=remedy,
     )

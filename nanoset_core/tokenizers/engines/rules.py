@@ -39,6 +39,7 @@ from nanoset_core.tokenizers.engines.vocabulary import (
     read_vocabulary,
 )
 from nanoset_core.tokenizers.files.sentencepiece import SPACE_SIGN
+from nanoset_core.untrusted import shortened
 
 _VOCABULARY_ARRAYS = [field.name for field in fields(Vocabulary)]
 
@@ -371,7 +372,7 @@ def _check_members(value: Any, name: str, **allowed: Any) -> None:
             continue
         member = value.get(key)  # None if it is missing
         if not _is_one_of(member, options):
-            raise NotRecognisedError(f"{key} of {name} is {_excerpt(member)}")
+            raise NotRecognisedError(f"{key} of {name} is {shortened(repr(member), 100)}")
 
     for key in value.keys() - allowed.keys():
         raise NotRecognisedError(f"unknown setting {key!r} in {name}")
@@ -380,12 +381,6 @@ def _check_members(value: Any, name: str, **allowed: Any) -> None:
 def _is_one_of(value: Any, options: tuple[Any, ...]) -> bool:
     """Return whether a value is one of some options, and of the same type: 1 is not True."""
     return any(type(value) is type(option) and value == option for option in options)
-
-
-def _excerpt(value: object) -> str:
-    """Return a value as Python writes it, cut to 100 characters, for messages."""
-    text = repr(value)
-    return text if len(text) <= 100 else text[:97] + "..."
 
 
 def _read_normalizer(value: Any) -> Form | None:
@@ -498,7 +493,7 @@ def _known_pattern(regexes: list[str]) -> SplitPattern:
     pattern = SPLIT_PATTERNS.get(tuple(regexes))
     if pattern is None:
         regex_or_all = regexes[0] if len(regexes) == 1 else regexes
-        raise NotRecognisedError(f"split pattern {_excerpt(regex_or_all)}")
+        raise NotRecognisedError(f"split pattern {shortened(repr(regex_or_all), 100)}")
     return pattern
 
 

@@ -36,6 +36,7 @@ from nanoset_core.tokenizers.files.tokenizer_json import (
     byte_level,
     pairs_that_make,
 )
+from nanoset_core.untrusted import shortened
 
 RANKS_REMEDY = (
     "fetch or write the file again; "
@@ -352,7 +353,7 @@ def read_json(source: TokenizerFile) -> Any:
         raise FormatError(
             "the tokenizer cannot be read as JSON",
             where=source,
-            found=str(error)[:200],
+            found=shortened(str(error), 200),
             expected=f"JSON to the end of the file ({len(content):,} bytes)",
             remedy=RANKS_REMEDY,
         ) from error

@@ -30,6 +30,7 @@ from nanoset_core.tokenizers.files.ranks import (
 from nanoset_core.tokenizers.files.source import TokenizerFile
 from nanoset_core.tokenizers.files.split_patterns import MEGATRON, PATTERNS, NamedPattern
 from nanoset_core.tokenizers.files.tokenizer_json import ConvertedTokenizer
+from nanoset_core.untrusted import shortened
 
 # Defaults of Megatron-LM's TikTokenizer.
 _MEGATRON_TOKENS = ("<unk>", "<s>", "</s>", "<mask>", "<pad>", "<cls>", "<sep>")
@@ -210,7 +211,7 @@ def read_tekken(source: TokenizerFile) -> ConvertedTokenizer:
         raise FormatError(
             "this is no tekken.json",
             where=source,
-            found=repr(error)[:200],
+            found=shortened(repr(error), 200),
             expected=_TEKKEN_FORMAT,
             remedy=RANKS_REMEDY,
         ) from error
@@ -384,10 +385,11 @@ class _EntryList:
 
     def _entry_error(self, source: TokenizerFile, rank: int, error: Exception) -> FormatError:
         """Return the error that the entry of a rank is malformed."""
+        entry = shortened(str(self.entries[rank]), 120)
         return FormatError(
             f"entry {rank:,} is no token and its rank",
             where=source,
-            found=f"{str(self.entries[rank])[:120]} ({error})"[:200],
+            found=shortened(f"{entry} ({error})", 200),
             expected=self.file_format,
             remedy=RANKS_REMEDY,
         )

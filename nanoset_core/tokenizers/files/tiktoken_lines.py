@@ -25,6 +25,7 @@ from nanoset_core.tokenizers.files.ranks import (
 from nanoset_core.tokenizers.files.source import TokenizerFile
 from nanoset_core.tokenizers.files.split_patterns import MEGATRON, PATTERNS, NamedPattern
 from nanoset_core.tokenizers.files.tokenizer_json import ConvertedTokenizer
+from nanoset_core.untrusted import shortened
 
 _FORMAT = (
     "lines of a token in base64, a space and its rank; "
@@ -103,7 +104,7 @@ def _line_error(source: TokenizerFile, number: int, line: bytes, error: ValueErr
     return FormatError(
         "a line is no token and its rank",
         where=f"{source}:{number}",
-        found=f"{line[:80].decode(errors='replace')!r}: {error}"[:200],
+        found=shortened(f"{line[:80].decode(errors='replace')!r}: {error}", 200),
         expected=_FORMAT,
         remedy=RANKS_REMEDY,
     )

@@ -27,6 +27,7 @@ from nanoset_core.tokenizers.files.tokenizer_json import (
     byte_level,
     missing_bytes,
 )
+from nanoset_core.untrusted import shortened
 
 _END_OF_TEXT = "<|endoftext|>"
 
@@ -90,7 +91,7 @@ def _read_vocabulary(source: TokenizerFile) -> dict[str, int]:
         raise FormatError(
             "the vocabulary cannot be read",
             where=source,
-            found=str(error)[:200],
+            found=shortened(str(error), 200),
             expected='a vocab.json of a byte-level BPE: {"!": 0, …}, each id once, '
             "and a token for each byte",
             remedy="fetch or write the file again, or use a tokenizer.json",
