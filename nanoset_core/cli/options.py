@@ -405,30 +405,38 @@ def build_of(context: click.Context, config: Path) -> Callable[[], None]:
     return partial(context.invoke, build, config=config)
 
 
-class ManyValued(click.Command):
-    """A command that takes several values after one option, as Megatron-LM's tools do.
+class ManyValuedOption(click.Option):
+    """An option that takes several values after one flag; see `many_valued_option`."""
 
-    click, the library for commands, takes one value after an option. So these are the same here,
-    but only the second one is understood by click:
+
+def many_valued_option(names: str, help: str, **arguments: Any) -> Callable[[Decorated], Decorated]:
+    """Return a decorator that adds an option with several values to a command.
+
+    Megatron-LM's tools have such options: all words up to the next flag are values, as in
+    `--input a b c`. The command must be a `ManyValued`.
+
+    Args:
+        names: The names of the option, and of the command's parameter: see `option`.
+        help: What the option means, for --help.
+        arguments: Further arguments of `click.option`.
+    """
+    return option(names, help, cls=ManyValuedOption, multiple=True, **arguments)
+
+
+class ManyValued(click.Command):
+    """A command that takes several values after one flag, as Megatron-LM's tools do.
+
+    click, the library for commands, takes one value after a flag. So these are the same here, but
+    only the second one is understood by click:
 
         --input a b c
         --input a --input b --input c
+
+    This is so for the options of the command that `many_valued_option` has made.
     """
 
-    many_valued = (
-        "--input",
-        "--json-keys",
-        "--json-key",
-        "--data-path",
-        "--train-data-path",
-        "--valid-data-path",
-        "--test-data-path",
-        "--tokenizer-special-tokens",
-        "--tiktoken-special-tokens",
-    )
-
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
-        """Repeat some options before each of their values, and let click parse the result.
+        """Repeat some flags before each of their values, and let click parse the result.
 
         Args:
             context: click's state of the command.
@@ -436,28 +444,48 @@ class ManyValued(click.Command):
 
         Returns:
             The arguments that are left after parsing, as click's method returns them.
+
+        Raises:
+            UsageError: An argument is missing, such as PREFIX, or anything else is wrong.
         """
-        return super().parse_args(context, list(self._with_repeated_flags(args)))
+        try:
+            return super().parse_args(context, list(self._with_repeated_flags(args)))
+        except click.MissingParameter as error:
+            flags_given = self._many_valued_flags().intersection(args)
+            if not flags_given or not isinstance(error.param, click.Argument):
+                raise
+            # The user may have written `inspect --tokenizer-special-tokens "<s>" PREFIX`.
+            argument = error.param.make_metavar(context)
+            raise click.UsageError(
+                f"Missing argument '{argument}': all words that follow {min(flags_given)} are "
+                f"values of this option. Write {argument} before it, or after the word `--`.",
+                context,
+            ) from error
 
     def _with_repeated_flags(self, args: Sequence[str]) -> Iterator[str]:
-        """Yield the arguments of a command, with some options repeated before each of their values.
+        """Yield the arguments of a command, with some flags repeated before each of their values.
 
         For example, --input takes several values, and --seed only one:
 
             --input a b           --seed 7      what the user wrote
             --input a --input b   --seed 7      what click understands
 
-        Such an option is left out if no value follows.
+        Such a flag is left out if no value follows.
 
         Args:
             args: The arguments that the user gave.
         """
         known_flags = self._known_flags()
+        many_valued_flags = self._many_valued_flags()
         repeated_flag: str | None = None  # the last flag, if it takes several values
-        for argument in args:
+        for position, argument in enumerate(args):
+            # All words after `--` are arguments, even those that look like flags.
+            if argument == "--":
+                yield from args[position:]
+                return
             # An argument that starts with `-` may be a negative number instead of a flag.
             is_flag = argument.startswith("--") or argument in known_flags
-            if is_flag and argument in self.many_valued:
+            if is_flag and argument in many_valued_flags:
                 repeated_flag = argument
                 continue
             if is_flag:
@@ -465,6 +493,14 @@ class ManyValued(click.Command):
             elif repeated_flag is not None:
                 yield repeated_flag
             yield argument
+
+    def _many_valued_flags(self) -> set[str]:
+        """Return the flags of this command that several values may follow, such as `--input`."""
+        flags: set[str] = set()
+        for parameter in self.params:
+            if isinstance(parameter, ManyValuedOption):
+                flags.update(parameter.opts)
+        return flags
 
     def _known_flags(self) -> set[str]:
         """Return the flags of the command, such as `--output` and `-o`."""

@@ -21,6 +21,7 @@ from nanoset_core.cli.options import (
     OVERWRITE_OPTION,
     Decorated,
     combined,
+    many_valued_option,
     option,
     option_for,
     options_for,
@@ -60,6 +61,8 @@ def tokenizer_options(
         (nothing about a tokenizer)                   None
         --tokenizer gpt2                              Path("gpt2/vocab.json")
         --vocab-file vocab.json --merge-file m.txt    TokenizerFile("vocab.json", merges="m.txt")
+
+    The class of the command must be `ManyValued`, since several special tokens may follow one flag.
 
     Args:
         use: What the command needs the tokenizer for, such as "to show text instead of ids". This
@@ -151,11 +154,10 @@ def _options_that_describe(*, has_vocab_size_option: bool) -> list[Callable[[Any
     # help of an option from the field of that setting.
     options = [
         option_for(TokenizerSpec, "pattern", "--tiktoken-pattern"),
-        option(
+        many_valued_option(
             # Two names of the option, and the name of the function's parameter.
             "--tokenizer-special-tokens --tiktoken-special-tokens special_tokens_of_tokenizer",
             "Special tokens that the file does not hold; several after one option.",
-            multiple=True,
         ),
         option_for(TokenizerSpec, "num_special_tokens", "--tiktoken-num-special-tokens"),
     ]

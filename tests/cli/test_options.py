@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,13 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from nanoset_core.cli.options import CONFIG_OPTION, option_for
+from nanoset_core.cli.options import (
+    CONFIG_OPTION,
+    ManyValued,
+    many_valued_option,
+    option,
+    option_for,
+)
 from nanoset_core.project.written import WrittenConfig
 from nanoset_core.records.settings import Range, settings
 
@@ -141,3 +148,53 @@ def test_a_configuration_that_is_named_is_used_in_a_subfolder_too(nested_project
     monkeypatch.chdir(nested_projects / "a/b/c")
 
     assert lines_printed("--config", "other.yaml") == ["read other.yaml"]
+
+
+@click.command("print-words", cls=ManyValued)
+@click.argument("words", nargs=-1, required=True)
+@many_valued_option("--keys", "Keys.")
+@option("--key", "One key.")
+@option("--name", "A name.", multiple=True)
+def print_words(**values: object) -> None:
+    """Print the values of the options and of the argument."""
+    click.echo(repr(values))
+
+
+def values_printed(*arguments: str) -> dict[str, object]:
+    """Return the values that `print_words` gets."""
+    outcome = CliRunner().invoke(print_words, arguments)
+    assert outcome.exit_code == 0, outcome.output
+    values: dict[str, object] = ast.literal_eval(outcome.output)
+    return values
+
+
+def test_all_words_after_the_flag_of_a_many_valued_option_are_its_values():
+    values = values_printed("a", "--keys", "b", "-1", "--key", "c")
+
+    assert values == {"words": ("a",), "keys": ("b", "-1"), "key": "c", "name": ()}
+
+
+def test_only_one_word_after_any_other_flag_is_its_value():
+    values = values_printed("--key", "a", "b", "--name", "c", "d")
+
+    assert values == {"words": ("b", "d"), "keys": (), "key": "a", "name": ("c",)}
+
+
+def test_words_after_two_dashes_are_no_values_of_a_many_valued_option():
+    values = values_printed("--keys", "a", "--", "b", "--keys", "c")
+
+    assert values == {"words": ("b", "--keys", "c"), "keys": ("a",), "key": None, "name": ()}
+
+
+def test_if_a_many_valued_option_took_all_words_the_error_says_where_to_write_the_argument():
+    outcome = CliRunner().invoke(print_words, ["--keys", "a", "b"])
+
+    assert outcome.exit_code == 2
+    assert "Missing argument 'WORDS...': all words that follow --keys" in outcome.output
+    assert "after the word `--`" in outcome.output
+
+
+def test_an_argument_that_is_missing_for_another_reason_is_only_named():
+    outcome = CliRunner().invoke(print_words, ["--key", "a"])
+
+    assert "Missing argument 'WORDS...'.\n" in outcome.output

@@ -23,6 +23,7 @@ from nanoset_core.cli.options import (
     ManyValued,
     combined,
     flag,
+    many_valued_option,
     option,
     option_for,
     options_for,
@@ -45,14 +46,13 @@ _DATA_PARAMETERS = (
 
 
 _DATA_OPTIONS = combined(
-    option(
+    many_valued_option(
         "--data-path",
         "Without a project: prefixes of .bin/.idx pairs, or a weight before each prefix.",
-        multiple=True,
     ),
-    option("--train-data-path", "Like --data-path, for train only.", multiple=True),
-    option("--valid-data-path", "Like --data-path, for valid only.", multiple=True),
-    option("--test-data-path", "Like --data-path, for test only.", multiple=True),
+    many_valued_option("--train-data-path", "Like --data-path, for train only."),
+    many_valued_option("--valid-data-path", "Like --data-path, for valid only."),
+    many_valued_option("--test-data-path", "Like --data-path, for test only."),
     option("--data-args-path", "A file that contains the values of --data-path.", type=FILE),
     option(
         "--per-split-data-args-path",

@@ -19,6 +19,7 @@ from nanoset_core.cli.options import (
     PATH,
     ManyValued,
     flag,
+    many_valued_option,
     option,
     option_for,
     options_for,
@@ -46,10 +47,9 @@ _MAX_SOURCES = 50
 @click.command(
     "shuffle", cls=ManyValued, short_help="Shuffle contexts into tars for webdataset and OpenLM."
 )
-@option(
+@many_valued_option(
     "--input inputs",
     "Text, prefixes of .bin/.idx pairs, or tars; several may follow.",
-    multiple=True,
     required=True,
 )
 @option(

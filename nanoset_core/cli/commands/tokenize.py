@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from nanoset_core.cli.echo import echo
-from nanoset_core.cli.options import ANY_PATH, ManyValued, flag, option, option_for, options_for
+from nanoset_core.cli.options import (
+    ANY_PATH,
+    ManyValued,
+    flag,
+    many_valued_option,
+    option,
+    option_for,
+    options_for,
+)
 from nanoset_core.cli.progress import shown_progress
 from nanoset_core.cli.terminal import print_made, print_notices
 from nanoset_core.cli.tokenizer_options import text_options
@@ -36,10 +44,9 @@ if TYPE_CHECKING:
 
 
 @click.command("tokenize", cls=ManyValued, short_help="Tokenize files into .bin/.idx pairs.")
-@option(
+@many_valued_option(
     "--input inputs",
     "Files, folders or patterns; several may follow.",
-    multiple=True,
     required=True,
 )
 @option(
@@ -55,10 +62,9 @@ if TYPE_CHECKING:
     "The same as --special-tokens add, or none.",
     default=None,
 )
-@option(
+@many_valued_option(
     "--json-keys --json-key keys",
     "Keys of the text in each line's JSON object; one .bin/.idx pair each.",
-    multiple=True,
     default=("text",),
     show_default=True,
 )

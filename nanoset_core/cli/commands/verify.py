@@ -95,7 +95,8 @@ def command(
     if prefix is None:
         if tokenizer is not None or eod is not None:
             raise click.UsageError(
-                "--tokenizer and --eod are for a PREFIX; a project names its own in nanoset.yaml"
+                "--tokenizer and --eod are for a PREFIX, and none was given. Write PREFIX before "
+                "these options, or after the word `--`. A project names its own in nanoset.yaml."
             )
         project = _open_project(config)
         reports = _verify_project(project, select, deep=deep)

@@ -143,6 +143,16 @@ def test_the_limit_of_rejected_lines_is_checked_again_if_the_file_exists(pbin_ou
     assert "1 line rejected (raw/x_rejects.jsonl)" in output
 
 
+def test_the_input_may_follow_the_key_of_the_text(pbin_output):
+    Path("text.jsonl").write_text('{"text": "one"}\n')
+    Path("body.jsonl").write_text('{"body": "one"}\n')
+
+    pbin_output("write", "text.jsonl", "-o", "text.pbin", *WRITE_OPTIONS)
+    pbin_output("write", "-o", "body.pbin", *WRITE_OPTIONS, "--json-key", "body", "body.jsonl")
+
+    assert Path("body.pbin").read_bytes() == Path("text.pbin").read_bytes()
+
+
 @pytest.mark.usefixtures("_raw_folder")
 def test_a_file_that_cannot_be_read_to_its_end_is_not_counted_as_a_rejected_line(pbin_output):
     Path("raw/cut.jsonl.gz").write_bytes(gzip.compress(golden_bytes("edge.jsonl"))[:20])
