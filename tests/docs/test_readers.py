@@ -34,7 +34,7 @@ def test_the_example_runs(block, demo_folder, monkeypatch):
 
 
 def test_there_are_examples():
-    assert len(EXAMPLES) == 5
+    assert len(EXAMPLES) == 6
 
 
 def all_tokens(nanoset: BlendedNanoset) -> np.ndarray:
