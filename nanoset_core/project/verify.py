@@ -184,10 +184,29 @@ class Target:
 
         A view `clean` of `web` is also selected by `web/views` and `web/clean`, as in a build.
 
+        Users may also copy a name from the table of `nanoset verify`, such as views/clean. Patterns
+        of such names begin with the whole folder, as in `views/*`: so `web*` selects outputs whose
+        names begin with `web`, and not all `webdatasets`.
+
         Args:
             pattern: The pattern, with `*` for any text.
         """
-        return any(fnmatchcase(name, pattern) for name in self._selectable_names())
+        if any(fnmatchcase(name, pattern) for name in self._selectable_names()):
+            return True
+        for name in self._report_names():
+            folder, _, _ = name.partition("/")
+            if pattern.startswith(f"{folder}/") and fnmatchcase(name, pattern):
+                return True
+        return False
+
+    def _report_names(self) -> list[str]:
+        """Return the names that the report on these outputs may have.
+
+        The outputs of a text collection have a report in common, "corpora/web". If the first of
+        them is missing, only this one is reported: "inventories/web".
+        """
+        names = [node.stage.report_name(node.key) for node in self.nodes]
+        return [_row_label(self.nodes), *names]
 
     def _selectable_names(self) -> list[str]:
         """Return the names by which users may select these outputs. For example:

@@ -130,11 +130,31 @@ def test_a_deep_check_reads_all_contexts(deep_reports):
         (["pretrain"], ["pretrain/train", "pretrain/valid", "pretrain/test", "pretrain/handoff"]),
         (["web"], ["web", "web/packed"]),
         (["*/packed"], ["web/packed", "books/packed"]),
+        (["packed/*"], ["web/packed", "books/packed"]),
+        (["web*"], ["web", "web/packed"]),
     ],
     ids=" ".join,
 )
 def test_patterns_select_outputs(project, patterns, names):
     assert [target.name for target in targets(project, patterns)] == names
+
+
+def test_each_output_is_selected_by_the_name_that_its_report_has(project, quick_reports):
+    names = [name for name in quick_reports if name != "raw"]  # the raw folder is no output
+
+    for name in names:
+        reports = list(verify_project(project, [name]))
+        assert [report.output for report in reports] == [name]
+
+
+def test_an_output_that_was_not_built_is_selected_by_the_name_that_its_report_has(copy):
+    project = copy()
+    shutil.rmtree(project.outputs.folder)
+
+    (report,) = verify_project(project, ["corpora/web"])
+
+    (same_report,) = verify_project(project, [report.output])
+    assert same_report.output == report.output
 
 
 def test_a_pattern_that_selects_nothing_is_an_error(project):
