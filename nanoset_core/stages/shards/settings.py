@@ -43,7 +43,9 @@ class TokenizerSpec:
     bos: str | None = None
     """Text of the begin-of-document token; needed by prepend_bos."""
     pad: str | None = None
-    """Text of the padding token; needed by `tail: pad`."""
+    """Text of the padding token, which `tail: pad` adds. Webdatasets need it; absent = packs are
+    filled with the end-of-document token, which the loss then counts as text.
+    """
     merges: str | None = None
     """The merges of a vocab.json; absent = the merges.txt next to it."""
     pattern: str | None = None
@@ -107,8 +109,8 @@ class TokenizationSpec:
     engine: EngineName = "auto"
     """Which program tokenizes; all give the same tokens."""
     audit: Annotated[float, Range(0, 1)] = DEFAULT_SHARE
-    """Share of documents that are also tokenized by the tokenizers library, to find a wrong engine;
-    does not change the output."""
+    """Share of documents that are also tokenized by the tokenizer's reference, the library that it
+    was made for, to find a wrong engine; does not change the output."""
     preset: WriterPreset = "megatron"
     """Tool whose output is matched byte for byte; tokshuf: EOD after every document, empty ones
     too.
