@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from nanoset_core.errors import StorageError
 from nanoset_core.storage.owners import wait_for_lock
 from nanoset_core.storage.process_marks import is_from_before_restart, is_owner_alive, new_mark
 from nanoset_core.storage.regular_files import open_regular
@@ -622,16 +623,45 @@ def withdrawn(folder: Path, is_in_use: Callable[[], bool]) -> Path | None:
 
     Returns:
         The renamed folder, which the caller deletes; None if the output stays.
+
+    Raises:
+        StorageError: The output has to stay, but its folder cannot be renamed back.
     """
     renamed = unfinished_name(folder)
     folder.rename(renamed)
-    if not is_in_use():
+    try:
+        must_stay = is_in_use()
+    except BaseException:
+        # It is unknown whether the output is in use.
+        _rename_back(renamed, folder)
+        raise
+    if not must_stay:
         return renamed
+    _rename_back(renamed, folder)
+    return None
 
-    # The output has to stay: rename it back.
+
+def _rename_back(renamed: Path, folder: Path) -> None:
+    """Give the folder of an output its name again, unless another process has made the output anew.
+
+    Args:
+        renamed: The folder, such as `data/.tmp-web-...`. It is deleted if `folder` has files again.
+        folder: Its name before, such as `data/web`.
+
+    Raises:
+        StorageError: It cannot be renamed, for example since a network file system has failed.
+    """
     try:
         renamed.rename(folder)
-    except OSError:
-        # Another process has made the output again meanwhile: keep that one, and delete this one.
-        shutil.rmtree(renamed, ignore_errors=True)
-    return None
+    except OSError as error:
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+            shutil.rmtree(renamed, ignore_errors=True)
+            return
+        # Nobody has made the output again, so this is the only copy.
+        raise StorageError(
+            "the folder of an output that is in use was renamed, and cannot be renamed back",
+            where=renamed,
+            found=error.strerror,
+            expected=folder,
+            remedy=f"rename it to {folder.name} before the next command deletes it as unfinished",
+        ) from error

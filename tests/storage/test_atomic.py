@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import pytest
 
-from nanoset_core.errors import ConfigError
+from nanoset_core.errors import ConfigError, StorageError
 from nanoset_core.storage import process_marks
 from nanoset_core.storage.atomic import (
     UNFINISHED,
@@ -27,6 +27,7 @@ from nanoset_core.storage.atomic import (
     published_folder,
     sweep_abandoned,
     unfinished_name,
+    withdrawn,
     write_atomic,
 )
 from nanoset_core.storage.location import local_path
@@ -124,6 +125,66 @@ def test_several_processes_may_publish_the_same_folder_at_once(tmp_path):
 
     assert names_in(tmp_path) == ["digest"]
     assert (final / "file").read_bytes() == b"same bytes"
+
+
+# Folders that are withdrawn
+
+
+@pytest.fixture
+def output(tmp_path: Path) -> Path:
+    """The folder of an output with one file."""
+    folder = tmp_path / "web"
+    folder.mkdir()
+    (folder / "tokens.bin").write_bytes(b"only copy")
+    return folder
+
+
+def refuse_to_rename_back(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """Let every rename of an unfinished folder fail with an error of the system."""
+    rename = Path.rename
+
+    def rename_once(path: Path, target: Path) -> Path:
+        if path.name.startswith(UNFINISHED):
+            raise OSError(number, os.strerror(number))
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", rename_once)
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.EACCES])
+def test_an_output_in_use_that_cannot_be_renamed_back_is_not_deleted(output, monkeypatch, number):
+    refuse_to_rename_back(monkeypatch, number)
+
+    with pytest.raises(StorageError, match="cannot be renamed back") as caught:
+        withdrawn(output, lambda: True)
+
+    (hidden_name,) = unfinished_names_in(output.parent)
+    hidden_folder = output.parent / hidden_name
+    assert (hidden_folder / "tokens.bin").read_bytes() == b"only copy"
+    assert caught.value.where == str(hidden_folder)
+
+
+def test_an_output_stays_if_it_cannot_be_found_out_whether_it_is_in_use(output):
+    def fail() -> bool:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with pytest.raises(OSError, match="error"):
+        withdrawn(output, fail)
+
+    assert names_in(output.parent) == ["web"]
+    assert (output / "tokens.bin").read_bytes() == b"only copy"
+
+
+def test_an_output_that_was_made_again_while_it_was_withdrawn_stays(output):
+    def is_made_again() -> bool:
+        output.mkdir()
+        (output / "tokens.bin").write_bytes(b"second copy")
+        return True
+
+    assert withdrawn(output, is_made_again) is None
+
+    assert names_in(output.parent) == ["web"]
+    assert (output / "tokens.bin").read_bytes() == b"second copy"
 
 
 class FileSystemCall(NamedTuple):

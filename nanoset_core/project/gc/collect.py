@@ -25,7 +25,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nanoset_core.errors import MissingError, StorageError
+from nanoset_core.errors import MissingError, StorageError, one_line_with_remedy
 from nanoset_core.loading.layout import HANDOFF
 from nanoset_core.loading.layout import STAGE as NANOSETS
 from nanoset_core.outputs.erasures import erasure_of_version
@@ -211,6 +211,10 @@ def _hide_all(access: FileAccess, garbage: Iterable[Garbage]) -> _HideAttempt:
             folders = _hide(access, item)
         except FileNotFoundError:
             continue  # another `nanoset gc` has just removed it
+        except StorageError as error:
+            why = f"it cannot be removed: {one_line_with_remedy(error)}"
+            refused.append(LeftAlone(item.path, why, refused=True))
+            continue
         except OSError as error:
             why = f"it cannot be removed: {error.strerror}"
             refused.append(LeftAlone(item.path, why, refused=True))

@@ -808,6 +808,25 @@ def test_logs_that_jobs_of_a_running_build_may_be_writing_are_kept(slurm_folder)
     assert (slurm_folder / "nanoset-2.out").exists()
 
 
+def test_the_error_of_a_version_that_cannot_be_retracted_is_reported_with_its_remedy(
+    changed, monkeypatch
+):
+    """A version whose hidden folder cannot be renamed back is in danger: users have to know it."""
+
+    def refuse(*_: object) -> None:
+        raise StorageError("it cannot be renamed back", where="/data/.tmp-web", remedy="rename it")
+
+    project, _folder = changed
+    monkeypatch.setattr(gc_module, "_hide_version", refuse)
+
+    collection = collect(project)
+
+    reasons = {item.why for item in collection.left_alone if item.refused}
+    assert reasons == {
+        "it cannot be removed: it cannot be renamed back: /data/.tmp-web; remedy: rename it"
+    }
+
+
 def test_other_files_in_the_folder_of_the_logs_are_kept(slurm_folder):
     write_at(slurm_folder / "notes.out", 0)
     (slurm_folder / "nanoset-3.out").symlink_to(slurm_folder / "notes.out")
