@@ -46,14 +46,13 @@ from nanoset_core.project.dry_run.disk import plan_line, room_warning
 from nanoset_core.project.graph import ANOTHER_IS_CURRENT, Graph, Step
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig, load_config
-from nanoset_core.records.text import format_bytes, format_count
 from nanoset_core.sampling.splits import SPLITS
 from nanoset_core.stages.handoff.start import START
 from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.stages.views.stage import VIEW
-from nanoset_core.text.notices import abbreviated
 from nanoset_core.tokenizers.cache import cache_read_only
 from nanoset_core.untrusted import shell_word
+from nanoset_core.wording import abbreviated, format_bytes, format_count
 
 if TYPE_CHECKING:
     from nanoset_core.outputs.manifest import Manifest

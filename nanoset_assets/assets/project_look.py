@@ -34,10 +34,10 @@ from nanoset_core.project.graph import requested_nodes
 from nanoset_core.project.project import Project
 from nanoset_core.project.purge.interrupted import interrupted_purges
 from nanoset_core.project.status import StatusRow, project_status
-from nanoset_core.records.text import format_bytes, format_count
 from nanoset_core.stages.shards.stage import TOKENIZED
 from nanoset_core.stages.stage import Node
 from nanoset_core.untrusted import visible
+from nanoset_core.wording import format_bytes, format_count
 
 _CHECK_FAILED = "its last check has failed"
 """Why nothing is made of an output although it looks up to date."""

@@ -42,8 +42,8 @@ from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.stages.stage import InParts, Key, Node, Stage, current_version, is_of_corpora
-from nanoset_core.text.notices import abbreviated
 from nanoset_core.untrusted import visible
+from nanoset_core.wording import abbreviated
 
 GROUP = "corpora"
 """Group of the assets whose partitions are corpora. Other assets have a group for each subject."""

@@ -49,9 +49,9 @@ from nanoset_core.stages.inventory.make import (
 )
 from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.text.contents import Contents
-from nanoset_core.text.notices import abbreviated
 from nanoset_core.text.survey import RawText, is_quiescent
 from nanoset_core.untrusted import visible
+from nanoset_core.wording import abbreviated
 
 SENSOR = "raw_text"
 """Name of the sensor, without the project's prefix."""

@@ -18,7 +18,7 @@ from nanoset_assets.assets.table import shape_of
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.registry import stages
 from nanoset_core.stages.stage import Node, Stage, is_of_corpora
-from nanoset_core.text.notices import abbreviated
+from nanoset_core.wording import abbreviated
 
 _MAX_NAMES = 10
 """How many names of outputs a note lists."""

@@ -14,9 +14,9 @@ import dagster as dg
 from nanoset_assets.assets.asset_run import AssetRun
 from nanoset_assets.ui.metadata import markdown, rows_without_none, table
 from nanoset_core.outputs.manifest import Manifest
-from nanoset_core.records.text import format_count
 from nanoset_core.stages.contamination.matches import MATCHES, MatchSummary, summary_of
 from nanoset_core.stages.contamination.show import boilerplate_text
+from nanoset_core.wording import format_count
 
 
 def contamination_page(run: AssetRun) -> dict[str, Any]:

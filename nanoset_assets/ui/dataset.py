@@ -18,9 +18,9 @@ from nanoset_assets.ui.previews import first_documents
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig
-from nanoset_core.records.text import format_bytes, format_count
 from nanoset_core.stages.dataset.origin import shards_of
 from nanoset_core.stages.shards.shard_sets import recorded_losses
+from nanoset_core.wording import format_bytes, format_count
 
 
 def dataset_page(run: AssetRun) -> dict[str, Any]:

@@ -14,8 +14,8 @@ import dagster as dg
 from nanoset_assets.assets.asset_run import AssetRun
 from nanoset_assets.ui.metadata import code, counts_text, facts_of, markdown, table
 from nanoset_core.outputs.manifest import Manifest
-from nanoset_core.records.text import format_bytes, format_count
 from nanoset_core.stages.exports.formats import FORMATS
+from nanoset_core.wording import format_bytes, format_count
 
 
 def export_page(run: AssetRun) -> dict[str, Any]:

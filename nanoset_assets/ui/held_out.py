@@ -16,9 +16,9 @@ from nanoset_assets.assets.asset_run import AssetRun
 from nanoset_assets.ui.metadata import facts_of, markdown, rows_without_none, table
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
-from nanoset_core.records.text import format_count
 from nanoset_core.stages.held_out.names import SHARED, TRAIN_COPIES
 from nanoset_core.stages.held_out.show import total_train_copies
+from nanoset_core.wording import format_count
 
 
 def held_out_page(run: AssetRun) -> dict[str, Any]:

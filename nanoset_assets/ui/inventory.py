@@ -15,7 +15,6 @@ from nanoset_assets.assets.asset_run import AssetRun
 from nanoset_assets.ui.metadata import code, markdown, place, table
 from nanoset_core.errors import FormatError
 from nanoset_core.project.project import Project
-from nanoset_core.records.text import format_bytes, format_count
 from nanoset_core.stages.inventory.changes import what_changed
 from nanoset_core.stages.inventory.make import load_inventory, publish_inventory, survey_corpus
 from nanoset_core.stages.inventory.notices import corpus_notices
@@ -25,6 +24,7 @@ from nanoset_core.stages.stage import Key, find_current
 from nanoset_core.text.endings import suffix_of
 from nanoset_core.text.notices import Notice, notices_on
 from nanoset_core.text.pieces import Inventory
+from nanoset_core.wording import format_bytes, format_count
 
 
 def inventory_page(run: AssetRun) -> dict[str, Any]:

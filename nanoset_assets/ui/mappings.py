@@ -22,7 +22,6 @@ from nanoset_core.loading.layout import BLEND, LACKING
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.records.parsing import CONFIG_FILE
-from nanoset_core.records.text import format_count
 from nanoset_core.stages.mappings.facts import (
     CORPORA,
     MIXTURE,
@@ -40,6 +39,7 @@ from nanoset_core.stages.mappings.rows import (
 )
 from nanoset_core.stages.mappings.stage import split_of
 from nanoset_core.untrusted import markdown_text, shell_word
+from nanoset_core.wording import format_count
 
 
 def split_page(run: AssetRun) -> dict[str, Any]:

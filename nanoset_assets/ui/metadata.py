@@ -19,8 +19,8 @@ import dagster as dg
 from nanoset_core.errors import ConfigError, NanosetError
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
-from nanoset_core.records.text import format_cell, format_count
 from nanoset_core.untrusted import Multiline, escaped, markdown_text, visible
+from nanoset_core.wording import format_cell, format_count
 
 ROWS_SHOWN = 100
 """How many rows of a table are shown."""

@@ -18,7 +18,7 @@ from nanoset_assets.ui.metadata import facts_of, markdown, table
 from nanoset_assets.ui.previews import first_documents
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
-from nanoset_core.records.text import format_count
+from nanoset_core.wording import format_count
 
 
 def packs_page(run: AssetRun) -> dict[str, Any]:

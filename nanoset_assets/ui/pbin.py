@@ -21,7 +21,7 @@ from nanoset_assets.ui.metadata import (
     size_bytes,
 )
 from nanoset_core.outputs.manifest import Manifest
-from nanoset_core.records.text import format_bytes, format_count
+from nanoset_core.wording import format_bytes, format_count
 
 
 def pbin_page(run: AssetRun) -> dict[str, Any]:

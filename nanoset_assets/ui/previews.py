@@ -29,7 +29,6 @@ from nanoset_core.lineage.sentences import place_of
 from nanoset_core.loading.opening import current_split, open_version
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
-from nanoset_core.records.text import format_count
 from nanoset_core.stages.dataset.dataset import Dataset
 from nanoset_core.stages.dataset.tokens import bin_name, fetch_tokens
 from nanoset_core.stages.shards.line_numbers import LineNumbers
@@ -38,6 +37,7 @@ from nanoset_core.stages.shards.reject_list import read_rejects
 from nanoset_core.storage.store import RANGE_BYTES
 from nanoset_core.text.rejects import Reject
 from nanoset_core.untrusted import shortened
+from nanoset_core.wording import format_count
 
 SHOWN = 3
 """How many documents, rejected lines or samples a preview shows."""

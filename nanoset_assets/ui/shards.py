@@ -29,7 +29,6 @@ from nanoset_assets.ui.previews import first_rejects
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.dry_run.disk import check_disk, stale_outputs
 from nanoset_core.project.project import Project
-from nanoset_core.records.text import format_bytes, format_count
 from nanoset_core.stages.inventory.make import current_inventory
 from nanoset_core.stages.per_shard import SHARDS
 from nanoset_core.stages.shards.file_counts import MAX_ROWS_READ, FileCounts, file_counts
@@ -39,6 +38,7 @@ from nanoset_core.stages.shards.one_shard import SHARDS_FOLDER, engine_choice
 from nanoset_core.stages.shards.shard_sets import current_shards, id_key_warning
 from nanoset_core.text.pieces import Inventory
 from nanoset_core.tokenizers.encoders import describe_encoders, encoders_of
+from nanoset_core.wording import format_bytes, format_count
 
 
 def shards_page(run: AssetRun) -> dict[str, Any]:

@@ -18,7 +18,6 @@ from nanoset_assets.ui.metadata import bold_text, code, counts_text, facts_of, m
 from nanoset_assets.ui.previews import first_documents
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
-from nanoset_core.records.text import format_bytes
 from nanoset_core.stages.stage import size_bytes
 from nanoset_core.stages.views.facts import (
     TOPS,
@@ -30,6 +29,7 @@ from nanoset_core.stages.views.facts import (
     top_warnings,
 )
 from nanoset_core.untrusted import markdown_text
+from nanoset_core.wording import format_bytes
 
 
 def view_page(run: AssetRun) -> dict[str, Any]:

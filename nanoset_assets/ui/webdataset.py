@@ -25,13 +25,13 @@ from nanoset_assets.ui.metadata import (
 from nanoset_core.formats.tars.samples import MANIFEST_NAME
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
-from nanoset_core.records.text import format_bytes, format_count
 from nanoset_core.stages.webdataset.make import current_plan, write_group
 from nanoset_core.stages.webdataset.plan import ShufflePlan
 from nanoset_core.stages.webdataset.plan_rows import quality_rows, source_rows
 from nanoset_core.stages.webdataset.sizing import choose_engine
 from nanoset_core.stages.webdataset.tars import TarFacts, output_bytes, shard_stem
 from nanoset_core.storage.location import is_remote
+from nanoset_core.wording import format_bytes, format_count
 
 
 def plan_page(run: AssetRun) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from nanoset_core.cli.echo import echo
 from nanoset_core.cli.terminal import Row, print_rows
-from nanoset_core.records.text import format_count
+from nanoset_core.wording import format_count
 
 if TYPE_CHECKING:
     from nanoset_core.lineage.duplicates import Copy

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from nanoset_core.records.text import format_count
+from nanoset_core.wording import format_count
 
 if TYPE_CHECKING:
     from nanoset_core.lineage.documents import DocumentOrigin

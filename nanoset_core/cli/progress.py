@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, TextIO
 from nanoset_core.cli.echo import echo
 from nanoset_core.cli.streams import stderr_duplicate
 from nanoset_core.execution.progress import GOES_ON, Display, Progress, RunningWork, Wait
-from nanoset_core.records.text import format_age
 from nanoset_core.untrusted import visible
+from nanoset_core.wording import format_age
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

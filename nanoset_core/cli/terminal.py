@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from nanoset_core.cli.echo import echo
-from nanoset_core.records.text import format_cell, format_count
 from nanoset_core.untrusted import escaped, visible_json
+from nanoset_core.wording import format_cell, format_count
 
 if TYPE_CHECKING:
     from rich.console import Console

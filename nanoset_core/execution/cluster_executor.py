@@ -24,9 +24,9 @@ from nanoset_core.execution.cluster import (
 from nanoset_core.execution.cluster_connection import ClusterConnection, connected
 from nanoset_core.execution.compatibility import CompatibilityCheck, compatibility_check
 from nanoset_core.execution.progress import SILENT, Progress, TaskReport, report_progress
-from nanoset_core.records.text import format_age
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.untrusted import safe_logger
+from nanoset_core.wording import format_age
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")

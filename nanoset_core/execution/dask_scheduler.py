@@ -16,8 +16,8 @@ from typing import Any
 from nanoset_core.errors import ConfigError
 from nanoset_core.execution.dask import DaskClient
 from nanoset_core.execution.progress import Progress
-from nanoset_core.records.text import format_age
 from nanoset_core.untrusted import shell_line
+from nanoset_core.wording import format_age
 
 CONNECT_SECONDS = 8.0
 """Time limit for one attempt to reach a scheduler."""

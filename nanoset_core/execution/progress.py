@@ -23,9 +23,9 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from nanoset_core.records.text import format_age
 from nanoset_core.storage.leases import at_work
 from nanoset_core.untrusted import visible
+from nanoset_core.wording import format_age
 
 GOES_ON = " …"
 """End of a line about work that begins, such as `merging web …`."""

@@ -15,7 +15,7 @@ from nanoset_core.errors import ConfigError
 from nanoset_core.execution.interruption import handlers_restored
 from nanoset_core.execution.progress import Progress
 from nanoset_core.execution.ray import RayClient
-from nanoset_core.records.text import format_age
+from nanoset_core.wording import format_age
 
 _REACH_SECONDS = 8.0
 """Time limit to reach the port of the client server."""

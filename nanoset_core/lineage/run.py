@@ -37,11 +37,11 @@ from nanoset_core.loading.opening import open_version
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project
-from nanoset_core.records.text import format_count
 from nanoset_core.sampling.splits import SPLITS
 from nanoset_core.stages.handoff.run import RunSpec, read_run
 from nanoset_core.stages.handoff.steps import Dealer, Steps, TrainingStep
 from nanoset_core.stages.mappings.run_before import HANDOFF_FOLDER, handoff_and_splits
+from nanoset_core.wording import format_count
 
 TRAIN = SPLITS[0]
 """The split that training reads."""

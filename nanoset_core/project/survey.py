@@ -17,7 +17,6 @@ from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.project.graph import Graph, inventory_node
 from nanoset_core.project.project import Project
 from nanoset_core.records.json_records import from_plain
-from nanoset_core.records.text import format_count
 from nanoset_core.stages.inventory.changes import changed_files
 from nanoset_core.stages.inventory.corpora import corpus_folder, list_contents
 from nanoset_core.stages.inventory.known_files import KnownFiles, recall_files
@@ -31,6 +30,7 @@ from nanoset_core.text.listing import FileStat
 from nanoset_core.text.notices import Notice
 from nanoset_core.text.pieces import Inventory, Piece
 from nanoset_core.text.survey import no_text
+from nanoset_core.wording import format_count
 
 READ_BYTES = 8 << 20
 """Files without a known digest, such as recently written ones, are read if their sizes add up to no

@@ -20,6 +20,7 @@ fields may have is described in `codecs.py`.
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, NoReturn, TypeVar
@@ -264,3 +265,14 @@ def _not_a_record(form: JsonForm, where: object, error: Exception) -> FormatErro
         expected=expected,
         remedy=form.remedy,
     )
+
+
+def finite_or_text(number: float | None) -> float | str | None:
+    """Return a number as JSON can write it: infinities and NaN as texts, such as `inf`.
+
+    Args:
+        number: The number, or None, which stays None.
+    """
+    if number is None or math.isfinite(number):
+        return number
+    return str(number)

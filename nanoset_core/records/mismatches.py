@@ -14,8 +14,8 @@ from typing import Any, Literal, get_args, get_origin
 
 from nanoset_core.errors import closest_name
 from nanoset_core.records.settings import Range, alternatives, bare, describe
-from nanoset_core.records.text import format_number
 from nanoset_core.untrusted import shortened
+from nanoset_core.wording import format_number
 
 QUOTES_REMEDY = "put it in quotes: "
 """Beginning of the remedy for a number, date or the like that should be text; the text follows."""

@@ -36,7 +36,7 @@ from typing import (
     get_type_hints,
 )
 
-from nanoset_core.records.text import format_number
+from nanoset_core.wording import format_number
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

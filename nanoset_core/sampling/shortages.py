@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nanoset_core.errors import InputError
-from nanoset_core.records.text import format_count
 from nanoset_core.sampling.config import NanosetConfig
 from nanoset_core.sampling.split_data import LengthReader, SplitData
 from nanoset_core.sampling.splits import SplitName
+from nanoset_core.wording import format_count
 
 
 def cannot_be_built(config: NanosetConfig, split: SplitName, reader: LengthReader) -> bool:

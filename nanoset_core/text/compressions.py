@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
+
+from nanoset_core.wording import alternatives_text
 
 _MAX_CHUNK_BYTES = 16 << 20
 """How much text a decoder returns at once, if it can be told."""
@@ -155,14 +157,9 @@ COMPRESSED = tuple(codec.ending for codec in CODECS)
 """The endings of compressed files."""
 
 
-def _listed(names: Sequence[str]) -> str:
-    """Return names as a text, such as "gzip, zstd or bzip2"."""
-    return f"{', '.join(names[:-1])} or {names[-1]}"
-
-
-COMPRESSED_LISTED = _listed(COMPRESSED)
+COMPRESSED_LISTED = alternatives_text(COMPRESSED)
 """These endings, for messages: ".gz, .zst or .bz2"."""
-COMPRESSION_NAMES = _listed([codec.name for codec in CODECS])
+COMPRESSION_NAMES = alternatives_text([codec.name for codec in CODECS])
 """The names of all compressions, for messages: "gzip, zstd or bzip2"."""
 
 

@@ -22,7 +22,8 @@ from nanoset_core.text.endings import (
     is_unfinished,
 )
 from nanoset_core.text.listing import FileStat, folders_of, list_below, natural_key
-from nanoset_core.text.notices import Notice, abbreviated, notices_on
+from nanoset_core.text.notices import Notice, notices_on
+from nanoset_core.wording import abbreviated
 
 
 @dataclass(frozen=True)
@@ -240,7 +241,7 @@ def contents_of(folder: RawFolder, within: RawFolder | None = None) -> Contents:
         MissingError: The folder does not exist, or a link leads nowhere.
         InputError: A folder cannot be read, a link may not be followed, or a name cannot be shown.
     """
-    files, folders = _listed(folder, within)
+    files, folders = _list_files(folder, within)
     divided = _divide_files(files)
     text_paths = {file.path for file in divided.texts}
     unread = [file.path for file in files if file.path not in text_paths]
@@ -287,7 +288,7 @@ def _divide_files(files: Sequence[FileStat]) -> _DividedFiles:
     return _DividedFiles(texts=txt_and_csv, unread_txt_and_csv=())
 
 
-def _listed(folder: RawFolder, within: RawFolder | None) -> tuple[list[FileStat], set[str]]:
+def _list_files(folder: RawFolder, within: RawFolder | None) -> tuple[list[FileStat], set[str]]:
     """Return the files of a folder of text, and the paths of the folders in it.
 
     Args:

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from nanoset_core.errors import InputError, NanosetError
 from nanoset_core.execution.processes import Executor
-from nanoset_core.records.text import format_count
 from nanoset_core.storage.location import RawFolder
 from nanoset_core.text.contents import Contents, contents_of
 from nanoset_core.text.endings import is_cuttable, is_unfinished
@@ -18,6 +17,7 @@ from nanoset_core.text.listing import FileStat
 from nanoset_core.text.pieces import Inventory, Piece
 from nanoset_core.text.stored_piece import StoredPiece
 from nanoset_core.text.survey import is_settled, no_text
+from nanoset_core.wording import format_count
 
 
 @dataclass(frozen=True, slots=True)

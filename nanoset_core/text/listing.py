@@ -19,7 +19,7 @@ from nanoset_core.storage.paths import (
     is_utf_8,
 )
 from nanoset_core.storage.places import real_path, takes_requests
-from nanoset_core.text.notices import abbreviated
+from nanoset_core.wording import abbreviated
 
 _DIGITS = re.compile(r"([0-9]+)")
 _MAX_WRONG_NAMES = 50

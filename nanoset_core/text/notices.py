@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
+from nanoset_core.wording import abbreviated
+
 NoticeKind = Literal[
     "not_read",
     "misnamed",
@@ -161,17 +163,3 @@ def notices_on(names_by_kind: Mapping[NoticeKind, Sequence[str]]) -> list[Notice
         if names:
             notices.append(Notice(kind, len(names), abbreviated(names)))
     return notices
-
-
-def abbreviated(names: Sequence[str], n_shown: int = 3) -> str:
-    """Return the first names of a list as text, and how many more it has: "a, b, c and 1,997 more".
-
-    Args:
-        names: The names, in the order in which they are shown.
-        n_shown: How many are shown.
-    """
-    text = ", ".join(names[:n_shown])
-    n_more = len(names) - n_shown
-    if n_more > 0:
-        text += f" and {n_more:,} more"
-    return text

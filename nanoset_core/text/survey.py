@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 
 from nanoset_core.errors import InputError, MissingError, NanosetError, combined
 from nanoset_core.outputs.names import CorpusNameError, check_corpus_name
-from nanoset_core.records.text import format_count
 from nanoset_core.storage.location import RawFolder
 from nanoset_core.storage.places import entries_in
 from nanoset_core.text.contents import Contents, contents_of
@@ -21,7 +20,7 @@ from nanoset_core.text.endings import (
     with_compressions,
 )
 from nanoset_core.text.listing import walk
-from nanoset_core.text.notices import abbreviated
+from nanoset_core.wording import abbreviated, format_count
 
 _TEXT_ENDINGS = (*with_compressions([".jsonl"]), PARQUET, ARROW)
 """A file outside of all corpora with one of these endings is an error, since it is nearly always

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 LAYERS = (
     ("untrusted",),
-    ("errors", "rounding"),
+    ("errors", "rounding", "wording"),
     ("records",),
     ("storage",),
     ("outputs",),

@@ -15,7 +15,7 @@ from nanoset_core.cli.echo import echo
 from nanoset_core.cli.options import CONFIG_OPTION, JSON_OPTION, option
 from nanoset_core.cli.progress import shown_progress
 from nanoset_core.cli.terminal import Row, print_json, print_notices, print_rows
-from nanoset_core.records.text import format_count
+from nanoset_core.wording import format_count
 
 if TYPE_CHECKING:
     from nanoset_core.project.columns.statistics import (
@@ -149,7 +149,7 @@ def _numbers_to_json(numbers: NumberStatistics) -> dict[str, Any]:
     Args:
         numbers: Minimum, maximum, quantiles, and the bins of a histogram.
     """
-    from nanoset_core.records.text import finite_or_text
+    from nanoset_core.records.json_records import finite_or_text
 
     quantiles = {share: finite_or_text(value) for share, value in numbers.quantiles.items()}
     return {
@@ -169,7 +169,7 @@ def _bin_to_json(histogram_bin: Bin) -> dict[str, Any]:
     Args:
         histogram_bin: The range of values, and the documents and tokens with these values.
     """
-    from nanoset_core.records.text import finite_or_text
+    from nanoset_core.records.json_records import finite_or_text
 
     documents, tokens = histogram_bin.amounts
     return {

@@ -19,7 +19,7 @@ import click
 from nanoset_core.cli.echo import echo
 from nanoset_core.cli.options import CONFIG_OPTION, flag, option
 from nanoset_core.cli.terminal import Row, StyledText, print_json, print_rows
-from nanoset_core.records.text import format_age, format_count
+from nanoset_core.wording import format_age, format_count
 
 if TYPE_CHECKING:
     from nanoset_core.outputs.manifest import Manifest

@@ -218,7 +218,7 @@ def _possible_names(config: Path) -> str:
         config: The project's settings file.
     """
     from nanoset_core.project.project import Project
-    from nanoset_core.text.notices import abbreviated
+    from nanoset_core.wording import abbreviated
 
     try:
         settings = Project.open(config).config

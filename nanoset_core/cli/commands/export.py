@@ -16,8 +16,8 @@ from nanoset_core.cli.options import ANY_PATH, OVERWRITE_OPTION, option
 from nanoset_core.cli.progress import shown_progress
 from nanoset_core.cli.terminal import print_made, print_notices
 from nanoset_core.cli.tokenizer_options import tokenizer_options
-from nanoset_core.records.text import format_count
 from nanoset_core.stages.exports.settings import FormatName
+from nanoset_core.wording import format_count
 
 if TYPE_CHECKING:
     from nanoset_core.storage.location import Location

@@ -18,7 +18,7 @@ from nanoset_core.cli.echo import echo
 from nanoset_core.cli.options import CONFIG_OPTION, JSON_OPTION, NumberRange, flag, option
 from nanoset_core.cli.purge_warnings import print_interrupted_purges
 from nanoset_core.cli.terminal import Row, print_json, print_rows
-from nanoset_core.records.text import format_bytes, format_count
+from nanoset_core.wording import format_bytes, format_count
 
 if TYPE_CHECKING:
     from nanoset_core.project.gc.garbage import Garbage, GarbageCollection

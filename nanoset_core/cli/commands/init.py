@@ -18,8 +18,8 @@ import click
 from nanoset_core.cli.echo import echo
 from nanoset_core.cli.options import FOLDER, PATH, flag, option
 from nanoset_core.errors import NanosetError, one_line
-from nanoset_core.records.text import format_bytes, format_count
 from nanoset_core.untrusted import Multiline, shell_line
+from nanoset_core.wording import format_bytes, format_count
 
 if TYPE_CHECKING:
     from nanoset_core.project.first_config.write import Start
@@ -80,7 +80,7 @@ def _print_text(text: RawText) -> None:
     Args:
         text: What the folder `raw` contains.
     """
-    from nanoset_core.text.notices import abbreviated
+    from nanoset_core.wording import abbreviated
 
     # Corpora, with notices on their files, and folders that are no corpora.
     for name, corpus in text.corpora.items():
@@ -105,7 +105,7 @@ def _print_text_beside(raw: Path, names: Sequence[str]) -> None:
         raw: The folder `raw`.
         names: The files next to it, such as ["web.jsonl"].
     """
-    from nanoset_core.text.notices import abbreviated
+    from nanoset_core.wording import abbreviated
 
     n_files = format_count(len(names), "file")
     echo(

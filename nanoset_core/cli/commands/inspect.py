@@ -17,7 +17,7 @@ from nanoset_core.cli.echo import echo
 from nanoset_core.cli.lengths import describe_lengths
 from nanoset_core.cli.options import ANY_PATH, ManyValued, option
 from nanoset_core.cli.tokenizer_options import tokenizer_options
-from nanoset_core.records.text import format_count
+from nanoset_core.wording import format_count
 
 if TYPE_CHECKING:
     from nanoset_core.formats.indexed.dataset import MMapIndexedDataset

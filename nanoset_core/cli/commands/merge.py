@@ -14,7 +14,7 @@ from nanoset_core.cli.echo import echo
 from nanoset_core.cli.options import ANY_PATH, OVERWRITE_OPTION, LocationType, option
 from nanoset_core.cli.progress import shown_progress
 from nanoset_core.cli.terminal import print_made, print_notices
-from nanoset_core.records.text import format_count
+from nanoset_core.wording import format_count
 
 if TYPE_CHECKING:
     from nanoset_core.storage.location import Location

@@ -31,8 +31,8 @@ from nanoset_core.cli.progress import shown_progress
 from nanoset_core.cli.terminal import print_made, print_notices, rejected_text
 from nanoset_core.cli.tokenizer_options import text_options
 from nanoset_core.errors import NanosetError
-from nanoset_core.records.text import format_count
 from nanoset_core.stages.shards.settings import DocumentsSpec, TokenizationSpec
+from nanoset_core.wording import format_count
 
 if TYPE_CHECKING:
     from nanoset_core.execution.progress import Progress

@@ -28,7 +28,7 @@ from nanoset_core.cli.options import (
 )
 from nanoset_core.cli.terminal import Row, print_rows
 from nanoset_core.errors import NanosetError
-from nanoset_core.records.text import format_bytes, format_count
+from nanoset_core.wording import format_bytes, format_count
 
 if TYPE_CHECKING:
     from nanoset_core.project.project import Project

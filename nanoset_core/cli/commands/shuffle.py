@@ -27,10 +27,10 @@ from nanoset_core.cli.options import (
 from nanoset_core.cli.progress import shown_progress
 from nanoset_core.cli.terminal import print_made, print_notices, print_rows, rejected_text
 from nanoset_core.cli.tokenizer_options import text_options
-from nanoset_core.records.text import format_bytes, format_count
 from nanoset_core.stages.shards.settings import DocumentsSpec, TokenizationSpec
 from nanoset_core.stages.webdataset.plan_rows import quality_rows, source_rows
 from nanoset_core.stages.webdataset.settings import DEFAULT_LENGTH, WebdatasetSpec, engine_warning
+from nanoset_core.wording import format_bytes, format_count
 
 if TYPE_CHECKING:
     from nanoset_core.stages.webdataset.standalone.inputs import ShuffleInputs

@@ -29,7 +29,7 @@ from nanoset_core.cli.terminal import (
     print_rows,
 )
 from nanoset_core.errors import NanosetError
-from nanoset_core.records.text import format_age, format_bytes, format_count
+from nanoset_core.wording import format_age, format_bytes, format_count
 
 if TYPE_CHECKING:
     from nanoset_core.project.project import Project
@@ -225,7 +225,7 @@ def _print_reasons(rows: Sequence[StatusRow]) -> None:
     Args:
         rows: The outputs.
     """
-    from nanoset_core.text.notices import abbreviated
+    from nanoset_core.wording import abbreviated
 
     n_lines = sum(len(row.why) for row in rows)
     if n_lines <= _MAX_REASONS:
@@ -478,7 +478,7 @@ def _reject_warnings(row: StatusRow) -> list[str]:
     Args:
         row: The corpus.
     """
-    from nanoset_core.text.notices import abbreviated
+    from nanoset_core.wording import abbreviated
 
     if not row.rejects:
         return []

@@ -29,7 +29,7 @@ from nanoset_core.cli.options import (
 )
 from nanoset_core.cli.terminal import Row, print_notices, print_rows
 from nanoset_core.errors import ConfigError, NanosetError
-from nanoset_core.records.text import format_count
+from nanoset_core.wording import format_count
 
 if TYPE_CHECKING:
     from nanoset_core.lineage.exclusion import DatasetUse, SharedId

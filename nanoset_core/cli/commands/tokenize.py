@@ -27,9 +27,8 @@ from nanoset_core.cli.progress import shown_progress
 from nanoset_core.cli.terminal import print_made, print_notices
 from nanoset_core.cli.tokenizer_options import text_options
 from nanoset_core.errors import ConfigError, InputError
-from nanoset_core.records.text import format_count
 from nanoset_core.stages.shards.settings import TokenizationSpec
-from nanoset_core.text.notices import abbreviated
+from nanoset_core.wording import abbreviated, format_count
 
 if TYPE_CHECKING:
     from nanoset_core.execution.progress import TaskReport

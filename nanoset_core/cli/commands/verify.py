@@ -34,9 +34,9 @@ from nanoset_core.cli.terminal import (
 )
 from nanoset_core.cli.tokenizer_options import tokenizer_options
 from nanoset_core.errors import NanosetError
-from nanoset_core.records.text import format_count
 from nanoset_core.storage.places import is_here, with_ending
 from nanoset_core.untrusted import Multiline
+from nanoset_core.wording import format_count
 
 if TYPE_CHECKING:
     from nanoset_core.project.project import Project

@@ -16,7 +16,7 @@ from nanoset_core.cli.echo import echo
 from nanoset_core.cli.options import CONFIG_OPTION, FILE, JSON_OPTION, option
 from nanoset_core.cli.progress import shown_progress
 from nanoset_core.cli.terminal import Row, print_json, print_notices, print_rows
-from nanoset_core.records.text import format_count
+from nanoset_core.wording import format_count
 
 if TYPE_CHECKING:
     from nanoset_core.stages.views.choosing import ChosenView

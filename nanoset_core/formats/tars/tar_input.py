@@ -25,9 +25,9 @@ from nanoset_core.execution.progress import SILENT, Progress
 from nanoset_core.formats.tars.members import read_member
 from nanoset_core.formats.tars.samples import DATA_KEYS, TarSample, iterate_samples
 from nanoset_core.formats.tars.tar import Archive, FileBytes, TarMember
-from nanoset_core.records.text import format_count
 from nanoset_core.storage.atomic import write_atomic
 from nanoset_core.storage.regular_files import open_regular, read_regular
+from nanoset_core.wording import format_count
 
 _PERHAPS_TEXT = ("json", "txt")
 """Extensions of tokens that other files have as well, such as `info.json` and `README.txt`."""

@@ -15,10 +15,10 @@ from nanoset_core.project.columns.statistics import (
     CorpusColumns,
     NumberStatistics,
 )
-from nanoset_core.records.text import format_number
 from nanoset_core.statistics.frequent import FrequentValue
 from nanoset_core.statistics.histogram import Bin
 from nanoset_core.untrusted import shortened
+from nanoset_core.wording import format_number
 
 _BAR_CHARACTERS = 20
 _VALUE_CHARACTERS = 60

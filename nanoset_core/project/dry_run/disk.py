@@ -16,7 +16,6 @@ from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.project.graph import graph_over
 from nanoset_core.project.project import Project
 from nanoset_core.records.json_records import from_plain
-from nanoset_core.records.text import format_bytes, format_count
 from nanoset_core.stages.inventory.corpora import list_contents
 from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.stages.registry import stages
@@ -26,6 +25,7 @@ from nanoset_core.stages.text_estimate import TextEstimate
 from nanoset_core.text.endings import is_compressed
 from nanoset_core.text.listing import FileStat
 from nanoset_core.text.measure import expansion
+from nanoset_core.wording import format_bytes, format_count
 
 LEAST_BYTES = 256 << 20
 """Builds that take less space than this are never refused, and reported only if it may not fit."""

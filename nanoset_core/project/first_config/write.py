@@ -40,7 +40,6 @@ from nanoset_core.project.first_config.template import (
 from nanoset_core.project.first_config.tokenizer import Ask, FirstTokenizer, choose_tokenizer
 from nanoset_core.records.parsing import CONFIG_FILE
 from nanoset_core.records.settings import setting
-from nanoset_core.records.text import format_count
 from nanoset_core.sampling.splits import SPLITS, SplitName, parse_split
 from nanoset_core.stages.handoff.settings import EXAMPLE_VALUES
 from nanoset_core.stages.mappings.settings import NanosetSpec
@@ -49,6 +48,7 @@ from nanoset_core.stages.webdataset.settings import WebdatasetSpec
 from nanoset_core.storage.atomic import write_atomic
 from nanoset_core.storage.os_errors import writing_to
 from nanoset_core.text.survey import RawText, check_raw_text, list_corpora
+from nanoset_core.wording import abbreviated, format_count
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -514,10 +514,7 @@ def _left_out_reason(names: Sequence[str]) -> str:
 
     For example: "news, poems left out, since there might be no sample." At most five are named.
     """
-    named = ", ".join(names[:_MAX_NAMED_CORPORA])
-    n_unnamed = len(names) - _MAX_NAMED_CORPORA
-    if n_unnamed > 0:
-        named += f" and {n_unnamed:,} more"
+    named = abbreviated(names, _MAX_NAMED_CORPORA)
     return f"{named} left out, since there might be no sample."
 
 

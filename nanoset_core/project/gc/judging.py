@@ -17,7 +17,6 @@ from nanoset_core.outputs.root import CURRENT, CURRENT_LINK
 from nanoset_core.project.gc.garbage import Garbage, GarbageKind, LeftAlone, Policy
 from nanoset_core.project.gc.needed import Needed
 from nanoset_core.project.stored_outputs import StoredOutput, shared_folders
-from nanoset_core.records.text import format_count
 from nanoset_core.sampling.descriptions import RECEIPT_ENDING, is_description
 from nanoset_core.stages.registry import stage_of
 from nanoset_core.stages.stage import Resumable, uploaded_files
@@ -25,6 +24,7 @@ from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import UNFINISHED
 from nanoset_core.storage.freed_space import FileSizes
 from nanoset_core.storage.listing import Entry
+from nanoset_core.wording import format_count
 
 
 def judge_all(

@@ -17,13 +17,13 @@ from nanoset_core.errors import FormatError
 from nanoset_core.outputs.erasures import RECEIPTS, PurgeRecord
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.records.json_records import load
-from nanoset_core.records.text import format_count
 from nanoset_core.stages.shards import purged
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.heartbeats import has_ended, kept_fresh, live_objects_after_sweep
 from nanoset_core.storage.leases import FOLDER as LEASE_FOLDER
 from nanoset_core.storage.process_marks import new_mark
 from nanoset_core.storage.store import Store
+from nanoset_core.wording import format_count
 
 _KIND = "purge"
 """Start of the file name of the object that a running purge keeps."""

@@ -26,7 +26,7 @@ from nanoset_core.stages.shards.line_numbers import LineNumbers
 from nanoset_core.stages.shards.one_shard import DOCUMENTS, SHARDS_FOLDER
 from nanoset_core.stages.shards.stage import TOKENIZED
 from nanoset_core.stages.stage import Key, find_current
-from nanoset_core.text.notices import abbreviated
+from nanoset_core.wording import abbreviated
 
 
 class ShardKey(NamedTuple):

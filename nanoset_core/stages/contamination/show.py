@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
-from nanoset_core.records.text import format_count
 from nanoset_core.stages.contamination.matches import (
     BOILERPLATE_DOCUMENTS,
     MatchSummary,
@@ -20,6 +19,7 @@ from nanoset_core.stages.contamination.matches import (
 from nanoset_core.stages.contamination.names import LAYOUT
 from nanoset_core.stages.contamination.scope import contaminated_inputs_of_training
 from nanoset_core.stages.stage import Key, Summary, size_bytes
+from nanoset_core.wording import format_count
 
 
 def contamination_summary(project: Project, manifest: Manifest) -> Summary:

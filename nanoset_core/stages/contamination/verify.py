@@ -10,7 +10,6 @@ from __future__ import annotations
 from nanoset_core.errors import ForbiddenError
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
-from nanoset_core.records.text import format_count
 from nanoset_core.stages.checking import check_files, check_freshness, current_manifest
 from nanoset_core.stages.contamination.matches import MATCHES, MatchSummary, summary_of
 from nanoset_core.stages.contamination.scope import contaminated_inputs_of_training
@@ -22,6 +21,7 @@ from nanoset_core.stages.contamination.show import (
 from nanoset_core.stages.contamination.stage import CONTAMINATION
 from nanoset_core.stages.report import BUILD, Report
 from nanoset_core.stages.stage import Key
+from nanoset_core.wording import format_count
 
 
 def verify_contamination(project: Project, key: Key, *, deep: bool = False) -> Report:

@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_core.records.text import format_count
 from nanoset_core.stages.exports.base import DatasetTraits, ExportFormat
 from nanoset_core.stages.exports.samples import LitData, Mds, SampledFormat
+from nanoset_core.wording import format_count
 
 if TYPE_CHECKING:
     import pyarrow.csv as csv

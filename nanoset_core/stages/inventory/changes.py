@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Literal, TypeAlias
 
-from nanoset_core.records.text import format_count
 from nanoset_core.text.pieces import Inventory, Piece
+from nanoset_core.wording import format_count
 
 FileChange: TypeAlias = Literal["added", "removed", "changed"]
 """What happened to a file."""

@@ -19,8 +19,9 @@ from nanoset_core.stages.inventory.make import STAGE, pieces_by_file
 from nanoset_core.stages.shards.settings import CorpusSpec
 from nanoset_core.text.choice import held_out
 from nanoset_core.text.contents import Contents
-from nanoset_core.text.notices import Notice, abbreviated
+from nanoset_core.text.notices import Notice
 from nanoset_core.text.pieces import Piece
+from nanoset_core.wording import abbreviated
 
 
 def corpus_notices(project: Project, corpus: str, contents: Contents | None = None) -> list[Notice]:

@@ -47,7 +47,7 @@ from nanoset_core.stages.mappings.run_before import read_since_handoff
 from nanoset_core.stages.mappings.settings import corpora_of
 from nanoset_core.stages.mappings.shared_documents import SharedDocuments
 from nanoset_core.stages.mappings.split_settings import dataset_prefixes, settings_as_written
-from nanoset_core.text.notices import abbreviated
+from nanoset_core.wording import abbreviated
 
 _Part = TypeVar("_Part", MemberPlan, BlendPlan)
 _MAX_CHANGED_WEIGHTS = 8

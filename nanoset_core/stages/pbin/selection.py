@@ -39,8 +39,8 @@ from nanoset_core.formats.pbin.writing import (
     read_tokens,
     write_parts,
 )
-from nanoset_core.records.text import format_count
 from nanoset_core.storage.regular_files import open_regular, read_regular, required
+from nanoset_core.wording import format_count
 
 _BLOCK_TOKENS = 1 << 21
 """About this many tokens are written at once."""

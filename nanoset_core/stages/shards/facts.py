@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from nanoset_core.records.json_records import from_plain
 from nanoset_core.records.stored_fields import stored
-from nanoset_core.records.text import format_count
 from nanoset_core.stages.shards.framing import Framed
 from nanoset_core.text.document_batch import DocumentBatch
+from nanoset_core.wording import format_count
 
 LENGTH_BINS = 32
 

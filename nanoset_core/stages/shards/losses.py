@@ -16,16 +16,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from nanoset_core.outputs.manifest import Manifest
-from nanoset_core.records.text import format_bytes, format_count
 from nanoset_core.stages.shards.facts import ShardFacts
 from nanoset_core.stages.shards.line_numbers import LineNumbers, piece_lines_of_corpus
 from nanoset_core.stages.shards.one_shard import REJECTS
 from nanoset_core.stages.shards.reject_list import read_rejects
 from nanoset_core.storage.location import Location
 from nanoset_core.storage.temporary_copies import copies_in
-from nanoset_core.text.notices import abbreviated
 from nanoset_core.text.pieces import Piece
 from nanoset_core.text.rejects import Reject, is_fault
+from nanoset_core.wording import abbreviated, format_bytes, format_count
 
 _SOUND_REASONS = frozenset({"blank_line", "not_an_object", "text_not_a_string"})
 """Reasons of lines that are whole and have no text, as they occur in ordinary corpora. The others

@@ -14,7 +14,6 @@ from nanoset_core.errors import StorageError
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project, holding
 from nanoset_core.records.json_records import to_plain
-from nanoset_core.records.text import format_bytes
 from nanoset_core.stages.inventory.corpora import corpus_folder
 from nanoset_core.stages.inventory.make import current_inventory, with_object_marks
 from nanoset_core.stages.per_shard import SHARDS
@@ -32,6 +31,7 @@ from nanoset_core.stages.shards.shard_sets import (
 from nanoset_core.text.endings import is_compressed, is_table
 from nanoset_core.text.pieces import Inventory, SourceRange, cut_ranges
 from nanoset_core.tokenizers.files import define
+from nanoset_core.wording import format_bytes
 
 _MANY_SHARDS = 256
 """Shards from which on their set lists the documents of each."""

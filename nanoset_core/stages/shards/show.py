@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
-from nanoset_core.records.text import format_count
 from nanoset_core.stages.shards.repeats import LOOK
 from nanoset_core.stages.shards.shard_sets import (
     id_key_warning,
@@ -13,6 +12,7 @@ from nanoset_core.stages.shards.shard_sets import (
     repeats_warning,
 )
 from nanoset_core.stages.stage import Summary
+from nanoset_core.wording import format_count
 
 
 def tokenized_summary(project: Project, tokenized: Manifest) -> Summary:

@@ -25,12 +25,13 @@ from dataclasses import asdict
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from nanoset_core.records.text import finite_or_text, format_count, format_number
+from nanoset_core.records.json_records import finite_or_text
 from nanoset_core.stages.views.budgets import FULL_SHARE, BudgetGap
 from nanoset_core.stages.views.selection import Selection
 from nanoset_core.stages.views.settings import ID_LIST_KEYS
 from nanoset_core.stages.views.top import TopResult
 from nanoset_core.statistics.histogram import Bin
+from nanoset_core.wording import format_count, format_number
 
 STEPS = "steps"
 MISSING_IDS = "missing_ids"

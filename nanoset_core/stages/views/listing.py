@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 
 from nanoset_core.document_tables.scan import ID_COLUMN
 from nanoset_core.project.project import Project
-from nanoset_core.records.text import format_count
 from nanoset_core.stages.views.choosing import ChosenView
 from nanoset_core.stages.views.ids import can_be_listed
 from nanoset_core.stages.views.selection import Selection
 from nanoset_core.stages.views.settings import STAGE
 from nanoset_core.stages.views.tables import document_values
 from nanoset_core.storage.atomic import atomic_file
+from nanoset_core.wording import format_count
 
 
 @dataclass(slots=True)

@@ -18,11 +18,11 @@ import numpy as np
 
 from nanoset_core.errors import ConfigError
 from nanoset_core.execution.resources import free_memory
-from nanoset_core.records.text import format_bytes
 from nanoset_core.stages.webdataset.order import WINDOW
 from nanoset_core.stages.webdataset.plan import ShufflePlan
 from nanoset_core.stages.webdataset.settings import DEPRECATED_ENGINES, ShuffleEngine
 from nanoset_core.stages.webdataset.tars import TILE_BYTES
+from nanoset_core.wording import format_bytes
 
 NUMBER_BYTES = 8
 """Bytes of the context number before a row's tokens in a bucket file."""

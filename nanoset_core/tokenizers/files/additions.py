@@ -22,6 +22,7 @@ from nanoset_core.tokenizers.files.tokenizer_json import (
     ids_of_vocabulary,
     parsed_added_tokens,
 )
+from nanoset_core.wording import abbreviated
 
 if TYPE_CHECKING:
     from tokenizers import AddedToken
@@ -123,7 +124,7 @@ def _missing_notice(named: NamedTokens, missing: Sequence[str], doubts: Sequence
         doubts: Why the tokens cannot simply be added, such as "'<x>': a token of the tokenizer's
             class". May be empty.
     """
-    tokens = _listed(missing)
+    tokens = _quoted_names(missing)
     files = " and ".join(named.sources)
     reason = ""
     if doubts:
@@ -161,7 +162,7 @@ def notices_of_missing_tokens(
 
     sources = " and ".join(named.sources)
     return [
-        f"has no token {_listed(missing)}, which {sources} next to it names: "
+        f"has no token {_quoted_names(missing)}, which {sources} next to it names: "
         "texts that hold them are split into pieces. If the trainer loads the folder with "
         "transformers, tokenize with the tokenizer.json that "
         "AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER) writes"
@@ -328,7 +329,7 @@ def _notices_of_known_tokens(
     # splits the text.
     if not_added:
         notices.append(
-            f"has {_listed(not_added)} in its vocabulary, but not as added tokens: "
+            f"has {_quoted_names(not_added)} in its vocabulary, but not as added tokens: "
             f"texts that hold them are split into pieces here. {sources} names them, so that "
             f"transformers gives each one id. {_SAVE_AGAIN}"
         )
@@ -337,7 +338,7 @@ def _notices_of_known_tokens(
     with_other_flags = _with_other_flags([*named.listed, *named.special], tokenizer)
     if with_other_flags:
         notices.append(
-            f"and {sources} say different things about {_listed(with_other_flags)} "
+            f"and {sources} say different things about {_quoted_names(with_other_flags)} "
             "(such as lstrip, rstrip, normalized); the tokenizer.json is followed here, and the "
             f"other by transformers. {_SAVE_AGAIN}"
         )
@@ -372,9 +373,7 @@ def _notices_of_other_ids(
         return []
 
     sources = " and ".join(named.sources)
-    shown = ", ".join(differences[:_N_SHOWN])
-    if len(differences) > _N_SHOWN:
-        shown += f" and {len(differences) - _N_SHOWN:,} more"
+    shown = abbreviated(differences, _N_SHOWN)
     return [
         f"gives other ids to tokens than {sources} next to it: {shown}. Probably they are files of "
         "two tokenizers, and a model may not have these ids: copy all files of a tokenizer from "
@@ -406,12 +405,10 @@ def _ids_of(
     return ids
 
 
-def _listed(names: Sequence[str]) -> str:
-    """Return names for a notice: the first few, and how many more there are."""
-    listed = ", ".join(map(repr, names[:_N_SHOWN]))
-    if len(names) > _N_SHOWN:
-        listed += f" and {len(names) - _N_SHOWN:,} more"
-    return listed
+def _quoted_names(names: Sequence[str]) -> str:
+    """Return names for a notice, in quotes: the first few, and how many more there are."""
+    quoted_names = [repr(name) for name in names]
+    return abbreviated(quoted_names, _N_SHOWN)
 
 
 # Adding

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from nanoset_core.errors import FormatError
-from nanoset_core.records.text import format_count
 from nanoset_core.tokenizers.files.tokenizer_json import (
     component_types,
     ids_of_vocabulary,
     missing_bytes,
     parsed_added_tokens,
 )
+from nanoset_core.wording import format_count
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

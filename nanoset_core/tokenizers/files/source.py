@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 from nanoset_core.errors import MissingError
 from nanoset_core.storage.worker_folders import local_copy_of
 from nanoset_core.tokenizers.files import named_tokens
+from nanoset_core.wording import alternatives_text
 
 if TYPE_CHECKING:
     from nanoset_core.storage.location import RemoteFolder
@@ -25,7 +26,7 @@ FOLDER_NAMES = ("tokenizer.json", "tekken.json", "tokenizer.model", "vocab.json"
 ACCEPTED_FILES = (
     "a tokenizer.json, SentencePiece .model, tekken.json, .tiktoken, vocab.json "
     "or Megatron-LM's tiktoken JSON; or a folder with "
-    f"{', '.join(FOLDER_NAMES[:-1])}, {FOLDER_NAMES[-1]} or one .tiktoken"
+    + alternatives_text([*FOLDER_NAMES, "one .tiktoken"])
 )
 """What a user may name as a tokenizer, for messages."""
 

@@ -23,7 +23,6 @@ from helpers.command import invoke_nanoset
 from helpers.sample_project import EOD, jsonl, sentences
 from nanoset_core import MMapIndexedDataset, iterate_shards
 from nanoset_core.errors import ConfigError, InputError, MissingError, StorageError
-from nanoset_core.records.text import format_bytes, format_count
 from nanoset_core.stages.shards.inputs import resolve_inputs
 from nanoset_core.stages.shards.standalone import preprocess
 from nanoset_core.stages.shards.standalone_options import PreprocessOptions
@@ -33,6 +32,7 @@ from nanoset_core.stages.webdataset.standalone import shuffle as shuffle_module
 from nanoset_core.stages.webdataset.standalone.inputs import find_inputs
 from nanoset_core.stages.webdataset.standalone.options import ShuffleOptions
 from nanoset_core.stages.webdataset.standalone.shuffle import shuffle
+from nanoset_core.wording import format_bytes, format_count
 
 LENGTH = 33
 SAMPLES_PER_TAR = 16

@@ -1,10 +1,17 @@
-"""Numbers in messages and tables are short, and have a unit."""
+"""Numbers in messages and tables are short, and have a unit; lists name their first items."""
 
 from __future__ import annotations
 
 import pytest
 
-from nanoset_core.records.text import format_age, format_bytes, format_count, format_number
+from nanoset_core.wording import (
+    abbreviated,
+    alternatives_text,
+    format_age,
+    format_bytes,
+    format_count,
+    format_number,
+)
 
 
 @pytest.mark.parametrize(
@@ -54,3 +61,15 @@ def test_a_count_has_its_noun_in_the_singular_or_plural(count, text):
 )
 def test_a_number_has_separators_of_thousands_and_no_exponent(number, text):
     assert format_number(number) == text
+
+
+def test_a_long_list_names_its_first_items_and_counts_the_others():
+    assert abbreviated(["a", "b", "c", "d", "e"], 3) == "a, b, c and 2 more"
+
+
+def test_a_short_list_names_all_items():
+    assert abbreviated(["a", "b", "c"], 3) == "a, b, c"
+
+
+def test_alternatives_are_joined_by_or():
+    assert alternatives_text(["gzip", "zstd", "bzip2"]) == "gzip, zstd or bzip2"

@@ -1,8 +1,8 @@
-"""Format numbers for people: in the terminal, in messages and in the UI."""
+"""Write numbers and lists for people: in the terminal, in messages and in the UI."""
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
 from numbers import Integral, Real
 
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
@@ -104,12 +104,24 @@ def format_cell(value: object) -> str | None:
     return None
 
 
-def finite_or_text(number: float | None) -> float | str | None:
-    """Return a number as JSON can write it: infinities and NaN as texts, such as `inf`.
+def abbreviated(names: Sequence[str], n_shown: int = 3) -> str:
+    """Return the first names of a list as text, and how many more it has: "a, b, c and 1,997 more".
 
     Args:
-        number: The number, or None, which stays None.
+        names: The names, in the order in which they are shown.
+        n_shown: How many are shown.
     """
-    if number is None or math.isfinite(number):
-        return number
-    return str(number)
+    text = ", ".join(names[:n_shown])
+    n_more = len(names) - n_shown
+    if n_more > 0:
+        text += f" and {n_more:,} more"
+    return text
+
+
+def alternatives_text(names: Sequence[str]) -> str:
+    """Return names as alternatives, such as "gzip, zstd or bzip2".
+
+    Args:
+        names: At least two names.
+    """
+    return f"{', '.join(names[:-1])} or {names[-1]}"
