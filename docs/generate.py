@@ -18,6 +18,7 @@ import json
 import sys
 import types
 from collections.abc import Iterator, Mapping, Sequence, Set
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -46,6 +47,8 @@ _NAMES_OF_TYPES = {
     bool: "`true` or `false`",
     Any: "any plain value",
 }
+_PLURALS = {"text": "texts", "a whole number": "whole numbers", "a number": "numbers"}
+"""The name of a type → its plural, for lists."""
 _WITHOUT_PUNCTUATION = str.maketrans("", "", "-_.")
 """Removes what a word of YAML may contain besides letters and digits."""
 
@@ -95,12 +98,22 @@ def _setting_row(setting: Setting, section: str, all_sections: Set[str]) -> str:
     meaning = setting.help
     inner_section = _section_of_value(setting, section, all_sections)
     if inner_section is not None:
-        text = "a mapping" if inner_section == setting.key else "several of these"
-        values = f"[{text}](#{_anchor(inner_section)})"
+        values = _values_with_section(setting, inner_section)
         if not meaning:
             meaning = inspect.getdoc(_dataclass_in(setting.hint)) or ""
     default = _default(setting.default)
     return f"| `{key}` | {values} | {default} | {_cell(_sentence(meaning))} |"
+
+
+def _values_with_section(setting: Setting, inner_section: str) -> str:
+    """Return in words which values a setting has that are described in a section."""
+    link = f"[settings](#{_anchor(inner_section)})"
+    if setting.key + "[]" == inner_section:
+        return f"list of {link}"
+    if isinstance(setting.default, str):
+        # Instead of the section, the user may write this word.
+        return f"`{setting.default}` or {link}"
+    return link if setting.key == inner_section else f"names → {link}"
 
 
 def _section_of_value(setting: Setting, section: str, all_sections: Set[str]) -> str | None:
@@ -127,9 +140,9 @@ def describe(hint: Any) -> str:
     if origin is Literal:
         return ", ".join(f"`{argument}`" for argument in arguments)
     if origin is tuple:
-        return f"a list of {_describe_item(arguments[0])}"
+        return f"list of {_in_plural(_describe_item(arguments[0]))}"
     if origin is not None and issubclass(origin, Mapping):
-        return f"a mapping to {_describe_item(arguments[1])}"
+        return f"names → {_describe_item(arguments[1])}"
     if hint is type(None):
         return "`null`"
     return _NAMES_OF_TYPES.get(hint, getattr(hint, "__name__", str(hint)))
@@ -166,6 +179,12 @@ def _describe_item(hint: Any) -> str:
     return f"({text})" if " or " in text else text
 
 
+def _in_plural(description: str) -> str:
+    """Return the description of an item of a list in the plural, such as `numbers, 0 to 1`."""
+    name, comma, limits = description.partition(",")
+    return _PLURALS.get(name, name) + comma + limits
+
+
 def _with_none_last(hints: Sequence[Any]) -> list[Any]:
     """Return the types of a union, `None` at the end."""
     return sorted(hints, key=lambda hint: hint is type(None))
@@ -198,7 +217,7 @@ def _default(value: object) -> str:
     if value is dataclasses.MISSING:
         return "**required**"
     if dataclasses.is_dataclass(value):
-        return "its own defaults"
+        return "see below"
     return f"`{_in_yaml(value)}`"
 
 
@@ -222,7 +241,28 @@ def command_line() -> str:
     lines: list[str] = []
     for name in nanoset.list_commands(context):
         lines += _command_lines(nanoset, name, context)
+    lines += _tokenizer_option_lines()
     return "\n".join(lines)
+
+
+@cache
+def _tokenizer_option_rows() -> tuple[str, ...]:
+    """Return the rows of the options that all commands with a tokenizer have."""
+    from nanoset_core.cli.tokenizer_options import tokenizer_options
+
+    command = click.command()(tokenizer_options()(lambda **_: None))
+    context = click.Context(command)
+    options = [parameter for parameter in command.params if isinstance(parameter, click.Option)]
+    return tuple(_option_row(option, context) for option in options)
+
+
+def _tokenizer_option_lines() -> Iterator[str]:
+    """Yield the section on the options that all commands with a tokenizer have."""
+    yield "## Tokenizer options\n"
+    yield "These options say what the tokenizer is. All commands that need one have them:\n"
+    yield "| option | values | default | meaning |\n| --- | --- | --- | --- |"
+    yield from _tokenizer_option_rows()
+    yield ""
 
 
 def _command_lines(group: click.Group, name: str, group_context: click.Context) -> Iterator[str]:
@@ -251,13 +291,26 @@ def _command_lines(group: click.Group, name: str, group_context: click.Context) 
     options = [parameter for parameter in command.params if isinstance(parameter, click.Option)]
     if options:
         yield "| option | values | default | meaning |\n| --- | --- | --- | --- |"
-        for option in options:
-            yield _option_row(option, context)
+        yield from _option_rows(options, context)
         yield ""
 
     if isinstance(command, click.Group):
         for subcommand in command.list_commands(context):
             yield from _command_lines(command, subcommand, context)
+
+
+def _option_rows(options: Sequence[click.Option], context: click.Context) -> Iterator[str]:
+    """Yield the rows of a command's options, with one row for all options of tokenizers."""
+    is_shared_row_written = False
+    for option in options:
+        row = _option_row(option, context)
+        is_main_option = "--tokenizer" in option.opts
+        if row not in _tokenizer_option_rows() or is_main_option:
+            yield row
+        elif not is_shared_row_written:
+            link = "[options of the tokenizer](#tokenizer-options)"
+            yield f"| {link} | | | What the tokenizer's file does not say. |"
+            is_shared_row_written = True
 
 
 def _option_row(option: click.Option, context: click.Context) -> str:
@@ -291,7 +344,7 @@ def _values_of_option(option: click.Option) -> str:
     text = option.metavar or names.get(kind_name, kind_name)
     if isinstance(kind, click.IntRange | click.FloatRange):
         text += _range_of_option(kind)
-    repetition = ", several times" if option.multiple else ""
+    repetition = " (repeatable)" if option.multiple else ""
     return _cell(text) + repetition
 
 

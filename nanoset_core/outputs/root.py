@@ -302,7 +302,7 @@ class OutputRoot:
     ) -> Manifest:
         """Return the manifest of a version that another output refers to by its digest.
 
-        For example, the manifest of a training set says that it was made from `datasets/web/3f9c…`.
+        For example, the manifest of a nanoset says that it was made from `datasets/web/3f9c…`.
         A manifest is the JSON file that describes an output.
 
         Args:

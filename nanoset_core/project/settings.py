@@ -64,7 +64,7 @@ class ProjectConfig(WrittenConfig):
     """
 
     nanosets: Mapping[AssetName, ResolvedNanoset] = field(default_factory=FrozenDict)
-    """Name → a training set."""
+    """Name → a nanoset."""
 
     def folder_name(self, corpus: str) -> str:
         """Return the folder below `raw` that a corpus is read from.

@@ -79,7 +79,9 @@ class WrittenConfig(Section):
     executor: ExecutorSpec = field(default_factory=ExecutorSpec)
     """What tokenizes, writes tars and verifies deeply."""
     nanosets: Mapping[AssetName, NanosetSpec] = field(default_factory=FrozenDict)
-    """Name → a training set: a blend of corpora, cut into samples, in a fixed order."""
+    """Name → a nanoset: a blend of corpora, cut into samples of one length, in a fixed order,
+    and divided into train, valid and test.
+    """
     webdatasets: Mapping[AssetName, WebdatasetSpec] = field(default_factory=FrozenDict)
     """Name → a set of shuffled tar shards."""
     views: Mapping[CorpusName, ViewSpec] = field(default_factory=FrozenDict)

@@ -60,7 +60,7 @@ def command(
     Without --yes, the command changes nothing, and lists what it would erase.
 
     With --yes, `nanoset purge` removes the documents from shards, datasets and tables. It deletes
-    all versions of other outputs that were made from the documents, such as training sets, and
+    all versions of other outputs that were made from the documents, such as nanosets, and
     rebuilds those that nanoset.yaml requests. No text is tokenized again.
 
     Your raw text is not modified. The command lists the lines that contain the documents, and later

@@ -333,7 +333,7 @@ def _datasets_of_nanosets(config: ProjectConfig, nodes: Iterable[Node]) -> set[s
 def _failures_of_empty_views(
     config: ProjectConfig, nodes: Iterable[Node], views: Mapping[str, PlannedView]
 ) -> Iterator[str]:
-    """Yield a line for each training set that would fail, since views of its mixture are empty.
+    """Yield a line for each nanoset that would fail, since views of its mixture are empty.
 
     For example, a value of `values: [news, sience]` is misspelt, so that no document has it:
 

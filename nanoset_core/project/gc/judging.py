@@ -294,7 +294,7 @@ def _last_change_ns(listing: FileAccess, outputs: Iterable[StoredOutput]) -> int
 def _shared_files(listing: FileAccess, folder: Path) -> dict[str, Entry]:
     """Return the index files in a folder, by name, without temporary ones that are being written.
 
-    Trainers find their samples by index files, which all builds of a training set share.
+    Trainers find their samples by index files, which all builds of a nanoset share.
 
     Args:
         listing: Access to the output folder.

@@ -161,7 +161,10 @@ class ScheduleSpec:
 
 @dataclass(frozen=True, slots=True)
 class NanosetSpec(Section):
-    """One training set: a blend of corpora, cut into samples, in a fixed order."""
+    """A blend of corpora, cut into samples of one length, in a fixed order.
+
+    It is divided into train, valid and test.
+    """
 
     sequence_length: Annotated[int, Range(1, 2**31 - 2)] = field(metadata={"example": 2048})
     """Tokens in a sample. One more token is read, for the labels."""

@@ -57,7 +57,9 @@ class WebdatasetSpec(Section):
     member: MemberKind = "json.gz"
     """Format of a context in the tar: json.gz for OpenLM, npy for speed."""
     preset: ShufflePreset = "default"
-    """tokshuf: the contexts of tokshuf-rust, which cuts and pads each file separately."""
+    """With `tokshuf`, the contexts are those of tokshuf-rust, which cuts and pads each file
+    separately.
+    """
     tail: ContextTail = "drop"
     """What happens to tokens after a corpus's last full context: dropped, padded, or joined with
     the next corpus's.
