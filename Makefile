@@ -11,7 +11,7 @@
 # make tour   screenshots of that UI for docs/dagster.md; needs Chromium
 # make size   how dense the code of each folder is, as a table
 # make docs   docs/ as a site in build/docs
-# make campaigns  hundreds of thousands of trials with damaged files and disturbed builds; takes hours (campaigns/README.md)
+# make campaigns  hundreds of thousands of trials with damaged files and disturbed builds; one to two hours (campaigns/README.md)
 
 PYTHON ?= python3
 VENV ?= .venv
