@@ -88,7 +88,8 @@ def read_documents(
     batch = DocumentBatch()
     for piece_number, piece in enumerate(source.pieces):
         # A piece is a file, or a part of a large one.
-        stored = StoredPiece(folder, piece, source.marks.get(piece.path))
+        mark = source.marks.get(piece.path)
+        stored = StoredPiece(folder, piece, mark, is_hashed=verify)
         read = reader_of(piece.path, json_lines=source.json_lines)
         erased = frozenset(erased_by_piece.get(piece_number, ()))
         position = piece.begin  # the stored bytes before it are counted in a batch
@@ -174,7 +175,8 @@ def _lines_of_piece(folder: RawFolder, piece: Piece, n_read: int) -> int:
         return n_read
     # The file is something else than lines of JSON. Later pieces of it still need to know how many
     # lines are before them, so count the line feeds.
-    return sum(block.count(b"\n") for block in StoredPiece(folder, piece).blocks())
+    stored = StoredPiece(folder, piece, is_hashed=False)
+    return sum(block.count(b"\n") for block in stored.blocks())
 
 
 def reader_of(path: str, json_lines: Collection[str] = ()) -> DocumentReader:

@@ -46,10 +46,33 @@ class Crc32:
         return f"{CRC}{self._value:08x}"
 
 
-class StoredPiece:
-    """Reads one piece of a file, once and in order, and computes its digest on the way."""
+def _hash_for(digest: str) -> Any:
+    """Return an object that computes a digest of the same kind as the one of a piece.
 
-    def __init__(self, folder: RawFolder, piece: Piece, mark: int | None = None) -> None:
+        "crc32:00c1…"    a CRC-32
+        "9f86d081…"      a sha256
+        "etag:00c1…"     None: an ETag is not computed from the bytes
+        ""               None: the piece has no digest
+
+    Args:
+        digest: The digest of the piece.
+    """
+    if digest.startswith(CRC):
+        return Crc32()
+    if digest == "" or digest.startswith(ETAG):
+        return None
+    return hashlib.sha256()
+
+
+class StoredPiece:
+    """Reads one piece of a file, once and in order, and computes its digest on the way.
+
+    The digest is only computed if `check` will compare it.
+    """
+
+    def __init__(
+        self, folder: RawFolder, piece: Piece, mark: int | None = None, *, is_hashed: bool = True
+    ) -> None:
         """Prepare to read a piece; its file is not opened yet.
 
         Args:
@@ -57,6 +80,8 @@ class StoredPiece:
             piece: The piece.
             mark: Number made from the ETag that an object in a bucket had when its bytes were
                 hashed, if it is known; see `SourceRange.marks`.
+            is_hashed: Whether the bytes are hashed while they are read, as `check` requires. False
+                saves time if nothing will be checked. Pieces without a hash are never hashed.
         """
         self.path = folder / piece.path
         self.piece = piece
@@ -65,10 +90,10 @@ class StoredPiece:
         self.padding = 0
         """Zero bytes after the members of a gzip file, counted while it is decompressed."""
         self._mark = mark
-        self._hash: Any = Crc32() if piece.digest.startswith(CRC) else hashlib.sha256()
+        self._hash: Any = _hash_for(piece.digest) if is_hashed else None
 
     def blocks(self) -> Iterator[bytes]:
-        """Yield the bytes of this piece of a file in blocks of up to 1 MiB, and hash them.
+        """Yield the bytes of this piece of a file in blocks of up to 1 MiB, and perhaps hash them.
 
         If a caller stops early and calls this method again, it continues after the last block that
         was yielded.
@@ -85,7 +110,8 @@ class StoredPiece:
             self._check_not_shorter(status.st_size)
             self._check_etag(etag_number=status.st_ino)  # objects in a bucket have no inode
             for block in blocks_of(file, self.position, self.piece.end, READ_BYTES):
-                self._hash.update(block)
+                if self._hash is not None:
+                    self._hash.update(block)
                 self.position += len(block)
                 yield block
 
@@ -107,6 +133,7 @@ class StoredPiece:
             MissingError: The file was deleted.
             InputError: The file cannot be opened or read.
             FormatError: The path is that of a pipe or a device.
+            ValueError: The hash has to be compared, but this piece is read without hashing.
         """
         is_recorded_by_etag = self.piece.digest.startswith(ETAG)
         if is_recorded_by_etag:
@@ -128,7 +155,11 @@ class StoredPiece:
 
         Raises:
             SourceChangedError: They have another hash.
+            ValueError: This piece is read without hashing.
         """
+        if self._hash is None:
+            raise ValueError("a piece that is read without hashing cannot be checked")
+
         # `blocks` has hashed the bytes that it yielded. Hash those that it has not reached.
         self._hash_rest()
         digest = self._hash.hexdigest()
