@@ -15,6 +15,7 @@ from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.contamination.stage import searches_before_training
 from nanoset_core.stages.dataset.tokens import PIECES_ENDING
+from nanoset_core.stages.dataset_estimate import estimated_dataset_bytes
 from nanoset_core.stages.datasets import dataset_node
 from nanoset_core.stages.exports.base import DatasetTraits
 from nanoset_core.stages.exports.formats import FORMATS, LinkedFormat
@@ -34,7 +35,6 @@ from nanoset_core.stages.stage import (
     uploaded_files,
 )
 from nanoset_core.stages.text_estimate import TextEstimate
-from nanoset_core.stages.views.settings import base_of
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import UNFINISHED
 
@@ -99,9 +99,7 @@ class ExportStage(Planned, Resumable, Estimated):
         if not has_samples and not is_of_view:
             return 0
 
-        # How many documents a view chooses is not known before it is built: assume all of them.
-        corpus = base_of(config.derived, spec.of)
-        return int(text_of(corpus).tokens * project.tokenizer.dtype.itemsize)
+        return estimated_dataset_bytes(project, spec.of, text_of)
 
     def verify(
         self, project: Project, key: Key, *, deep: bool = False, run: CheckRunner = run_here

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig
+from nanoset_core.stages.dataset_estimate import estimated_dataset_bytes
 from nanoset_core.stages.order_warnings import reordering_warnings
 from nanoset_core.stages.packs.pieces import PIECES_FILE
 from nanoset_core.stages.packs.show import packs_summary
@@ -68,15 +69,12 @@ class PacksStage(DerivedStage, Advising, Estimated):
     def disk_bytes(self, project: Project, key: Key, text_of: Callable[[str], TextEstimate]) -> int:
         """Estimate how many bytes packs will have, to warn of a disk that is too small.
 
-        Packs have the documents of a corpus, or of a view, which selects some of them. How many
-        these are is not known before it is built. So this is the size of the whole corpus.
-
         Args:
-            project: The project, whose tokenizer decides how many bytes a token has.
-            key: The packs; its `subject` is the name of the corpus.
+            project: The project, whose settings say which corpus or view is packed.
+            key: Its `part` is the name of the packs.
             text_of: Returns an estimate of a corpus's text by name.
         """
-        return int(text_of(key.subject).tokens * project.tokenizer.dtype.itemsize)
+        return estimated_dataset_bytes(project, self.layout.name_of(key), text_of)
 
     def verify(
         self, project: Project, key: Key, *, deep: bool = False, run: CheckRunner = run_here

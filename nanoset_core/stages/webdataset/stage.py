@@ -22,6 +22,7 @@ from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.contamination.stage import searches_before_training
+from nanoset_core.stages.dataset_estimate import estimated_dataset_tokens
 from nanoset_core.stages.datasets import dataset_node
 from nanoset_core.stages.order_warnings import reordering_warnings
 from nanoset_core.stages.report import CheckRunner, Report, run_here
@@ -170,12 +171,10 @@ class TarsStage(InParts, Estimated):
         from nanoset_core.stages.webdataset.tars import estimated_member_bytes
 
         spec = project.webdataset(key.subject)
-        # How many documents a view selects is not known before it is built: count it as empty.
-        tokens_by_corpus = dict.fromkeys(spec.names, 0.0)
-        for name in spec.names:
-            if name not in project.config.derived:
-                tokens_by_corpus[name] = text_of(name).tokens
-        tokens = estimated_tokens(spec, tokens_by_corpus)
+        tokens_by_name = {
+            name: estimated_dataset_tokens(project, name, text_of) for name in spec.names
+        }
+        tokens = estimated_tokens(spec, tokens_by_name)
 
         token_bytes = project.tokenizer.dtype.itemsize
         sample_bytes = estimated_member_bytes(spec.member, spec.sequence_length, token_bytes)

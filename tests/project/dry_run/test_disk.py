@@ -160,6 +160,62 @@ def test_the_size_of_compressed_samples_is_estimated_from_tokens_that_are_known(
     assert need["tars"] == pytest.approx(sum(tar.stat().st_size for tar in tars), rel=0.25)
 
 
+# Tars of views and packs, in a project with the views `few` and `all`
+
+VIEWS = """\
+views:
+  all: {of: web}
+  few: {of: web, where: "tokens < 20", repeat: 2}
+  least: {of: web, tokens: 100, repeat: 2}
+"""
+
+
+def project_with_views(make_project, webdataset: str) -> Project:
+    """Write a project with some views, whose webdataset has other settings, and open it."""
+    replacements = {"corpora: [web, code, books]": webdataset, "nanosets:\n": VIEWS + "nanosets:\n"}
+    return Project.open(make_project(replacements=replacements))
+
+
+def test_tars_of_packs_need_the_space_of_what_is_packed(make_project):
+    settings = "corpora: [web]\n    packing: {kind: best_fit}"
+    project = project_with_views(make_project, settings)
+
+    need = disk_need(project, every_node(project))
+
+    assert need["tars"] == nearly(tar_bytes(estimated_tokens(project, "web")))
+
+
+def test_tars_of_a_view_that_was_not_built_need_the_space_of_its_corpus(make_project):
+    project = project_with_views(make_project, "corpora: [all]")
+
+    need = disk_need(project, every_node(project))
+
+    assert need["tars"] == nearly(tar_bytes(estimated_tokens(project, "web")))
+
+
+def test_tars_of_a_view_with_a_limit_of_tokens_need_the_space_of_these(make_project):
+    project = project_with_views(make_project, "corpora: [least]")
+
+    need = disk_need(project, every_node(project))
+
+    assert need["tars"] == nearly(tar_bytes(2 * 100))  # each document is repeated
+
+
+def test_tars_of_a_view_that_was_built_need_the_space_of_its_share_of_the_corpus(make_project):
+    project = project_with_views(make_project, "corpora: [few]")
+    build_all(project.config.file)
+    view_manifest = project.outputs.current("views", "few")
+    view_tokens = view_manifest.facts["tokens"]
+    assert 0 < view_tokens < estimated_tokens(project, "web")
+    # The next build makes the view of twice the text.
+    raw_folder = project.config.file.parent / "raw"
+    shutil.copytree(raw_folder / "web", raw_folder / "web" / "copy")
+
+    need = disk_need(project, every_node(project))
+
+    assert need["tars"] == nearly(tar_bytes(2 * view_tokens))
+
+
 def test_exports_that_consist_of_links_need_no_space(make_project):
     exports = "exports:\n  one: {of: web, format: datatrove}\n"
     project = Project.open(make_project(replacements={"nanosets:\n": exports + "nanosets:\n"}))
@@ -170,7 +226,8 @@ def test_exports_that_consist_of_links_need_no_space(make_project):
 
 
 def test_exports_that_are_written_need_the_space_of_their_tokens(make_project):
-    # The view counts as its whole corpus: how many tokens its documents have is not known yet.
+    # The view was not built. So how many tokens its documents have is not known: it counts as its
+    # whole corpus.
     exports = """\
 views: {few: {of: web, documents: 9}}
 exports:
