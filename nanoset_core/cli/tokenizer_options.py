@@ -45,7 +45,7 @@ _VOCAB_FILE_KINDS = ("vocab.json",)
 """The kinds of files that --vocab-file takes."""
 _TOKENIZER_HELP = (
     "A tokenizer.json, SentencePiece .model, tekken.json, .tiktoken, vocab.json or Megatron-LM's "
-    "tiktoken JSON, or the folder that holds one"
+    "tiktoken JSON, or the folder that contains one"
 )
 
 
@@ -157,7 +157,7 @@ def _options_that_describe(*, has_vocab_size_option: bool) -> list[Callable[[Any
         many_valued_option(
             # Two names of the option, and the name of the function's parameter.
             "--tokenizer-special-tokens --tiktoken-special-tokens special_tokens_of_tokenizer",
-            "Special tokens that the file does not hold; several after one option.",
+            "Special tokens that the file does not contain; several after one option.",
         ),
         option_for(TokenizerSpec, "num_special_tokens", "--tiktoken-num-special-tokens"),
     ]

@@ -113,16 +113,16 @@ def _with_negative_number_last(args: list[str], options_with_value: Sequence[str
 @click.argument("split", required=False)
 @click.argument("sample", type=int, required=False)
 @CONFIG_OPTION
-@option("--document identity", "Find the samples that hold the document with this id.")
+@option("--document identity", "Find the samples that contain the document with this id.")
 @option(
     "--file",
-    "Find the samples that hold the document of this line: corpus/file:line, as explain prints it, "
-    "or file:line, relative to the folder of the corpus. --line may give the line separately.",
+    "Find the samples that contain the document of this line: corpus/file:line, as explain prints "
+    "it, or file:line, relative to the folder of the corpus. --line may give the line separately.",
 )
 @option("--line", "Line of --file, from 1; for a table its row.", type=click.IntRange(1))
 @option(
     "--number",
-    "Find the samples that hold the document with this number in its corpus, from 0, as explain "
+    "Find the samples that contain the document with this number in its corpus, from 0, as explain "
     "prints it.",
     type=click.IntRange(0),
 )

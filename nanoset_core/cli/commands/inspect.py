@@ -36,7 +36,7 @@ _DEFAULT_SPECIAL_TOKENS = (
 )
 
 
-@click.command("inspect", cls=ManyValued, short_help="Show what an indexed dataset holds.")
+@click.command("inspect", cls=ManyValued, short_help="Show what an indexed dataset contains.")
 @click.argument("prefix", type=ANY_PATH)
 @tokenizer_options("to show text instead of ids")
 @option("--sequences", "How many sequences to show.", default=3, show_default=True)

@@ -51,7 +51,7 @@ _PATTERN_CHARACTERS = frozenset("*?[")
     "folder. Default: the one file that views exclude.",
     type=FILE,
 )
-@flag("--no-build", "Only add the ids, and show what holds the documents; do not build.")
+@flag("--no-build", "Only add the ids, and show what contains the documents; do not build.")
 @click.pass_context
 def command(
     context: click.Context,

@@ -36,8 +36,8 @@ class TokenizerSpec:
 
     path: str = field(metadata={"example": "tokenizer.json"})
     """A tokenizer.json, SentencePiece .model, tekken.json, .tiktoken, vocab.json or Megatron-LM's
-    tiktoken JSON, or the folder that holds one; relative paths start at nanoset.yaml's folder; or
-    s3://bucket/path."""
+    tiktoken JSON, or the folder that contains one; relative paths start at nanoset.yaml's folder;
+    or s3://bucket/path."""
     eod: str | None = None
     """Text of the end-of-document token; needed by append_eod."""
     bos: str | None = None
