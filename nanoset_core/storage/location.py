@@ -28,6 +28,7 @@ from nanoset_core.storage.paths import (
     expanded,
     has_control_characters,
     is_inside,
+    user_cache_folder,
     with_home,
 )
 from nanoset_core.storage.reading import open_object
@@ -212,13 +213,22 @@ def copies_folder(store: Store, mirror: str | Path | None = None) -> Path:
         An absolute path, different for each store. Nothing is created there.
 
     Raises:
-        ConfigError: The path of `mirror` names a user who does not exist.
+        ConfigError: The path of `mirror` names a user who does not exist, or it is not given and
+            this user has no home folder.
     """
-    if not mirror:
-        cache_folder = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-        mirror = f"{cache_folder}/nanoset/mirror"
-    parent = expanded(mirror, where="the folder of working copies")
-    return (parent / store.copies_name).resolve()
+    where = "the folder of working copies"
+    if mirror:
+        parent = expanded(mirror, where)
+        return (parent / store.copies_name).resolve()
+
+    cache_folder = user_cache_folder()
+    if cache_folder is None:
+        raise ConfigError(
+            "the home folder is not known",
+            where=where,
+            remedy="set the variable HOME or XDG_CACHE_HOME",
+        )
+    return (cache_folder / "nanoset" / "mirror" / store.copies_name).resolve()
 
 
 class ObjectStat(NamedTuple):

@@ -130,6 +130,21 @@ def with_home(path: str | os.PathLike[str], where: object) -> Path:
     return expanded(text, where)
 
 
+def user_cache_folder() -> Path | None:
+    """Return the folder in which programs store what they can compute or download again.
+
+    It is `$XDG_CACHE_HOME`; if this variable is not set, `~/.cache`.
+
+    Returns:
+        The folder, which may not exist; None if the user has no home folder.
+    """
+    configured = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    try:
+        return Path(configured).expanduser()
+    except RuntimeError:
+        return None
+
+
 def check_no_variable(path: str, where: object) -> None:
     """Check that a user does not expect a variable such as ${DATA} to be replaced in a path.
 

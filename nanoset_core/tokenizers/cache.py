@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import platform
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -24,6 +23,7 @@ import orjson
 from numpy.typing import NDArray
 
 from nanoset_core.storage.atomic import atomic_file, sweep_abandoned
+from nanoset_core.storage.paths import user_cache_folder
 from nanoset_core.untrusted import safe_logger
 
 Arrays: TypeAlias = dict[str, NDArray[Any]]
@@ -57,15 +57,8 @@ def cache_folder() -> Path | None:
     Returns:
         The folder, or None if the user has no home folder.
     """
-    configured = os.environ.get("XDG_CACHE_HOME")
-    if configured:
-        base = Path(configured)
-    else:
-        try:
-            base = Path.home() / ".cache"
-        except RuntimeError:
-            return None
-    return base / "nanoset" / "tokenizers"
+    folder = user_cache_folder()
+    return None if folder is None else folder / "nanoset" / "tokenizers"
 
 
 @contextlib.contextmanager
