@@ -31,6 +31,7 @@ from nanoset_core.sampling.planned import MemberPlan, SplitPlan
 from nanoset_core.sampling.split_data import LengthReader
 from nanoset_core.sampling.splits import SPLITS
 from nanoset_core.storage.location import Location, is_remote, location, path_on_this_machine
+from nanoset_core.storage.paths import nearest_existing
 
 Split = Nanoset | BlendedNanoset
 Splits = tuple[Split | None, Split | None, Split | None]
@@ -254,7 +255,7 @@ def _check_can_be_folder(path: str) -> None:
             expected="a folder, or None for the trainer's default",
             remedy="write '.' for the working directory",
         )
-    existing_path = _nearest_existing(Path(path))
+    existing_path = nearest_existing(Path(path))
     if not existing_path.is_dir():
         raise ConfigError(
             "a file is in the way of the folder of the index files",
@@ -262,14 +263,6 @@ def _check_can_be_folder(path: str) -> None:
             found=f"{path}: {existing_path} is a file",
             expected="a folder, which need not exist yet",
         )
-
-
-def _nearest_existing(folder: Path) -> Path:
-    """Return a path, or the nearest one above it that exists, in which it can be created."""
-    # `Path.exists` would raise an error below a folder that this user may not look into.
-    while not os.path.exists(folder):
-        folder = folder.parent
-    return folder
 
 
 def _write_if_possible(files: FileSet) -> bool:
@@ -290,7 +283,7 @@ def _write_if_possible(files: FileSet) -> bool:
 
     # If the folder does not exist, it will be created in the nearest folder above it that exists:
     # this one must be writable.
-    folder = _nearest_existing(files.folder)
+    folder = nearest_existing(files.folder)
     is_writable = folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)
     if is_writable:
         files.write()

@@ -61,6 +61,20 @@ def is_inside(name: object) -> bool:
     return len(longest_part) <= _MAX_PART_BYTES and len(name) < _MAX_LENGTH
 
 
+def nearest_existing(path: Path) -> Path:
+    """Return a path, or the nearest one above it that exists, in which it can be created.
+
+    For /data/new/outputs, this is /data if there is no /data/new.
+
+    Args:
+        path: The path. A relative one begins at the working directory.
+    """
+    # `Path.exists` would raise an error below a folder that this user may not look into.
+    while not os.path.exists(path):
+        path = path.parent
+    return path
+
+
 def has_control_characters(name: str) -> bool:
     """Return whether a name contains characters that control a terminal, such as a line feed.
 

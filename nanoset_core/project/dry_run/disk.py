@@ -22,6 +22,7 @@ from nanoset_core.stages.registry import stages
 from nanoset_core.stages.shards.stage import TOKENIZED
 from nanoset_core.stages.stage import Estimated, Key, Node, current_version, require
 from nanoset_core.stages.text_estimate import TextEstimate
+from nanoset_core.storage.paths import nearest_existing
 from nanoset_core.text.endings import is_compressed
 from nanoset_core.text.listing import FileStat
 from nanoset_core.text.measure import expansion
@@ -157,7 +158,7 @@ def check_disk(project: Project, nodes: Collection[Node], say: Callable[[str], N
     need = {kind: size for kind, size in disk_need(project, nodes).items() if size}
     total = sum(need.values())
     folder = project.outputs.folder
-    free = shutil.disk_usage(_nearest_existing_folder(folder)).free
+    free = shutil.disk_usage(nearest_existing(folder)).free
     if is_refused(total, free):
         raise _too_little_room_error(folder, free, need)
 
@@ -240,22 +241,13 @@ def free_bytes(project: Project) -> int | None:
     """
     if project.config.root_place is not None:
         return None
-    existing = _nearest_existing_folder(project.outputs.folder)
+    existing = nearest_existing(project.outputs.folder)
     try:
         return shutil.disk_usage(existing).free
     except OSError as error:
         raise StorageError(
             "the free space on the disk of the outputs cannot be read", where=existing, found=error
         ) from error
-
-
-def _nearest_existing_folder(folder: Path) -> Path:
-    """Return a folder, or the nearest one above it that exists.
-
-    Args:
-        folder: An absolute path.
-    """
-    return next(path for path in (folder, *folder.parents) if path.exists())
 
 
 def plan_line(step_count: int, size_by_corpus: Mapping[str, int]) -> str:
