@@ -20,9 +20,15 @@ from typing import Any, NamedTuple, TypeVar
 from nanoset_core.storage.filesystem_errors import http_status
 from nanoset_core.storage.filesystems import nanoseconds
 from nanoset_core.storage.long_listings import LongListing
-from nanoset_core.storage.object_store import LostUploadError, ObjectStore, PartsUpload, prefix_of
-from nanoset_core.storage.requests import DamagedTransferError
-from nanoset_core.storage.store import Store, Stored, changed, checked_name, gone
+from nanoset_core.storage.object_store import (
+    LostUploadError,
+    ObjectStore,
+    ObjectVersion,
+    PartsUpload,
+    prefix_of,
+)
+from nanoset_core.storage.requests import check_length
+from nanoset_core.storage.store import Store, Stored, checked_name
 
 T = TypeVar("T")
 _HOST_ENDING = ".core.windows.net"
@@ -279,8 +285,7 @@ class AzureStore(ObjectStore):
             if _is_folder(stream.properties):
                 return None
             stored = _stored(name, stream.properties)
-            if len(data) != stored.size:
-                raise DamagedTransferError(f"{len(data):,} bytes instead of {stored.size:,}")
+            check_length(data, stored.size)
             return data, stored
 
         return self.request(name, send, may_be_missing=True)
@@ -316,39 +321,14 @@ class AzureStore(ObjectStore):
             return Store.open_range(self, name, begin, end)
         return data_and_stored
 
-    def read_range(self, name: str, begin: int, end: int, mark: str | None = None) -> bytes:
-        """Return the bytes from `begin` to `end`, exclusive, of one version of a blob.
+    def request_range(
+        self, name: str, begin: int, end: int, version: ObjectVersion
+    ) -> bytes | None:
+        """Request bytes of a blob, on the condition that it still has the expected ETag.
 
-        A large blob is read in ranges. If it is replaced meanwhile, the ranges must not be mixed.
-        So the request says that the blob must still have the ETag, which identifies its version. If
-        it has another one, the server refuses the request with status 412.
-
-        Args:
-            name: Name of the blob.
-            begin: Position of the first byte.
-            end: Position after the last byte.
-            mark: The version that is expected: its ETag and size, such as '"0x8DC"-1234'. None for
-                the present one.
-
-        Raises:
-            SourceChangedError: The blob has another version, or fewer bytes.
-            MissingError: The blob does not exist.
+        If the blob has another one, the server refuses the request with status 412.
         """
         from azure.core import MatchConditions
-
-        checked_name(name)
-        if begin >= end:
-            return b""
-        if mark is None:
-            stored = self.stat(name)
-            if stored is None:
-                raise gone(self.url(name))
-            mark = stored.mark
-        etag, _, size = mark.rpartition("-")
-        if end > int(size):
-            raise changed(
-                self.url(name), found=f"{int(size):,} bytes", expected=f"at least {end:,}"
-            )
 
         async def send(client: Any) -> bytes | None:
             """Request the bytes; return None if the blob has another ETag than expected.
@@ -359,7 +339,7 @@ class AzureStore(ObjectStore):
                 stream = await client.download_blob(
                     offset=begin,
                     length=end - begin,
-                    etag=etag,
+                    etag=version.identifier,
                     match_condition=MatchConditions.IfNotModified,
                     **_OPTIONS,
                 )
@@ -368,15 +348,10 @@ class AzureStore(ObjectStore):
                 if http_status(error) == 412:  # the blob has another ETag
                     return None
                 raise
-            if len(data) != end - begin:
-                raise DamagedTransferError(f"{len(data):,} bytes instead of {end - begin:,}")
+            check_length(data, end - begin)
             return data
 
-        range_bytes = self.request(name, send, may_be_missing=True)
-        if range_bytes is None:
-            self._check_version(name, mark, min_size=end)
-            raise changed(self.url(name), found="another version", expected=mark)
-        return range_bytes
+        return self.request(name, send, may_be_missing=True)
 
     def check_writable(self, name: str) -> None:
         """Check that this process may write a blob, by sending a block that no blob uses."""
@@ -483,8 +458,7 @@ async def _read_range(client: Any, name: str, begin: int, end: int) -> tuple[byt
     blob_size = int(properties.content_range.rpartition("/")[2])
     properties.size = blob_size
     expected_bytes = min(end, blob_size) - begin
-    if len(data) != expected_bytes:
-        raise DamagedTransferError(f"{len(data):,} bytes instead of {expected_bytes:,}")
+    check_length(data, expected_bytes)
     return data, _stored(name, properties)
 
 

@@ -32,7 +32,7 @@ from nanoset_core.storage.redirects import checking_redirects
 from nanoset_core.storage.requests import (
     SMALL_REQUESTS_AT_ONCE,
     Attempts,
-    DamagedTransferError,
+    check_length,
     description_of,
     in_parallel,
 )
@@ -339,8 +339,7 @@ class FilesystemStore(Store):
             may_send_whole_file = self.scheme in _MAY_SEND_WHOLE_FILES
             data = _fetched(system, path, begin, end, may_send_whole_file=may_send_whole_file)
             self._check_version(name, mark, min_size=end)
-            if len(data) != end - begin:
-                raise DamagedTransferError(f"{len(data):,} bytes instead of {end - begin:,}")
+            check_length(data, end - begin)
             return data
 
         data = self._ask(name, read_once)

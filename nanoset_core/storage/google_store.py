@@ -29,6 +29,7 @@ from nanoset_core.storage.object_store import (
     PART_STEP,
     LostUploadError,
     ObjectStore,
+    ObjectVersion,
     PartsUpload,
     prefix_of,
 )
@@ -36,16 +37,15 @@ from nanoset_core.storage.requests import (
     SMALL_REQUESTS_AT_ONCE,
     TRANSFERS_AT_ONCE,
     DamagedTransferError,
+    check_length,
     in_parallel,
 )
 from nanoset_core.storage.store import (
     OnJoin,
     Store,
     Stored,
-    changed,
     checked_name,
     damaged,
-    gone,
     no_progress,
 )
 
@@ -393,61 +393,29 @@ class GoogleStore(ObjectStore):
 
         return self._ask(name, send_once)
 
-    def read_range(self, name: str, begin: int, end: int, mark: str | None = None) -> bytes:
-        """Return the bytes from `begin` to `end`, exclusive, of one version of an object.
+    def request_range(
+        self, name: str, begin: int, end: int, version: ObjectVersion
+    ) -> bytes | None:
+        """Request bytes of an object, with the number of the version that has to answer.
 
-        A large object is read in ranges. If it is replaced meanwhile, the ranges must not be mixed.
-        So Google's number of the version, its *generation*, is part of the request, and no other
-        version can answer.
-
-        Args:
-            name: Name of the object.
-            begin: Position of the first byte.
-            end: Position after the last byte.
-            mark: The version that is expected, such as "1700000000000000-1234": its generation and
-                size. None for the present one.
-
-        Raises:
-            SourceChangedError: The object has another version, or fewer bytes.
-            MissingError: The object does not exist.
+        Google calls this number the *generation*.
         """
-        path = self.object_path(name)
-        if begin >= end:
-            return b""
-        if mark is None:
-            stored = self.stat(name)
-            if stored is None:
-                raise gone(self.url(name))
-            mark = stored.mark
-        version = Version.of_mark(mark)
-        if end > version.size:
-            raise changed(
-                self.url(name),
-                found=f"{version.size:,} bytes",
-                expected=f"at least {end:,}",
-            )
 
         def checked_bytes(answer: Answer) -> bytes:
             """Return the bytes, after checking that none is missing."""
-            if len(answer.body) != end - begin:
-                raise DamagedTransferError(f"{len(answer.body):,} bytes instead of {end - begin:,}")
+            check_length(answer.body, end - begin)
             return answer.body
 
-        # The request names the version, so that no other one can answer.
-        data = self.request(
+        return self.request(
             name,
             "GET",
-            path,
+            self.object_path(name),
             checked_bytes,
             may_be_missing=True,
             headers={"Range": f"bytes={begin}-{end - 1}"},
             alt="media",
-            generation=version.generation,
+            generation=version.identifier,
         )
-        if data is None:
-            self._check_version(name, mark, min_size=end)
-            raise changed(self.url(name), found="another version", expected=mark)
-        return data
 
     def check_writable(self, name: str) -> None:
         """Check that this process may write an object, by beginning an upload and cancelling it."""
@@ -612,7 +580,7 @@ class GoogleStore(ObjectStore):
         """
         descriptions = []
         for source in sources:
-            generation = Version.of_mark(source.mark).generation
+            generation = ObjectVersion.of_mark(source.mark).identifier
             descriptions.append(
                 {
                     "name": self.key(checked_name(source.name)),
@@ -642,25 +610,6 @@ class GoogleStore(ObjectStore):
                 self.url(name), found=f"{stored.size:,} bytes", expected=f"{expected_bytes:,} bytes"
             )
         return stored
-
-
-class Version(NamedTuple):
-    """A version of an object, as its mark (`Stored.mark`) names it."""
-
-    generation: str
-    """Number that Google gives to each version."""
-    size: int
-    """Bytes."""
-
-    @staticmethod
-    def of_mark(mark: str) -> Version:
-        """Return the version of an object that a mark stands for.
-
-        Args:
-            mark: Google's number of the version and the size, such as `1700000000000000-1234`.
-        """
-        generation, _, size = mark.rpartition("-")
-        return Version(generation, int(size))
 
 
 def _stored(name: str, item: Mapping[str, Any]) -> Stored:
@@ -719,7 +668,7 @@ def _has_version(answer: Answer) -> bool:
 
 def _is_whole(source: Stored) -> bool:
     """Return whether this describes a whole object, not a range of it."""
-    return source.begin == 0 and source.size == Version.of_mark(source.mark).size
+    return source.begin == 0 and source.size == ObjectVersion.of_mark(source.mark).size
 
 
 def _parsed_body(answer: Answer) -> Any:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from nanoset_core.errors import ConfigError
-from nanoset_core.storage.object_store import ObjectStore, PartsUpload
+from nanoset_core.storage.object_store import ObjectStore, ObjectVersion, PartsUpload
 from nanoset_core.storage.store import checked_name
 
 
@@ -41,6 +41,17 @@ class MemoryStore(ObjectStore):
         """Delete a file, if it exists."""
         system, path = self._system_and_path(checked_name(name))
         self._ask(name, lambda: system.rm_file(path))
+
+    def request_range(
+        self, name: str, begin: int, end: int, version: ObjectVersion
+    ) -> bytes | None:
+        """Read bytes of a file, unless it has another version after that."""
+        system, path = self._system_and_path(name)
+        data: bytes | None = self._ask(name, lambda: system.cat_file(path, begin, end))
+        stored = self.stat(name)
+        if stored is None or ObjectVersion.of_mark(stored.mark) != version:
+            return None
+        return data
 
     def write_whole(self, name: str, data: bytes, sha256: str) -> None:
         """Write a file, which appears with all of its bytes."""

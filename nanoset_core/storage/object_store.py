@@ -12,13 +12,21 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from nanoset_core.errors import MissingError, SourceChangedError, StorageError
 from nanoset_core.rounding import ceil_division
 from nanoset_core.storage.atomic import sha256_file
 from nanoset_core.storage.filesystems import FilesystemStore
-from nanoset_core.storage.store import Stored, blocks_in_parallel, checked_name, damaged, regrouped
+from nanoset_core.storage.store import (
+    Stored,
+    blocks_in_parallel,
+    changed,
+    checked_name,
+    damaged,
+    gone,
+    regrouped,
+)
 
 PART_BYTES = 16 << 20
 """Objects larger than this are sent in parts of at least this size, one of which is in memory."""
@@ -61,6 +69,26 @@ class PartsUpload(ABC):
         """Give up the upload; raises no error."""
 
 
+class ObjectVersion(NamedTuple):
+    """A version of an object, as its mark (`Stored.mark`) names it."""
+
+    identifier: str
+    """What the server calls the version: Azure's ETag, or Google's generation, a number."""
+    size: int
+    """Bytes of the object."""
+
+    @staticmethod
+    def of_mark(mark: str) -> ObjectVersion:
+        """Return the version of an object that a mark stands for.
+
+        Args:
+            mark: What the server calls the version, and the size, such as
+                "1700000000000000-1234".
+        """
+        identifier, _, size = mark.rpartition("-")
+        return ObjectVersion(identifier, int(size))
+
+
 @dataclass(frozen=True, slots=True)
 class ObjectStore(FilesystemStore):
     """The objects below one place that fsspec can write to."""
@@ -81,6 +109,25 @@ class ObjectStore(FilesystemStore):
     @abstractmethod
     def delete(self, name: str) -> None:
         """Delete an object, if it exists."""
+
+    @abstractmethod
+    def request_range(
+        self, name: str, begin: int, end: int, version: ObjectVersion
+    ) -> bytes | None:
+        """Request bytes of one version of an object; `read_range` calls this.
+
+        Args:
+            name: Name of the object.
+            begin: Position of the first byte.
+            end: Position after the last byte, which is greater than `begin`.
+            version: The only version that may answer. It has all of these bytes.
+
+        Returns:
+            The bytes, or None if the object does not exist, or has another version by now.
+
+        Raises:
+            StorageError: The server cannot be reached, or refuses.
+        """
 
     @abstractmethod
     def write_whole(self, name: str, data: bytes, sha256: str) -> None:
@@ -134,6 +181,46 @@ class ObjectStore(FilesystemStore):
     def blocks(self, stored: Stored) -> Iterator[bytes]:
         """Yield the bytes of an object or of a range of it, in order, read in parallel requests."""
         return blocks_in_parallel(self, stored)
+
+    def read_range(self, name: str, begin: int, end: int, mark: str | None = None) -> bytes:
+        """Return the bytes from `begin` to `end`, exclusive, of one version of an object.
+
+        A large object is read in ranges. If it is replaced meanwhile, the ranges must not be mixed.
+        So each request names the version, and no other one can answer.
+
+        Args:
+            name: Name of the object.
+            begin: Position of the first byte.
+            end: Position after the last byte.
+            mark: The version that is expected, as `Stored.mark`; None for the present one.
+
+        Raises:
+            SourceChangedError: The object has another version, or fewer bytes.
+            MissingError: The object does not exist.
+        """
+        # Servers have no requests for empty ranges.
+        checked_name(name)
+        if begin >= end:
+            return b""
+
+        # The version, which also says how many bytes there are.
+        if mark is None:
+            stored = self.stat(name)
+            if stored is None:
+                raise gone(self.url(name))
+            mark = stored.mark
+        version = ObjectVersion.of_mark(mark)
+        if end > version.size:
+            raise changed(
+                self.url(name), found=f"{version.size:,} bytes", expected=f"at least {end:,}"
+            )
+
+        data = self.request_range(name, begin, end, version)
+        if data is None:
+            # Say whether the object was deleted or replaced.
+            self._check_version(name, mark, min_size=end)
+            raise changed(self.url(name), found="another version", expected=mark)
+        return data
 
     def put_parts(self, name: str, blocks: Iterable[bytes]) -> None:
         """Write an object from consecutive blocks, which are sent in parts of `part_bytes`."""

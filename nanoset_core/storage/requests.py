@@ -48,6 +48,20 @@ class DamagedTransferError(Exception):
     """Bytes were damaged on their way to or from a server, so another attempt is worthwhile."""
 
 
+def check_length(data: bytes, expected_bytes: int) -> None:
+    """Check that an answer of a server has all requested bytes.
+
+    Args:
+        data: The bytes of the answer.
+        expected_bytes: Their expected number.
+
+    Raises:
+        DamagedTransferError: There are fewer or more, so that the request is sent again.
+    """
+    if len(data) != expected_bytes:
+        raise DamagedTransferError(f"{len(data):,} bytes instead of {expected_bytes:,}")
+
+
 class Attempts:
     """Counts the attempts to send one request, and pauses between them.
 

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from nanoset_core.errors import StorageError
 from nanoset_core.storage import s3_requests
 from nanoset_core.storage.long_listings import LongListing
-from nanoset_core.storage.requests import DamagedTransferError, in_parallel
+from nanoset_core.storage.requests import DamagedTransferError, check_length, in_parallel
 from nanoset_core.storage.s3_client import Server, new_client
 from nanoset_core.storage.s3_parts import (
     MULTIPART_BYTES,
@@ -388,8 +388,7 @@ class S3Store(Store):
             object_bytes = _bytes_of_object(answer)
             data: bytes = answer["Body"].read()
             expected_bytes = min(end, object_bytes) - begin
-            if len(data) != expected_bytes:
-                raise DamagedTransferError(f"{len(data):,} bytes instead of {expected_bytes:,}")
+            check_length(data, expected_bytes)
             return data, Stored(name, object_bytes, answer["ETag"], _written_ns(answer))
 
         byte_range = f"bytes={begin}-{end - 1}"
