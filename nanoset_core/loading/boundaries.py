@@ -231,7 +231,7 @@ def collate_varlen(
     mask_ends: bool = False,
     convert: Callable[[NDArray[Any]], Any] | None = None,
 ) -> dict[str, Any]:
-    """Join training samples to one long row of tokens, in which attention stays within documents.
+    """Join training samples into one long row of tokens, in which attention stays within documents.
 
     A DataLoader calls this to make a batch. No padding is needed, since FlashAttention's
     `flash_attn_varlen_func` takes documents of any lengths. For example, two samples of 5 tokens:
