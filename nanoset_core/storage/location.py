@@ -138,14 +138,8 @@ def local_path(url: str, *, base: Path, where: str) -> Path:
     Raises:
         ConfigError: The location is a URL of another kind, or has a variable.
     """
-    if "://" in url and _FILE_URL.match(url) is None:
-        raise ConfigError(
-            "only local files can be used here",
-            where=where,
-            found=url,
-            expected="a path on a local or mounted file system",
-            remedy="mount the bucket, or copy it to a local folder first",
-        )
+    if is_remote(url):
+        raise _only_local_error(url, where)
     path = (base / expanded(without_file_scheme(url), where)).resolve()
     # A folder may really have such a name. `Path.exists` would raise an error if this user may not
     # look into the folder above.
@@ -170,13 +164,24 @@ def path_on_this_machine(path: str | PathLike[str]) -> Path:
     """
     text = fspath(path)
     if is_remote(text):
-        raise ConfigError(
-            "only local files can be used here",
-            where=text,
-            expected="a path on a local or mounted file system",
-            remedy="mount the bucket, or copy the files",
-        )
+        raise _only_local_error(text)
     return with_home(without_file_scheme(text), where=text)
+
+
+def _only_local_error(url: str, where: str | None = None) -> ConfigError:
+    """Return the error for the address of a bucket in place of a path of this machine.
+
+    Args:
+        url: The address.
+        where: Place of the setting that has it, if it is one of a file.
+    """
+    return ConfigError(
+        "only local files can be used here",
+        where=where or url,
+        found=url if where else None,
+        expected="a path on a local or mounted file system",
+        remedy="mount the bucket, or copy the files to a local folder first",
+    )
 
 
 def is_remote(location: str) -> bool:

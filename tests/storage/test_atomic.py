@@ -354,6 +354,7 @@ def test_a_folder_in_the_place_of_a_link_is_an_error_that_leaves_nothing_unfinis
         pytest.param("file:///abs/data", "/abs/data", id="file URL"),
         pytest.param("~/data", str(Path.home() / "data"), id="home"),
         pytest.param("./~data", "/base/~data", id="name that begins with a tilde"),
+        pytest.param("./x://y", "/base/x:/y", id="folder whose name ends with a colon"),
     ],
 )
 def test_a_local_path_in_settings_is_relative_to_their_folder(url, path):

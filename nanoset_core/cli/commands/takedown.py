@@ -29,6 +29,7 @@ from nanoset_core.cli.options import (
 )
 from nanoset_core.cli.terminal import Row, print_notices, print_rows
 from nanoset_core.errors import ConfigError, NanosetError
+from nanoset_core.storage.location import is_remote
 from nanoset_core.wording import format_count
 
 if TYPE_CHECKING:
@@ -290,7 +291,7 @@ def _only_list(config: ProjectConfig) -> Path:
         names.update(view.files("exclude") or ())
     # Leave out patterns such as "lists/*.txt", which may name several files.
     files = sorted(name for name in names if not _PATTERN_CHARACTERS.intersection(name))
-    is_clear = len(files) == 1 and "://" not in files[0]
+    is_clear = len(files) == 1 and not is_remote(files[0])
     # A view may also exclude a folder, with all lists in it.
     if not is_clear or config.local(files[0], "views.exclude").is_dir():
         raise ConfigError(

@@ -40,6 +40,7 @@ from numpy.typing import NDArray
 
 from nanoset_core.rounding import ceil_division
 from nanoset_core.stages.exports.base import DatasetTraits, ExportFormat
+from nanoset_core.storage.location import is_remote
 
 INDEX = "index.json"
 """Name of the list of files."""
@@ -456,7 +457,7 @@ class Mds(SampledFormat):
 
     def example(self, folder: str, name: str, facts: Mapping[str, Any]) -> str:
         places = f"local={folder!r}"
-        if "://" in folder:
+        if is_remote(folder):
             places = f"remote={folder!r},\n    local=…"
         return (
             "from streaming import StreamingDataset\n"
