@@ -32,7 +32,7 @@ from nanoset_core.stages.contamination.ngrams import MIN_LETTERS
 from nanoset_core.stages.contamination.search import Evaluation, Match
 from nanoset_core.stages.contamination.texts import read_texts
 from nanoset_core.stages.contamination.token_bytes import word_vocabulary
-from nanoset_core.text.listing import stat_file
+from nanoset_core.text.files.listing import stat_file
 from nanoset_core.tokenizers.engines import Engine, make_engine
 
 BATCH = 1000

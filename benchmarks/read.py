@@ -24,8 +24,8 @@ WORDS_PER_DOCUMENT = 800
 READ = """
 import sys
 from pathlib import Path
-from nanoset_core.text.pieces import SourceRange
-from nanoset_core.text.inventories import take_inventory
+from nanoset_core.text.inventory.pieces import SourceRange
+from nanoset_core.text.inventory.take import take_inventory
 from nanoset_core.text.documents import read_documents
 folder = Path(sys.argv[1])
 source = SourceRange(take_inventory(folder, "corpus").pieces)

@@ -42,7 +42,7 @@ from nanoset_core.stages.views.rules import HashSplit, Listed, Rule, Top, Where
 from nanoset_core.stages.views.selection import select
 from nanoset_core.stages.views.tables import JoinedTables, ShardTables, joined_tables
 from nanoset_core.stages.views.writing import write_view_idx
-from nanoset_core.text.listing import stat_file
+from nanoset_core.text.files.listing import stat_file
 
 _T = TypeVar("_T")
 

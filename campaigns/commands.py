@@ -32,7 +32,7 @@ from campaigns.runner import Child, Kind, Outcome, Skipped, Trial, drop_rights, 
 from campaigns.uses import USES, Use, commands, make_world
 from helpers.child_processes import members, wait_until
 from nanoset_core.cli import main
-from nanoset_core.stages.shards import standalone_ranges
+from nanoset_core.stages.shards.standalone import ranges as standalone_ranges
 
 HEAD = ("command", "fault")
 """First columns of the table."""
@@ -109,7 +109,7 @@ _PRELOADED = (
     "nanoset_core.stages.pbin.standalone",
     "nanoset_core.stages.pbin.verify",
     "nanoset_core.stages.registry",
-    "nanoset_core.stages.shards.standalone",
+    "nanoset_core.stages.shards.standalone.preprocess",
     "nanoset_core.stages.views.listing",
     "nanoset_core.stages.views.verify",
     "nanoset_core.stages.webdataset.standalone.preview",

@@ -39,9 +39,9 @@ from nanoset_core.project.project import Project
 from nanoset_core.project.status import project_status
 from nanoset_core.project.verify import verify_project
 from nanoset_core.text.documents import read_documents
-from nanoset_core.text.inventories import take_inventory
-from nanoset_core.text.pieces import cut_ranges
-from nanoset_core.text.table_documents import ZEROS
+from nanoset_core.text.inventory.pieces import cut_ranges
+from nanoset_core.text.inventory.take import take_inventory
+from nanoset_core.text.tables.documents import ZEROS
 
 HEAD = ("what", "damage")
 """First columns of the table."""

@@ -33,10 +33,10 @@ from nanoset_core.formats.pbin.dataset import PackedDataset
 from nanoset_core.formats.pbin.writing import write_pbin
 from nanoset_core.formats.tars.tar_input import _contexts, survey_tars
 from nanoset_core.loading.shard_files import iterate_shard, iterate_shards
-from nanoset_core.text.contents import contents_of
 from nanoset_core.text.documents import read_documents
-from nanoset_core.text.fingerprints import fingerprint
-from nanoset_core.text.pieces import Piece, SourceRange
+from nanoset_core.text.files.contents import contents_of
+from nanoset_core.text.inventory.fingerprints import fingerprint
+from nanoset_core.text.inventory.pieces import Piece, SourceRange
 
 _DOCUMENT_LENGTHS = (5, 1, 40, 3, 3, 120, 2, 9)
 

@@ -37,10 +37,10 @@ from nanoset_core.loading.shard_files import iterate_shard, iterate_shards
 from nanoset_core.outputs.manifest import Recipe, Written
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.storage.access import FileAccess
-from nanoset_core.text.contents import contents_of
 from nanoset_core.text.documents import DocumentBatch, read_documents
-from nanoset_core.text.fingerprints import fingerprint
-from nanoset_core.text.pieces import SourceRange
+from nanoset_core.text.files.contents import contents_of
+from nanoset_core.text.inventory.fingerprints import fingerprint
+from nanoset_core.text.inventory.pieces import SourceRange
 from nanoset_core.tokenizers.tokenizer import tokenizer_facts
 
 HEAD = ("file",)

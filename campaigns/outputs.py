@@ -41,11 +41,11 @@ from nanoset_core.stages.webdataset.markers import read_markers
 from nanoset_core.stages.webdataset.plan import StoredShufflePlan
 from nanoset_core.stages.webdataset.standalone.sampling import load_sampling
 from nanoset_core.storage.access import FileAccess
-from nanoset_core.text.fingerprint_memory import FingerprintMemory
-from nanoset_core.text.fingerprints import fingerprint
-from nanoset_core.text.inventories import known_inventory
-from nanoset_core.text.listing import FileStat
-from nanoset_core.text.survey import list_corpora
+from nanoset_core.text.files.listing import FileStat
+from nanoset_core.text.files.survey import list_corpora
+from nanoset_core.text.inventory.fingerprint_memory import FingerprintMemory
+from nanoset_core.text.inventory.fingerprints import fingerprint
+from nanoset_core.text.inventory.take import known_inventory
 from nanoset_core.tokenizers.engines import make_engine
 from nanoset_core.tokenizers.engines.reference import ReferenceEngine
 from nanoset_core.tokenizers.tokenizer import tokenizer_facts

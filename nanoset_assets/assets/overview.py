@@ -37,7 +37,7 @@ from nanoset_core.project.project import Project
 from nanoset_core.project.purge.interrupted import interrupted_purges
 from nanoset_core.records.parsing import CONFIG_FILE
 from nanoset_core.stages.inventory.corpora import scan_corpora
-from nanoset_core.text.survey import RawText
+from nanoset_core.text.files.survey import RawText
 
 OVERVIEW = "overview"
 """The name of the asset, and of the sensor that keeps it up to date."""

@@ -17,7 +17,7 @@ from nanoset_assets.automation.active_runs import ActiveRuns
 from nanoset_assets.names import Names
 from nanoset_core.project.requested_corpora import requested_corpora
 from nanoset_core.project.settings import ProjectConfig
-from nanoset_core.text.survey import RawText
+from nanoset_core.text.files.survey import RawText
 
 PartitionsRequest = dg.AddDynamicPartitionsRequest | dg.DeleteDynamicPartitionsRequest
 

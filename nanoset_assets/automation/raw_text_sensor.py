@@ -48,8 +48,8 @@ from nanoset_core.stages.inventory.make import (
     remembered_inventory,
 )
 from nanoset_core.stages.inventory.stage import INVENTORY
-from nanoset_core.text.contents import Contents
-from nanoset_core.text.survey import RawText, is_quiescent
+from nanoset_core.text.files.contents import Contents
+from nanoset_core.text.files.survey import RawText, is_quiescent
 from nanoset_core.untrusted import visible
 from nanoset_core.wording import abbreviated
 

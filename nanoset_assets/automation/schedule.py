@@ -35,8 +35,8 @@ from nanoset_core.stages.inventory.make import (
     remembered_inventory,
 )
 from nanoset_core.stages.registry import stages, sweep
-from nanoset_core.text.contents import Contents
-from nanoset_core.text.survey import RawText
+from nanoset_core.text.files.contents import Contents
+from nanoset_core.text.files.survey import RawText
 from nanoset_core.untrusted import Multiline, visible
 
 SCHEDULE = "reconcile"

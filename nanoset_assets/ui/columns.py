@@ -19,7 +19,7 @@ from nanoset_core.project.columns.rows import column_rows, value_rows
 from nanoset_core.project.columns.statistics import ColumnStatistics, CorpusColumns, corpus_columns
 from nanoset_core.project.project import Project
 from nanoset_core.stages.attributes.names import COUNTS
-from nanoset_core.text.values import type_of
+from nanoset_core.text.tables.values import type_of
 
 MAX_VALUES = 20_000_000
 """Documents times columns up to which a page shows statistics; reading them takes 5 to 10 s."""

@@ -21,9 +21,9 @@ from nanoset_core.stages.inventory.notices import corpus_notices
 from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.stages.shards.losses import stored_sizes
 from nanoset_core.stages.stage import Key, find_current
-from nanoset_core.text.endings import suffix_of
-from nanoset_core.text.notices import Notice, notices_on
-from nanoset_core.text.pieces import Inventory
+from nanoset_core.text.files.endings import suffix_of
+from nanoset_core.text.files.notices import Notice, notices_on
+from nanoset_core.text.inventory.pieces import Inventory
 from nanoset_core.wording import format_bytes, format_count
 
 

@@ -36,7 +36,7 @@ from nanoset_core.stages.shards.lengths import length_rows, usual_length
 from nanoset_core.stages.shards.line_numbers import LineNumbers
 from nanoset_core.stages.shards.one_shard import SHARDS_FOLDER, engine_choice
 from nanoset_core.stages.shards.shard_sets import current_shards, id_key_warning
-from nanoset_core.text.pieces import Inventory
+from nanoset_core.text.inventory.pieces import Inventory
 from nanoset_core.tokenizers.encoders import describe_encoders, encoders_of
 from nanoset_core.wording import format_bytes, format_count
 

@@ -30,7 +30,7 @@ from nanoset_core.records.parsing import CONFIG_FILE
 from nanoset_core.rounding import ceil_division
 from nanoset_core.storage.atomic import write_atomic
 from nanoset_core.storage.os_errors import writing_to
-from nanoset_core.text.listing import natural_key
+from nanoset_core.text.files.listing import natural_key
 
 EOD = "<|endoftext|>"
 """Text of the end-of-document token."""

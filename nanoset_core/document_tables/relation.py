@@ -32,7 +32,7 @@ from nanoset_core.document_tables.connection import (
 )
 from nanoset_core.document_tables.row_groups import RowGroups
 from nanoset_core.errors import FormatError, NanosetError, StorageError
-from nanoset_core.text.values import as_type
+from nanoset_core.text.tables.values import as_type
 from nanoset_core.untrusted import shortened
 
 FILE_NUMBER = "file_number"

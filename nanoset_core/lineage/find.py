@@ -32,7 +32,7 @@ from nanoset_core.stages.shards.shard_sets import ranges_of_shards
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.location import is_remote
 from nanoset_core.storage.places import real_path
-from nanoset_core.text.pieces import Piece, SourceRange
+from nanoset_core.text.inventory.pieces import Piece, SourceRange
 from nanoset_core.text.rejects import Reject
 
 

@@ -32,7 +32,7 @@ from nanoset_core.stages.stage import Key, Node, require
 from nanoset_core.stages.views.ids import COMMENT
 from nanoset_core.stages.views.tables import document_values
 from nanoset_core.storage.atomic import write_atomic
-from nanoset_core.text.endings import is_table
+from nanoset_core.text.files.endings import is_table
 
 MAX_PLACED = 200
 """Samples are searched for at most this many documents of a dataset, because it is slow."""

@@ -21,21 +21,21 @@ from nanoset_core.errors import FormatError, InputError, NanosetError, SourceCha
 from nanoset_core.lineage.documents import DocumentOrigin
 from nanoset_core.storage.input_files import status_of
 from nanoset_core.storage.location import RawFolder
-from nanoset_core.text.csv_rows import CsvRows, read_csv
 from nanoset_core.text.document_batch import DocumentBatch
-from nanoset_core.text.endings import format_of, is_cuttable
-from nanoset_core.text.fingerprint_memory import FingerprintMemory
+from nanoset_core.text.files.endings import format_of, is_cuttable
+from nanoset_core.text.files.listing import stat_file
+from nanoset_core.text.files.raw_files import blocks_of, open_raw
+from nanoset_core.text.inventory.fingerprint_memory import FingerprintMemory
+from nanoset_core.text.inventory.piece_cuts import WINDOW_BYTES
+from nanoset_core.text.inventory.pieces import Inventory, Piece, is_same_object
+from nanoset_core.text.inventory.stored_piece import StoredPiece
 from nanoset_core.text.lines import LineBlock, read_lines
-from nanoset_core.text.listing import stat_file
 from nanoset_core.text.parsing import Fields, NotADocumentError, parse_line
-from nanoset_core.text.piece_cuts import WINDOW_BYTES
-from nanoset_core.text.pieces import Inventory, Piece, is_same_object
-from nanoset_core.text.raw_files import blocks_of, open_raw
-from nanoset_core.text.record_batches import TooFarError, rows_between
 from nanoset_core.text.rejects import FaultError
-from nanoset_core.text.stored_piece import StoredPiece
-from nanoset_core.text.table_documents import RowReader
-from nanoset_core.text.tables import read_table
+from nanoset_core.text.tables.csv_rows import CsvRows, read_csv
+from nanoset_core.text.tables.documents import RowReader
+from nanoset_core.text.tables.record_batches import TooFarError, rows_between
+from nanoset_core.text.tables.rows import read_table
 from nanoset_core.text.txt_documents import parse_file_text, read_file_text
 
 MOST_LINE_BYTES = 64 << 20

@@ -47,7 +47,7 @@ from nanoset_core.storage.location import (
     is_remote,
 )
 from nanoset_core.storage.paths import check_utf_8, expanded
-from nanoset_core.text.choice import FileChoice
+from nanoset_core.text.files.choice import FileChoice
 from nanoset_core.tokenizers.files import TokenizerFile, TokenizerPath, as_source, local_tokenizer
 
 

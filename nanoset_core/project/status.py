@@ -31,7 +31,7 @@ from nanoset_core.stages.stage import (
     settings_warnings,
 )
 from nanoset_core.storage.leases import Work, under_way
-from nanoset_core.text.notices import Notice
+from nanoset_core.text.files.notices import Notice
 
 State = Literal["up to date", "stale", "missing", "failing", "being built", "not read"]
 _STATES_TO_BUILD = ("missing", "stale")

@@ -24,12 +24,12 @@ from nanoset_core.stages.inventory.make import inventory_recipe, pieces_by_file
 from nanoset_core.stages.inventory.notices import corpus_notices
 from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.stages.stage import Node, ReadingBudget
-from nanoset_core.text.contents import Contents
-from nanoset_core.text.fingerprints import fingerprint, is_known_unread
-from nanoset_core.text.listing import FileStat
-from nanoset_core.text.notices import Notice
-from nanoset_core.text.pieces import Inventory, Piece
-from nanoset_core.text.survey import no_text
+from nanoset_core.text.files.contents import Contents
+from nanoset_core.text.files.listing import FileStat
+from nanoset_core.text.files.notices import Notice
+from nanoset_core.text.files.survey import no_text
+from nanoset_core.text.inventory.fingerprints import fingerprint, is_known_unread
+from nanoset_core.text.inventory.pieces import Inventory, Piece
 from nanoset_core.wording import format_count
 
 READ_BYTES = 8 << 20

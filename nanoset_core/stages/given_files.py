@@ -17,10 +17,10 @@ from nanoset_core.outputs.manifest import digest_of
 from nanoset_core.project.project import Project
 from nanoset_core.storage.location import RawFolder, RemoteFolder, is_remote, remote_location
 from nanoset_core.storage.places import is_here, takes_requests
-from nanoset_core.text.choice import matches
-from nanoset_core.text.fingerprint_memory import FingerprintMemory
-from nanoset_core.text.fingerprints import fingerprint
-from nanoset_core.text.listing import FileStat, folders_of, list_below, natural_key, stat_file
+from nanoset_core.text.files.choice import matches
+from nanoset_core.text.files.listing import FileStat, folders_of, list_below, natural_key, stat_file
+from nanoset_core.text.inventory.fingerprint_memory import FingerprintMemory
+from nanoset_core.text.inventory.fingerprints import fingerprint
 
 _MEMORY_FOLDER = ".given"
 """Folder, below `views` in the output root, that remembers digests of local files.

@@ -248,7 +248,7 @@ class ObjectStat(NamedTuple):
 
 
 class ListedObject(NamedTuple):
-    """An object below a folder, with the fields of `text.listing.FileStat` in the same order."""
+    """An object below a folder, with the fields of `FileStat` (`text.files`) in the same order."""
 
     path: str
     """Path below the folder."""

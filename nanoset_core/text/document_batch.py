@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from nanoset_core.text.pieces import Piece
+from nanoset_core.text.inventory.pieces import Piece
 from nanoset_core.text.rejects import NO_OFFSET, Reject
 
 

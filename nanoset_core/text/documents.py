@@ -12,7 +12,10 @@ from typing import Any, TypeAlias
 
 from nanoset_core.storage.location import RawFolder
 from nanoset_core.text.document_batch import DocumentBatch, counter_of
-from nanoset_core.text.endings import CsvValues, format_of
+from nanoset_core.text.files.endings import CsvValues, format_of
+from nanoset_core.text.files.raw_files import too_large
+from nanoset_core.text.inventory.pieces import Piece, SourceRange
+from nanoset_core.text.inventory.stored_piece import StoredPiece
 from nanoset_core.text.lines import LineBlock, read_lines
 from nanoset_core.text.parsing import (
     Fields,
@@ -21,13 +24,10 @@ from nanoset_core.text.parsing import (
     parse_line,
     parse_lines,
 )
-from nanoset_core.text.pieces import Piece, SourceRange
-from nanoset_core.text.raw_files import too_large
 from nanoset_core.text.rejects import FaultError, Reject, excerpt
-from nanoset_core.text.stored_piece import StoredPiece
-from nanoset_core.text.table_documents import read_csv_documents, read_table_documents
+from nanoset_core.text.tables.documents import read_csv_documents, read_table_documents
+from nanoset_core.text.tables.values import from_json
 from nanoset_core.text.txt_documents import read_txt_document
-from nanoset_core.text.values import from_json
 
 BATCH_BYTES = 1 << 20
 """A batch ends once it has read about this many bytes."""

@@ -13,11 +13,11 @@ import orjson
 from nanoset_core.errors import ConfigError, FormatError, InputError, MissingError
 from nanoset_core.outputs.deliver import make_once
 from nanoset_core.storage.atomic import atomic_file
-from nanoset_core.text.contents import contents_of
-from nanoset_core.text.endings import ARROW, PARQUET, is_table
-from nanoset_core.text.json_values import NotJsonError, json_values
+from nanoset_core.text.files.contents import contents_of
+from nanoset_core.text.files.endings import ARROW, PARQUET, is_table
 from nanoset_core.text.rejects import FaultError
-from nanoset_core.text.tables import read_table
+from nanoset_core.text.tables.json_values import NotJsonError, json_values
+from nanoset_core.text.tables.rows import read_table
 
 TARGETS = (".jsonl", ".jsonl.gz", ".jsonl.zst")
 """Endings that the name of a target may have."""

@@ -13,15 +13,15 @@ import orjson
 from nanoset_core.errors import NanosetError
 from nanoset_core.rounding import ceil_division
 from nanoset_core.storage.location import RawFolder
-from nanoset_core.text.contents import Contents
-from nanoset_core.text.csv_rows import read_csv
-from nanoset_core.text.endings import format_of
+from nanoset_core.text.files.contents import Contents
+from nanoset_core.text.files.endings import format_of
+from nanoset_core.text.files.listing import FileStat
+from nanoset_core.text.inventory.pieces import whole_file
+from nanoset_core.text.inventory.stored_piece import StoredPiece
 from nanoset_core.text.lines import read_lines
-from nanoset_core.text.listing import FileStat
-from nanoset_core.text.pieces import whole_file
 from nanoset_core.text.rejects import FaultError
-from nanoset_core.text.stored_piece import StoredPiece
-from nanoset_core.text.tables import read_table
+from nanoset_core.text.tables.csv_rows import read_csv
+from nanoset_core.text.tables.rows import read_table
 
 _MAX_FILES = 3
 _MAX_ROWS_PER_FILE = 100

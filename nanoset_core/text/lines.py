@@ -11,18 +11,18 @@ from typing import Any
 
 from nanoset_core.errors import NanosetError
 from nanoset_core.storage.location import RawFolder
-from nanoset_core.text.compressions import Codec, codec_of
-from nanoset_core.text.content_kinds import (
+from nanoset_core.text.files.compressions import Codec, codec_of
+from nanoset_core.text.files.content_kinds import (
     HEAD_BYTES,
     describe_content,
     describe_mismatch,
     describe_unreadable_content,
 )
-from nanoset_core.text.endings import format_of
-from nanoset_core.text.pieces import Piece
-from nanoset_core.text.raw_files import open_raw
+from nanoset_core.text.files.endings import format_of
+from nanoset_core.text.files.raw_files import open_raw
+from nanoset_core.text.inventory.pieces import Piece
+from nanoset_core.text.inventory.stored_piece import StoredPiece
 from nanoset_core.text.rejects import EXCERPT_BYTES, WRONG_FORMAT, FaultError
-from nanoset_core.text.stored_piece import StoredPiece
 
 _DESCRIBED_BYTES = 64 << 10
 """How much of a file is examined to describe what it is."""

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from nanoset_core.text.endings import CsvValues
+from nanoset_core.text.files.endings import CsvValues
 from nanoset_core.text.json_writing import json_text
 
 DETAIL_CHARACTERS = 300

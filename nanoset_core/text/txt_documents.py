@@ -10,14 +10,14 @@ from codecs import BOM_UTF8
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from nanoset_core.text.content_kinds import describe_other_than_text
 from nanoset_core.text.document_batch import DocumentBatch, counter_of
+from nanoset_core.text.files.content_kinds import describe_other_than_text
+from nanoset_core.text.inventory.stored_piece import StoredPiece
 from nanoset_core.text.lines import text_chunks
 from nanoset_core.text.parsing import Fields, NotADocumentError, parse_line
 from nanoset_core.text.rejects import EXCERPT_BYTES, WRONG_FORMAT, FaultError, Reject, excerpt
-from nanoset_core.text.stored_piece import StoredPiece
-from nanoset_core.text.table_documents import ZEROS
-from nanoset_core.text.values import from_json
+from nanoset_core.text.tables.documents import ZEROS
+from nanoset_core.text.tables.values import from_json
 
 _LINE = 1
 _OFFSET = 0

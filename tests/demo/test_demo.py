@@ -16,9 +16,9 @@ from nanoset_core.demo import writing
 from nanoset_core.demo.writing import BROKEN_LINE, EOD, MARKER, write_demo
 from nanoset_core.errors import ConfigError
 from nanoset_core.text.documents import DocumentBatch, read_documents
-from nanoset_core.text.inventories import take_inventory
-from nanoset_core.text.pieces import SourceRange
-from nanoset_core.text.survey import list_corpora
+from nanoset_core.text.files.survey import list_corpora
+from nanoset_core.text.inventory.pieces import SourceRange
+from nanoset_core.text.inventory.take import take_inventory
 from nanoset_core.tokenizers.tokenizer import token_id, tokenizer_facts
 
 

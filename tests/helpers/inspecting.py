@@ -34,13 +34,13 @@ from nanoset_core.stages.inventory.make import (
 from nanoset_core.stages.registry import stage_of
 from nanoset_core.stages.report import Report
 from nanoset_core.stages.shards import shard_sets
-from nanoset_core.stages.shards.inputs import resolve_inputs
 from nanoset_core.stages.shards.line_numbers import LineNumbers
+from nanoset_core.stages.shards.standalone.inputs import resolve_inputs
 from nanoset_core.stages.stage import Node, require
 from nanoset_core.stages.webdataset.make import current_plan
 from nanoset_core.stages.webdataset.plan import ShufflePlan
 from nanoset_core.storage.leases import leased
-from nanoset_core.text.pieces import Inventory
+from nanoset_core.text.inventory.pieces import Inventory
 
 # Raw text
 

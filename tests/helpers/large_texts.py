@@ -36,11 +36,11 @@ LARGE = "large.jsonl"
 def small_pieces_of_files() -> Iterator[None]:
     """Let files be cut into pieces of some kilobytes until the block ends."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("nanoset_core.text.fingerprints.PIECE_BYTES", PIECE_BYTES)
-        patch.setattr("nanoset_core.text.piece_cuts.WINDOW_BYTES", WINDOW_BYTES)
+        patch.setattr("nanoset_core.text.inventory.fingerprints.PIECE_BYTES", PIECE_BYTES)
+        patch.setattr("nanoset_core.text.inventory.piece_cuts.WINDOW_BYTES", WINDOW_BYTES)
         # Digests of files that were just written are not remembered: their times cannot show a
         # change a moment later. Let them be remembered at any age.
-        patch.setattr("nanoset_core.text.fingerprint_memory._RACY_NS", -(10**18))
+        patch.setattr("nanoset_core.text.inventory.fingerprint_memory._RACY_NS", -(10**18))
         yield
 
 

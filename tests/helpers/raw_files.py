@@ -12,9 +12,9 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
-from nanoset_core.text.contents import contents_of
-from nanoset_core.text.listing import FileStat
-from nanoset_core.text.pieces import Piece
+from nanoset_core.text.files.contents import contents_of
+from nanoset_core.text.files.listing import FileStat
+from nanoset_core.text.inventory.pieces import Piece
 
 HOUR_NS = 3600 * 10**9
 LINE = st.binary(max_size=30).map(lambda line: line.replace(b"\n", b""))

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from nanoset_core.text.document_batch import DocumentBatch
 from nanoset_core.text.documents import read_documents
-from nanoset_core.text.pieces import Piece, SourceRange
+from nanoset_core.text.inventory.pieces import Piece, SourceRange
 from nanoset_core.text.rejects import Reject
 
 

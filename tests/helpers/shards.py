@@ -12,8 +12,8 @@ from helpers.locations import GOLDEN_FILES
 from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.stages.shards.framing import Framing
 from nanoset_core.stages.shards.one_shard import ShardSettings, ShardTask
-from nanoset_core.text.inventories import take_inventory
-from nanoset_core.text.pieces import SourceRange
+from nanoset_core.text.inventory.pieces import SourceRange
+from nanoset_core.text.inventory.take import take_inventory
 from nanoset_core.tokenizers.tokenizer import tokenizer_facts
 
 GOLDEN = GOLDEN_FILES / "tokenization"

@@ -12,7 +12,7 @@ import numpy as np
 from helpers.sample_pairs import pair_bytes
 from helpers.sample_project import EOD, jsonl, sentences
 from nanoset_core import MMapIndexedDatasetBuilder
-from nanoset_core.stages.shards.standalone_options import PreprocessOptions
+from nanoset_core.stages.shards.standalone.options import PreprocessOptions
 
 FILES = ("part-2.jsonl", "part-10.jsonl")
 """The two files, in the order in which they are read: by their numbers, not by the alphabet."""

@@ -15,8 +15,9 @@ from nanoset_core.errors import FormatError, MissingError
 from nanoset_core.lineage import texts
 from nanoset_core.lineage.documents import DocumentOrigin
 from nanoset_core.lineage.texts import NotReadError, read_texts
-from nanoset_core.text import csv_rows, tables
-from nanoset_core.text.endings import is_cuttable
+from nanoset_core.text.files.endings import is_cuttable
+from nanoset_core.text.tables import csv_rows
+from nanoset_core.text.tables import rows as tables
 
 ROWS = sentences("web", 50)
 TEXTS = [row["text"] for row in ROWS]

@@ -16,8 +16,8 @@ from nanoset_core.errors import SourceChangedError
 from nanoset_core.project.project import Project
 from nanoset_core.stages.inventory.corpora import corpus_folder, scan_corpora
 from nanoset_core.stages.inventory.make import remembered_inventory, survey_corpus
-from nanoset_core.text.fingerprints import fingerprint
-from nanoset_core.text.listing import FileStat
+from nanoset_core.text.files.listing import FileStat
+from nanoset_core.text.inventory.fingerprints import fingerprint
 
 
 def without_pieces(config: Path) -> Project:

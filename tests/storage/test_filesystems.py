@@ -43,7 +43,7 @@ from nanoset_core.storage import filesystems, reading, redirects, requests
 from nanoset_core.storage.filesystems import FilesystemStore
 from nanoset_core.storage.location import remote_location
 from nanoset_core.text.documents import read_documents
-from nanoset_core.text.pieces import Piece, SourceRange
+from nanoset_core.text.inventory.pieces import Piece, SourceRange
 
 fsspec = pytest.importorskip("fsspec")
 MIB = 1 << 20

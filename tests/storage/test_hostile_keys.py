@@ -15,8 +15,8 @@ from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.location import RemoteFolder
 from nanoset_core.storage.s3 import S3Store
 from nanoset_core.storage.store import Stored
-from nanoset_core.text.contents import Contents, contents_of
-from nanoset_core.text.survey import list_corpora
+from nanoset_core.text.files.contents import Contents, contents_of
+from nanoset_core.text.files.survey import list_corpora
 
 DOCUMENT = b'{"text": "a"}\n'
 

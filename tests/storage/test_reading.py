@@ -34,7 +34,7 @@ from nanoset_core.storage import reading, requests
 from nanoset_core.storage.location import RemoteFolder
 from nanoset_core.storage.mapped_files import BlockFile
 from nanoset_core.storage.s3 import S3Store
-from nanoset_core.text.inventories import take_inventory
+from nanoset_core.text.inventory.take import take_inventory
 
 MIB = 1 << 20
 NAMES = ("plain.jsonl", "a folder/ünï 漢.jsonl", "100%+&=#?versions=1.jsonl", "a*b[1].jsonl")
@@ -80,7 +80,7 @@ class LocalExecutor:
 @pytest.fixture
 def spread_work(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let files be hashed by workers even if they are small."""
-    monkeypatch.setattr("nanoset_core.text.fingerprints.SPREAD_BYTES", 1)
+    monkeypatch.setattr("nanoset_core.text.inventory.fingerprints.SPREAD_BYTES", 1)
 
 
 @pytest.mark.usefixtures("spread_work")
@@ -105,8 +105,8 @@ def test_a_large_object_is_hashed_in_pieces_and_read_once(place, tmp_path, monke
     (tmp_path / "web").mkdir()
     (tmp_path / "web" / "large.jsonl").write_bytes(lines)
     window_bytes = 4096
-    monkeypatch.setattr("nanoset_core.text.fingerprints.PIECE_BYTES", 300_000)
-    monkeypatch.setattr("nanoset_core.text.piece_cuts.WINDOW_BYTES", window_bytes)
+    monkeypatch.setattr("nanoset_core.text.inventory.fingerprints.PIECE_BYTES", 300_000)
+    monkeypatch.setattr("nanoset_core.text.inventory.piece_cuts.WINDOW_BYTES", window_bytes)
     executor = LocalExecutor()
 
     inventory = take_inventory(RemoteFolder(place) / "web", "web", executor=executor)

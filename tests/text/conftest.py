@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from helpers.table_files import encode_table
-from nanoset_core.text.pieces import Piece
+from nanoset_core.text.inventory.pieces import Piece
 
 WritePiece = Callable[[str, bytes], Piece]
 WriteTable = Callable[..., Piece]
@@ -68,8 +68,8 @@ from pathlib import Path
 import isal.isal_zlib, pyarrow.compute, pyarrow.parquet, zstandard
 from nanoset_core.text.documents import read_documents
 from nanoset_core.text.importing import import_parquet
-from nanoset_core.text.pieces import SourceRange
-from nanoset_core.text.inventories import take_inventory
+from nanoset_core.text.inventory.pieces import SourceRange
+from nanoset_core.text.inventory.take import take_inventory
 folder = Path(sys.argv[1])
 source = SourceRange(take_inventory(folder, "web").pieces)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

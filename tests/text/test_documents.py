@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from helpers.read_pieces import ReadDocument, read_pieces
-from nanoset_core.text import stored_piece as stored_module
+from nanoset_core.text.inventory import stored_piece as stored_module
+from nanoset_core.text.inventory.pieces import Piece
 from nanoset_core.text.parsing import Fields, NotADocumentError, parse_line
-from nanoset_core.text.pieces import Piece
 from nanoset_core.text.rejects import EXCERPT_BYTES, Reject
 
 

@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from helpers.raw_files import random_parts
 from nanoset_core.errors import InputError, SourceChangedError
 from nanoset_core.storage import input_files
-from nanoset_core.text import fingerprints
-from nanoset_core.text import stored_piece as stored_module
-from nanoset_core.text.content_kinds import describe_unreadable_content
-from nanoset_core.text.contents import contents_of
-from nanoset_core.text.fingerprints import fingerprint
+from nanoset_core.text.files.content_kinds import describe_unreadable_content
+from nanoset_core.text.files.contents import contents_of
+from nanoset_core.text.inventory import fingerprints
+from nanoset_core.text.inventory import stored_piece as stored_module
+from nanoset_core.text.inventory.fingerprints import fingerprint
+from nanoset_core.text.inventory.stored_piece import StoredPiece
 from nanoset_core.text.lines import LineBlock, read_lines
 from nanoset_core.text.rejects import FaultError
-from nanoset_core.text.stored_piece import StoredPiece
 
 NO_LIMIT = 1 << 30
 """Bytes of a line that no test reaches."""

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from nanoset_core.errors import SourceChangedError
-from nanoset_core.text import stored_piece
 from nanoset_core.text.documents import read_documents
-from nanoset_core.text.pieces import Piece, SourceRange, etag_digest
-from nanoset_core.text.stored_piece import StoredPiece
+from nanoset_core.text.inventory import stored_piece
+from nanoset_core.text.inventory.pieces import Piece, SourceRange, etag_digest
+from nanoset_core.text.inventory.stored_piece import StoredPiece
 
 DATA = b'{"text": "hello"}\n'
 SHA256 = hashlib.sha256(DATA).hexdigest()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nanoset_core.errors import InputError, MissingError
-from nanoset_core.stages.shards.inputs import resolve_inputs
+from nanoset_core.stages.shards.standalone.inputs import resolve_inputs
 
 FILES = [
     "a.jsonl",

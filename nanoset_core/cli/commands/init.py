@@ -23,7 +23,7 @@ from nanoset_core.wording import format_bytes, format_count
 
 if TYPE_CHECKING:
     from nanoset_core.project.first_config.write import Start
-    from nanoset_core.text.survey import RawText
+    from nanoset_core.text.files.survey import RawText
 
 _MAX_SHOWN = 3
 """How many files that are not read are named in a line."""

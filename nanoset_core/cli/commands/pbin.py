@@ -592,7 +592,7 @@ def _check_joinable(files: Sequence[Location]) -> None:
         common_tokenizer,
         recorded_tokenizations,
     )
-    from nanoset_core.stages.shards.inputs import check_different
+    from nanoset_core.stages.shards.standalone.inputs import check_different
 
     for file, times in Counter(files).items():
         if times > 1:

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from nanoset_core.execution.progress import TaskReport
     from nanoset_core.stages.shards.facts import ShardFacts
     from nanoset_core.stages.shards.framing import SpecialTokens
-    from nanoset_core.stages.shards.inputs import InputFiles
-    from nanoset_core.stages.shards.standalone_options import Preprocessed, PreprocessOptions
+    from nanoset_core.stages.shards.standalone.inputs import InputFiles
+    from nanoset_core.stages.shards.standalone.options import Preprocessed, PreprocessOptions
     from nanoset_core.storage.location import Location
     from nanoset_core.tokenizers.encoders import Encoder
     from nanoset_core.tokenizers.end_token import EndToken
@@ -99,10 +99,10 @@ def command(
     Megatron-LM, nanotron or NeMo.
     """
     from nanoset_core.execution.progress import progress_reported_to
-    from nanoset_core.stages.shards.inputs import by_file, resolve_inputs
     from nanoset_core.stages.shards.one_shard import engine_choice
-    from nanoset_core.stages.shards.standalone import is_rejects_of_call
-    from nanoset_core.stages.shards.standalone_options import PreprocessOptions
+    from nanoset_core.stages.shards.standalone.inputs import by_file, resolve_inputs
+    from nanoset_core.stages.shards.standalone.options import PreprocessOptions
+    from nanoset_core.stages.shards.standalone.preprocess import is_rejects_of_call
     from nanoset_core.tokenizers.tokenizer import token_id
 
     if tokenizer is None:
@@ -177,7 +177,7 @@ def _worker_count(input_files: InputFiles, settings: PreprocessOptions) -> int:
         settings: Its `workers` is the number that the user requested; 0 for all processors.
     """
     from nanoset_core.execution.resources import available_processors
-    from nanoset_core.stages.shards.standalone_ranges import MIN_RANGE_BYTES
+    from nanoset_core.stages.shards.standalone.ranges import MIN_RANGE_BYTES
 
     input_bytes = sum(file.size for file in input_files.files)
     max_ranges = 1 + input_bytes // MIN_RANGE_BYTES
@@ -216,7 +216,7 @@ def _tokenize_all(
         InputError: There are no documents in any file.
     """
     from nanoset_core.execution.processes import forked_workers
-    from nanoset_core.stages.shards.standalone import preprocess
+    from nanoset_core.stages.shards.standalone.preprocess import preprocess
 
     # If each file gets a dataset, an empty one must not stop the others.
     may_be_empty = len(jobs) > 1

@@ -25,7 +25,7 @@ from nanoset_core.stages.per_shard import SHARDS
 from nanoset_core.stages.shards.document_counts import DocumentCounts, counts_by_file
 from nanoset_core.stages.shards.one_shard import DOCUMENTS, SHARDS_FOLDER
 from nanoset_core.stages.shards.shard_sets import ranges_of_shards
-from nanoset_core.text.pieces import Inventory, Piece
+from nanoset_core.text.inventory.pieces import Inventory, Piece
 
 Change: TypeAlias = FileChange | Literal["other settings"]
 

@@ -18,11 +18,11 @@ from nanoset_core.errors import ConfigError
 from nanoset_core.project.first_config.template import ExplainedValue
 from nanoset_core.sampling.splits import SPLITS, SplitName
 from nanoset_core.stages.shards.settings import DocumentsSpec
-from nanoset_core.text.choice import FileChoice, held_out, held_out_split_of_folder
-from nanoset_core.text.contents import Contents
-from nanoset_core.text.endings import format_of
+from nanoset_core.text.files.choice import FileChoice, held_out, held_out_split_of_folder
+from nanoset_core.text.files.contents import Contents
+from nanoset_core.text.files.endings import format_of
+from nanoset_core.text.files.survey import RawText
 from nanoset_core.text.line_keys import LineKeys, doubt_of_header, keys_of
-from nanoset_core.text.survey import RawText
 from nanoset_core.wording import format_bytes, format_count
 
 _DEFAULT_ID_KEY = DocumentsSpec().id_key

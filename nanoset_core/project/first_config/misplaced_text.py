@@ -6,7 +6,7 @@ import os
 import re
 from pathlib import Path
 
-from nanoset_core.text.endings import is_text, is_txt_or_csv
+from nanoset_core.text.files.endings import is_text, is_txt_or_csv
 
 _MERGES = "merges.txt"
 """A file of a tokenizer."""

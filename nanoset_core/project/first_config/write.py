@@ -47,7 +47,7 @@ from nanoset_core.stages.shards.settings import DocumentsSpec, TokenizationSpec
 from nanoset_core.stages.webdataset.settings import WebdatasetSpec
 from nanoset_core.storage.atomic import write_atomic
 from nanoset_core.storage.os_errors import writing_to
-from nanoset_core.text.survey import RawText, check_raw_text, list_corpora
+from nanoset_core.text.files.survey import RawText, check_raw_text, list_corpora
 from nanoset_core.wording import abbreviated, format_count
 
 if TYPE_CHECKING:

@@ -49,7 +49,7 @@ from nanoset_core.stages.stage import Key, find_current
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.leases import check_no_build, collecting
 from nanoset_core.storage.removals import withdraw_output
-from nanoset_core.text.pieces import SourceRange
+from nanoset_core.text.inventory.pieces import SourceRange
 
 _ALL_VERSIONS = 1_000_000_000
 """More old versions than there are, so that a collection keeps all of them."""

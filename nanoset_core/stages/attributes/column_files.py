@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.stages.scratch_arrays import map_array
-from nanoset_core.text.values import narrowed
+from nanoset_core.text.tables.values import narrowed
 
 _DTYPES = {"int64": np.int64, "uint64": np.uint64, "double": np.float64, "bool": np.uint8}
 """Kind → type of the values in their file; values of all other kinds are texts."""

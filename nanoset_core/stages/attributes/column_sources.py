@@ -19,7 +19,7 @@ from nanoset_core.stages.columns.aligned import AlignedColumns, TablesOfOutput
 from nanoset_core.stages.columns.stage import COLUMNS, AlignedStage
 from nanoset_core.stages.per_shard import SHARDS
 from nanoset_core.stages.stage import Key, Node, current_version, require
-from nanoset_core.text.values import type_of
+from nanoset_core.text.tables.values import type_of
 
 
 def column_nodes(config: ProjectConfig, corpus: str, used: Collection[str]) -> dict[str, Node]:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from nanoset_core.errors import ConfigError, FormatError, InputError
 from nanoset_core.storage.location import Location
-from nanoset_core.text.columns import plain_array
+from nanoset_core.text.tables.columns import plain_array
 
 
 class _ColumnType(NamedTuple):

@@ -16,13 +16,13 @@ from nanoset_core.stages.attributes.id_index import CHUNK_ROWS
 from nanoset_core.stages.attributes.lookup import Lookup, LookupWriter
 from nanoset_core.stages.attributes.schema import AttributeSchema
 from nanoset_core.storage.location import RawFolder
-from nanoset_core.text.columns import plain_array
-from nanoset_core.text.json_values import NotJsonError
-from nanoset_core.text.listing import FileStat
+from nanoset_core.text.files.listing import FileStat
 from nanoset_core.text.rejects import FaultError
-from nanoset_core.text.table_ids import count_not_utf8
-from nanoset_core.text.tables import read_table
-from nanoset_core.text.values import MOST_BYTES, narrowed
+from nanoset_core.text.tables.columns import plain_array
+from nanoset_core.text.tables.ids import count_not_utf8
+from nanoset_core.text.tables.json_values import NotJsonError
+from nanoset_core.text.tables.rows import read_table
+from nanoset_core.text.tables.values import MOST_BYTES, narrowed
 
 _CHUNK_BYTES = 32 << 20
 

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from nanoset_core.document_tables.row_groups import RowGroups
 from nanoset_core.stages.shards.document_table import ROW_GROUP_ROWS
-from nanoset_core.text.values import as_type, joined, kind_of, limited, type_of
+from nanoset_core.text.tables.values import as_type, joined, kind_of, limited, type_of
 
 TABLE = "columns.parquet"
 

@@ -38,8 +38,8 @@ from nanoset_core.stages.stage import Key, require
 from nanoset_core.storage.location import RawFolder
 from nanoset_core.text.document_batch import DocumentBatch
 from nanoset_core.text.documents import read_documents
-from nanoset_core.text.endings import CsvValues
-from nanoset_core.text.pieces import Inventory, SourceRange
+from nanoset_core.text.files.endings import CsvValues
+from nanoset_core.text.inventory.pieces import Inventory, SourceRange
 
 
 def columns_recipe(project: Project, corpus: str, tokenized_digest: str) -> Recipe:

@@ -12,7 +12,7 @@ from typing import Any
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.stages.columns.tables import ESCAPED
 from nanoset_core.stages.stage import Summary
-from nanoset_core.text.values import MOST_BYTES
+from nanoset_core.text.tables.values import MOST_BYTES
 from nanoset_core.wording import format_count
 
 

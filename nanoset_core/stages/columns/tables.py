@@ -29,7 +29,7 @@ from nanoset_core.stages.per_shard import (
 from nanoset_core.stages.shards.document_rows import DocumentRows
 from nanoset_core.stages.shards.one_shard import DOCUMENTS
 from nanoset_core.stages.stage import size_bytes
-from nanoset_core.text.values import joined
+from nanoset_core.text.tables.values import joined
 
 ESCAPED = "escaped"
 """Fact of an output: how many values are bytes that are not UTF-8; left out if there are none."""

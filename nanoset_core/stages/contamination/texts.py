@@ -16,14 +16,14 @@ import orjson
 
 from nanoset_core.errors import FormatError, InputError
 from nanoset_core.storage.location import RawFolder
-from nanoset_core.text.endings import is_table
+from nanoset_core.text.files.endings import is_table
+from nanoset_core.text.files.listing import FileStat
+from nanoset_core.text.inventory.pieces import whole_file
+from nanoset_core.text.inventory.stored_piece import StoredPiece
 from nanoset_core.text.lines import read_lines
-from nanoset_core.text.listing import FileStat
 from nanoset_core.text.parsing import value_at
-from nanoset_core.text.pieces import whole_file
 from nanoset_core.text.rejects import FaultError
-from nanoset_core.text.stored_piece import StoredPiece
-from nanoset_core.text.tables import read_table
+from nanoset_core.text.tables.rows import read_table
 
 _MAX_LINE_BYTES = 64 << 20
 """Of a longer line, only the beginning is read, which is an error since it is no valid JSON."""

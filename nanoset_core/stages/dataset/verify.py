@@ -39,8 +39,8 @@ from nanoset_core.stages.shards.repeats import LIMIT_KEY
 from nanoset_core.stages.shards.stage import TOKENIZED
 from nanoset_core.stages.shards.verify import check_losses
 from nanoset_core.stages.stage import Key, require
-from nanoset_core.text.fingerprint_memory import FingerprintMemory
-from nanoset_core.text.pieces import Inventory
+from nanoset_core.text.inventory.fingerprint_memory import FingerprintMemory
+from nanoset_core.text.inventory.pieces import Inventory
 from nanoset_core.tokenizers.engines.engine import EncodingError
 
 SAMPLED_DOCUMENTS = 64

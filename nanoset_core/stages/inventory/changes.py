@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Literal, TypeAlias
 
-from nanoset_core.text.pieces import Inventory, Piece
+from nanoset_core.text.inventory.pieces import Inventory, Piece
 from nanoset_core.wording import format_count
 
 FileChange: TypeAlias = Literal["added", "removed", "changed"]

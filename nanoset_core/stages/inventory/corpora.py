@@ -14,8 +14,8 @@ from nanoset_core.errors import ConfigError, MissingError, NanosetError, one_of,
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.storage.location import RawFolder
-from nanoset_core.text.contents import Contents, contents_of
-from nanoset_core.text.survey import RawText, check_raw_text, list_corpora, no_text
+from nanoset_core.text.files.contents import Contents, contents_of
+from nanoset_core.text.files.survey import RawText, check_raw_text, list_corpora, no_text
 
 
 def corpus_names(project: Project) -> list[str]:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from nanoset_core.project.project import Project
 from nanoset_core.stages.inventory.make import fingerprint_memory
-from nanoset_core.text.contents import Contents
-from nanoset_core.text.pieces import Piece
+from nanoset_core.text.files.contents import Contents
+from nanoset_core.text.inventory.pieces import Piece
 
 
 @dataclass(frozen=True, slots=True)

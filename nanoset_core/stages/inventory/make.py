@@ -25,12 +25,12 @@ from nanoset_core.storage.leases import leased
 from nanoset_core.storage.location import RawFolder
 from nanoset_core.storage.os_errors import explained
 from nanoset_core.storage.places import takes_requests
-from nanoset_core.text.contents import Contents
-from nanoset_core.text.endings import is_table
-from nanoset_core.text.fingerprint_memory import FingerprintMemory
-from nanoset_core.text.inventories import QuietPeriod, known_inventory, take_inventory
-from nanoset_core.text.listing import FileStat
-from nanoset_core.text.pieces import Inventory, Piece, SourceRange
+from nanoset_core.text.files.contents import Contents
+from nanoset_core.text.files.endings import is_table
+from nanoset_core.text.files.listing import FileStat
+from nanoset_core.text.inventory.fingerprint_memory import FingerprintMemory
+from nanoset_core.text.inventory.pieces import Inventory, Piece, SourceRange
+from nanoset_core.text.inventory.take import QuietPeriod, known_inventory, take_inventory
 
 VERSION = 1
 STAGE = "inventory"

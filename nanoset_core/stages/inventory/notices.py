@@ -17,10 +17,10 @@ from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.inventory.corpora import list_contents
 from nanoset_core.stages.inventory.make import STAGE, pieces_by_file
 from nanoset_core.stages.shards.settings import CorpusSpec
-from nanoset_core.text.choice import held_out
-from nanoset_core.text.contents import Contents
-from nanoset_core.text.notices import Notice
-from nanoset_core.text.pieces import Piece
+from nanoset_core.text.files.choice import held_out
+from nanoset_core.text.files.contents import Contents
+from nanoset_core.text.files.notices import Notice
+from nanoset_core.text.inventory.pieces import Piece
 from nanoset_core.wording import abbreviated
 
 

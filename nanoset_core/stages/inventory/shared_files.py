@@ -20,7 +20,7 @@ from nanoset_core.stages.mappings.settings import corpora_of
 from nanoset_core.stages.views.settings import base_of
 from nanoset_core.storage.location import RawFolder
 from nanoset_core.storage.places import is_here
-from nanoset_core.text.listing import FileStat
+from nanoset_core.text.files.listing import FileStat
 
 
 class CorpusFile(NamedTuple):

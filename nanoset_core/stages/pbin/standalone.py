@@ -28,7 +28,7 @@ from nanoset_core.stages.pbin.conversion import (
     model_vocab_size,
     write_dataset_as_pbin,
 )
-from nanoset_core.stages.shards.inputs import InputFiles, resolve_inputs
+from nanoset_core.stages.shards.standalone.inputs import InputFiles, resolve_inputs
 from nanoset_core.storage.atomic import write_atomic
 from nanoset_core.storage.location import Location, location, on_this_machine
 from nanoset_core.storage.temporary_copies import downloaded, work_folder
@@ -39,7 +39,7 @@ from nanoset_core.tokenizers.files import TokenizerPath, tokenizer_files, tokeni
 from nanoset_core.tokenizers.tokenizer import token_id, tokenizer_facts
 
 if TYPE_CHECKING:
-    from nanoset_core.stages.shards.standalone_options import Preprocessed
+    from nanoset_core.stages.shards.standalone.options import Preprocessed
 
 _COMMAND = "pack write"
 """Name of the command in receipts. It is the former name, so that existing files are recognised."""
@@ -465,8 +465,8 @@ class _PbinCall:
         """
         # These modules are slow to import, and only needed for text. A call that converts an
         # existing .bin would take a third longer.
-        from nanoset_core.stages.shards.standalone import preprocess
-        from nanoset_core.stages.shards.standalone_options import PreprocessOptions
+        from nanoset_core.stages.shards.standalone.options import PreprocessOptions
+        from nanoset_core.stages.shards.standalone.preprocess import preprocess
 
         options = self.options
         if options.tokenizer is None:

@@ -19,7 +19,7 @@ from nanoset_core.stages.shards.losses import stored_sizes
 from nanoset_core.stages.shards.one_shard import DOCUMENTS, REJECTS
 from nanoset_core.stages.shards.reject_list import read_rejects
 from nanoset_core.stages.shards.shard_sets import ranges_of_shards
-from nanoset_core.text.pieces import Inventory, SourceRange
+from nanoset_core.text.inventory.pieces import Inventory, SourceRange
 
 MAX_ROWS_READ = 2_000_000
 """Rows of tables of documents and rejects that are read at most: some tenths of a second."""

@@ -26,7 +26,7 @@ from nanoset_core.stages.shards.one_shard import (
 )
 from nanoset_core.storage.atomic import sweep_abandoned
 from nanoset_core.storage.location import RawFolder
-from nanoset_core.text.pieces import SourceRange
+from nanoset_core.text.inventory.pieces import SourceRange
 from nanoset_core.tokenizers import distrust
 from nanoset_core.untrusted import safe_logger
 

@@ -20,7 +20,7 @@ from itertools import accumulate
 from typing import Any, NamedTuple
 
 from nanoset_core.outputs.manifest import Manifest
-from nanoset_core.text.pieces import Piece, SourceRange
+from nanoset_core.text.inventory.pieces import Piece, SourceRange
 from nanoset_core.text.rejects import Reject
 
 PIECE_LINES = "piece_lines"

@@ -28,8 +28,8 @@ from nanoset_core.stages.shards.shard_sets import (
     reject_policy,
     set_recipe,
 )
-from nanoset_core.text.endings import is_compressed, is_table
-from nanoset_core.text.pieces import Inventory, SourceRange, cut_ranges
+from nanoset_core.text.files.endings import is_compressed, is_table
+from nanoset_core.text.inventory.pieces import Inventory, SourceRange, cut_ranges
 from nanoset_core.tokenizers.files import define
 from nanoset_core.wording import format_bytes
 

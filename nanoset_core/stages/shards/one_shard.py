@@ -33,8 +33,8 @@ from nanoset_core.storage.atomic import sha256_file
 from nanoset_core.storage.location import RawFolder
 from nanoset_core.text.document_batch import DocumentBatch
 from nanoset_core.text.documents import read_documents
-from nanoset_core.text.pieces import Piece, SourceRange
-from nanoset_core.text.raw_files import too_large
+from nanoset_core.text.files.raw_files import too_large
+from nanoset_core.text.inventory.pieces import Piece, SourceRange
 from nanoset_core.text.rejects import Reject
 from nanoset_core.tokenizers import distrust
 from nanoset_core.tokenizers.audit import DEFAULT_SHARE, Audit

@@ -21,7 +21,7 @@ from nanoset_core.outputs.notebook import Note, Notebook
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.records.json_records import JsonForm
 from nanoset_core.text.document_batch import DocumentBatch
-from nanoset_core.text.pieces import Piece, SourceRange
+from nanoset_core.text.inventory.pieces import Piece, SourceRange
 
 FOLDER = "purged"
 """Folder of the records, below the root."""

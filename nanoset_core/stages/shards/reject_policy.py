@@ -18,7 +18,7 @@ from typing import NamedTuple
 from nanoset_core.errors import InputError
 from nanoset_core.stages.shards.losses import Losses, counts_by_reason_text
 from nanoset_core.storage.location import RawFolder
-from nanoset_core.text.endings import Format, format_of
+from nanoset_core.text.files.endings import Format, format_of
 from nanoset_core.text.lines import describe_file
 from nanoset_core.text.rejects import (
     AMBIGUOUS_COLUMN,

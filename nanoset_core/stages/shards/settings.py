@@ -14,8 +14,8 @@ from nanoset_core.records.rules import Section
 from nanoset_core.records.settings import Range
 from nanoset_core.stages.shards.framing import SpecialTokens, WriterPreset
 from nanoset_core.stages.shards.repeats import LEAST_SHARE, MAX_DUPLICATE_FRACTION
-from nanoset_core.text.choice import FileChoice
-from nanoset_core.text.endings import CsvValues
+from nanoset_core.text.files.choice import FileChoice
+from nanoset_core.text.files.endings import CsvValues
 from nanoset_core.text.rejects import (
     MAX_REJECTED_FRACTION,
     MAX_UNREADABLE_FRACTION,

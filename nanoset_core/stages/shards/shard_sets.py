@@ -27,7 +27,7 @@ from nanoset_core.stages.shards.options import range_bytes, shard_options
 from nanoset_core.stages.shards.reject_policy import RejectPolicy, SettingNames
 from nanoset_core.stages.shards.repeats import repeats_text
 from nanoset_core.stages.shards.settings import DocumentsSpec
-from nanoset_core.text.pieces import Inventory, SourceRange, cut_ranges
+from nanoset_core.text.inventory.pieces import Inventory, SourceRange, cut_ranges
 from nanoset_core.text.rejects import RejectOptions
 
 T = TypeVar("T")

@@ -18,12 +18,12 @@ import numpy as np
 from nanoset_core.errors import InputError
 from nanoset_core.statistics.hashing import hash_texts
 from nanoset_core.storage.location import RawFolder
-from nanoset_core.text.columns import column_at, locate
-from nanoset_core.text.content_kinds import HEAD_BYTES, describe_content
-from nanoset_core.text.endings import is_table
+from nanoset_core.text.files.content_kinds import HEAD_BYTES, describe_content
+from nanoset_core.text.files.endings import is_table
 from nanoset_core.text.rejects import FaultError
-from nanoset_core.text.table_ids import ids_of
-from nanoset_core.text.tables import read_table
+from nanoset_core.text.tables.columns import column_at, locate
+from nanoset_core.text.tables.ids import ids_of
+from nanoset_core.text.tables.rows import read_table
 
 ID_COLUMN = "id"
 COMMENT = "# "

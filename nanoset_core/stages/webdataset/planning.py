@@ -28,7 +28,7 @@ from nanoset_core.stages.webdataset.plan_settings import PlanSettings, shared_se
 from nanoset_core.stages.webdataset.settings import WebdatasetSpec
 from nanoset_core.stages.webdataset.sources import TokenSource
 from nanoset_core.stages.webdataset.tokshuf import TOKSHUF_EOT, tokshuf_tokens
-from nanoset_core.text.pieces import Inventory
+from nanoset_core.text.inventory.pieces import Inventory
 
 
 def settings_of(

@@ -28,7 +28,7 @@ NODES = tuple(node_at(address) for address in OUTPUTS)
 def project(make_project: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> Project:
     """A project whose corpus web has been tokenized, with the values of a column."""
     # Otherwise files that were written less than two seconds ago count as changed.
-    monkeypatch.setattr("nanoset_core.text.fingerprint_memory._RACY_NS", -(10**18))
+    monkeypatch.setattr("nanoset_core.text.inventory.fingerprint_memory._RACY_NS", -(10**18))
     replacements = {"documents: {": "documents: {columns: [note], "}
     project = open_project(make_project(replacements=replacements))
     make_corpora(project, "web")

@@ -20,8 +20,8 @@ from nanoset_core.stages.attributes.lookup import Lookup
 from nanoset_core.stages.attributes.schema import AttributeSchema
 from nanoset_core.stages.attributes.tables import AttributeTables
 from nanoset_core.statistics import hashing
-from nanoset_core.text.listing import stat_file
-from nanoset_core.text.values import MOST_BYTES
+from nanoset_core.text.files.listing import stat_file
+from nanoset_core.text.tables.values import MOST_BYTES
 
 ROWS_PER_GROUP = 37
 """Rows of a row group in the tables of these tests, so that a table has several groups."""

@@ -24,7 +24,7 @@ from nanoset_core.stages.contamination.ngrams import MAX_OCCURRENCES, NgramIndex
 from nanoset_core.stages.contamination.search import MAX_MATCHES_PER_DOCUMENT, Evaluation
 from nanoset_core.stages.contamination.texts import EvaluationText, read_texts
 from nanoset_core.stages.contamination.words import WordVocabulary
-from nanoset_core.text.listing import stat_file
+from nanoset_core.text.files.listing import stat_file
 from nanoset_core.tokenizers.engines.engine import Encoded
 
 

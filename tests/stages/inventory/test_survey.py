@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nanoset_core.project.project import Project
 from nanoset_core.stages.inventory.make import survey_corpus
-from nanoset_core.text.contents import Contents
+from nanoset_core.text.files.contents import Contents
 
 
 def test_the_sizes_of_files_are_not_added_up_for_each_file(make_project, monkeypatch):

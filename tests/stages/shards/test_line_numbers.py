@@ -18,7 +18,7 @@ from nanoset_core.stages.shards.line_numbers import (
 )
 from nanoset_core.text.document_batch import DocumentBatch
 from nanoset_core.text.documents import read_documents
-from nanoset_core.text.pieces import Piece, SourceRange
+from nanoset_core.text.inventory.pieces import Piece, SourceRange
 from nanoset_core.text.rejects import Reject
 
 PIECE_SIZE = 100

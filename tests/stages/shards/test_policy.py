@@ -18,11 +18,11 @@ from helpers.sample_project import jsonl, sentences
 from helpers.tokenizing import make_options
 from nanoset_core.errors import InputError
 from nanoset_core.stages.shards.facts import ShardFacts
-from nanoset_core.stages.shards.inputs import resolve_inputs
 from nanoset_core.stages.shards.losses import Losses, RejectsOfCall
 from nanoset_core.stages.shards.reject_policy import RejectPolicy, SettingNames
-from nanoset_core.stages.shards.standalone import Preprocessed, preprocess
-from nanoset_core.stages.shards.standalone_options import PreprocessOptions
+from nanoset_core.stages.shards.standalone.inputs import resolve_inputs
+from nanoset_core.stages.shards.standalone.options import PreprocessOptions
+from nanoset_core.stages.shards.standalone.preprocess import Preprocessed, preprocess
 from nanoset_core.text.rejects import Reject, RejectOptions
 
 

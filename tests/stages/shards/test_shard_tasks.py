@@ -13,8 +13,8 @@ from helpers.shards import FILES_OF_SHARD, bytes_by_path, json_lines, task_for
 from nanoset_core.execution.progress import Amount, PartReport, progress_reported_to
 from nanoset_core.stages.shards import one_shard as shards_module
 from nanoset_core.stages.shards.one_shard import engine_choice
-from nanoset_core.text.inventories import take_inventory
-from nanoset_core.text.pieces import cut_ranges
+from nanoset_core.text.inventory.pieces import cut_ranges
+from nanoset_core.text.inventory.take import take_inventory
 
 MAKE_ALL = """
 import pickle, sys

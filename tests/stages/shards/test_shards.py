@@ -27,8 +27,8 @@ from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.stages.shards.facts import LENGTH_BINS, ShardFacts
 from nanoset_core.stages.shards.framing import Framing
 from nanoset_core.stages.shards.one_shard import ShardTask
-from nanoset_core.text import stored_piece as stored_module
 from nanoset_core.text.importing import import_parquet
+from nanoset_core.text.inventory import stored_piece as stored_module
 
 GOLDEN = GOLDEN_FILES / "tokenization"
 """Documents, a tokenizer, and the pair that Megatron-LM's preprocess_data.py wrote of them."""

@@ -23,9 +23,9 @@ from helpers.command import invoke_nanoset
 from helpers.sample_project import EOD, jsonl, sentences
 from nanoset_core import MMapIndexedDataset, iterate_shards
 from nanoset_core.errors import ConfigError, InputError, MissingError, StorageError
-from nanoset_core.stages.shards.inputs import resolve_inputs
-from nanoset_core.stages.shards.standalone import preprocess
-from nanoset_core.stages.shards.standalone_options import PreprocessOptions
+from nanoset_core.stages.shards.standalone.inputs import resolve_inputs
+from nanoset_core.stages.shards.standalone.options import PreprocessOptions
+from nanoset_core.stages.shards.standalone.preprocess import preprocess
 from nanoset_core.stages.webdataset import lists as webdataset
 from nanoset_core.stages.webdataset.order import Choice, choice_seed
 from nanoset_core.stages.webdataset.standalone import shuffle as shuffle_module

@@ -17,7 +17,7 @@ from nanoset_core.formats.indexed.identity import check_different_datasets
 from nanoset_core.formats.indexed.layout import is_pair, pair_files
 from nanoset_core.formats.indexed.pairs import prefix_of
 from nanoset_core.outputs.recorded_tokenization import check_same_tokenizer
-from nanoset_core.stages.shards.inputs import check_different
+from nanoset_core.stages.shards.standalone.inputs import check_different
 from nanoset_core.stages.webdataset.lists import LISTS
 from nanoset_core.stages.webdataset.standalone.options import InputKind
 from nanoset_core.stages.webdataset.standalone.sampling import EVERYTHING, Sampling
@@ -26,9 +26,9 @@ from nanoset_core.storage.places import is_here, path_below, requests_at_once, t
 from nanoset_core.storage.regular_files import check_no_pipe
 from nanoset_core.storage.requests import in_parallel
 from nanoset_core.storage.temporary_copies import any_remote, copies_in
-from nanoset_core.text.contents import Contents, contents_of
-from nanoset_core.text.endings import ACCEPTED, is_text, suffix_of
-from nanoset_core.text.listing import natural_key
+from nanoset_core.text.files.contents import Contents, contents_of
+from nanoset_core.text.files.endings import ACCEPTED, is_text, suffix_of
+from nanoset_core.text.files.listing import natural_key
 
 TAR = ".tar"
 _NEXT_TO_TARS = (*LISTS, "rejects.jsonl")

@@ -13,7 +13,7 @@ from typing import Literal
 from nanoset_core.errors import ConfigError
 from nanoset_core.execution.resources import available_processors
 from nanoset_core.formats.tars.members import MemberKind
-from nanoset_core.stages.shards.standalone_options import PreprocessOptions
+from nanoset_core.stages.shards.standalone.options import PreprocessOptions
 from nanoset_core.stages.webdataset.plan_settings import PlanSettings, shared_settings
 from nanoset_core.stages.webdataset.settings import (
     DEFAULT_LENGTH,

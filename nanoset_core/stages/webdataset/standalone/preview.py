@@ -15,8 +15,8 @@ import numpy as np
 
 from nanoset_core.formats.tars.tar_input import passed_over_text
 from nanoset_core.stages.dataset.named_pair import open_pair
-from nanoset_core.stages.shards.inputs import InputFiles, files_of
-from nanoset_core.stages.shards.standalone_options import PreprocessOptions
+from nanoset_core.stages.shards.standalone.inputs import InputFiles, files_of
+from nanoset_core.stages.shards.standalone.options import PreprocessOptions
 from nanoset_core.stages.webdataset.plan import ShufflePlan, plan_lengths
 from nanoset_core.stages.webdataset.sizing import EngineChoice, choose_engine
 from nanoset_core.stages.webdataset.standalone.inputs import ShuffleInput, ShuffleInputs
@@ -31,9 +31,9 @@ from nanoset_core.storage.location import Location
 from nanoset_core.storage.temporary_copies import any_remote, temporary_folder
 from nanoset_core.text.document_batch import DocumentBatch
 from nanoset_core.text.documents import read_documents
-from nanoset_core.text.endings import is_cuttable
-from nanoset_core.text.listing import FileStat
-from nanoset_core.text.pieces import Piece, SourceRange
+from nanoset_core.text.files.endings import is_cuttable
+from nanoset_core.text.files.listing import FileStat
+from nanoset_core.text.inventory.pieces import Piece, SourceRange
 from nanoset_core.tokenizers.engines import make_engine
 from nanoset_core.tokenizers.engines.engine import EncodingError, Engine
 from nanoset_core.tokenizers.tokenizer import tokenizer_facts

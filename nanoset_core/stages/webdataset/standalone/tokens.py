@@ -20,8 +20,8 @@ from nanoset_core.formats.tars.tar_input import (
     survey_tars,
 )
 from nanoset_core.stages.dataset.named_pair import check_all_listed
-from nanoset_core.stages.shards.inputs import files_of
-from nanoset_core.stages.shards.standalone_options import Preprocessed
+from nanoset_core.stages.shards.standalone.inputs import files_of
+from nanoset_core.stages.shards.standalone.options import Preprocessed
 from nanoset_core.stages.webdataset.sources import TokenSource
 from nanoset_core.stages.webdataset.standalone.inputs import ShuffleInputs
 from nanoset_core.stages.webdataset.standalone.options import ShuffleOptions, text_options
@@ -105,7 +105,9 @@ def _tokenize(
         The tokens of each source. If files are to be cut into samples separately, which the preset
         tokshuf does, also the number of tokens of each file.
     """
-    from nanoset_core.stages.shards.standalone import preprocess  # not needed for other inputs
+    from nanoset_core.stages.shards.standalone.preprocess import (
+        preprocess,  # not needed for other inputs
+    )
 
     # Write the pair of each source. `preprocess` returns a pair for each key of the JSON lines that
     # has text, and here there is only one key.

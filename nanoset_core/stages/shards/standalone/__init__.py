@@ -1,0 +1,1 @@
+"""Tokenize files without a project: `nanoset tokenize`."""

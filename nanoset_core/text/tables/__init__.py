@@ -1,0 +1,1 @@
+"""Read documents from tables: Parquet, Arrow and CSV files."""
