@@ -336,14 +336,14 @@ def expected_losses(project: Project, corpus: str, recipe: Recipe) -> Losses | N
     inventory = inventory_at(outputs, corpus, recipe.parents["inventory"])
     if inventory is None:
         return None
-    digests = _shard_digests(project, inventory, recipe.options["range_bytes"])
+    digests = shard_digests(project, inventory, recipe.options["range_bytes"])
     shards = _find_all_shards(outputs, corpus, digests)
     if shards is None:
         return None
     return sum_losses(shards, inventory.pieces)
 
 
-def _shard_digests(project: Project, inventory: Inventory, range_bytes: int) -> list[str]:
+def shard_digests(project: Project, inventory: Inventory, range_bytes: int) -> list[str]:
     """Return the digests of the shards that a corpus will have, one for each range of its text.
 
     A shard is a folder with the tokens of the range, which is named after this digest: "3f9c…".

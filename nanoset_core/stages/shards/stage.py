@@ -17,7 +17,7 @@ from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.stages.per_shard import SHARDS
 from nanoset_core.stages.report import CheckRunner, Report, run_here
 from nanoset_core.stages.shards.one_shard import BIN, SHARDS_FOLDER, VERSION
-from nanoset_core.stages.shards.options import token_options
+from nanoset_core.stages.shards.options import range_bytes, token_options
 from nanoset_core.stages.shards.shard_sets import (
     STAGE,
     error_of_losses,
@@ -26,6 +26,7 @@ from nanoset_core.stages.shards.shard_sets import (
     no_text_error,
     recorded_losses,
     set_recipe,
+    shard_digests,
 )
 from nanoset_core.stages.shards.show import tokenized_summary
 from nanoset_core.stages.stage import (
@@ -157,9 +158,8 @@ class TokenizedStage(CorpusStage, OutsideFiles, Planned, Estimated):
 
         bytes_per_token = project.tokenizer.dtype.itemsize  # 2
         token_bytes = int(text_bytes * text.tokens_per_byte * bytes_per_token)  # 5 GB
-        # The shards (files of tokens) of an interrupted build are in no list yet. The next build
-        # uses them.
-        existing_bytes = _unlisted_shard_bytes(project.outputs, key.subject, text.tokenized)  # 1 GB
+        # The shards (files of tokens) of an interrupted build. The next build uses them.
+        existing_bytes = _reusable_bytes(project, key.subject, text.tokenized)  # 1 GB
         return max(0, token_bytes - existing_bytes)
 
     def _bytes_to_tokenize(self, project: Project, key: Key, text: TextEstimate) -> int:
@@ -193,31 +193,43 @@ class TokenizedStage(CorpusStage, OutsideFiles, Planned, Estimated):
         return map(str, manifest.facts[SHARDS])
 
 
-def _unlisted_shard_bytes(outputs: OutputRoot, corpus: str, tokenized: Manifest | None) -> int:
-    """Return how many bytes of tokens exist that belong to no complete version of a corpus.
+def _reusable_bytes(project: Project, corpus: str, tokenized: Manifest | None) -> int:
+    """Return how many bytes of tokens the next build finds, although no build has completed them.
 
     The tokens of a corpus are stored in parts (shards), each in a folder of its own. At the end of
     a build, they are listed. So if a build was stopped, its last shards are in no list:
 
         shards/web/3f9c…    listed
-        shards/web/a07e…    not listed: its bytes count
-
-    The next build uses them, so it needs less disk space.
+        shards/web/a07e…    not listed, and made with the present settings: its bytes count
+        shards/web/b2d4…    not listed, and made with another tokenizer: of no use
 
     Args:
-        outputs: The outputs of the project.
+        project: Its settings and outputs are read.
         corpus: Name of the corpus.
         tokenized: Manifest of the current list; None if there is none.
     """
-    access = outputs.access
+    # Imported here: every command imports this module, but few of them estimate sizes.
+    from nanoset_core.stages.inventory.make import current_inventory
+
+    outputs = project.outputs
     folder = outputs.folder / SHARDS_FOLDER / corpus
-    listed_digests: set[str] = set()
+    digests = outputs.access.names(folder)
     if tokenized is not None:
-        listed_digests.update(tokenized.facts[SHARDS])
+        digests = digests.difference(tokenized.facts[SHARDS])
+    if not digests:
+        return 0
+
+    # The shards that a build would make of the files that were listed last. The build that was
+    # stopped has listed them first.
+    try:
+        _, inventory = current_inventory(project, corpus)
+    except NanosetError:
+        return 0  # there is no such list, or it is damaged
+    reusable_digests = digests.intersection(shard_digests(project, inventory, range_bytes(project)))
 
     n_bytes = 0
-    for digest in access.names(folder) - listed_digests:
-        size = access.size(folder / digest / BIN)
+    for digest in reusable_digests:
+        size = outputs.access.size(folder / digest / BIN)
         if size is not None:  # a shard may have no file of tokens
             n_bytes += size
     return n_bytes

@@ -263,6 +263,24 @@ def test_after_a_build_only_what_would_be_rebuilt_needs_space(make_project):
     assert disk_need(project, nodes)["shards"] < shards_before / 2
 
 
+def test_shards_that_no_build_can_use_reduce_no_estimate(make_project):
+    project = build_all(make_project())
+    config_file = project.config.file
+    nodes = every_node(project)
+
+    # With another tokenization, all text is tokenized again.
+    text = config_file.read_text()
+    config_file.write_text(text.replace("append_eod: true", "append_eod: false"))
+    changed_project = Project.open(config_file)
+    shards_in_list = disk_need(changed_project, nodes)["shards"]
+    shutil.rmtree(project.outputs.folder / "tokenized")
+    shards_in_no_list = disk_need(changed_project, nodes)["shards"]
+
+    paths = [path.resolve() for path in project.outputs.folder.glob("shards/*/*/*.bin")]
+    assert shards_in_list == nearly(sum(path.stat().st_size for path in paths))
+    assert shards_in_no_list == nearly(estimated_tokens(changed_project, ".") * TOKEN_BYTES)
+
+
 def test_an_output_of_which_only_the_link_is_missing_needs_no_space(make_project):
     project = build_all(make_project())
     dataset_folder = project.outputs.folder / "datasets/web"
