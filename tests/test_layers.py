@@ -194,7 +194,7 @@ def test_no_files_import_each_other_in_a_circle():
 
 # What only storage knows
 
-LOCATION_CLASSES = {"Path", "RemoteFolder"}
+LOCATION_CLASSES = {"Path", "RemotePath"}
 FIELDS_OF_ACCESS = {"origin", "capacity"}
 
 

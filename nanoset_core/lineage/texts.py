@@ -20,7 +20,7 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar
 from nanoset_core.errors import FormatError, InputError, NanosetError, SourceChangedError
 from nanoset_core.lineage.documents import DocumentOrigin
 from nanoset_core.storage.input_files import status_of
-from nanoset_core.storage.location import RawFolder
+from nanoset_core.storage.location import Location
 from nanoset_core.text.document_batch import DocumentBatch
 from nanoset_core.text.files.endings import format_of, is_cuttable
 from nanoset_core.text.files.listing import stat_file
@@ -55,7 +55,7 @@ class NotReadError(InputError):
 
 
 def read_texts(
-    folder: RawFolder,
+    folder: Location,
     origins: Iterable[DocumentOrigin],
     text_key: str,
     *,
@@ -90,7 +90,7 @@ def read_texts(
 
 
 def _reader_of(
-    folder: RawFolder,
+    folder: Location,
     file: str,
     fields: Fields,
     lines: Sequence[int],
@@ -118,7 +118,7 @@ def _reader_of(
 
 
 def _text_or_error(
-    folder: RawFolder, origin: DocumentOrigin, reader: _LineReader | _TableReader | _TxtReader
+    folder: Location, origin: DocumentOrigin, reader: _LineReader | _TableReader | _TxtReader
 ) -> str | NanosetError:
     """Return the text of a document, or an error for the user that says why there is none.
 
@@ -143,7 +143,7 @@ def _text_or_error(
         )
 
 
-def _place_of(folder: RawFolder, origin: DocumentOrigin) -> str:
+def _place_of(folder: Location, origin: DocumentOrigin) -> str:
     """Return the file, line and byte of a document, such as `raw/web/a.jsonl:5 (byte 4,096)`.
 
     Args:
@@ -189,7 +189,7 @@ class _FaultyStream(Generic[T]):
         raise self._error
 
 
-def _complete_file(folder: RawFolder, file: str) -> StoredPiece:
+def _complete_file(folder: Location, file: str) -> StoredPiece:
     """Return a file as one piece, to be read from its start.
 
     Args:
@@ -204,7 +204,7 @@ def _complete_file(folder: RawFolder, file: str) -> StoredPiece:
 class _TxtReader:
     """Reads a .txt file, which is one document."""
 
-    def __init__(self, folder: RawFolder, file: str) -> None:
+    def __init__(self, folder: Location, file: str) -> None:
         """Prepare to read a file.
 
         Args:
@@ -239,7 +239,7 @@ class _LineReader:
     """
 
     def __init__(
-        self, folder: RawFolder, file: str, fields: Fields, most_skipped_bytes: int | None
+        self, folder: Location, file: str, fields: Fields, most_skipped_bytes: int | None
     ) -> None:
         """Prepare to read lines of a file.
 
@@ -451,7 +451,7 @@ def _lacks_line_end(block: LineBlock) -> bool:
 class _PieceInMemory(StoredPiece):
     """A piece of a file whose bytes are in memory."""
 
-    def __init__(self, folder: RawFolder, piece: Piece, data: bytes) -> None:
+    def __init__(self, folder: Location, piece: Piece, data: bytes) -> None:
         super().__init__(folder, piece)
         self._data = data
 
@@ -517,7 +517,7 @@ class _TableReader:
 
     def __init__(
         self,
-        folder: RawFolder,
+        folder: Location,
         file: str,
         fields: Fields,
         rows: Sequence[int],
@@ -653,7 +653,7 @@ class _TableReader:
 
 
 def file_state(
-    inventory: Inventory | None, memory: FingerprintMemory, folder: RawFolder, file: str, byte: int
+    inventory: Inventory | None, memory: FingerprintMemory, folder: Location, file: str, byte: int
 ) -> SourceState:
     """Return whether a part of a raw file was changed since it was tokenized.
 
@@ -711,7 +711,7 @@ def _piece_with(pieces: Sequence[Piece], byte: int) -> Piece:
     return pieces[0]
 
 
-def _hashed_state(folder: RawFolder, piece: Piece) -> SourceState:
+def _hashed_state(folder: Location, piece: Piece) -> SourceState:
     """Find out by its hash whether a piece of a raw file was changed since it was tokenized.
 
     The hash from then was recorded. A piece of more than 256 MiB is not hashed, which would take

@@ -42,10 +42,7 @@ from nanoset_core.stages.shards.settings import (
 )
 from nanoset_core.stages.views.settings import base_of
 from nanoset_core.storage.access import FileAccess
-from nanoset_core.storage.location import (
-    RemoteFolder,
-    is_remote,
-)
+from nanoset_core.storage.location import RemotePath, is_remote
 from nanoset_core.storage.paths import check_utf_8, expanded
 from nanoset_core.text.files.choice import FileChoice
 from nanoset_core.tokenizers.files import TokenizerFile, TokenizerPath, as_source, local_tokenizer
@@ -74,7 +71,7 @@ class ProjectConfig(WrittenConfig):
         """
         return self._corpus_spec(corpus).folder or corpus
 
-    def corpus_folder(self, corpus: str) -> Path | RemoteFolder:
+    def corpus_folder(self, corpus: str) -> Path | RemotePath:
         """Return the folder that a corpus is read from, whether it exists or not.
 
         Args:

@@ -41,7 +41,7 @@ from nanoset_core.stages.shards.settings import (
 from nanoset_core.stages.views.settings import Derived, ViewSpec, base_of, view_errors
 from nanoset_core.stages.webdataset.settings import WebdatasetSpec, webdataset_errors
 from nanoset_core.storage.location import (
-    RemoteFolder,
+    RemotePath,
     StorageSpec,
     copies_folder,
     is_remote,
@@ -119,11 +119,11 @@ class WrittenConfig(Section):
     """Path of the nanoset.yaml. Relative paths in it start in its folder."""
 
     @property
-    def raw_folder(self) -> Path | RemoteFolder:
+    def raw_folder(self) -> Path | RemotePath:
         """The folder of raw text."""
         if not is_remote(self.raw):
             return self.local(self.raw, "raw")
-        return RemoteFolder(
+        return RemotePath(
             self._remote(self.raw, "raw", only_read=True).place,
             by_etag=self.storage.fingerprint != "content",
             in_pieces=self.storage.fingerprint == "etag-pieces",
@@ -187,7 +187,7 @@ class WrittenConfig(Section):
         """The folder of Dagster's history."""
         return self.local(self.history, "history")
 
-    def _remote(self, url: str, key: str, *, only_read: bool = False) -> RemoteFolder:
+    def _remote(self, url: str, key: str, *, only_read: bool = False) -> RemotePath:
         """Return the location in a bucket that a key names.
 
         Args:
@@ -287,7 +287,7 @@ class WrittenConfig(Section):
                 yield error
 
     def _root_errors(
-        self, raw_folder: Path | RemoteFolder, root_folder: Path
+        self, raw_folder: Path | RemotePath, root_folder: Path
     ) -> Iterator[ConfigError]:
         """Yield an error if the folder of outputs cannot be used. There are two mistakes:
 
@@ -315,7 +315,7 @@ class WrittenConfig(Section):
                 remedy="name a folder",
             )
 
-    def _is_root_inside_raw(self, raw_folder: Path | RemoteFolder, root_folder: Path) -> bool:
+    def _is_root_inside_raw(self, raw_folder: Path | RemotePath, root_folder: Path) -> bool:
         """Return whether the outputs would be in the folder of raw text, and be read as text.
 
         Args:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from nanoset_core.errors import InputError, MissingError
 from nanoset_core.outputs.manifest import digest_of
 from nanoset_core.project.project import Project
-from nanoset_core.storage.location import RawFolder, RemoteFolder, is_remote, remote_location
+from nanoset_core.storage.location import Location, RemotePath, is_remote, remote_location
 from nanoset_core.storage.places import is_here, takes_requests
 from nanoset_core.text.files.choice import matches
 from nanoset_core.text.files.listing import FileStat, folders_of, list_below, natural_key, stat_file
@@ -33,7 +33,7 @@ A file is read again only if it has changed since.
 class GivenFiles:
     """Files of one folder, with a digest of their content."""
 
-    folder: RawFolder
+    folder: Location
     """The folder, on a disk or in a bucket."""
     stats: tuple[FileStat, ...]
     """The files, in natural order of their names."""
@@ -136,7 +136,7 @@ def is_given_file(project: Project, pattern: str, key: str, file: Path) -> bool:
 class _DividedPattern(NamedTuple):
     """A pattern, divided into a folder that is listed and what must match below it."""
 
-    folder: RawFolder
+    folder: Location
     """The folder."""
     names_below: list[str]
     """The names below the folder, such as `["*", "ids.txt"]`; the last may be that of a folder.
@@ -147,7 +147,7 @@ class _DividedPattern(NamedTuple):
 class _PatternListing(NamedTuple):
     """What a pattern matches in a folder."""
 
-    folder: RawFolder
+    folder: Location
     """The folder."""
     stats: list[FileStat]
     """The files that match."""
@@ -179,7 +179,7 @@ def _list_matching(pattern: _DividedPattern) -> _PatternListing:
     return _list_folder(pattern.folder / path)
 
 
-def _list_folder(folder: RawFolder) -> _PatternListing:
+def _list_folder(folder: Location) -> _PatternListing:
     """Return all files and folders below a folder, none if it does not exist.
 
     Args:
@@ -191,7 +191,7 @@ def _list_folder(folder: RawFolder) -> _PatternListing:
     return _PatternListing(folder, stats, folders)
 
 
-def _list_by_wildcards(folder: RawFolder, names: Sequence[str]) -> _PatternListing:
+def _list_by_wildcards(folder: Location, names: Sequence[str]) -> _PatternListing:
     """Return the files and folders below a folder whose paths match.
 
     Args:
@@ -295,7 +295,7 @@ def _divide_address(project: Project, pattern: str, key: str) -> _DividedPattern
     return _DividedPattern(folder, names[n_folder_names:])
 
 
-def _remote_folder(project: Project, address: str, key: str) -> RemoteFolder:
+def _remote_folder(project: Project, address: str, key: str) -> RemotePath:
     """Return a folder in a bucket from which files are only read.
 
     Args:
@@ -314,7 +314,7 @@ def _remote_folder(project: Project, address: str, key: str) -> RemoteFolder:
     )
     # Whether the content of a file has changed is seen by its ETag, a digest that the bucket
     # reports. So files need not be read for that.
-    return RemoteFolder(location.store, location.path, by_etag=True)
+    return RemotePath(location.store, location.path, by_etag=True)
 
 
 def _folder_name_count(names: Sequence[str]) -> int:
@@ -335,7 +335,7 @@ def _has_wildcard(text: str) -> bool:
 
 
 def _content_digests(
-    folder: RawFolder, stats: Sequence[FileStat], memory_path: Path
+    folder: Location, stats: Sequence[FileStat], memory_path: Path
 ) -> list[list[str]]:
     """Return digests of the content of files, without reading those that have not changed.
 
@@ -366,7 +366,7 @@ def _content_digests(
     return digests
 
 
-def _memory_path(project: Project, folder: RawFolder) -> Path:
+def _memory_path(project: Project, folder: Location) -> Path:
     """Return the file that stores the digests of local files, of which each folder has its own.
 
     Args:

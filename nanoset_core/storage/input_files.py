@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from nanoset_core.storage.location import Location, ObjectStat, RemoteFolder, stat_of_object
+from nanoset_core.storage.location import Location, ObjectStat, RemotePath, stat_of_object
 from nanoset_core.storage.reading import ObjectFile
 from nanoset_core.storage.regular_files import open_regular
 
@@ -102,7 +102,7 @@ def _probe_file(file: BinaryIO) -> Probe:
     return Probe(os.fstat(descriptor), read)
 
 
-def _probe_object(path: RemoteFolder) -> Probe:
+def _probe_object(path: RemotePath) -> Probe:
     """Return functions for small reads of an object in a bucket, each of which is a request.
 
     The object is looked up once. Later reads fail if it has been replaced since.

@@ -1,6 +1,6 @@
 """Locations of files: paths of this machine, and addresses such as s3://bucket/prefix.
 
-A `Location` is a `Path` or a `RemoteFolder`, which has the same methods as far as they are needed.
+A `Location` is a `Path` or a `RemotePath`, which has the same methods as far as they are needed.
 Addresses that contain credentials are refused, since they would be written to manifests and logs.
 """
 
@@ -261,8 +261,8 @@ class ListedObject(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class RemoteFolder:
-    """A folder or a file in a bucket, with the methods of a `Path`.
+class RemotePath:
+    """The path of a folder or a file in a bucket, with the methods of a `Path`.
 
     `folder / name` is a file or folder within it.
     """
@@ -281,7 +281,7 @@ class RemoteFolder:
     def __str__(self) -> str:
         return self.store.url(self.path)
 
-    def __truediv__(self, name: str) -> RemoteFolder:
+    def __truediv__(self, name: str) -> RemotePath:
         return replace(self, path=f"{self.path}/{name}".lstrip("/"), kind=None)
 
     @property
@@ -305,15 +305,15 @@ class RemoteFolder:
         return self.store.below(self.path)
 
     @property
-    def parent(self) -> RemoteFolder:
+    def parent(self) -> RemotePath:
         """The folder that contains this file or folder."""
         return replace(self, path=self.path.rpartition("/")[0], kind=None)
 
-    def absolute(self) -> RemoteFolder:
+    def absolute(self) -> RemotePath:
         """Return the same location, since it is absolute already; a `Path` has this method, too."""
         return self
 
-    def with_name(self, name: str) -> RemoteFolder:
+    def with_name(self, name: str) -> RemotePath:
         """Return another file or folder, in the same folder as this one.
 
         Args:
@@ -361,7 +361,7 @@ class RemoteFolder:
             raise FileNotFoundError(str(self))
         return stat_of_object(stored)
 
-    def iterdir(self) -> Iterator[RemoteFolder]:
+    def iterdir(self) -> Iterator[RemotePath]:
         """Yield the files and folders directly in this folder, except those with invalid keys.
 
         Raises:
@@ -370,7 +370,7 @@ class RemoteFolder:
         readable, _ = self.entries()
         yield from readable
 
-    def entries(self) -> tuple[list[RemoteFolder], dict[str, InputError]]:
+    def entries(self) -> tuple[list[RemotePath], dict[str, InputError]]:
         """Return the files and folders directly in this folder, and an error for each invalid key.
 
         A bucket has no folders: an object has a key such as `raw/web/x.jsonl`, which is treated as
@@ -466,17 +466,15 @@ def _is_hidden(path: str) -> bool:
     return any(name.startswith(".") for name in names)
 
 
-Location: TypeAlias = Path | RemoteFolder
+Location: TypeAlias = Path | RemotePath
 """A file or folder, on a file system or in a bucket."""
-RawFolder: TypeAlias = Location
-"""The folder of the raw text, or a file in it."""
 
 
 def location(path: str | PathLike[str]) -> Location:
     """Return the location of an input that a user has named: a local path, or a folder of a bucket.
 
         data/a, ~/a, file:///data/a      a `Path`
-        s3://bucket/a, https://host/a    a `RemoteFolder`, which has the same methods
+        s3://bucket/a, https://host/a    a `RemotePath`, which has the same methods
 
     Args:
         path: A path, a file:// URL or another URL.
@@ -519,7 +517,7 @@ def on_this_machine(location: Location) -> Path:
 
 def remote_location(
     url: str, *, where: str, storage: StorageSpec | None = None, only_read: bool = False
-) -> RemoteFolder:
+) -> RemotePath:
     """Return the location of an address such as s3://bucket/path, after checking the address.
 
         s3://bucket/raw/web          the path raw/web in the bucket
@@ -578,9 +576,9 @@ def remote_location(
             if endpoint:
                 check_endpoint(endpoint, place)
                 break
-        return RemoteFolder(_bucket(host, storage, only_read=only_read), path)
+        return RemotePath(_bucket(host, storage, only_read=only_read), path)
     check_filesystem_url(url, where, only_read=only_read)
-    return RemoteFolder(_filesystem(scheme.lower(), host, only_read=only_read), path)
+    return RemotePath(_filesystem(scheme.lower(), host, only_read=only_read), path)
 
 
 def _names_a_place(url: str, host: str, path: str) -> bool:

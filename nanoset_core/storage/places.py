@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nanoset_core.errors import InputError, MissingError
-from nanoset_core.storage.location import Location, RemoteFolder, is_remote, remote_location
+from nanoset_core.storage.location import Location, RemotePath, is_remote, remote_location
 from nanoset_core.storage.requests import SMALL_REQUESTS_AT_ONCE
 from nanoset_core.storage.store import Store, Stored
 
@@ -38,7 +38,7 @@ def is_here(location: Location) -> TypeIs[Path]:
     return isinstance(location, Path)
 
 
-def takes_requests(location: Location) -> TypeIs[RemoteFolder]:
+def takes_requests(location: Location) -> TypeIs[RemotePath]:
     """Return whether a location is in a bucket, or on a web server.
 
     There, each look at a file takes a request, so it is done as little as possible. Versions of a
@@ -49,9 +49,9 @@ def takes_requests(location: Location) -> TypeIs[RemoteFolder]:
         location: The location.
 
     Returns:
-        True for a `RemoteFolder`; False on a disk of this machine, for which `is_here` is true.
+        True for a `RemotePath`; False on a disk of this machine, for which `is_here` is true.
     """
-    return isinstance(location, RemoteFolder)
+    return isinstance(location, RemotePath)
 
 
 def requests_at_once(files: Iterable[Location]) -> int:
@@ -296,7 +296,7 @@ def copy_within_bucket(source: Location, target: Location) -> Callable[[], objec
     Raises:
         MissingError: The file does not exist.
     """
-    if not isinstance(source, RemoteFolder) or not isinstance(target, RemoteFolder):
+    if not isinstance(source, RemotePath) or not isinstance(target, RemotePath):
         return None
     if source.store != target.store:
         return None
@@ -304,7 +304,7 @@ def copy_within_bucket(source: Location, target: Location) -> Callable[[], objec
     return partial(target.store.compose, target.path, [stored_object(source)])
 
 
-def stored_object(file: RemoteFolder) -> Stored:
+def stored_object(file: RemotePath) -> Stored:
     """Return the size and the ETag of an object, with which this version can be read or copied.
 
     Args:

@@ -13,7 +13,7 @@ from pathlib import Path
 from nanoset_core.errors import MissingError, NanosetError, StorageError
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import claim_scratch, sweep_abandoned
-from nanoset_core.storage.location import Location, RemoteFolder, store_of
+from nanoset_core.storage.location import Location, RemotePath, store_of
 from nanoset_core.storage.os_errors import explained
 
 _ROOM = (
@@ -111,7 +111,7 @@ def any_remote(paths: Iterable[Location]) -> bool:
     Args:
         paths: Paths of this machine, and locations in buckets.
     """
-    return any(isinstance(path, RemoteFolder) for path in paths)
+    return any(isinstance(path, RemotePath) for path in paths)
 
 
 def copies_in(folder: Path, paths: Sequence[Location]) -> list[Path]:
@@ -136,7 +136,7 @@ def copies_in(folder: Path, paths: Sequence[Location]) -> list[Path]:
     """
     # Folder of a bucket → folder of its copies: "0", "1", …, since files of several folders may
     # have the same name.
-    copy_folders: dict[RemoteFolder, Path] = {}
+    copy_folders: dict[RemotePath, Path] = {}
     local_paths: list[Path] = []
     with explained(folder, expected=_ROOM):  # an error says so if the disk is full
         for path in paths:
@@ -219,7 +219,7 @@ def path_and_access(path: Location) -> Iterator[tuple[Path, FileAccess | None]]:
 
 
 @contextmanager
-def _errors_naming(path: RemoteFolder, copy: Path) -> Iterator[None]:
+def _errors_naming(path: RemotePath, copy: Path) -> Iterator[None]:
     """Within the block, let errors name a file in a bucket instead of its temporary copy.
 
     The block reads a local copy, so an error in line 3 of it would name
@@ -245,6 +245,6 @@ def _errors_naming(path: RemoteFolder, copy: Path) -> Iterator[None]:
         raise error.at(place) from error
 
 
-def _missing(path: RemoteFolder) -> MissingError:
+def _missing(path: RemotePath) -> MissingError:
     """Return the error for a file of a bucket that does not exist."""
     return MissingError("no such object", where=path, remedy="name an object that is there")

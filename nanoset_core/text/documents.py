@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
-from nanoset_core.storage.location import RawFolder
+from nanoset_core.storage.location import Location
 from nanoset_core.text.document_batch import DocumentBatch, counter_of
 from nanoset_core.text.files.endings import CsvValues, format_of
 from nanoset_core.text.files.raw_files import too_large
@@ -43,7 +43,7 @@ and whether to compare the file with the inventory.
 
 
 def read_documents(
-    folder: RawFolder,
+    folder: Location,
     source: SourceRange,
     *,
     text_key: str = "text",
@@ -160,7 +160,7 @@ def _count_empty_file(batch: DocumentBatch, piece: Piece, n_lines: int, n_bytes:
         batch.empty_files[piece.path] += piece.end
 
 
-def _lines_of_piece(folder: RawFolder, piece: Piece, n_read: int) -> int:
+def _lines_of_piece(folder: Location, piece: Piece, n_read: int) -> int:
     """Return how many lines a piece of a file has, so that those of later pieces can be numbered.
 
     If the first piece has 1,000 lines, the second one begins with line 1,001 of the file.

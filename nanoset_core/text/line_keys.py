@@ -12,7 +12,7 @@ import orjson
 
 from nanoset_core.errors import NanosetError
 from nanoset_core.rounding import ceil_division
-from nanoset_core.storage.location import RawFolder
+from nanoset_core.storage.location import Location
 from nanoset_core.text.files.contents import Contents
 from nanoset_core.text.files.endings import format_of
 from nanoset_core.text.files.listing import FileStat
@@ -210,7 +210,7 @@ class LineKeys:
         return ", ".join(descriptions)
 
 
-def keys_of(folder: RawFolder, contents: Contents) -> LineKeys:
+def keys_of(folder: Location, contents: Contents) -> LineKeys:
     """Look at the first documents of a corpus, and find out which of their keys have texts.
 
     So the user need not say where the text of the documents is. For the lines
@@ -312,7 +312,7 @@ def _key_named(name: str, keys: Iterable[str]) -> str | None:
     return None
 
 
-def _rows(folder: RawFolder, file: FileStat) -> Iterator[dict[str, Any]]:
+def _rows(folder: Location, file: FileStat) -> Iterator[dict[str, Any]]:
     """Yield the first documents of a file as dictionaries, whatever the format of the file is.
 
     For example, a line {"id": 1, "content": "The cat sat."}, or a row of a table with these
@@ -346,7 +346,7 @@ def _all_columns(_schema: Any) -> None:
     return
 
 
-def _rows_of_lines(folder: RawFolder, file: FileStat) -> Iterator[dict[str, Any]]:
+def _rows_of_lines(folder: Location, file: FileStat) -> Iterator[dict[str, Any]]:
     """Yield the JSON objects of a file of lines. Lines that are something else are left out.
 
         {"id": 1}      yielded
@@ -366,7 +366,7 @@ def _rows_of_lines(folder: RawFolder, file: FileStat) -> Iterator[dict[str, Any]
                     yield value
 
 
-def _rows_of_csv(folder: RawFolder, file: FileStat) -> Iterator[dict[str, Any]]:
+def _rows_of_csv(folder: Location, file: FileStat) -> Iterator[dict[str, Any]]:
     """Yield the rows of a CSV file as dictionaries: {"content": "The cat sat.", "year": "1999"}.
 
     All values are texts. Rows that are not UTF-8, or have too many or too few fields, are left out.

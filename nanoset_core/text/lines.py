@@ -10,7 +10,7 @@ from itertools import accumulate
 from typing import Any
 
 from nanoset_core.errors import NanosetError
-from nanoset_core.storage.location import RawFolder
+from nanoset_core.storage.location import Location
 from nanoset_core.text.files.compressions import Codec, codec_of
 from nanoset_core.text.files.content_kinds import (
     HEAD_BYTES,
@@ -205,7 +205,7 @@ def _undescribed_chunks(stored: StoredPiece, codec: Codec | None) -> Iterator[by
     return decompress(stored, codec)
 
 
-def describe_file(folder: RawFolder, path: str) -> str | None:
+def describe_file(folder: Location, path: str) -> str | None:
     """Describe a file whose lines were all rejected, by reading its first bytes again.
 
     Args:
@@ -219,7 +219,7 @@ def describe_file(folder: RawFolder, path: str) -> str | None:
     return describe_content(_head_of(folder, path))
 
 
-def begins_with_object(folder: RawFolder, path: str) -> bool:
+def begins_with_object(folder: Location, path: str) -> bool:
     """Return whether a file looks like JSON lines, by its first characters.
 
         {"text": "Hello"}     yes
@@ -235,7 +235,7 @@ def begins_with_object(folder: RawFolder, path: str) -> bool:
     return _OBJECT_START.match(_head_of(folder, path)) is not None
 
 
-def _head_of(folder: RawFolder, path: str) -> bytes:
+def _head_of(folder: Location, path: str) -> bytes:
     """Return the first bytes of a file, decompressed if it is compressed.
 
     They are used to find out what a file contains. Only the beginning of the file is read. If that

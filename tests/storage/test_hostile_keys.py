@@ -12,7 +12,7 @@ from nanoset_core.errors import InputError
 from nanoset_core.project.gc.bucket_copies import find_copies
 from nanoset_core.project.project import Project
 from nanoset_core.storage.access import FileAccess
-from nanoset_core.storage.location import RemoteFolder
+from nanoset_core.storage.location import RemotePath
 from nanoset_core.storage.s3 import S3Store
 from nanoset_core.storage.store import Stored
 from nanoset_core.text.files.contents import Contents, contents_of
@@ -22,16 +22,16 @@ DOCUMENT = b'{"text": "a"}\n'
 
 
 @pytest.fixture
-def raw(place: S3Store) -> RemoteFolder:
+def raw(place: S3Store) -> RemotePath:
     """A folder of raw text in the bucket, with the corpus web of one file, fine.jsonl."""
     place.put("raw/web/fine.jsonl", DOCUMENT)
-    return RemoteFolder(place, "raw")
+    return RemotePath(place, "raw")
 
 
 @pytest.fixture
-def web(place: S3Store, raw: RemoteFolder) -> RemoteFolder:
+def web(place: S3Store, raw: RemotePath) -> RemotePath:
     """The folder of the corpus web."""
-    return RemoteFolder(place, "raw/web")
+    return RemotePath(place, "raw/web")
 
 
 def texts_of(contents: Contents) -> list[str]:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from nanoset_core.errors import ConfigError, FormatError
-from nanoset_core.storage.location import RemoteFolder, StorageSpec, remote_location, store_of
+from nanoset_core.storage.location import RemotePath, StorageSpec, remote_location, store_of
 from nanoset_core.storage.places import (
     by_place,
     common_bucket,
@@ -21,7 +21,7 @@ from nanoset_core.storage.places import (
 from nanoset_core.storage.temporary_copies import downloaded
 
 
-def at(path: str, bucket: str = "texts") -> RemoteFolder:
+def at(path: str, bucket: str = "texts") -> RemotePath:
     """Return a location in a bucket that is in memory."""
     return remote_location(f"memory://{bucket}/{path}", where="a test")
 

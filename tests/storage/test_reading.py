@@ -31,7 +31,7 @@ from nanoset_core.errors import (
     StorageError,
 )
 from nanoset_core.storage import reading, requests
-from nanoset_core.storage.location import RemoteFolder
+from nanoset_core.storage.location import RemotePath
 from nanoset_core.storage.mapped_files import BlockFile
 from nanoset_core.storage.s3 import S3Store
 from nanoset_core.text.inventory.take import take_inventory
@@ -85,7 +85,7 @@ def spread_work(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("spread_work")
 def test_objects_that_are_known_by_their_etags_are_not_hashed(place, data):
-    folder = RemoteFolder(place, by_etag=True)
+    folder = RemotePath(place, by_etag=True)
 
     inventory = take_inventory(folder, "web", executor=RefusingExecutor())
 
@@ -95,7 +95,7 @@ def test_objects_that_are_known_by_their_etags_are_not_hashed(place, data):
 @pytest.mark.usefixtures("spread_work", "data")
 def test_objects_are_hashed_by_workers(place):
     with pytest.raises(AssertionError):
-        take_inventory(RemoteFolder(place), "web", executor=RefusingExecutor())
+        take_inventory(RemotePath(place), "web", executor=RefusingExecutor())
 
 
 @pytest.mark.usefixtures("spread_work")
@@ -109,7 +109,7 @@ def test_a_large_object_is_hashed_in_pieces_and_read_once(place, tmp_path, monke
     monkeypatch.setattr("nanoset_core.text.inventory.piece_cuts.WINDOW_BYTES", window_bytes)
     executor = LocalExecutor()
 
-    inventory = take_inventory(RemoteFolder(place) / "web", "web", executor=executor)
+    inventory = take_inventory(RemotePath(place) / "web", "web", executor=executor)
 
     n_pieces = 13
     assert inventory == take_inventory(tmp_path / "web", "web")
@@ -189,7 +189,7 @@ TEMPORARY_FAILURES = [
 def test_an_object_is_read_although_nine_attempts_fail(failing_server, failure):
     failing_server.failures = [failure] * 9
 
-    with RemoteFolder(failing_server.store, "k").open() as file:
+    with RemotePath(failing_server.store, "k").open() as file:
         assert file.read() == b"data"
 
     assert failing_server.n_answers == 10
@@ -200,7 +200,7 @@ def test_an_object_cannot_be_read_if_ten_attempts_fail(failing_server, failure):
     failing_server.failures = [failure] * 200
 
     with (
-        RemoteFolder(failing_server.store, "k").open() as file,
+        RemotePath(failing_server.store, "k").open() as file,
         pytest.raises(StorageError, match="after 10 attempt"),
     ):
         file.read()
@@ -269,13 +269,13 @@ def test_blocks_of_a_missing_object_cannot_be_opened(place, tmp_path):
 def test_a_folder_lists_its_files_and_folders(place):
     first_parts = {name.split("/")[0] for name in NAMES}
 
-    names = [entry.name for entry in RemoteFolder(place).iterdir()]
+    names = [entry.name for entry in RemotePath(place).iterdir()]
 
     assert sorted(names) == sorted(first_parts)
 
 
 def test_a_folder_exists_while_there_is_an_object_in_it(place):
-    folder = RemoteFolder(place) / "later"
+    folder = RemotePath(place) / "later"
 
     place.put("later/new.jsonl", b"x")
     assert folder.is_dir()
@@ -290,7 +290,7 @@ def test_a_key_that_leads_out_of_its_folder_is_refused(place):
     place.client().put_object(Bucket=place.bucket, Key=key, Body=b"x")
 
     with pytest.raises(InputError, match=r"no path of a file"):
-        list(RemoteFolder(place).files())
+        list(RemotePath(place).files())
 
 
 # Datasets that are opened by their address
@@ -416,7 +416,7 @@ def test_several_ranges_are_requested_at_the_same_time_when_a_file_is_read_in_or
         return real_read_range(self, name, begin, end, mark)
 
     monkeypatch.setattr(S3Store, "read_range", read_range)
-    with (RemoteFolder(place) / NAME).open(begin=start, end=stop) as file:
+    with (RemotePath(place) / NAME).open(begin=start, end=stop) as file:
         file.seek(start)
         assert file.read(stop - start) == data[start:stop]
 

@@ -30,7 +30,7 @@ from helpers.answering import answering, send_answer
 from nanoset_core.errors import ConfigError, MissingError, StorageError
 from nanoset_core.loading.opening import load_nanoset
 from nanoset_core.storage import requests, s3, s3_joining, s3_requests, unanswered
-from nanoset_core.storage.location import RemoteFolder, StorageSpec, copies_folder, remote_location
+from nanoset_core.storage.location import RemotePath, StorageSpec, copies_folder, remote_location
 from nanoset_core.storage.s3 import S3Store
 from nanoset_core.storage.s3_client import load_quickly, parse_time
 from nanoset_core.storage.s3_parts import file_parts
@@ -580,7 +580,7 @@ URL_WITH_PASSWORD = f"http://someone:hunter2@{UNUSED_ADDRESS}"
     "request_of",
     [
         pytest.param(lambda store: store.stat("k"), id="one request"),
-        pytest.param(lambda store: RemoteFolder(store, "k").open(), id="open a folder"),
+        pytest.param(lambda store: RemotePath(store, "k").open(), id="open a folder"),
     ],
 )
 def test_a_password_in_an_endpoint_is_not_in_the_error(monkeypatch, request_of):

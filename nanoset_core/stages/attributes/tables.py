@@ -15,7 +15,7 @@ from nanoset_core.errors import FormatError, InputError
 from nanoset_core.stages.attributes.id_index import CHUNK_ROWS
 from nanoset_core.stages.attributes.lookup import Lookup, LookupWriter
 from nanoset_core.stages.attributes.schema import AttributeSchema
-from nanoset_core.storage.location import RawFolder
+from nanoset_core.storage.location import Location
 from nanoset_core.text.files.listing import FileStat
 from nanoset_core.text.rejects import FaultError
 from nanoset_core.text.tables.columns import plain_array
@@ -91,7 +91,7 @@ class ReadAttributes(NamedTuple):
 class AttributeTables:
     """Files of the same columns, which are read in their order."""
 
-    folder: RawFolder
+    folder: Location
     """The folder that all files are in."""
     files: Sequence[FileStat]
     """The files, with paths below the folder."""

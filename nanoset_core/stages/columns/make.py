@@ -35,7 +35,7 @@ from nanoset_core.stages.shards.document_rows import DocumentRows
 from nanoset_core.stages.shards.shard_sets import current_shards, ranges_of_shards
 from nanoset_core.stages.shards.stage import TOKENIZED
 from nanoset_core.stages.stage import Key, require
-from nanoset_core.storage.location import RawFolder
+from nanoset_core.storage.location import Location
 from nanoset_core.text.document_batch import DocumentBatch
 from nanoset_core.text.documents import read_documents
 from nanoset_core.text.files.endings import CsvValues
@@ -134,7 +134,7 @@ class _TablesFromText(TablesOfShards):
 
     project: Project
     """The project."""
-    text_folder: RawFolder
+    text_folder: Location
     """Folder of the corpus."""
     ranges: Sequence[SourceRange]
     """The range of the text that each shard was made from, by the number of the shard."""
@@ -214,7 +214,7 @@ def _text_keys(recipe: Recipe, tokenized: Manifest) -> TextKeys:
 def _fill_from_text(
     table: ColumnTable,
     documents: DocumentRows,
-    folder: RawFolder,
+    folder: Location,
     source: SourceRange,
     keys: TextKeys,
 ) -> Mapping[str, Any]:

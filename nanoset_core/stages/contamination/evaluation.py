@@ -21,7 +21,7 @@ from nanoset_core.stages.contamination.texts import read_texts
 from nanoset_core.stages.contamination.token_bytes import word_vocabulary
 from nanoset_core.stages.given_files import GivenFiles, given_files
 from nanoset_core.storage.identity import first_repeated, names_of_both
-from nanoset_core.storage.location import RawFolder
+from nanoset_core.storage.location import Location
 from nanoset_core.tokenizers.engines.reference import reference_engine
 
 VERSION = 1
@@ -146,7 +146,7 @@ def _check_no_file_twice(groups: Sequence[GivenFiles], where: str) -> None:
     Raises:
         ConfigError: Two paths lead to the same file.
     """
-    paths: list[RawFolder] = []
+    paths: list[Location] = []
     for group in groups:
         paths.extend(group.folder / name for name in group.names)
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from nanoset_core.errors import FormatError, InputError
-from nanoset_core.storage.location import RawFolder
+from nanoset_core.storage.location import Location
 from nanoset_core.text.files.endings import is_table
 from nanoset_core.text.files.listing import FileStat
 from nanoset_core.text.inventory.pieces import whole_file
@@ -47,7 +47,7 @@ class _Row(NamedTuple):
     """The line, parsed; or the row as column → value."""
 
 
-def read_texts(folder: RawFolder, file: FileStat, keys: Sequence[str]) -> Iterator[EvaluationText]:
+def read_texts(folder: Location, file: FileStat, keys: Sequence[str]) -> Iterator[EvaluationText]:
     r"""Read the text of each line of an evaluation file, such as the questions of a benchmark.
 
     The file has JSON lines, or is a table. For example, with the keys `question` and `choices`,
@@ -111,14 +111,14 @@ def _strings_at(value: Any, keys: Sequence[str]) -> list[str]:
     return strings
 
 
-def _rows(folder: RawFolder, file: FileStat) -> Iterator[_Row]:
+def _rows(folder: Location, file: FileStat) -> Iterator[_Row]:
     """Yield the rows of a table, or the lines of a file of JSON lines."""
     if is_table(file.path):
         return _rows_of_table(folder, file)
     return _rows_of_lines(folder, file)
 
 
-def _rows_of_lines(folder: RawFolder, file: FileStat) -> Iterator[_Row]:
+def _rows_of_lines(folder: Location, file: FileStat) -> Iterator[_Row]:
     """Yield the values of a JSON Lines file; blank lines are skipped."""
     for block in read_lines(StoredPiece(folder, whole_file(file)), _MAX_LINE_BYTES):
         for number, line in enumerate(block.lines, block.first_number):
@@ -126,7 +126,7 @@ def _rows_of_lines(folder: RawFolder, file: FileStat) -> Iterator[_Row]:
                 yield _Row(number, orjson.loads(line))
 
 
-def _rows_of_table(folder: RawFolder, file: FileStat) -> Iterator[_Row]:
+def _rows_of_table(folder: Location, file: FileStat) -> Iterator[_Row]:
     """Read a Parquet or Arrow file, and yield its rows with their numbers, from 1.
 
     For example, the first row of a table with two columns is `_Row(1, {"question": "2 + 2?",

@@ -13,7 +13,7 @@ from dataclasses import replace
 from nanoset_core.errors import ConfigError, MissingError, NanosetError, one_of, remedy_for_name
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig
-from nanoset_core.storage.location import RawFolder
+from nanoset_core.storage.location import Location
 from nanoset_core.text.files.contents import Contents, contents_of
 from nanoset_core.text.files.survey import RawText, check_raw_text, list_corpora, no_text
 
@@ -174,7 +174,7 @@ def _ambiguous_corpora(config: ProjectConfig, folders: Collection[str]) -> dict[
     return errors
 
 
-def corpus_folder(project: Project, corpus: str) -> RawFolder:
+def corpus_folder(project: Project, corpus: str) -> Location:
     """Return the folder of a corpus, a collection of texts, after checking that it exists.
 
         a corpus has no folder of raw text

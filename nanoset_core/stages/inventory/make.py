@@ -22,7 +22,7 @@ from nanoset_core.project.project import Project, despite_lost_copies
 from nanoset_core.records.json_records import dump
 from nanoset_core.stages.inventory.corpora import list_contents
 from nanoset_core.storage.leases import leased
-from nanoset_core.storage.location import RawFolder
+from nanoset_core.storage.location import Location
 from nanoset_core.storage.os_errors import explained
 from nanoset_core.storage.places import takes_requests
 from nanoset_core.text.files.contents import Contents
@@ -211,7 +211,7 @@ def remembered_inventory(
     return known_inventory(contents, stored_digests, quiet)
 
 
-def fingerprint_memory(project: Project, folder: RawFolder) -> FingerprintMemory:
+def fingerprint_memory(project: Project, folder: Location) -> FingerprintMemory:
     """Return the stored digests of a folder's files, which all corpora of the folder share.
 
     They are below the output root, so surveys on other machines use them, too.
@@ -245,7 +245,7 @@ def forget_digests(project: Project, corpora: Iterable[str]) -> None:
 
 
 def with_object_marks(
-    project: Project, folder: RawFolder, ranges: Sequence[SourceRange]
+    project: Project, folder: Location, ranges: Sequence[SourceRange]
 ) -> list[SourceRange]:
     """Add to ranges of text which version of each Parquet or Arrow file in a bucket was hashed.
 

@@ -18,7 +18,7 @@ from nanoset_core.sampling.splits import SPLITS, SplitName
 from nanoset_core.stages.inventory.corpora import list_contents
 from nanoset_core.stages.mappings.settings import corpora_of
 from nanoset_core.stages.views.settings import base_of
-from nanoset_core.storage.location import RawFolder
+from nanoset_core.storage.location import Location
 from nanoset_core.storage.places import is_here
 from nanoset_core.text.files.listing import FileStat
 
@@ -218,7 +218,7 @@ def _files(project: Project, corpus: str) -> Iterator[CorpusFile]:
             yield CorpusFile(corpus, file.path, _identity(folder, file))
 
 
-def _identity(folder: RawFolder, file: FileStat) -> Hashable:
+def _identity(folder: Location, file: FileStat) -> Hashable:
     """Return a value that is equal for two paths of the same file, such as a file and a link to it.
 
     It uses what the listing contains, so that no file has to be looked up again. Two paths with the

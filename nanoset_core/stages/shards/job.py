@@ -25,7 +25,7 @@ from nanoset_core.stages.shards.one_shard import (
     shard_recipe,
 )
 from nanoset_core.storage.atomic import sweep_abandoned
-from nanoset_core.storage.location import RawFolder
+from nanoset_core.storage.location import Location
 from nanoset_core.text.inventory.pieces import SourceRange
 from nanoset_core.tokenizers import distrust
 from nanoset_core.untrusted import safe_logger
@@ -50,7 +50,7 @@ class TokenizeJob:
     """Where workers store the shards."""
     corpus: str
     """Name of the shards, and of the folder that contains them."""
-    folder: RawFolder
+    folder: Location
     """The corpus's folder of raw text."""
     ranges: Iterable[SourceRange]
     """In document order. They may be created as they are needed, and are iterated several times."""

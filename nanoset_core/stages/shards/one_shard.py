@@ -30,7 +30,7 @@ from nanoset_core.stages.shards.framing import Framed, Framing, frame
 from nanoset_core.stages.shards.line_numbers import line_name, piece_lines_of_shard
 from nanoset_core.stages.shards.repeats import Repeats
 from nanoset_core.storage.atomic import sha256_file
-from nanoset_core.storage.location import RawFolder
+from nanoset_core.storage.location import Location
 from nanoset_core.text.document_batch import DocumentBatch
 from nanoset_core.text.documents import read_documents
 from nanoset_core.text.files.raw_files import too_large
@@ -121,7 +121,7 @@ class ShardTask(PerShardTask):
     # know all places in which they are again.
     deferred_errors = (purged.ReturnedDocumentsError,)
 
-    folder: RawFolder
+    folder: Location
     """The corpus's folder."""
     source: SourceRange
     """The range of the corpus's text."""

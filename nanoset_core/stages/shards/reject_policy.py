@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from nanoset_core.errors import InputError
 from nanoset_core.stages.shards.losses import Losses, counts_by_reason_text
-from nanoset_core.storage.location import RawFolder
+from nanoset_core.storage.location import Location
 from nanoset_core.text.files.endings import Format, format_of
 from nanoset_core.text.lines import describe_file
 from nanoset_core.text.rejects import (
@@ -69,7 +69,7 @@ class RejectPolicy:
     """Key of the text."""
     names: SettingNames = SettingNames()
 
-    def check(self, losses: Losses, folder: RawFolder) -> None:
+    def check(self, losses: Losses, folder: Location) -> None:
         """Check that not more of a text was lost than the settings allow.
 
         Text is lost if lines are no documents, or if files cannot be read to their end.
@@ -85,7 +85,7 @@ class RejectPolicy:
         if refusal is not None:
             raise refusal
 
-    def refusal(self, losses: Losses, folder: RawFolder) -> InputError | None:
+    def refusal(self, losses: Losses, folder: Location) -> InputError | None:
         """Return an error if more of a text was lost than the settings allow, or None.
 
         There are three errors:
@@ -142,7 +142,7 @@ class RejectPolicy:
         """Whether nothing may be lost at all."""
         return self.options.on_reject == "fail"
 
-    def _foreign_files_error(self, losses: Losses, folder: RawFolder) -> InputError:
+    def _foreign_files_error(self, losses: Losses, folder: Location) -> InputError:
         """Return the error for files whose content is of another format than their names say.
 
             2 files are not what their endings say
@@ -168,7 +168,7 @@ class RejectPolicy:
             ),
         )
 
-    def _unreadable_files_error(self, losses: Losses, folder: RawFolder) -> InputError:
+    def _unreadable_files_error(self, losses: Losses, folder: Location) -> InputError:
         """Return the error for files that cannot be read to their end, such as half a download.
 
             a file cannot be read to its end
@@ -254,7 +254,7 @@ class RejectPolicy:
         thousandths = max(1, math.ceil(losses.unreadable_share * 1000))
         return f"{self.names.unreadable} {thousandths / 1000:g}"
 
-    def _rejected_lines_error(self, losses: Losses, folder: RawFolder) -> InputError:
+    def _rejected_lines_error(self, losses: Losses, folder: Location) -> InputError:
         """Return the error for too many rejected lines, with an example and what usually helps.
 
         Usually a single mistake leads to most of them, such as the wrong key of the text. So the
@@ -289,7 +289,7 @@ class RejectPolicy:
         return self._too_many_rejects(losses, folder / example.file, found, advice)
 
     def _too_many_rejects(
-        self, losses: Losses, where: RawFolder, found: str, advice: _Advice
+        self, losses: Losses, where: Location, found: str, advice: _Advice
     ) -> InputError:
         """Put together the error for texts in which too many lines cannot be used.
 
@@ -419,7 +419,7 @@ def _foreign_files(losses: Losses) -> list[str]:
     return [fault.file for fault in losses.file_faults if fault.reason == WRONG_FORMAT]
 
 
-def _kind_of_other_file(folder: RawFolder, reject: Reject) -> str | None:
+def _kind_of_other_file(folder: Location, reject: Reject) -> str | None:
     """Return what the file of a rejected line is if it is not one of JSON lines, or None.
 
     Files of other kinds have lines, too, but the first of these says little about them.

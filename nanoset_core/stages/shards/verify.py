@@ -39,7 +39,7 @@ from nanoset_core.stages.shards.shard_sets import (
 )
 from nanoset_core.stages.shards.stage import TOKENIZED
 from nanoset_core.stages.stage import Key
-from nanoset_core.storage.location import RawFolder
+from nanoset_core.storage.location import Location
 
 _COUNTS = ("lines", "documents", "skipped", "sequences", "tokens", "rejected", "faults", "purged")
 """Counts of a corpus that must be the sums of those of its shards."""
@@ -139,7 +139,7 @@ def check_losses(
     _warn_of_losses(report, project.config.corpus_folder(tokenized.name), lost)
 
 
-def _warn_of_losses(report: Report, folder: RawFolder, lost: Losses) -> None:
+def _warn_of_losses(report: Report, folder: Location, lost: Losses) -> None:
     """Warn of each kind of text that was lost, though not so much that it is an error.
 
         a file that could not be read to its end        a.jsonl.gz, from line 7 on
@@ -196,7 +196,7 @@ def _warn_of_losses(report: Report, folder: RawFolder, lost: Losses) -> None:
 def _warn_of_loss(
     report: Report,
     what: str,
-    folder: RawFolder,
+    folder: Location,
     *,
     found: str,
     expected: str | None = None,

@@ -17,7 +17,7 @@ import numpy as np
 
 from nanoset_core.errors import InputError
 from nanoset_core.statistics.hashing import hash_texts
-from nanoset_core.storage.location import RawFolder
+from nanoset_core.storage.location import Location
 from nanoset_core.text.files.content_kinds import HEAD_BYTES, describe_content
 from nanoset_core.text.files.endings import is_table
 from nanoset_core.text.rejects import FaultError
@@ -78,7 +78,7 @@ class Ids:
         self._is_seen[positions] = True
 
 
-def read_ids(folder: RawFolder, names: Iterable[str]) -> Ids:
+def read_ids(folder: Location, names: Iterable[str]) -> Ids:
     """Read files that list ids of documents, such as those to be left out of the training data.
 
     Args:
@@ -97,7 +97,7 @@ def read_ids(folder: RawFolder, names: Iterable[str]) -> Ids:
     return Ids(listed_ids(folder, names))
 
 
-def listed_ids(folder: RawFolder, names: Iterable[str]) -> Any:
+def listed_ids(folder: Location, names: Iterable[str]) -> Any:
     """Return the ids that files list, such as ids of documents to be left out.
 
         takedown.txt        one id on each line
@@ -125,7 +125,7 @@ def listed_ids(folder: RawFolder, names: Iterable[str]) -> Any:
     return pa.chunked_array(parts).combine_chunks()
 
 
-def _ids_in_lines(path: RawFolder) -> Any:
+def _ids_in_lines(path: Location) -> Any:
     """Return the ids in a text file with one id on each line.
 
     Empty lines and comments are left out. For example, this file has two ids:
@@ -180,7 +180,7 @@ def can_be_listed(ids: Any) -> Any:
     return pc.invert(is_misread)
 
 
-def _text_of(path: RawFolder) -> str:
+def _text_of(path: Location) -> str:
     """Read a text file in UTF-8. If it is something else, say which line is wrong.
 
     Args:
@@ -212,7 +212,7 @@ def _text_of(path: RawFolder) -> str:
 _EXPECTED_TABLE = f"a column {ID_COLUMN!r}, or a single column, with an id in each row"
 
 
-def _ids_in_table(path: RawFolder) -> list[Any]:
+def _ids_in_table(path: Location) -> list[Any]:
     """Return the ids in a Parquet or Arrow file, from its column `id` or from its only column.
 
     The file may be large, so it is read in parts of about a MiB.
@@ -249,7 +249,7 @@ def _ids_in_table(path: RawFolder) -> list[Any]:
         ) from fault
 
 
-def _id_column(schema: Any, path: RawFolder) -> tuple[str, ...]:
+def _id_column(schema: Any, path: Location) -> tuple[str, ...]:
     """Return which column of a table has the ids: `id`, or the only one.
 
         columns id, reason        ("id",)
@@ -281,7 +281,7 @@ def _id_column(schema: Any, path: RawFolder) -> tuple[str, ...]:
     )
 
 
-def _ids_in_rows(column: Any, first_row: int, path: RawFolder) -> Any:
+def _ids_in_rows(column: Any, first_row: int, path: Location) -> Any:
     """Return the ids in some rows of a table as texts, without rows that have no id.
 
     For example, the integers 17, null and 1042 give "17" and "1042".

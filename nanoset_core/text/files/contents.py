@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from nanoset_core.errors import MissingError
-from nanoset_core.storage.location import RawFolder
+from nanoset_core.storage.location import Location
 from nanoset_core.storage.places import takes_requests
 from nanoset_core.text.files.choice import FileChoice
 from nanoset_core.text.files.compressions import COMPRESSION_NAMES
@@ -226,7 +226,7 @@ def _shrunk_files(files: Sequence[FileStat], previous_sizes: Mapping[str, int]) 
     return shrunk
 
 
-def contents_of(folder: RawFolder, within: RawFolder | None = None) -> Contents:
+def contents_of(folder: Location, within: Location | None = None) -> Contents:
     """List all files below a folder, and divide them into those that are read and the others.
 
         a.jsonl      read
@@ -288,7 +288,7 @@ def _divide_files(files: Sequence[FileStat]) -> _DividedFiles:
     return _DividedFiles(texts=txt_and_csv, unread_txt_and_csv=())
 
 
-def _list_files(folder: RawFolder, within: RawFolder | None) -> tuple[list[FileStat], set[str]]:
+def _list_files(folder: Location, within: Location | None) -> tuple[list[FileStat], set[str]]:
     """Return the files of a folder of text, and the paths of the folders in it.
 
     Args:
@@ -314,7 +314,7 @@ def _list_files(folder: RawFolder, within: RawFolder | None) -> tuple[list[FileS
     return files, folders
 
 
-def _no_folder(folder: RawFolder) -> MissingError:
+def _no_folder(folder: Location) -> MissingError:
     """Return the error for a folder that does not exist."""
     return MissingError(
         "the folder does not exist",

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from nanoset_core.errors import AnyError, InputError, MissingError
-from nanoset_core.storage.location import ObjectStat, RawFolder
+from nanoset_core.storage.location import Location, ObjectStat
 from nanoset_core.storage.paths import (
     UTF_8_LOCALE,
     has_control_characters,
@@ -77,7 +77,7 @@ def file_stat(path: str, status: os.stat_result | ObjectStat) -> FileStat:
     return FileStat(path, status.st_size, status.st_mtime_ns, status.st_ino, changed_ns)
 
 
-def stat_file(folder: RawFolder, path: str) -> FileStat:
+def stat_file(folder: Location, path: str) -> FileStat:
     """Return the size and times of one file, without reading it.
 
     By these, a later call notices that the file was changed. For the folder `/data/raw` and the
@@ -127,7 +127,7 @@ def natural_key(path: str) -> tuple[object, ...]:
     return tuple(names), path
 
 
-def walk(folder: RawFolder, within: RawFolder | None = None) -> Iterator[FileStat]:
+def walk(folder: Location, within: Location | None = None) -> Iterator[FileStat]:
     """Yield all files below a folder, to find out which texts a user has put there.
 
         web/a.jsonl             yielded
@@ -153,9 +153,7 @@ def walk(folder: RawFolder, within: RawFolder | None = None) -> Iterator[FileSta
             yield entry.stat
 
 
-def list_below(
-    folder: RawFolder, within: RawFolder | None = None
-) -> tuple[list[FileStat], set[str]]:
+def list_below(folder: Location, within: Location | None = None) -> tuple[list[FileStat], set[str]]:
     """Return all files and folders below a folder.
 
     For example, for the file web/2024/a.jsonl below the folder: ([its FileStat], {"web",
@@ -264,7 +262,7 @@ class _Entry(NamedTuple):
     is_folder: bool
 
 
-def _entries_below(folder: RawFolder, within: RawFolder | None) -> Iterator[_Entry]:
+def _entries_below(folder: Location, within: Location | None) -> Iterator[_Entry]:
     """Yield everything below a folder: its files and folders, the files in these, and so on.
 
     A bucket has no folders, only objects with names such as `web/a.jsonl`. It can list all of them

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from nanoset_core.errors import NanosetError
-from nanoset_core.storage.location import RawFolder
+from nanoset_core.storage.location import Location
 from nanoset_core.text.document_batch import DocumentBatch
 from nanoset_core.text.documents import read_documents
 from nanoset_core.text.files.compressions import codec_of
@@ -52,7 +52,7 @@ class Measure:
     """Some text of the sample."""
 
 
-def measure(folder: RawFolder, contents: Contents, text_key: str) -> Measure:
+def measure(folder: Location, contents: Contents, text_key: str) -> Measure:
     """Read about the first MiB of a corpus's text, and estimate the size of the whole.
 
     For example, the sample has 1,000 documents, and covers 1 % of the stored bytes. Then the whole
@@ -85,7 +85,7 @@ def measure(folder: RawFolder, contents: Contents, text_key: str) -> Measure:
     )
 
 
-def expansion(folder: RawFolder, files: Sequence[FileStat]) -> float:
+def expansion(folder: Location, files: Sequence[FileStat]) -> float:
     """Estimate how many bytes of text a stored byte of a corpus has on average.
 
         files                                               result
@@ -128,7 +128,7 @@ def expansion(folder: RawFolder, files: Sequence[FileStat]) -> float:
     return (plain_bytes + text_bytes) / stored_bytes
 
 
-def _decompressed_bytes(folder: RawFolder, file: FileStat) -> int:
+def _decompressed_bytes(folder: Location, file: FileStat) -> int:
     """Return how many bytes of text the beginning of a compressed file has.
 
     Args:
@@ -162,7 +162,7 @@ def _sampled_bytes(file: FileStat) -> int:
 class _Sampler:
     """Reads files until about a MiB was read, and counts what was read."""
 
-    folder: RawFolder
+    folder: Location
     text_key: str
     documents: int = 0
     text_bytes: int = 0
@@ -241,7 +241,7 @@ class _Sampler:
 
 
 def _estimated_stored_bytes(
-    folder: RawFolder, file: FileStat, n_rows: int, n_bytes: int, text: str
+    folder: Location, file: FileStat, n_rows: int, n_bytes: int, text: str
 ) -> float:
     """Estimate how many bytes of a file on the disk store its first lines or rows.
 
@@ -274,7 +274,7 @@ def _estimated_stored_bytes(
     return n_bytes * compressed_bytes / max(len(text_bytes), 1)
 
 
-def _parquet_rows(folder: RawFolder, file: FileStat) -> int:
+def _parquet_rows(folder: Location, file: FileStat) -> int:
     """Return the number of rows of a Parquet file, which its footer says: no row is read.
 
     Args:

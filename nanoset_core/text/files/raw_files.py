@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 from nanoset_core.errors import InputError, MissingError, NanosetError, SourceChangedError
 from nanoset_core.storage.input_files import Probe, open_input, probing
-from nanoset_core.storage.location import RawFolder
+from nanoset_core.storage.location import Location
 from nanoset_core.storage.worker_folders import worker_folder
 
 READ_BYTES = 1 << 20
@@ -16,7 +16,7 @@ READ_BYTES = 1 << 20
 
 
 @contextmanager
-def open_raw(path: RawFolder, *, begin: int = 0, end: int | None = None) -> Iterator[BinaryIO]:
+def open_raw(path: Location, *, begin: int = 0, end: int | None = None) -> Iterator[BinaryIO]:
     """Open a file with text of the user for reading, on a disk or in a bucket such as S3.
 
     A caller that needs only a range says so, and then seeks to it. Of an object in a bucket, only
@@ -68,7 +68,7 @@ def blocks_of(file: BinaryIO, begin: int, end: int, block_bytes: int) -> Iterato
 
 
 @contextmanager
-def probe_raw(path: RawFolder) -> Iterator[Probe]:
+def probe_raw(path: Location) -> Iterator[Probe]:
     """Open a file with text of the user for a few small reads in several places.
 
     A large file is cut into pieces where lines start, for example. To find these places, a few KiB
@@ -93,7 +93,7 @@ def probe_raw(path: RawFolder) -> Iterator[Probe]:
 
 
 @contextmanager
-def _explained_errors(path: RawFolder) -> Iterator[None]:
+def _explained_errors(path: Location) -> Iterator[None]:
     """Replace errors of the system, while a file is read, by errors that tell the user what to do.
 
         with _explained_errors(path):
@@ -135,7 +135,7 @@ def _explained_errors(path: RawFolder) -> Iterator[None]:
         ) from error
 
 
-def source_changed(path: RawFolder, found: str, expected: str) -> SourceChangedError:
+def source_changed(path: Location, found: str, expected: str) -> SourceChangedError:
     """Return the error for a file that was changed after its inventory was made.
 
     A build first makes an inventory, which lists the files of a corpus with their sizes and
@@ -157,7 +157,7 @@ def source_changed(path: RawFolder, found: str, expected: str) -> SourceChangedE
     )
 
 
-def too_large(path: RawFolder | str, found: str | None = None) -> InputError:
+def too_large(path: Location | str, found: str | None = None) -> InputError:
     """Return the error for a file that needs more memory than there is.
 
     Some units must be in memory as a whole: a line of JSON lines, or a page of a Parquet file. The

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from nanoset_core.errors import InputError, MissingError, NanosetError, combined
 from nanoset_core.outputs.names import CorpusNameError, check_corpus_name
-from nanoset_core.storage.location import RawFolder
+from nanoset_core.storage.location import Location
 from nanoset_core.storage.places import entries_in
 from nanoset_core.text.files.contents import Contents, contents_of
 from nanoset_core.text.files.endings import (
@@ -52,7 +52,7 @@ class RawText:
         return sum(len(contents.texts) for contents in self.corpora.values())
 
 
-def list_corpora(raw: RawFolder, *, names_only: bool = False) -> RawText:
+def list_corpora(raw: Location, *, names_only: bool = False) -> RawText:
     """List the corpora in the raw folder, each with its files.
 
     An error in one corpus is recorded, so that it does not hide the others.
@@ -98,7 +98,7 @@ def list_corpora(raw: RawFolder, *, names_only: bool = False) -> RawText:
     return RawText(corpora, faults, unread_entries)
 
 
-def check_raw_text(raw: RawFolder, text: RawText) -> None:
+def check_raw_text(raw: Location, text: RawText) -> None:
     """Check that nothing is wrong with any folder or file in the raw folder.
 
     All faults are reported at once, so that the user can correct them together:
@@ -125,7 +125,7 @@ def check_raw_text(raw: RawFolder, text: RawText) -> None:
         raise combined(errors, raw)
 
 
-def _wrong_names(raw: RawFolder, errors: Sequence[CorpusNameError]) -> CorpusNameError:
+def _wrong_names(raw: Location, errors: Sequence[CorpusNameError]) -> CorpusNameError:
     """Return the error for several folders with names that no corpus can have.
 
     Args:
@@ -187,7 +187,7 @@ def is_settled(written_ns: int, now_ns: int, settle_seconds: float) -> bool:
     return has_wrong_time or age_ns >= settle_seconds * 1e9
 
 
-def no_text(folder: RawFolder, contents: Contents, what: str = "the corpus is empty") -> InputError:
+def no_text(folder: Location, contents: Contents, what: str = "the corpus is empty") -> InputError:
     """Return the error for a folder in which there is nothing to read.
 
     The message says what the folder has instead, since most users expect that it has text:
@@ -234,7 +234,7 @@ def no_text(folder: RawFolder, contents: Contents, what: str = "the corpus is em
     )
 
 
-def _entries(raw: RawFolder) -> tuple[list[RawFolder], dict[str, NanosetError]]:
+def _entries(raw: Location) -> tuple[list[Location], dict[str, NanosetError]]:
     """List what is directly in the folder of raw text, without hidden files and folders.
 
     Each folder in it is a corpus, such as `raw/web`.
@@ -269,7 +269,7 @@ def _entries(raw: RawFolder) -> tuple[list[RawFolder], dict[str, NanosetError]]:
     return visible_paths, error_by_name
 
 
-def _no_raw_folder(raw: RawFolder) -> MissingError:
+def _no_raw_folder(raw: Location) -> MissingError:
     """Return the error for a folder of raw text that does not exist, or that is a file.
 
     Args:
@@ -288,7 +288,7 @@ def _no_raw_folder(raw: RawFolder) -> MissingError:
     )
 
 
-def _check_not_text(raw: RawFolder, file: RawFolder) -> None:
+def _check_not_text(raw: Location, file: Location) -> None:
     """Refuse a file of text that is in no corpus, since it would not be read.
 
     Each corpus is a folder in the folder of raw text, here `raw`:
@@ -317,7 +317,7 @@ def _check_not_text(raw: RawFolder, file: RawFolder) -> None:
         )
 
 
-def _may_hold_text(folder: RawFolder) -> bool:
+def _may_hold_text(folder: Location) -> bool:
     """Return whether a folder contains a file of text, such as a.jsonl.
 
     True also if the folder cannot be listed: then a later step reports the error.

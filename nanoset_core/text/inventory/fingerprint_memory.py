@@ -15,7 +15,7 @@ from nanoset_core.errors import FormatError
 from nanoset_core.records.json_records import JsonForm, Record, dump, load
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import write_atomic
-from nanoset_core.storage.location import RawFolder, is_in_bucket
+from nanoset_core.storage.location import Location, is_in_bucket
 from nanoset_core.storage.os_errors import explained
 from nanoset_core.storage.regular_files import read_regular
 from nanoset_core.text.files.listing import FileStat
@@ -73,7 +73,7 @@ class FingerprintMemory:
     """
 
     def __init__(
-        self, path: Path | None, access: FileAccess | None = None, folder: RawFolder | None = None
+        self, path: Path | None, access: FileAccess | None = None, folder: Location | None = None
     ) -> None:
         """Load the local file, if it exists.
 

@@ -23,7 +23,7 @@ import numpy as np
 from nanoset_core.errors import SourceChangedError
 from nanoset_core.execution.processes import Executor
 from nanoset_core.storage.input_files import status_of
-from nanoset_core.storage.location import ObjectStat, RawFolder, RemoteFolder
+from nanoset_core.storage.location import Location, ObjectStat, RemotePath
 from nanoset_core.storage.places import takes_requests
 from nanoset_core.storage.requests import TRANSFERS_AT_ONCE, in_parallel
 from nanoset_core.text.files.endings import is_cuttable
@@ -44,7 +44,7 @@ Advance = Callable[[int], None]
 """Called with the number of bytes that were hashed since the last call."""
 
 
-def is_cut_unread(folder: RawFolder) -> bool:
+def is_cut_unread(folder: Location) -> bool:
     """Return whether large plain files of a folder are cut into pieces without being read.
 
     The lines of such pieces are not counted.
@@ -58,7 +58,7 @@ def is_cut_unread(folder: RawFolder) -> bool:
     return _is_by_etag(folder) and folder.in_pieces
 
 
-def is_known_unread(folder: RawFolder) -> bool:
+def is_known_unread(folder: Location) -> bool:
     """Return whether a listing of a folder is enough to fingerprint its files, by their ETags.
 
     Args:
@@ -82,12 +82,12 @@ def is_large(stat: FileStat) -> bool:
     return is_cuttable(stat.path) and stat.size > 2 * PIECE_BYTES
 
 
-def _is_by_etag(folder: RawFolder) -> TypeGuard[RemoteFolder]:
+def _is_by_etag(folder: Location) -> TypeGuard[RemotePath]:
     """Return whether the files of a folder are known by their ETags."""
     return takes_requests(folder) and folder.by_etag
 
 
-def fingerprint(folder: RawFolder, stat: FileStat, progress: Advance | None = None) -> list[Piece]:
+def fingerprint(folder: Location, stat: FileStat, progress: Advance | None = None) -> list[Piece]:
     """Return the digests of a file, by which a later change of it is noticed.
 
     A large file is divided into pieces of some 64 MiB, each of which gets a digest: the sha256 of
@@ -113,7 +113,7 @@ def fingerprint(folder: RawFolder, stat: FileStat, progress: Advance | None = No
     return _hash_range(complete_file, progress).pieces
 
 
-def _pieces_by_etag(folder: RemoteFolder, stat: FileStat) -> list[Piece]:
+def _pieces_by_etag(folder: RemotePath, stat: FileStat) -> list[Piece]:
     """Divide an object in a bucket into pieces without reading it.
 
     The digest of each piece is the object's ETag, a name that the bucket gives to each version of
@@ -155,7 +155,7 @@ def _pieces_by_etag(folder: RemoteFolder, stat: FileStat) -> list[Piece]:
 
 
 def fingerprint_all(
-    folder: RawFolder,
+    folder: Location,
     stats: Sequence[FileStat],
     executor: Executor | None = None,
     progress: Advance | None = None,
@@ -203,7 +203,7 @@ def fingerprint_all(
 
 
 def hash_parts(
-    folder: RawFolder, stat: FileStat, part_bytes: int, on_piece: Callable[[Piece], None]
+    folder: Location, stat: FileStat, part_bytes: int, on_piece: Callable[[Piece], None]
 ) -> Iterator[Piece]:
     """Read a file once, and divide it in two ways: into large pieces, and into smaller parts.
 
@@ -245,7 +245,7 @@ def hash_parts(
 class _ByteRange:
     """Bytes [start, stop) of a file that one worker hashes: the whole file, or one piece."""
 
-    folder: RawFolder
+    folder: Location
     stat: FileStat
     start: int
     stop: int
@@ -261,7 +261,7 @@ class _HashedRange(NamedTuple):
 
 
 def _fingerprint_on_workers(
-    folder: RawFolder, stats: Sequence[FileStat], executor: Executor, progress: Advance | None
+    folder: Location, stats: Sequence[FileStat], executor: Executor, progress: Advance | None
 ) -> Iterator[tuple[FileStat, list[Piece]]]:
     """Let worker processes hash files, and yield each file as soon as all of it is hashed.
 
@@ -293,7 +293,7 @@ def _fingerprint_on_workers(
             yield stat_by_path[path], _joined(ranges_by_path.pop(path))
 
 
-def _ranges_to_hash(folder: RawFolder, stats: Sequence[FileStat]) -> Iterator[_ByteRange]:
+def _ranges_to_hash(folder: Location, stats: Sequence[FileStat]) -> Iterator[_ByteRange]:
     """Divide files into ranges of bytes, each of which a worker process hashes.
 
     Only a large uncompressed file of lines has several ranges, which end at line ends:
@@ -533,7 +533,7 @@ class _PieceHasher:
         )
 
 
-def _check_unchanged(path: RawFolder, stat: FileStat, status: os.stat_result | ObjectStat) -> None:
+def _check_unchanged(path: Location, stat: FileStat, status: os.stat_result | ObjectStat) -> None:
     """Check that a file is still the version that was listed, after it was read.
 
     Somebody may write to the file while it is read. Then the digest belongs to neither version.

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from nanoset_core.storage.input_files import status_of
-from nanoset_core.storage.location import RawFolder
+from nanoset_core.storage.location import Location
 from nanoset_core.storage.places import is_here
 from nanoset_core.text.files.raw_files import READ_BYTES, blocks_of, open_raw, source_changed
 from nanoset_core.text.inventory.pieces import CRC, ETAG, Piece, etag_digest
@@ -71,7 +71,7 @@ class StoredPiece:
     """
 
     def __init__(
-        self, folder: RawFolder, piece: Piece, mark: int | None = None, *, is_hashed: bool = True
+        self, folder: Location, piece: Piece, mark: int | None = None, *, is_hashed: bool = True
     ) -> None:
         """Prepare to read a piece; its file is not opened yet.
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from nanoset_core.errors import InputError, NanosetError
 from nanoset_core.execution.processes import Executor
-from nanoset_core.storage.location import RawFolder
+from nanoset_core.storage.location import Location
 from nanoset_core.text.files.contents import Contents, contents_of
 from nanoset_core.text.files.endings import is_cuttable, is_unfinished
 from nanoset_core.text.files.listing import FileStat
@@ -44,7 +44,7 @@ class QuietPeriod:
         """
         return not is_settled(file.mtime_ns, self.now_ns, self.seconds)
 
-    def overwritten(self, folder: RawFolder, files: Iterable[FileStat]) -> str | None:
+    def overwritten(self, folder: Location, files: Iterable[FileStat]) -> str | None:
         """Return a file of the last build that is being overwritten at this moment, or None.
 
         While something writes to a file, a build reads only what the file had in the last build.
@@ -68,7 +68,7 @@ class QuietPeriod:
         return None
 
 
-def _begins_with(folder: RawFolder, file: FileStat, pieces: Sequence[Piece]) -> bool:
+def _begins_with(folder: Location, file: FileStat, pieces: Sequence[Piece]) -> bool:
     """Return whether a file still begins with the text that it had in an earlier build.
 
     An earlier build has recorded a digest of each piece (some 64 MiB) of the file. Since the file
@@ -124,7 +124,7 @@ def known_inventory(
 
 
 def take_inventory(
-    folder: RawFolder,
+    folder: Location,
     corpus: str,
     *,
     memory: FingerprintMemory | None = None,
@@ -183,7 +183,7 @@ def take_inventory(
     return replace(inventory, ignored=ignored)
 
 
-def _all_files_being_written(folder: RawFolder, files: Sequence[FileStat]) -> InputError:
+def _all_files_being_written(folder: Location, files: Sequence[FileStat]) -> InputError:
     """Return the error for a corpus all of whose files something is writing to."""
     return InputError(
         "something writes to every file of the corpus",

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, TypeVar
 
 from nanoset_core.errors import NanosetError
 from nanoset_core.storage.input_files import status_of
-from nanoset_core.storage.location import RawFolder
+from nanoset_core.storage.location import Location
 from nanoset_core.text.files.content_kinds import HEAD_BYTES, describe_mismatch
 from nanoset_core.text.files.endings import format_of
 from nanoset_core.text.files.raw_files import open_raw, source_changed
@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 
 def read_table(
-    path: RawFolder,
+    path: Location,
     choose: ColumnChooser,
     convert: Callable[[Any, int], T],
     expected_bytes: int | None = None,

@@ -18,7 +18,7 @@ from nanoset_core.tokenizers.files import named_tokens
 from nanoset_core.wording import alternatives_text
 
 if TYPE_CHECKING:
-    from nanoset_core.storage.location import RemoteFolder
+    from nanoset_core.storage.location import RemotePath
 
 FOLDER_NAMES = ("tokenizer.json", "tekken.json", "tokenizer.model", "vocab.json")
 """Names of files that are looked for in a folder, in this order."""
@@ -308,7 +308,7 @@ def _possible_tokenizers(folder: Path) -> list[str]:
     return sorted(names)
 
 
-def tokenizer_here(location: RemoteFolder, mirror: Path | None = None) -> Path:
+def tokenizer_here(location: RemotePath, mirror: Path | None = None) -> Path:
     """Copy a tokenizer from a bucket (such as S3) to this machine.
 
     Copies of an earlier call are updated. The files next to the tokenizer that are read together
@@ -344,7 +344,7 @@ def tokenizer_here(location: RemoteFolder, mirror: Path | None = None) -> Path:
     return access.folder / location.name if is_file else access.folder
 
 
-def _tokenizers_in(folder: RemoteFolder) -> list[str]:
+def _tokenizers_in(folder: RemotePath) -> list[str]:
     """Return the names of the tokenizers' files in a folder of a bucket (such as S3), at least one.
 
     Args:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from nanoset_core.storage.location import Location, RemoteFolder
+from nanoset_core.storage.location import Location, RemotePath
 from nanoset_core.storage.places import takes_requests
 from nanoset_core.text.files.choice import PartialMatch, matches
 from nanoset_core.text.files.endings import is_text
@@ -173,7 +173,7 @@ def _matches_below(
             yield from _matches_below(path, match, (*ancestors, stat))
 
 
-def _remote_matches(pattern: RemoteFolder) -> list[ListedFile]:
+def _remote_matches(pattern: RemotePath) -> list[ListedFile]:
     """Return the files in a bucket that a pattern matches, in natural order.
 
     For s3://bucket/raw/web/*.jsonl, all files below raw/web are listed, and compared with

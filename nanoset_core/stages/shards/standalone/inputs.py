@@ -11,13 +11,7 @@ from typing import NamedTuple
 from nanoset_core.errors import InputError, MissingError
 from nanoset_core.stages.shards.standalone.input_patterns import ListedFile, find_matches
 from nanoset_core.storage.identity import first_repeated, names_of_both
-from nanoset_core.storage.location import (
-    Location,
-    RawFolder,
-    is_remote,
-    remote_location,
-    without_file_scheme,
-)
+from nanoset_core.storage.location import Location, is_remote, remote_location, without_file_scheme
 from nanoset_core.storage.paths import expanded
 from nanoset_core.storage.places import (
     by_place,
@@ -40,7 +34,7 @@ from nanoset_core.text.lines import begins_with_object
 class InputFiles:
     """Files below one folder, in document order."""
 
-    folder: RawFolder
+    folder: Location
     """Absolute, or in a bucket; contains all of the files, directly or in folders."""
     files: tuple[FileStat, ...]
     """Paths relative to `folder`."""
@@ -344,7 +338,7 @@ def _below_one_folder(listed: Sequence[ListedFile]) -> InputFiles:
     return InputFiles(folder, files, json_lines=_json_lines_among(folder, files))
 
 
-def _json_lines_among(folder: RawFolder, files: Sequence[FileStat]) -> frozenset[str]:
+def _json_lines_among(folder: Location, files: Sequence[FileStat]) -> frozenset[str]:
     """Return the files that contain JSON lines although their names end with .txt or .csv.
 
     A file web.txt whose first line is `{"text": "the cat"}` does. It would be wrong to take each
@@ -368,7 +362,7 @@ def _json_lines_among(folder: RawFolder, files: Sequence[FileStat]) -> frozenset
     return frozenset(json_lines)
 
 
-def _common_folder(paths: Sequence[Location]) -> RawFolder:
+def _common_folder(paths: Sequence[Location]) -> Location:
     """Return the folder that contains all files; without files, the current folder.
 
     For /raw/web/a.jsonl and /raw/code/b.jsonl, that is /raw.
