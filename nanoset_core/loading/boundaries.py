@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.errors import ConfigError
-from nanoset_core.sampling.arguments import boolean, token_id
+from nanoset_core.records.arguments import boolean, token_id
 
 CU_SEQLENS = "cu_seqlens"
 """Entry of a sample: where its documents begin."""

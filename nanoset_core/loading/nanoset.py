@@ -34,7 +34,7 @@ from nanoset_core.loading.boundaries import cu_seqlens_of
 from nanoset_core.loading.fingerprints import DatasetFingerprint, check_unchanged, fingerprint_of
 from nanoset_core.loading.samples import Sample, SampleForm
 from nanoset_core.loading.split_samples import SplitSamples
-from nanoset_core.sampling.arguments import token_id
+from nanoset_core.records.arguments import token_id
 from nanoset_core.sampling.cache import open_member
 from nanoset_core.sampling.config import NanosetConfig
 from nanoset_core.sampling.indices import MemberIndices

@@ -26,7 +26,7 @@ from nanoset_core.loading.nanoset import Nanoset
 from nanoset_core.loading.plan_file import read_split
 from nanoset_core.outputs.manifest import MANIFEST, Manifest
 from nanoset_core.outputs.root import CURRENT, OutputRoot, open_root
-from nanoset_core.sampling.arguments import boolean
+from nanoset_core.records.arguments import boolean
 from nanoset_core.sampling.config import Blend, NanosetConfig
 from nanoset_core.sampling.planned import SplitPlan
 from nanoset_core.sampling.splits import SPLITS

@@ -13,20 +13,16 @@ For example, this is what two ranks read of ten samples:
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.errors import ConfigError
+from nanoset_core.records.arguments import boolean, whole_number
 from nanoset_core.rounding import ceil_division
-from nanoset_core.sampling.arguments import boolean, plain_integer
 
-_NO_LIMIT = math.inf
-"""Upper bound of arguments that may have any size."""
 _RANDPERM_LIMIT = (2**32 - 1) // 20
 """From this count on, torch draws 64 bits for each number, which is not implemented here."""
 
@@ -56,11 +52,11 @@ class _MicroBatchSampler:
         Raises:
             ConfigError: A number is out of range.
         """
-        _check_range("total_samples", self.total_samples, 1)
-        _check_range("consumed_samples", self.consumed_samples, 0)
-        _check_range("micro_batch_size", self.micro_batch_size, 1)
-        _check_range("data_parallel_size", self.data_parallel_size, 1)
-        _check_range("data_parallel_rank", self.data_parallel_rank, 0, self.data_parallel_size - 1)
+        whole_number("total_samples", self.total_samples, 1)
+        whole_number("consumed_samples", self.consumed_samples, 0)
+        whole_number("micro_batch_size", self.micro_batch_size, 1)
+        whole_number("data_parallel_size", self.data_parallel_size, 1)
+        whole_number("data_parallel_rank", self.data_parallel_rank, 0, self.data_parallel_size - 1)
 
     @property
     def _samples_per_step(self) -> int:
@@ -91,10 +87,10 @@ class _RoundRobinSampler:
         Raises:
             ConfigError: A number is out of range.
         """
-        _check_range("total_samples", self.total_samples, 1)
-        _check_range("consumed_samples", self.consumed_samples, 0)
-        _check_range("data_parallel_size", self.data_parallel_size, 1)
-        _check_range("data_parallel_rank", self.data_parallel_rank, 0, self.data_parallel_size - 1)
+        whole_number("total_samples", self.total_samples, 1)
+        whole_number("consumed_samples", self.consumed_samples, 0)
+        whole_number("data_parallel_size", self.data_parallel_size, 1)
+        whole_number("data_parallel_rank", self.data_parallel_rank, 0, self.data_parallel_size - 1)
 
     def _samples_per_rank(self, n_samples: int, *, drop_last: bool) -> int:
         """Return how many samples each rank gets if `n_samples` are dealt in turn.
@@ -174,8 +170,8 @@ class PretrainingSampler(_MicroBatchSampler):
                 micro-batches.
         """
         self._check_numbers()
-        _check_switch("drop_last", self.drop_last)
-        _check_switch("pad_with_none", self.pad_with_none)
+        boolean("drop_last", self.drop_last, accepts_numbers=True)
+        boolean("pad_with_none", self.pad_with_none, accepts_numbers=True)
         if self.consumed_samples >= self.total_samples:
             raise ConfigError(
                 "no samples are left, and the trainers' own samplers refuse that, too",
@@ -189,7 +185,7 @@ class PretrainingSampler(_MicroBatchSampler):
         global_batch = self.pad_to_global_batch
         if global_batch is None:
             return
-        _check_range("pad_to_global_batch", global_batch, 1)
+        whole_number("pad_to_global_batch", global_batch, 1)
         if global_batch % self._samples_per_step:
             raise ConfigError(
                 "the global batch does not consist of whole micro-batches",
@@ -295,9 +291,9 @@ class CyclicSampler(_MicroBatchSampler):
                 does not suffice for one step, or a step has been consumed only in part.
         """
         self._check_numbers()
-        _check_switch("data_sharding", self.data_sharding)
+        boolean("data_sharding", self.data_sharding, accepts_numbers=True)
         step_samples = self._samples_per_step
-        _check_range("total_samples", self.total_samples, low=step_samples)
+        whole_number("total_samples", self.total_samples, step_samples)
 
         # An epoch consists of whole steps, so it does not matter here which epoch this is.
         consumed_of_step = self.consumed_samples % step_samples
@@ -422,8 +418,8 @@ class InterleavedSampler(_RoundRobinSampler):
             ConfigError: A number is out of range, or `shuffle` or `drop_last` is not on or off.
         """
         self._check_numbers()
-        _check_switch("shuffle", self.shuffle)
-        _check_switch("drop_last", self.drop_last)
+        boolean("shuffle", self.shuffle, accepts_numbers=True)
+        boolean("drop_last", self.drop_last, accepts_numbers=True)
 
     def __len__(self) -> int:
         """Return the number of this rank's samples that are still to come."""
@@ -467,9 +463,9 @@ class ResumableSampler(_RoundRobinSampler):
             ConfigError: A number is out of range, or `shuffle` or `drop_last` is not on or off.
         """
         self._check_numbers()
-        _check_range("consumed_samples", self.consumed_samples, 0, self.total_samples)
-        _check_switch("shuffle", self.shuffle)
-        _check_switch("drop_last", self.drop_last)
+        whole_number("consumed_samples", self.consumed_samples, 0, self.total_samples)
+        boolean("shuffle", self.shuffle, accepts_numbers=True)
+        boolean("drop_last", self.drop_last, accepts_numbers=True)
 
     def __len__(self) -> int:
         """Return the number of this rank's samples that are still to come."""
@@ -554,47 +550,3 @@ def _randperm_of_numpy(count: int, seed: int) -> NDArray[np.int64]:
     for entry, target in enumerate(targets.tolist()):
         order[entry], order[target] = order[target], order[entry]
     return np.array(order, dtype=np.int64)
-
-
-def _check_switch(name: str, value: Any) -> None:
-    """Check that an argument of a sampler is on or off: a boolean, or 0 or 1.
-
-    Trainers may take such arguments from a command line or a file, as numbers.
-
-    Args:
-        name: Name of the argument, for the message.
-        value: Its value.
-
-    Raises:
-        ConfigError: The value is something else, such as "no", which Python takes for true.
-    """
-    is_zero_or_one = plain_integer(value) in (0, 1)
-    if not is_zero_or_one:
-        boolean(name, value)
-
-
-def _check_range(name: str, value: int, low: int, high: float = _NO_LIMIT) -> None:
-    """Check that an argument of a sampler is a whole number between two bounds, both included.
-
-    For 8 ranks, for example, the number of a rank is 0 to 7.
-
-    Args:
-        name: Name of the argument, for the message.
-        value: Its value.
-        low: Smallest allowed value.
-        high: Largest allowed value.
-
-    Raises:
-        ConfigError: The value is not a whole number, such as "0", or out of range.
-    """
-    number = plain_integer(value)
-    if number is None:
-        raise ConfigError(
-            "a sampler's argument is not a whole number", where=name, found=repr(value)
-        )
-    if low <= number <= high:
-        return
-    expected = f"{low} or more" if high == _NO_LIMIT else f"{low} to {high}"
-    raise ConfigError(
-        "a sampler's argument is out of range", where=name, found=value, expected=expected
-    )

@@ -21,7 +21,7 @@ from nanoset_core.errors import FormatError
 from nanoset_core.formats.tars.members import read_member
 from nanoset_core.formats.tars.samples import MANIFEST_NAME, iterate_token_members
 from nanoset_core.formats.tars.tar import map_archive
-from nanoset_core.sampling.arguments import whole_number
+from nanoset_core.records.arguments import whole_number
 from nanoset_core.storage.location import path_on_this_machine
 from nanoset_core.storage.paths import is_inside
 from nanoset_core.storage.regular_files import read_regular, required

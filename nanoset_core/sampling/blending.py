@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nanoset_core.errors import ConfigError
-from nanoset_core.sampling.arguments import whole_number
+from nanoset_core.records.arguments import whole_number
 from nanoset_core.sampling.greedy import SpeculationCost, greedy_segments
 
 _MAX_DATASETS = 32766

@@ -23,16 +23,16 @@ from typing import Any
 import numpy as np
 
 from nanoset_core.errors import ConfigError, one_of
-from nanoset_core.records.frozen import FrozenDict, freeze, set_while_made
-from nanoset_core.records.json_records import from_plain, to_plain
-from nanoset_core.records.stored_fields import stored
-from nanoset_core.sampling.arguments import (
+from nanoset_core.records.arguments import (
     boolean,
     choice,
     plain_integer,
     token_id,
     whole_number,
 )
+from nanoset_core.records.frozen import FrozenDict, freeze, set_while_made
+from nanoset_core.records.json_records import from_plain, to_plain
+from nanoset_core.records.stored_fields import stored
 from nanoset_core.sampling.presets import Preset, get_preset
 from nanoset_core.sampling.splits import SPLITS, Rows, SplitName, parse_split, sample_count
 from nanoset_core.storage.paths import expanded

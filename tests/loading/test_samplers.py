@@ -159,7 +159,7 @@ def test_a_global_batch_that_is_not_a_multiple_of_the_step_is_refused():
 
 @pytest.mark.parametrize("global_batch", ["8", 0, True])
 def test_a_global_batch_that_is_not_a_number_of_samples_is_refused(global_batch):
-    with pytest.raises(ConfigError, match="pad_to_global_batch: a sampler's argument is"):
+    with pytest.raises(ConfigError, match="pad_to_global_batch: not a whole number"):
         PretrainingSampler(50, 0, 2, 0, 2, drop_last=False, pad_to_global_batch=global_batch)
 
 

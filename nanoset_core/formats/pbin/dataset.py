@@ -21,6 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from nanoset_core.errors import ConfigError, SampleIndexError
 from nanoset_core.formats.pbin.layout import IndexFacts, PbinIndex, load_index, open_pbin
+from nanoset_core.records.arguments import boolean, plain_integer
 from nanoset_core.rounding import ceil_division
 from nanoset_core.storage.location import path_on_this_machine
 
@@ -170,11 +171,6 @@ class PackedDataset:
         return PackedDataset, (self.path,)
 
 
-def _is_whole_number(value: object) -> bool:
-    """Return whether an argument is an integer of Python or numpy, which True and "3" are not."""
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
-
-
 class _PbinSamples(ABC):
     """The samples of a dataset, read like a list.
 
@@ -246,26 +242,22 @@ class ContinuousSamples(_PbinSamples):
         self, dataset: PackedDataset, block_size: int, reuse_last_target: bool = True
     ) -> None:
         """Cut the tokens of all documents, concatenated, into samples of `block_size` tokens."""
-        if not isinstance(reuse_last_target, bool | np.bool_):
-            raise ConfigError(
-                "this argument is on or off",
-                where="reuse_last_target",
-                found=repr(reuse_last_target),
-                expected="True or False",
-            )
+        self.reuse_last_target = boolean("reuse_last_target", reuse_last_target)
         tokens = dataset.tokens
-        if not _is_whole_number(block_size) or not 2 <= block_size <= len(tokens):
+        sample_tokens = plain_integer(block_size)
+        if sample_tokens is None or not 2 <= sample_tokens <= len(tokens):
             raise ConfigError(
                 "no sample of this size can be cut from the dataset",
                 where=dataset.path,
                 found=f"block_size {block_size!r}",
                 expected=f"2 to {len(tokens)}, its tokens",
             )
-        self.reuse_last_target = reuse_last_target
-        step = block_size - 1 if reuse_last_target else block_size
+
+        # The next sample starts at the last token of this one, or after it.
+        step = sample_tokens - 1 if self.reuse_last_target else sample_tokens
         # (n_samples, block_size) overlapping views of the file
-        self._windows = np.lib.stride_tricks.sliding_window_view(tokens, block_size)[::step]
-        super().__init__(dataset, block_size, len(self._windows))
+        self._windows = np.lib.stride_tricks.sliding_window_view(tokens, sample_tokens)[::step]
+        super().__init__(dataset, sample_tokens, len(self._windows))
 
     def __reduce__(self) -> tuple[object, ...]:
         return ContinuousSamples, (self._dataset, self.block_size, self.reuse_last_target)
@@ -312,7 +304,8 @@ class DocumentBlocks(_PbinSamples):
     """
 
     def __init__(self, dataset: PackedDataset, block_size: int) -> None:
-        if not _is_whole_number(block_size) or block_size < 1:
+        most_tokens = plain_integer(block_size)
+        if most_tokens is None or most_tokens < 1:
             raise ConfigError(
                 "a block has at least one token",
                 where=dataset.path,
@@ -320,17 +313,17 @@ class DocumentBlocks(_PbinSamples):
                 expected="a whole number, 1 or more",
             )
         self._starts, self._stops = _cut(
-            dataset.document_starts, dataset.document_lengths, block_size
+            dataset.document_starts, dataset.document_lengths, most_tokens
         )
         """Where each piece starts and stops in the tokens of the file, shape (n_pieces,)."""
         lengths = self._stops - self._starts
         # (n_pieces + 1,) tokens of all pieces before each one, and at the end of all pieces
         tokens_before = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
-        self._bounds = _sample_bounds(tokens_before, block_size)
+        self._bounds = _sample_bounds(tokens_before, most_tokens)
         """Sample k consists of the pieces [bounds[k], bounds[k + 1]), shape (n_samples + 1,)."""
         self.lengths: NDArray[np.int64] = np.diff(tokens_before[self._bounds])
         """Tokens of each sample, shape (n_samples,)."""
-        super().__init__(dataset, block_size, len(self.lengths))
+        super().__init__(dataset, most_tokens, len(self.lengths))
 
     def __getitem__(self, index: int) -> NDArray[np.integer]:
         """Return the tokens of one sample, shape (lengths[index],).

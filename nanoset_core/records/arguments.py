@@ -36,7 +36,7 @@ def plain_integer(value: object) -> int | None:
         return None
 
 
-def whole_number(name: str, value: Any, minimum: int, maximum: int) -> int:
+def whole_number(name: str, value: Any, minimum: int, maximum: int | None = None) -> int:
     """Convert an argument to a plain integer, or refuse it.
 
     For example, `np.int64(2048)` becomes 2048. True, 2048.0 and "2048" are refused.
@@ -45,23 +45,21 @@ def whole_number(name: str, value: Any, minimum: int, maximum: int) -> int:
         name: Name of the argument, for the message.
         value: What the user has given.
         minimum: Smallest value that is allowed.
-        maximum: Largest value that is allowed.
+        maximum: Largest value that is allowed; None for any.
 
     Raises:
         ConfigError: The value is not an integer, or out of range.
     """
     number = plain_integer(value)
-    if number is None or not minimum <= number <= maximum:
-        raise ConfigError(
-            "not a whole number in range",
-            where=name,
-            found=repr(value),
-            expected=f"{minimum} to {maximum}",
-        )
-    return number
+    if number is not None and number >= minimum and (maximum is None or number <= maximum):
+        return number
+    expected = f"{minimum} or more" if maximum is None else f"{minimum} to {maximum}"
+    raise ConfigError(
+        "not a whole number in range", where=name, found=repr(value), expected=expected
+    )
 
 
-def boolean(name: str, value: Any) -> bool:
+def boolean(name: str, value: Any, *, accepts_numbers: bool = False) -> bool:
     """Convert an argument that is on or off to a plain boolean, or refuse it.
 
     Python takes any text for true, also "no" and "false".
@@ -69,11 +67,15 @@ def boolean(name: str, value: Any) -> bool:
     Args:
         name: Name of the argument, for the message.
         value: What the user has given.
+        accepts_numbers: Whether 0 and 1 are off and on. Trainers may take an argument from a
+            command line or a file, as a number.
 
     Raises:
         ConfigError: The value is not a boolean.
     """
-    if not isinstance(value, bool | np.bool_):
+    is_boolean = isinstance(value, bool | np.bool_)
+    is_number = accepts_numbers and plain_integer(value) in (0, 1)
+    if not is_boolean and not is_number:
         raise ConfigError(
             "this argument is on or off", where=name, found=repr(value), expected="True or False"
         )
