@@ -21,7 +21,7 @@ from nanoset_core.errors import MissingError, NanosetError, StaleError
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.permission import check_allowed
 from nanoset_core.project.project import Project
-from nanoset_core.stages.stage import Key, Node, Stage, settings_warnings
+from nanoset_core.stages.stage import Key, Node, Stage, Summary, settings_warnings
 from nanoset_core.untrusted import visible
 
 
@@ -45,6 +45,11 @@ class AssetRun:
     """How long it took to make the output, once it is made."""
     manifest: Manifest | None = None
     """The manifest of the output, once it is made."""
+    summary: Summary | None = None
+    """What `nanoset status` shows of the output, once it is made: its size, warnings and so on.
+
+    A page that needs it sets it, so that it is computed once.
+    """
 
     @property
     def node(self) -> Node:
@@ -107,9 +112,11 @@ class AssetRun:
         page = self._make_output()
         if isinstance(page, dg.MaterializeResult):
             yield page  # it is complete already
-        elif self.manifest is not None:
+        elif self.manifest is not None and self.summary is not None:
             # `_make_output` has stored the manifest, the list of the output's files.
-            yield result(self.project, self.manifest, self.seconds, metadata=page)
+            for warning in self.summary.warnings:
+                self.warn(warning)
+            yield result(self.project, self.manifest, self.summary, self.seconds, metadata=page)
         # Otherwise nothing was made, because the settings do not request it.
 
     def _warn_of_settings(self) -> None:
@@ -142,7 +149,12 @@ class AssetRun:
             # what was found in a corpus. If they do not even request it, making it fails below.
             if self._is_requested:
                 check_allowed(self.project, self.node, self.project_defs.passed_checks)
-            return make_output_and_page(self)
+            page = make_output_and_page(self)
+            # A page that is a complete result is that of a part of an output, without a summary.
+            is_complete = isinstance(page, dg.MaterializeResult)
+            if self.manifest is not None and self.summary is None and not is_complete:
+                self.summary = self.stage.show(self.project, self.manifest)
+            return page
         except Exception as error:
             self.project_defs.failures.append((self.node, error))
             if isinstance(error, NanosetError):

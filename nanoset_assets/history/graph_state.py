@@ -25,7 +25,7 @@ from nanoset_assets.dagster_compat import (
 from nanoset_assets.names import Names
 from nanoset_assets.tags import CHECK, RECORDED
 from nanoset_assets.ui.mappings import reader_metadata
-from nanoset_assets.ui.metadata import place, size_bytes
+from nanoset_assets.ui.metadata import output_metadata
 from nanoset_core.outputs.failed_checks import FailedChecks
 from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.project.graph import Graph, Step
@@ -313,10 +313,9 @@ def _metadata_of_existing(graph: Graph, node: Node) -> dict[str, Any]:
     }
     manifest = graph.current(node).manifest
     if manifest is not None:
-        metadata |= node.stage.show(project, manifest).figures
-        metadata["size_bytes"] = size_bytes(manifest)
-        metadata["path"] = place(project, manifest.url())
-        metadata["digest"] = manifest.digest
+        summary = node.stage.show(project, manifest)
+        metadata |= summary.figures
+        metadata = output_metadata(project, manifest, summary, metadata)
     if node.stage is TRAINER_FILES:
         # Code of other teams, which trains on the files, looks here for the folder of the project.
         metadata |= reader_metadata(project, node.key.subject)

@@ -44,8 +44,6 @@ def columns_page(run: AssetRun) -> dict[str, Any]:
         NanosetError: The columns could not be made.
     """
     manifest = run.make()
-    for warning in run.stage.show(run.project, manifest).warnings:
-        run.warn(warning)
     try:
         statistics = page_statistics(run.project, manifest)
     except NanosetError as error:
@@ -112,7 +110,6 @@ def columns_metadata(manifest: Manifest, statistics: CorpusColumns | None) -> di
     for name in (*COUNTS, "rows"):
         if name in counts:
             metadata[name] = counts[name]
-    metadata["size_bytes"] = counts["bytes"]
     return metadata
 
 

@@ -7,19 +7,20 @@ text, and lists the outputs that read the dataset, for example "Read by the nano
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import dagster as dg
 
 from nanoset_assets.assets.asset_run import AssetRun
-from nanoset_assets.ui.metadata import bold_code, code, counts_text, facts_of, markdown, size_bytes
+from nanoset_assets.ui.metadata import bold_code, code, counts_text, facts_of, markdown
 from nanoset_assets.ui.previews import first_documents
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.dataset.origin import shards_of
 from nanoset_core.stages.shards.shard_sets import recorded_losses
+from nanoset_core.stages.stage import size_bytes
 from nanoset_core.wording import format_bytes, format_count
 
 
@@ -58,7 +59,7 @@ def dataset_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
     size = format_bytes(size_bytes(manifest))
     # "**5,000 documents, 1,234,567 tokens**, 2.47 MB; 3 lines rejected."
     summary = f"{counts_text(facts)}, {size}; {_problems_text(facts)}."
-    losses = loss_texts(project, shards_of(project.outputs, manifest))
+    losses = _loss_texts(project, shards_of(project.outputs, manifest))
     readers = readers_text(project, manifest.name)
     documents = first_documents(project, manifest, fetches_small=True)
     return {
@@ -91,9 +92,7 @@ def _problems_text(facts: Mapping[str, Any]) -> str:
     return ", ".join(problems) or "every line became a document"
 
 
-def loss_texts(
-    project: Project, tokenized: Manifest, shards: Iterable[Manifest] | None = None
-) -> list[str]:
+def _loss_texts(project: Project, tokenized: Manifest) -> list[str]:
     """Say what was lost when the text of a corpus was tokenized, so that nobody overlooks it.
 
     There is a line of bold Markdown for each kind of loss, such as characters for which the
@@ -103,12 +102,11 @@ def loss_texts(
     Args:
         project: Gives access to the tokenized text, which records its losses.
         tokenized: The record of the tokenized corpus, which lists its parts.
-        shards: The records of these parts, if the caller has read them already.
 
     Returns:
         The lines, each starting with "**Lost:**"; empty if nothing was lost.
     """
-    losses = recorded_losses(project.outputs, tokenized, shards)
+    losses = recorded_losses(project.outputs, tokenized)
     return [f"**Lost:** {bold_code(text)}" for text in losses.texts()]
 
 

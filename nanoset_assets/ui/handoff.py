@@ -11,12 +11,11 @@ from typing import Any
 
 from nanoset_assets.assets.asset_run import AssetRun
 from nanoset_assets.ui.mappings import reader_metadata
-from nanoset_assets.ui.metadata import bold_text, folded, markdown
+from nanoset_assets.ui.metadata import folded, markdown
 from nanoset_assets.ui.previews import first_step
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.sampling.splits import SPLITS
-from nanoset_core.stages.handoff.stage import TRAINER_FILES
 from nanoset_core.stages.handoff.start import START
 
 
@@ -68,38 +67,9 @@ def handoff_metadata(project: Project, manifest: Manifest, name: str) -> dict[st
             counts.append(f"{split} {n_samples_by_split[split]:,}")
     ready = f"**Ready to train**: all index files are built. Samples: {', '.join(counts)}."
     return {
-        "summary": markdown(ready, *_warning_texts(project, manifest)),
+        "summary": markdown(ready),
         "start": folded(manifest.path(START).read_text(encoding="utf-8")),
         **{f"{split}_samples": count for split, count in n_samples_by_split.items()},
         "first_step": first_step(project, manifest),
         **reader_metadata(project, name),
     }
-
-
-def _warning_texts(project: Project, manifest: Manifest) -> list[str]:
-    """Return the warnings that a user should see before a trainer is started, as Markdown.
-
-    Args:
-        project: Its settings may have changed since the files were written, which is a warning,
-            too.
-        manifest: The record of the folder of files with which the trainer is started.
-    """
-    summary = TRAINER_FILES.show(project, manifest)  # what `nanoset status` prints about the files
-    return [_warning_text(warning) for warning in summary.warnings]
-
-
-def _warning_text(warning: str) -> str:
-    """Return a warning as Markdown, without the remedy if that is to look into the file START.md.
-
-    The page with the warning shows this file below its heading `start`:
-
-        warning     Megatron-LM will rebuild every index, since …: START.md has the lines to add
-        result      **Megatron-LM will rebuild every index, since …**: see `start`.
-
-    Args:
-        warning: What the problem is, in most cases followed by a colon and the remedy.
-    """
-    problem, _, remedy = warning.partition(":")
-    if START in remedy:
-        return f"{bold_text(problem)}: see `start`."
-    return f"{bold_text(warning)}."

@@ -19,6 +19,7 @@ import dagster as dg
 from nanoset_core.errors import ConfigError, NanosetError
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
+from nanoset_core.stages.stage import Summary, size_bytes
 from nanoset_core.untrusted import Multiline, escaped, markdown_text, visible
 from nanoset_core.wording import format_cell, format_count
 
@@ -29,38 +30,71 @@ INLINE_CHARACTERS = 1000
 
 
 def result(
-    project: Project, manifest: Manifest, seconds: float, metadata: Mapping[str, Any]
+    project: Project,
+    manifest: Manifest,
+    summary: Summary,
+    seconds: float,
+    metadata: Mapping[str, Any],
 ) -> dg.MaterializeResult[Any]:
     """Return what Dagster records of an output that is finished: its version, and what to show.
 
-    Each kind of output has a page in the UI, with values such as a summary or the number of
-    documents. To these, the following are added for every output:
-
-        size_bytes    2470000
-        seconds       12.345
-        path          outputs/web/5f0c…
-        digest        5f0c…     (a checksum of everything that the output is made from)
-
-    The digest is also the *data version*. By it, Dagster knows whether an output has changed, so
-    that others have to be made again.
+    The digest of the output is its *data version*. By it, Dagster knows whether an output has
+    changed, so that others have to be made again.
 
     Args:
         project: Its folder: the path of the output is shown relative to it.
         manifest: The record of the output: its digest, its files and their sizes.
+        summary: What `nanoset status` shows of the output.
         seconds: How long it took to make it.
-        metadata: What the page shows: heading → value. It may have `size_bytes` and `seconds`
-            already.
+        metadata: What the page of this kind of output shows: heading → value.
 
     Returns:
         An object that a Dagster asset returns (or yields) to say that it has been made.
     """
-    shown = dict(metadata)
-    shown.setdefault("size_bytes", size_bytes(manifest))
-    shown.setdefault("seconds", round(seconds, 3))
-    shown["path"] = place(project, manifest.url())
-    shown["digest"] = manifest.digest
+    shown = {**metadata, "seconds": round(seconds, 3)}
+    shown = output_metadata(project, manifest, summary, shown)
     data_version = dg.DataVersion(manifest.digest)
     return dg.MaterializeResult(metadata=visible_metadata(shown), data_version=data_version)
+
+
+def output_metadata(
+    project: Project, manifest: Manifest, summary: Summary, metadata: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Add to the metadata of an output what Dagster's UI shows of every output.
+
+    Each kind of output has a page in the UI, with values such as the number of documents. To these,
+    the following are added:
+
+        warnings      "**2 files are empty**"           (the same as in `nanoset status`)
+        size_bytes    2470000                           (the same as in `nanoset status`)
+        path          outputs/web/5f0c…
+        digest        5f0c…     (a checksum of everything that the output is made from)
+
+    Args:
+        project: Its folder: the path of the output is shown relative to it.
+        manifest: The record of the output: its digest, its files and their sizes.
+        summary: What `nanoset status` shows of the output. Its size may be less than that of all
+            files, since some can be links to files of other outputs.
+        metadata: What the page shows: heading → value. If it has a size already, that one is shown:
+            the tokens of a corpus, for example, are in many outputs, the shards.
+
+    Returns:
+        Heading → value. The page's `summary` comes first, if it has one, and then the warnings.
+    """
+    shown: dict[str, Any] = {}
+    if "summary" in metadata:
+        shown["summary"] = metadata["summary"]
+    if summary.warnings:
+        # All of them: if the text is long, Dagster shows it after a click.
+        text = "\n\n".join(map(bold_text, summary.warnings))
+        shown["warnings"] = dg.MetadataValue.md(escaped(Multiline(text)))
+    shown.update(metadata)  # does not move the summary
+
+    size = summary.figures.get("bytes", size_bytes(manifest))
+    shown.setdefault("size_bytes", size)
+    shown["path"] = place(project, manifest.url())
+    shown["digest"] = manifest.digest
+    return shown
 
 
 def visible_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
@@ -140,15 +174,6 @@ def place(project: Project, location: str) -> dg.PathMetadataValue:
     if path.is_relative_to(folder):
         location = path.relative_to(folder).as_posix()
     return dg.MetadataValue.path(location)
-
-
-def size_bytes(manifest: Manifest) -> int:
-    """Return the bytes of all files of an output.
-
-    Args:
-        manifest: The manifest of the output. Its files are not opened: it records their sizes.
-    """
-    return sum(fact.size for fact in manifest.files.values())
 
 
 def table(rows: Iterable[Mapping[str, Any]], total: int | None = None) -> dg.TableMetadataValue:

@@ -18,9 +18,9 @@ from nanoset_assets.ui.metadata import (
     kept_names,
     markdown,
     per_second,
-    size_bytes,
 )
 from nanoset_core.outputs.manifest import Manifest
+from nanoset_core.stages.stage import size_bytes
 from nanoset_core.wording import format_bytes, format_count
 
 

@@ -13,16 +13,13 @@ from typing import Any
 import dagster as dg
 
 from nanoset_assets.assets.asset_run import AssetRun
-from nanoset_assets.ui.dataset import loss_texts
 from nanoset_assets.ui.metadata import (
     ROWS_SHOWN,
-    bold_code,
     counts_text,
     facts_of,
     kept_names,
     markdown,
     per_second,
-    size_bytes,
     table,
 )
 from nanoset_assets.ui.previews import first_rejects
@@ -35,7 +32,9 @@ from nanoset_core.stages.shards.file_counts import MAX_ROWS_READ, FileCounts, fi
 from nanoset_core.stages.shards.lengths import length_rows, usual_length
 from nanoset_core.stages.shards.line_numbers import LineNumbers
 from nanoset_core.stages.shards.one_shard import SHARDS_FOLDER, engine_choice
-from nanoset_core.stages.shards.shard_sets import current_shards, id_key_warning
+from nanoset_core.stages.shards.shard_sets import current_shards
+from nanoset_core.stages.shards.show import tokenized_summary
+from nanoset_core.stages.stage import size_bytes
 from nanoset_core.text.inventory.pieces import Inventory
 from nanoset_core.tokenizers.encoders import describe_encoders, encoders_of
 from nanoset_core.wording import format_bytes, format_count
@@ -72,7 +71,9 @@ def shards_page(run: AssetRun) -> dict[str, Any]:
     run.context.log.info(f"engine {engine}")
     _log_rejects(run, manifest)  # warns of lines that could not be read
 
+    # Summarise with these manifests of the shards, of which there may be 100,000: read them once.
     shards = current_shards(project, manifest)
+    run.summary = tokenized_summary(project, manifest, shards)
     return shards_metadata(
         project, manifest, shards, new_digests, seconds=run.seconds, engine=engine
     )
@@ -152,13 +153,9 @@ def shards_metadata(
     new_tokens = sum(shard.facts["tokens"] for shard in shards if shard.digest in new_digests)
     tokens_per_second = per_second(new_tokens, seconds)
 
-    # A summary in sentences: the corpus, text that is missing from it, and what this run did.
-    losses = loss_texts(project, manifest, shards)
-    id_warning = id_key_warning(project, manifest)
-    if id_warning:
-        losses.append(bold_code(id_warning))
+    # A summary in sentences: the corpus, and what this run did.
     work = _work_text(len(new_digests), len(shards), seconds, tokens_per_second)
-    metadata: dict[str, Any] = {"summary": markdown(_corpus_text(facts), *losses, work)}
+    metadata: dict[str, Any] = {"summary": markdown(_corpus_text(facts), work)}
 
     # Tables: lengths of documents, rejected lines, and files.
     metadata |= length_metadata(facts["length_histogram"], facts["tokens"])

@@ -1,7 +1,7 @@
 """The default page, which shows the `Summary` that a stage returns.
 
 Most outputs have a page of their own in this package. For any other, such as an output of a stage
-that another package defines, the page shows its warnings, figures, details and preview.
+that another package defines, the page shows its figures, details and preview.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from nanoset_assets.assets.asset_run import AssetRun
-from nanoset_assets.ui.metadata import bold_code, folded, markdown, table
+from nanoset_assets.ui.metadata import folded, table
 from nanoset_core.stages.stage import Summary
 
 
@@ -31,18 +31,15 @@ def summary_page(run: AssetRun) -> dict[str, Any]:
         NanosetError: The output could not be made.
     """
     manifest = run.make()
-    summary = run.stage.show(run.project, manifest)
-    for warning in summary.warnings:
-        run.warn(warning)
-    return summary_metadata(summary)
+    run.summary = run.stage.show(run.project, manifest)
+    return summary_metadata(run.summary)
 
 
 def summary_metadata(summary: Summary) -> dict[str, Any]:
     """Arrange the summary of an output for Dagster's UI, whatever kind of output it is.
 
-    For example, a summary with a warning, two figures, a detail and a preview becomes:
+    For example, a summary with two figures, a detail and a preview becomes:
 
-        warnings     "**`2 files are empty`**"
         documents    5000
         tokens       1234567
         details      a table: language "en"
@@ -52,11 +49,10 @@ def summary_metadata(summary: Summary) -> dict[str, Any]:
         summary: What the step of the pipeline says about its output. Each field may be empty.
 
     Returns:
-        Heading → value, as in the example. Fields that are empty are left out.
+        Heading → value, as in the example. Fields that are empty are left out, and warnings, which
+        every page has.
     """
     metadata: dict[str, Any] = {}
-    if summary.warnings:
-        metadata["warnings"] = markdown(*map(bold_code, summary.warnings))
     for name, count in summary.figures.items():
         if name != "bytes":  # every page has the size of the output
             metadata[name] = count

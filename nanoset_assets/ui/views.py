@@ -2,7 +2,7 @@
 
 A view is a dataset of those documents of a corpus that its rules select, such as "score of 3 or
 more". It is an index over the tokens of the corpus, which it does not copy. The page has a row for
-each rule, with the documents that are left after it, and warns of rules that cannot be fulfilled.
+each rule, with the documents that are left after it.
 """
 
 from __future__ import annotations
@@ -14,20 +14,17 @@ import dagster as dg
 
 from nanoset_assets.assets.asset_run import AssetRun
 from nanoset_assets.ui.dataset import readers_text
-from nanoset_assets.ui.metadata import bold_text, code, counts_text, facts_of, markdown, table
+from nanoset_assets.ui.metadata import code, counts_text, facts_of, markdown, table
 from nanoset_assets.ui.previews import first_documents
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
-from nanoset_core.stages.stage import size_bytes
 from nanoset_core.stages.views.facts import (
     TOPS,
     cut_texts,
-    gap_warnings,
-    missing_id_warnings,
     step_rows,
     top_table,
-    top_warnings,
 )
+from nanoset_core.stages.views.stage import index_bytes
 from nanoset_core.untrusted import markdown_text
 from nanoset_core.wording import format_bytes
 
@@ -64,13 +61,13 @@ def view_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
     """
     facts = manifest.facts  # what was counted when the documents were selected
     corpus = code(facts["corpus"])
-    index_bytes = size_bytes(manifest)
+    n_index_bytes = index_bytes(manifest)
     size_text = (
-        f"{counts_text(facts)} of {corpus}. The view is an index of {format_bytes(index_bytes)}; "
+        f"{counts_text(facts)} of {corpus}. The view is an index of {format_bytes(n_index_bytes)}; "
         "its tokens are those of the corpus."
     )
     readers = readers_text(project, manifest.name)  # the data mixtures that read the view
-    summary = markdown(size_text, *_warnings(manifest), *_cut_texts(facts, manifest.name), readers)
+    summary = markdown(size_text, *_cut_texts(facts, manifest.name), readers)
     return {
         "summary": summary,
         "chosen": table(_rule_rows(facts)),  # 6,000 of 10,000 documents are English, …
@@ -78,34 +75,9 @@ def view_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
         "first_documents": first_documents(project, manifest),  # the start of their text
         "prefix": dg.MetadataValue.path(facts["prefix"]),  # of the .bin and .idx that trainers read
         "dagster/partition_row_count": facts["documents"],  # Dagster shows it as the size
-        "index_bytes": index_bytes,
+        "index_bytes": n_index_bytes,
         **facts_of(manifest, "documents", "sequences", "tokens", "dtype"),
     }
-
-
-def _warnings(manifest: Manifest) -> list[str]:
-    """Warn of rules that select fewer documents than the user expects, in bold Markdown.
-
-    A view selects documents of a text collection by rules, which its record has counted.
-
-    Args:
-        manifest: The record of the view.
-
-    Returns:
-        The warnings, such as "**3 ids of views.best.exclude: drop.txt match no document: …**"
-    """
-    facts = manifest.facts
-    warnings: list[str] = []
-    # A rule leaves out documents with certain ids, but no document has such an id.
-    for warning in missing_id_warnings(facts, manifest.name):
-        warnings.append(bold_text(warning))
-    # A rule takes documents up to 1,000 tokens, say, but has only 700, as the next one is longer.
-    for warning in gap_warnings(facts, manifest.name):
-        warnings.append(bold_text(warning))
-    # A rule takes the 100 documents with the best score, say, but only 90 have a score.
-    for warning in top_warnings(facts, manifest.name):
-        warnings.append(bold_text(warning))
-    return warnings
 
 
 def _cut_texts(facts: Mapping[str, Any], name: str) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.stages.shards.repeats import LOOK
@@ -15,7 +17,9 @@ from nanoset_core.stages.stage import Summary
 from nanoset_core.wording import format_count
 
 
-def tokenized_summary(project: Project, tokenized: Manifest) -> Summary:
+def tokenized_summary(
+    project: Project, tokenized: Manifest, shards: Iterable[Manifest] | None = None
+) -> Summary:
     """Return what `nanoset status` shows of a tokenized corpus: what was lost or is repeated.
 
         warning    3 rejected lines that may be damaged (invalid_json 3): 3 in a.jsonl
@@ -27,8 +31,9 @@ def tokenized_summary(project: Project, tokenized: Manifest) -> Summary:
     Args:
         project: Its outputs are read, and its limit for repeated documents.
         tokenized: Manifest of the tokenized corpus, which records what was lost.
+        shards: The parts in which it was tokenized, if the caller has read their manifests already.
     """
-    losses = recorded_losses(project.outputs, tokenized)
+    losses = recorded_losses(project.outputs, tokenized, shards)
     warnings = list(losses.texts())
     id_warning = id_key_warning(project, tokenized)
     if id_warning:

@@ -39,6 +39,7 @@ from nanoset_core.stages.stage import (
     counted,
     current_version,
     require,
+    size_bytes,
 )
 from nanoset_core.stages.views.settings import (
     ID_LIST_KEYS,
@@ -251,9 +252,21 @@ class ViewStage(DerivedStage, Planned, Advising):
         # On a disk, the .bin is a link to the dataset's file, and takes no space. In a bucket, it
         # is a copy.
         if not project.outputs.access.takes_requests:
-            bin_name = bin_path(manifest.facts["prefix"]).name
-            figures["bytes"] -= manifest.files[bin_name].size
+            figures["bytes"] = index_bytes(manifest)
         return Summary(figures, warnings=_warnings(manifest))
+
+
+def index_bytes(manifest: Manifest) -> int:
+    """Return the bytes of a view's files without its tokens, which are those of the corpus.
+
+        web_text_document.bin    26,700    the tokens: not counted
+        web_text_document.idx     4,762    which of them belong to the documents of the view
+
+    Args:
+        manifest: What is recorded about the view.
+    """
+    bin_name = bin_path(manifest.facts["prefix"]).name
+    return size_bytes(manifest) - manifest.files[bin_name].size
 
 
 def _warnings(manifest: Manifest) -> list[str]:

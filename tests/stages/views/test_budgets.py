@@ -17,7 +17,6 @@ from helpers.command import invoke_nanoset
 from helpers.inspecting import current_dataset
 from helpers.sample_project import jsonl, write_project
 from helpers.view_rules import TableShard
-from nanoset_assets.ui.views import view_metadata
 from nanoset_core.stages.views import make as views
 from nanoset_core.stages.views.facts import GAPS, gap_warnings
 from nanoset_core.stages.views.rules import Budget, Repeat, Rule
@@ -194,12 +193,6 @@ def test_nanoset_view_prints_the_document_as_json(project):
     values = json.loads(invoke_nanoset(words).stdout)
 
     assert values[GAPS] == current_dataset(project, "small").facts[GAPS]
-
-
-def test_the_page_of_the_view_shows_the_warning(project):
-    metadata = view_metadata(project, current_dataset(project, "small"))
-
-    assert "its budget of 30,000 tokens holds" in metadata["summary"].md_str
 
 
 def test_a_budget_that_is_larger_than_all_documents_has_a_warning():
