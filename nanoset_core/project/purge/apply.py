@@ -400,7 +400,7 @@ def _check_requested_were_rebuilt(project: Project, plan: PurgePlan) -> None:
         found=", ".join(not_replaced),
         remedy=(
             "correct what `nanoset status` shows, or remove them from nanoset.yaml: for example, a "
-            "training set with `continue_from` whose run has read the documents can never be "
+            "nanoset with `continue_from` whose run has read the documents can never be "
             "rebuilt. Then run the same purge again, which finishes it"
         ),
     )
