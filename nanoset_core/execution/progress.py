@@ -282,7 +282,8 @@ class Amount:
 class RunningWork:
     """A piece of long work: how much of it is done, how fast, and how long the rest will take.
 
-    Its parts may be done by several tasks at the same time, each of which reports by itself.
+    Its parts may be done by several tasks at the same time, each of which reports by itself, and
+    perhaps in a thread of its own.
     """
 
     def __init__(
@@ -306,6 +307,8 @@ class RunningWork:
         self.done = Amount()
         """How much is done, including what is done of unfinished parts."""
         self._progress = progress
+        self._lock = threading.Lock()
+        """Held while the attributes below are read and changed."""
         self._finished = Amount()
         """How much is done, without unfinished parts."""
         self._amount_by_part: dict[str, Amount] = {}
@@ -322,7 +325,8 @@ class RunningWork:
             documents: Additional documents, if they are counted.
             tokens: Additional tokens, if they are counted.
         """
-        self._finished += Amount(units, documents, tokens)
+        with self._lock:
+            self._finished += Amount(units, documents, tokens)
         self.report()
 
     def add_existing(self, amount: Amount) -> None:
@@ -335,7 +339,8 @@ class RunningWork:
             amount: What was done. If it is added before the first report, it does not count for the
                 speed, since it took no time now.
         """
-        self._finished += amount
+        with self._lock:
+            self._finished += amount
 
     def advance_part(self, part: str, amount: Amount) -> None:
         """Report that a part of the work is finished, which a task has done.
@@ -347,8 +352,9 @@ class RunningWork:
             part: Name of the part.
             amount: Bytes, documents and tokens of the whole part.
         """
-        self._amount_by_part.pop(part, None)
-        self._finished += amount
+        with self._lock:
+            self._amount_by_part.pop(part, None)
+            self._finished += amount
         self.report()
 
     def receive(self, report: TaskReport) -> None:
@@ -359,17 +365,20 @@ class RunningWork:
                 counts.
         """
         if isinstance(report, PartReport):
-            self._amount_by_part[report.part] = report.amount
+            with self._lock:
+                self._amount_by_part[report.part] = report.amount
             self.report()
         else:
             self._progress.receive(report)
 
     def report(self) -> None:
         """Show how much is done."""
-        self.done = sum(self._amount_by_part.values(), self._finished)
-        if self._first_report_at is None:
-            self._first_report_at = time.monotonic()
-            self._done_at_first_report = self.done.units
+        with self._lock:
+            self.done = sum(self._amount_by_part.values(), self._finished)
+            if self._first_report_at is None:
+                self._first_report_at = time.monotonic()
+                self._done_at_first_report = self.done.units
+        # Without the lock: a display may take long.
         self._progress.update(self)
 
     @property

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import pickle
+import sys
 import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -136,6 +139,38 @@ def test_reports_on_a_part_are_replaced_by_the_next_and_by_the_finished_part():
     work.advance_part("first", Amount(5))
 
     assert [work.done for work in display.works] == [2, 5, 7, 8]
+
+
+@pytest.fixture
+def frequent_switches() -> Iterator[None]:
+    """Let Python switch between threads far more often than usual."""
+    usual_interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(usual_interval)
+
+
+@pytest.mark.usefixtures("frequent_switches")
+def test_reports_of_several_threads_are_all_counted():
+    n_reports = 1000
+    work = Progress(RecordingDisplay()).work("merge", "web", total=10 * n_reports)
+
+    def advance() -> None:
+        for _ in range(n_reports):
+            work.advance(1)
+
+    def report_parts() -> None:
+        for number in range(n_reports):
+            work.receive(PartReport(f"part {number}", Amount(units=1)))
+            work.advance_part(f"part {number}", Amount(units=2))
+
+    with ThreadPoolExecutor(5) as pool:
+        threads = [pool.submit(advance) for _ in range(4)]
+        threads.append(pool.submit(report_parts))
+    for thread in threads:
+        thread.result()
+
+    assert work.done.units == 4 * n_reports + 2 * n_reports
 
 
 def test_a_message_of_a_task_is_shown_as_a_note():
