@@ -41,7 +41,7 @@ from nanoset_core.stages.webdataset.markers import read_markers
 from nanoset_core.stages.webdataset.plan import StoredShufflePlan
 from nanoset_core.stages.webdataset.standalone.sampling import load_sampling
 from nanoset_core.storage.access import FileAccess
-from nanoset_core.text.files.listing import FileStat
+from nanoset_core.storage.file_stats import FileStat
 from nanoset_core.text.files.survey import list_corpora
 from nanoset_core.text.inventory.fingerprint_memory import FingerprintMemory
 from nanoset_core.text.inventory.fingerprints import fingerprint

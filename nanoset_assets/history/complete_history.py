@@ -25,7 +25,7 @@ from nanoset_core.project.graph import Step
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.records.json_records import JsonForm, Record, canonical_json, dump, load
 from nanoset_core.storage.atomic import write_atomic
-from nanoset_core.text.files.listing import FileStat, file_stat
+from nanoset_core.storage.file_stats import FileStat, file_stat
 from nanoset_core.tokenizers.cache import installed_version
 
 FILE = ".complete.json"

@@ -24,8 +24,8 @@ from nanoset_core.stages.inventory.make import inventory_recipe, pieces_by_file
 from nanoset_core.stages.inventory.notices import corpus_notices
 from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.stages.stage import Node, ReadingBudget
+from nanoset_core.storage.file_stats import FileStat
 from nanoset_core.text.files.contents import Contents
-from nanoset_core.text.files.listing import FileStat
 from nanoset_core.text.files.notices import Notice
 from nanoset_core.text.files.survey import no_text
 from nanoset_core.text.inventory.fingerprints import fingerprint, is_known_unread

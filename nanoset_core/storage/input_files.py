@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from nanoset_core.storage.location import Location, ObjectStat, RemotePath, stat_of_object
+from nanoset_core.storage.file_stats import ObjectStat, stat_of_object
+from nanoset_core.storage.location import Location, RemotePath
 from nanoset_core.storage.reading import ObjectFile
 from nanoset_core.storage.regular_files import open_regular
 

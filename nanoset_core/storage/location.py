@@ -6,14 +6,13 @@ Addresses that contain credentials are refused, since they would be written to m
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from os import PathLike, fspath
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal, TypeAlias
 
 import numpy as np
 
@@ -22,6 +21,7 @@ from nanoset_core.records.frozen import set_while_made
 from nanoset_core.records.parsing import parse
 from nanoset_core.records.settings import Range, own_fields
 from nanoset_core.storage.access import FileAccess
+from nanoset_core.storage.file_stats import FileStat, ObjectStat, file_stat, stat_of_object
 from nanoset_core.storage.local import LocalStore
 from nanoset_core.storage.paths import (
     check_no_variable,
@@ -33,7 +33,7 @@ from nanoset_core.storage.paths import (
 )
 from nanoset_core.storage.reading import open_object
 from nanoset_core.storage.s3_requests import S3_SCHEME
-from nanoset_core.storage.store import Store, Stored
+from nanoset_core.storage.store import Store
 
 if TYPE_CHECKING:
     from nanoset_core.storage.object_store import ObjectStore
@@ -236,30 +236,6 @@ def copies_folder(store: Store, mirror: str | Path | None = None) -> Path:
     return (cache_folder / "nanoset" / "mirror" / store.copies_name).resolve()
 
 
-class ObjectStat(NamedTuple):
-    """Size and time of an object, under the names that `os.stat` uses."""
-
-    st_size: int
-    """Bytes."""
-    st_mtime_ns: int
-    """When it was written, in nanoseconds since 1970."""
-    st_ino: int
-    """Computed from its ETag, so that it changes with the bytes."""
-
-
-class ListedObject(NamedTuple):
-    """An object below a folder, with the fields of `FileStat` (`text.files`) in the same order."""
-
-    path: str
-    """Path below the folder."""
-    size: int
-    """Bytes."""
-    written_ns: int
-    """When it was written, in nanoseconds since 1970."""
-    inode: int
-    """Computed from its ETag, in place of the inode number of a file."""
-
-
 @dataclass(frozen=True, slots=True, order=True)
 class RemotePath:
     """The path of a folder or a file in a bucket, with the methods of a `Path`.
@@ -435,7 +411,7 @@ class RemotePath:
             raise ValueError(f"raw text is opened for reading bytes, not {mode!r}")
         return open_object(self.store, self.path, begin=begin, end=end)
 
-    def files(self) -> Iterator[ListedObject]:
+    def files(self) -> Iterator[FileStat]:
         """Yield all files below this folder, except hidden ones and those in hidden folders.
 
         For example, below the folder `raw` of a bucket:
@@ -457,7 +433,7 @@ class RemotePath:
                 continue
             if not is_inside(path) or has_control_characters(path):
                 raise self._bad_key(path)
-            yield ListedObject(path, stored.size, stored.written_ns, etag_mark(stored.mark))
+            yield file_stat(path, stat_of_object(stored))
 
 
 def _is_hidden(path: str) -> bool:
@@ -672,29 +648,3 @@ def store_of(folder: Location) -> Store:
         name `web/a.bin`.
     """
     return LocalStore(folder) if isinstance(folder, Path) else folder.place
-
-
-def stat_of_object(stored: Stored) -> ObjectStat:
-    """Return the size and time of an object, under the names that `os.stat` uses.
-
-    Args:
-        stored: The description of the object, from a listing or a request.
-    """
-    return ObjectStat(stored.size, stored.written_ns, etag_mark(stored.mark))
-
-
-def etag_mark(etag: str) -> int:
-    """Return a number that changes with an ETag, as the inode number changes with a local file.
-
-    To notice that an input file was replaced, its size, time and inode number are compared. An
-    object in a bucket has no inode number, but an ETag, a text that the bucket changes with the
-    bytes.
-
-    Args:
-        etag: The ETag, such as `"d41d8cd98f00b204e9800998ecf8427e"`.
-
-    Returns:
-        A hash of 63 bits, so that it fits into a signed integer of 64 bits.
-    """
-    digest = hashlib.blake2b(etag.encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big") >> 1

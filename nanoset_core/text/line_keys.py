@@ -12,10 +12,10 @@ import orjson
 
 from nanoset_core.errors import NanosetError
 from nanoset_core.rounding import ceil_division
+from nanoset_core.storage.file_stats import FileStat
 from nanoset_core.storage.location import Location
 from nanoset_core.text.files.contents import Contents
 from nanoset_core.text.files.endings import format_of
-from nanoset_core.text.files.listing import FileStat
 from nanoset_core.text.inventory.pieces import whole_file
 from nanoset_core.text.inventory.stored_piece import StoredPiece
 from nanoset_core.text.lines import read_lines

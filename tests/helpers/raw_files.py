@@ -12,8 +12,8 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
+from nanoset_core.storage.file_stats import FileStat
 from nanoset_core.text.files.contents import contents_of
-from nanoset_core.text.files.listing import FileStat
 from nanoset_core.text.inventory.pieces import Piece
 
 HOUR_NS = 3600 * 10**9

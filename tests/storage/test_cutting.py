@@ -16,7 +16,7 @@ from nanoset_core.errors import SourceChangedError
 from nanoset_core.project.project import Project
 from nanoset_core.stages.inventory.corpora import corpus_folder, scan_corpora
 from nanoset_core.stages.inventory.make import remembered_inventory, survey_corpus
-from nanoset_core.text.files.listing import FileStat
+from nanoset_core.storage.file_stats import FileStat
 from nanoset_core.text.inventory.fingerprints import fingerprint
 
 

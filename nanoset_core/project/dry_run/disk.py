@@ -22,9 +22,9 @@ from nanoset_core.stages.registry import stages
 from nanoset_core.stages.shards.stage import TOKENIZED
 from nanoset_core.stages.stage import Estimated, Key, Node, current_version, require
 from nanoset_core.stages.text_estimate import TextEstimate
+from nanoset_core.storage.file_stats import FileStat
 from nanoset_core.storage.paths import nearest_existing
 from nanoset_core.text.files.endings import is_compressed
-from nanoset_core.text.files.listing import FileStat
 from nanoset_core.text.files.measure import expansion
 from nanoset_core.wording import format_bytes, format_count
 

@@ -15,8 +15,8 @@ from nanoset_core.errors import FormatError, InputError
 from nanoset_core.stages.attributes.id_index import CHUNK_ROWS
 from nanoset_core.stages.attributes.lookup import Lookup, LookupWriter
 from nanoset_core.stages.attributes.schema import AttributeSchema
+from nanoset_core.storage.file_stats import FileStat
 from nanoset_core.storage.location import Location
-from nanoset_core.text.files.listing import FileStat
 from nanoset_core.text.rejects import FaultError
 from nanoset_core.text.tables.columns import plain_array
 from nanoset_core.text.tables.ids import count_not_utf8

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import orjson
 
 from nanoset_core.errors import FormatError, InputError
+from nanoset_core.storage.file_stats import FileStat
 from nanoset_core.storage.location import Location
 from nanoset_core.text.files.endings import is_table
-from nanoset_core.text.files.listing import FileStat
 from nanoset_core.text.inventory.pieces import whole_file
 from nanoset_core.text.inventory.stored_piece import StoredPiece
 from nanoset_core.text.lines import read_lines

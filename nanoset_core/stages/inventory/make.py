@@ -21,13 +21,13 @@ from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project, despite_lost_copies
 from nanoset_core.records.json_records import dump
 from nanoset_core.stages.inventory.corpora import list_contents
+from nanoset_core.storage.file_stats import FileStat
 from nanoset_core.storage.leases import leased
 from nanoset_core.storage.location import Location
 from nanoset_core.storage.os_errors import explained
 from nanoset_core.storage.places import takes_requests
 from nanoset_core.text.files.contents import Contents
 from nanoset_core.text.files.endings import is_table
-from nanoset_core.text.files.listing import FileStat
 from nanoset_core.text.inventory.fingerprint_memory import FingerprintMemory
 from nanoset_core.text.inventory.pieces import Inventory, Piece, SourceRange
 from nanoset_core.text.inventory.take import QuietPeriod, known_inventory, take_inventory

@@ -18,9 +18,9 @@ from nanoset_core.sampling.splits import SPLITS, SplitName
 from nanoset_core.stages.inventory.corpora import list_contents
 from nanoset_core.stages.mappings.settings import corpora_of
 from nanoset_core.stages.views.settings import base_of
+from nanoset_core.storage.file_stats import FileStat
 from nanoset_core.storage.location import Location
 from nanoset_core.storage.places import is_here
-from nanoset_core.text.files.listing import FileStat
 
 
 class CorpusFile(NamedTuple):

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from nanoset_core.errors import MissingError
+from nanoset_core.storage.file_stats import FileStat
 from nanoset_core.storage.location import Location
 from nanoset_core.storage.places import takes_requests
 from nanoset_core.text.files.choice import FileChoice
@@ -21,7 +22,7 @@ from nanoset_core.text.files.endings import (
     is_txt_or_csv,
     is_unfinished,
 )
-from nanoset_core.text.files.listing import FileStat, folders_of, list_below, natural_key
+from nanoset_core.text.files.listing import folders_of, list_below, natural_key
 from nanoset_core.text.files.notices import Notice, notices_on
 from nanoset_core.wording import abbreviated
 

@@ -6,12 +6,12 @@ import errno
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from nanoset_core.errors import AnyError, InputError, MissingError
-from nanoset_core.storage.location import Location, ObjectStat
+from nanoset_core.storage.file_stats import FileStat, file_stat
+from nanoset_core.storage.location import Location
 from nanoset_core.storage.paths import (
     UTF_8_LOCALE,
     has_control_characters,
@@ -24,57 +24,6 @@ from nanoset_core.wording import abbreviated
 _DIGITS = re.compile(r"([0-9]+)")
 _MAX_WRONG_NAMES = 50
 """An error names at most this many files or links with the same fault; it counts the others."""
-
-
-@dataclass(frozen=True, slots=True)
-class FileStat:
-    """What the file system reports about one file."""
-
-    path: str
-    """Relative to the listed folder, with forward slashes."""
-    size: int
-    """Bytes."""
-    mtime_ns: int
-    """Last modification, nanoseconds since 1970."""
-    inode: int
-    """Number that differs if another file replaces this one; in a bucket, made from the ETag."""
-    changed_ns: int = 0
-    """Last change of the inode (ctime), which no user can set; 0 if it is not known."""
-
-    def is_same_version(self, other: FileStat) -> bool:
-        """Return whether a file is unchanged since it was looked at before.
-
-        The size and the time of the last write must be equal. But somebody may have moved another
-        file to the same path, and programs can set this time back. So one of these must be equal,
-        too:
-
-            inode          the number that the file system gives to a file
-            change time    when the file was last changed in any way; programs cannot set it
-
-        One is enough, since some file systems number their files anew each time they are mounted,
-        and others know no change time (0).
-
-        Args:
-            other: What was seen of the same path at another time.
-        """
-        if self.size != other.size or self.mtime_ns != other.mtime_ns:
-            return False
-        if self.inode == other.inode:
-            return True
-        has_change_time = self.changed_ns != 0
-        return has_change_time and self.changed_ns == other.changed_ns
-
-
-def file_stat(path: str, status: os.stat_result | ObjectStat) -> FileStat:
-    """Return the stat result of a file as a `FileStat`.
-
-    Args:
-        path: The file, relative to the listed folder, with forward slashes.
-        status: What the file system, or a bucket, reports about it. Objects in a bucket have no
-            change time.
-    """
-    changed_ns = getattr(status, "st_ctime_ns", 0)
-    return FileStat(path, status.st_size, status.st_mtime_ns, status.st_ino, changed_ns)
 
 
 def stat_file(folder: Location, path: str) -> FileStat:
@@ -279,7 +228,7 @@ def _entries_below(folder: Location, within: Location | None) -> Iterator[_Entry
     """
     if takes_requests(folder):
         for file in folder.files():
-            yield _Entry(FileStat(*file), is_folder=False)
+            yield _Entry(file, is_folder=False)
         return
 
     # Compare real paths, since both folders may themselves be reached through links.

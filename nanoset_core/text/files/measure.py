@@ -8,13 +8,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from nanoset_core.errors import NanosetError
+from nanoset_core.storage.file_stats import FileStat
 from nanoset_core.storage.location import Location
 from nanoset_core.text.document_batch import DocumentBatch
 from nanoset_core.text.documents import read_documents
 from nanoset_core.text.files.compressions import codec_of
 from nanoset_core.text.files.contents import Contents
 from nanoset_core.text.files.endings import format_of, is_compressed
-from nanoset_core.text.files.listing import FileStat
 from nanoset_core.text.files.raw_files import open_raw
 from nanoset_core.text.inventory.pieces import Piece, SourceRange, whole_file
 from nanoset_core.text.inventory.stored_piece import StoredPiece

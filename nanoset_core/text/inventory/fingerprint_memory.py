@@ -15,10 +15,10 @@ from nanoset_core.errors import FormatError
 from nanoset_core.records.json_records import JsonForm, Record, dump, load
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import write_atomic
+from nanoset_core.storage.file_stats import FileStat
 from nanoset_core.storage.location import Location, is_in_bucket
 from nanoset_core.storage.os_errors import explained
 from nanoset_core.storage.regular_files import read_regular
-from nanoset_core.text.files.listing import FileStat
 from nanoset_core.text.inventory.fingerprints import PIECE_BYTES, is_cut_unread, is_large
 from nanoset_core.text.inventory.pieces import ETAG, Piece, checked_piece
 

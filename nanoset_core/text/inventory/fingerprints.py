@@ -22,12 +22,12 @@ import numpy as np
 
 from nanoset_core.errors import SourceChangedError
 from nanoset_core.execution.processes import Executor
+from nanoset_core.storage.file_stats import FileStat, ObjectStat, file_stat
 from nanoset_core.storage.input_files import status_of
-from nanoset_core.storage.location import Location, ObjectStat, RemotePath
+from nanoset_core.storage.location import Location, RemotePath
 from nanoset_core.storage.places import takes_requests
 from nanoset_core.storage.requests import TRANSFERS_AT_ONCE, in_parallel
 from nanoset_core.text.files.endings import is_cuttable
-from nanoset_core.text.files.listing import FileStat, file_stat
 from nanoset_core.text.files.raw_files import READ_BYTES, blocks_of, open_raw, probe_raw
 from nanoset_core.text.inventory.piece_cuts import chained_cuts, separate_cuts
 from nanoset_core.text.inventory.pieces import Piece, etag_digest

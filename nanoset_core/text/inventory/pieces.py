@@ -16,8 +16,8 @@ from nanoset_core.outputs.manifest import digest_of
 from nanoset_core.outputs.names import check_corpus_name
 from nanoset_core.records.json_records import JsonForm, Record, to_plain
 from nanoset_core.records.settings import NOT_A_KEY
+from nanoset_core.storage.file_stats import FileStat
 from nanoset_core.storage.paths import is_inside
-from nanoset_core.text.files.listing import FileStat
 
 _MAX_TARGETS = 4
 """A range ends once it has this many times its target size."""

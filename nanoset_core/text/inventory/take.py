@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from nanoset_core.errors import InputError, NanosetError
 from nanoset_core.execution.processes import Executor
+from nanoset_core.storage.file_stats import FileStat
 from nanoset_core.storage.location import Location
 from nanoset_core.text.files.contents import Contents, contents_of
 from nanoset_core.text.files.endings import is_cuttable, is_unfinished
-from nanoset_core.text.files.listing import FileStat
 from nanoset_core.text.files.survey import is_settled, no_text
 from nanoset_core.text.inventory.fingerprint_memory import FingerprintMemory
 from nanoset_core.text.inventory.fingerprints import fingerprint_all

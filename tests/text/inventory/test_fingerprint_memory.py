@@ -9,7 +9,7 @@ import pytest
 
 from helpers.raw_files import HOUR_NS
 from nanoset_core.errors import StorageError
-from nanoset_core.text.files.listing import FileStat
+from nanoset_core.storage.file_stats import FileStat
 from nanoset_core.text.inventory import fingerprint_memory
 from nanoset_core.text.inventory.fingerprint_memory import FingerprintMemory
 from nanoset_core.text.inventory.pieces import Piece

@@ -13,11 +13,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from nanoset_core.storage.file_stats import FileStat
 from nanoset_core.storage.location import Location, RemotePath
 from nanoset_core.storage.places import takes_requests
 from nanoset_core.text.files.choice import PartialMatch, matches
 from nanoset_core.text.files.endings import is_text
-from nanoset_core.text.files.listing import FileStat, all_entries, check_no_loop, natural_key
+from nanoset_core.text.files.listing import all_entries, check_no_loop, natural_key
 
 
 class ListedFile(NamedTuple):
@@ -189,8 +190,7 @@ def _remote_matches(pattern: RemotePath) -> list[ListedFile]:
     folder = replace(pattern, path="/".join(parts.folder))  # s3://bucket/raw/web
 
     matching: list[FileStat] = []
-    for stored in folder.files():
-        file = FileStat(*stored)  # such as the path a.jsonl, its size and its times
+    for file in folder.files():  # such as the path a.jsonl, its size and its times
         if matches(file.path.split("/"), parts.wildcards):
             matching.append(file)
     matching.sort(key=lambda file: natural_key(file.path))

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from nanoset_core.errors import InputError, MissingError
 from nanoset_core.stages.shards.standalone.input_patterns import ListedFile, find_matches
+from nanoset_core.storage.file_stats import FileStat
 from nanoset_core.storage.identity import first_repeated, names_of_both
 from nanoset_core.storage.location import Location, is_remote, remote_location, without_file_scheme
 from nanoset_core.storage.paths import expanded
@@ -25,7 +26,7 @@ from nanoset_core.storage.regular_files import check_no_pipe
 from nanoset_core.storage.requests import in_parallel
 from nanoset_core.text.files.contents import Contents, contents_of
 from nanoset_core.text.files.endings import format_of, suffix_of
-from nanoset_core.text.files.listing import FileStat, stat_file
+from nanoset_core.text.files.listing import stat_file
 from nanoset_core.text.files.survey import no_text
 from nanoset_core.text.lines import begins_with_object
 

@@ -11,9 +11,9 @@ from dataclasses import replace
 
 from nanoset_core.execution.progress import Progress
 from nanoset_core.stages.shards.standalone.inputs import InputFiles
+from nanoset_core.storage.file_stats import FileStat
 from nanoset_core.storage.places import takes_requests
 from nanoset_core.text.files.endings import is_cuttable
-from nanoset_core.text.files.listing import FileStat
 from nanoset_core.text.inventory.fingerprints import fingerprint, hash_parts
 from nanoset_core.text.inventory.pieces import Piece, SourceRange, deal_parts
 
