@@ -21,7 +21,6 @@ from nanoset_core.project.permission import check_built_is_allowed
 from nanoset_core.project.project import Project
 from nanoset_core.stages.inventory.corpora import corpus_names
 from nanoset_core.stages.inventory.verify import verify_raw_folder
-from nanoset_core.stages.registry import stages
 from nanoset_core.stages.report import (
     BUILD,
     CheckRunner,
@@ -35,7 +34,6 @@ from nanoset_core.stages.stage import (
     BoundToMachine,
     CorpusStage,
     InParts,
-    Key,
     Node,
     current_version,
 )
@@ -49,15 +47,11 @@ class Target:
     """What it is called in `--select`: web, web/columns, pretrain/train, pretrain/handoff, …"""
     project: Project
     """The project; on a worker, its copy."""
-    outputs: tuple[tuple[int, Key], ...]
-    """(number of the stage in the registry, key) of each output.
-
-    It has numbers because stages are compared by identity, which they would lose if they were
-    pickled.
-    """
-    parts: tuple[tuple[int, Key], ...] = ()
-    """The same of outputs that are only parts of these, such as groups of tars. They are verified
-    with the outputs whose parts they are.
+    nodes: tuple[Node, ...]
+    """The outputs that are verified, in the order of the pipeline."""
+    parts: tuple[Node, ...] = ()
+    """Outputs that are only parts of these, such as groups of tars. They are verified with the
+    outputs whose parts they are.
     """
 
     @staticmethod
@@ -68,20 +62,14 @@ class Target:
             project: The project.
             row: The outputs, in the order of the pipeline.
         """
-        outputs: list[tuple[int, Key]] = []
-        parts: list[tuple[int, Key]] = []
+        nodes: list[Node] = []
+        parts: list[Node] = []
         for node in row:
-            members = parts if isinstance(node.stage, InParts) else outputs
-            members.append((stages().index(node.stage), node.key))
+            members = parts if isinstance(node.stage, InParts) else nodes
+            members.append(node)
         # The last output is made from the others, and gives them the name.
-        number, key = outputs[-1]
-        name = target_name(Node(stages()[number], key))
-        return Target(name, project, tuple(outputs), tuple(parts))
-
-    @property
-    def nodes(self) -> list[Node]:
-        """The outputs that are verified, in the order of the pipeline."""
-        return [Node(stages()[number], key) for number, key in self.outputs]
+        name = target_name(nodes[-1])
+        return Target(name, project, tuple(nodes), tuple(parts))
 
     @property
     def is_bound_to_machine(self) -> bool:
@@ -146,20 +134,19 @@ class Target:
         """
         outputs = self.project.outputs
         try:
-            for number, key in [*self.outputs, *self.parts]:
-                stage = stages()[number]
-                name = stage.layout.name_of(key)
-                if not failed_checks.includes_output(stage.layout.folder, name):
+            for node in [*self.nodes, *self.parts]:
+                folder = node.stage.layout.folder
+                if not failed_checks.includes_output(folder, node.name):
                     continue
 
                 # A quick check of all tars opens only some of them. So check the group of tars that
                 # has failed once more: the damaged tar may not be among these.
-                if isinstance(stage, InParts):
-                    part_report = stage.verify(self.project, key)
+                if isinstance(node.stage, InParts):
+                    part_report = node.stage.verify(self.project, node.key)
                     if not part_report.passed:
                         report.findings.extend(part_report.findings)
                         continue
-                record_success(outputs, stage.layout.folder, name)
+                record_success(outputs, folder, node.name)
         except (NanosetError, OSError) as error:
             report.warn(
                 "an earlier check of this output has failed, and this result cannot be recorded, "

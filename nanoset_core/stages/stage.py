@@ -222,6 +222,10 @@ class Stage(ABC):
                 name = type(self).__name__
                 raise TypeError(f"the class {name} of a stage has no attribute `{attribute}`")
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Return how to recreate the stage from a pickle: a function and its arguments."""
+        return _unpickled_stage, (type(self), self.layout, vars(self))
+
     @abstractmethod
     def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
         """Return the outputs that a configuration requests.
@@ -628,6 +632,30 @@ class InternalStage(Stage):
         raise NotImplementedError(
             f"versions of {self.layout.folder} are made by the stage that lists them"
         )
+
+
+def _unpickled_stage(
+    stage_class: type[Stage], layout: Layout, attributes: Mapping[str, object]
+) -> Stage:
+    """Return the stage that a process, such as a worker of a cluster, has received as a pickle.
+
+    Stages are compared by identity, so this is the object in the process's own list of stages.
+    Python has just imported the module of the class. If the stage is of another package, this
+    usually adds it to the list. If it does not, the stage is created as it was pickled.
+
+    Args:
+        stage_class: The class of the stage.
+        layout: Its layout. The list has no two stages with the same class and layout.
+        attributes: The attributes that the object had in addition to those of its class.
+    """
+    from nanoset_core.stages.registry import stages
+
+    for stage in stages():
+        if type(stage) is stage_class and stage.layout == layout:
+            return stage
+    created_stage = object.__new__(stage_class)
+    vars(created_stage).update(attributes)
+    return created_stage
 
 
 class RowName(NamedTuple):

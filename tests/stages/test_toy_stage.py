@@ -5,7 +5,11 @@ The stage is the example of docs/architecture.md, which counts the documents of 
 
 from __future__ import annotations
 
+import os
+import pickle
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +18,7 @@ import pytest
 
 from helpers.building import make_corpora
 from helpers.changing import change_web
+from helpers.child_processes import ROOT
 from helpers.command import print_status
 from helpers.inspecting import corpus_names
 from helpers.sample_platform import Platform, age
@@ -28,8 +33,9 @@ from nanoset_core.project.gc.collect import collect
 from nanoset_core.project.graph import stale_reasons
 from nanoset_core.project.project import Project
 from nanoset_core.project.status import StatusRow, project_status
+from nanoset_core.project.verify import Target
 from nanoset_core.stages import registry as stages
-from nanoset_core.stages.stage import PART, SUBJECT, CorpusStage, Key, Layout
+from nanoset_core.stages.stage import PART, SUBJECT, CorpusStage, Key, Layout, Node
 
 SHAPE = AssetShape("document_counts", "Counts of a corpus.", check="They are those of the dataset.")
 """The entry of the stage, as in nanoset_assets/assets/table.py."""
@@ -93,6 +99,31 @@ def project_with_new_dataset(project: Project, folder: Path) -> Project:
     change_web(folder)
     make_corpora(project, "web")
     return project
+
+
+# On other machines
+
+
+def test_a_worker_that_has_not_imported_the_package_of_a_stage_verifies_its_outputs(project):
+    target = Target.of(project, [Node(COUNTS, Key("web"))])
+    program = (
+        "import pickle, sys\n"
+        "target = pickle.load(sys.stdin.buffer)\n"
+        "report = target.verify(deep=True)\n"
+        "print(report.output, report.passed)"
+    )
+    import_paths = [str(ROOT), str(ROOT / "tests")]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(import_paths)}
+
+    worker = subprocess.run(
+        [sys.executable, "-c", program],
+        input=pickle.dumps(target),
+        stdout=subprocess.PIPE,
+        env=environment,
+        check=True,
+    )
+
+    assert worker.stdout.decode() == "document_counts/web True\n"
 
 
 # Names

@@ -124,7 +124,7 @@ def check_number(number: int) -> Report:
 def verify_numbers(target: Target, deep: bool, run: Callable[..., None]) -> Report:
     """Check the numbers of a target, each as a part, and report their sum."""
     report = Report("numbers", figures={"sum": 0})
-    run(report, DividedCheck(parts=target.outputs, check_part=check_number))
+    run(report, DividedCheck(parts=target.nodes, check_part=check_number))
     return report
 
 
