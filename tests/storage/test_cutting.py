@@ -15,8 +15,8 @@ from helpers.sample_project import jsonl, sentences
 from nanoset_core.errors import SourceChangedError
 from nanoset_core.project.project import Project
 from nanoset_core.stages.inventory.corpora import corpus_folder, scan_corpora
-from nanoset_core.stages.inventory.make import remembered_inventory, survey_corpus
-from nanoset_core.storage.file_stats import FileStat
+from nanoset_core.stages.inventory.make import remembered_inventory
+from nanoset_core.text.files.listing import stat_file
 from nanoset_core.text.inventory.fingerprints import fingerprint
 
 
@@ -133,10 +133,9 @@ def test_an_object_that_was_replaced_is_refused_until_it_is_cut_again(unread):
 
 def test_an_object_that_is_replaced_while_it_is_cut_is_refused(unread):
     project = Project.open(unread)
-    inventory = survey_corpus(project, "web")
-    etag = int(inventory.pieces[0].digest.partition(":")[2], 16)
-    listed_file = FileStat(LARGE, len(large_text()), 1, etag)
+    folder = corpus_folder(project, "web")
+    listed_file = stat_file(folder, LARGE)
     replace_large_object(project)
 
     with pytest.raises(SourceChangedError, match="changed while it was read"):
-        fingerprint(corpus_folder(project, "web"), listed_file)
+        fingerprint(folder, listed_file)
