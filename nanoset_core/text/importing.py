@@ -6,12 +6,13 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import orjson
 
 from nanoset_core.errors import ConfigError, FormatError, InputError, MissingError
 from nanoset_core.outputs.deliver import make_once
+from nanoset_core.records.json_records import from_plain
 from nanoset_core.storage.atomic import atomic_file
 from nanoset_core.text.files.contents import contents_of
 from nanoset_core.text.files.endings import ARROW, PARQUET, is_table
@@ -31,6 +32,8 @@ _MAX_NAMES_SHOWN = 20
 @dataclass(frozen=True, slots=True)
 class ImportFacts:
     """What an import wrote."""
+
+    ignores_unknown_keys: ClassVar[bool] = True
 
     files: int
     """Tables read."""
@@ -168,7 +171,7 @@ def import_once(
         make,
         overwrite=overwrite,
     )
-    return ImportFacts(**facts), is_made
+    return from_plain(ImportFacts, facts), is_made
 
 
 def _table_files(sources: Sequence[str | os.PathLike[str]]) -> list[Path]:

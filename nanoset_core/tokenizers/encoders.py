@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from nanoset_core.outputs.manifest import Manifest
+from nanoset_core.records.json_records import from_plain
 
 ENCODER_FACT = "encoder"
 """Name of the fact in the manifest of a shard."""
@@ -25,6 +26,8 @@ class Encoder:
     It is a fact in the shard's manifest, and part of no recipe or digest: all engines give the same
     tokens.
     """
+
+    ignores_unknown_keys: ClassVar[bool] = True
 
     engine: str
     """Name of the engine, such as numpy."""
@@ -53,9 +56,12 @@ def encoder_of(shard: Manifest) -> Encoder | None:
     Returns:
         The engine, and how many documents were compared with the tokenizer's own library; None for
         a shard of an early version of nanoset, which does not say.
+
+    Raises:
+        ValueError: The manifest says something else of the engine than nanoset writes.
     """
     fact: Any = shard.facts.get(ENCODER_FACT)
-    return None if fact is None else Encoder(**fact)
+    return None if fact is None else from_plain(Encoder, fact)
 
 
 def encoders_of(shards: Iterable[Manifest]) -> tuple[Encoder, ...]:

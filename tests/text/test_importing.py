@@ -12,7 +12,7 @@ from helpers.command import invoke_nanoset
 from helpers.locations import GOLDEN_FILES
 from helpers.table_files import TABLE_KINDS, encode_table
 from nanoset_core.errors import ConfigError, FormatError, InputError, MissingError
-from nanoset_core.text.importing import ImportFacts, import_parquet
+from nanoset_core.text.importing import ImportFacts, import_once, import_parquet
 
 SAVED_BY_HUGGING_FACE = GOLDEN_FILES / "datasets"
 """A dataset that the library `datasets` saved, and its rows as JSON lines and as Parquet."""
@@ -342,6 +342,18 @@ def test_the_output_of_another_table_is_not_replaced(command, write_file):
     result = command.run()
 
     assert "written again since" in result.exception.found
+
+
+def test_facts_that_a_later_version_has_added_to_a_receipt_are_ignored(tmp_path, write_file):
+    source = write_file(TABLE)
+    target = tmp_path / "a.jsonl"
+    facts, _ = import_once([source], target)
+    receipt = tmp_path / ".a.jsonl.made.json"
+    content = json.loads(receipt.read_bytes())
+    content["facts"]["columns"] = 5
+    receipt.write_text(json.dumps(content))
+
+    assert import_once([source], target) == (facts, False)
 
 
 def test_an_input_is_never_replaced(command):

@@ -387,6 +387,21 @@ def test_encoders_of_shards_are_listed_once_with_all_their_audited_documents():
     assert encoders == (replace(NUMPY, audited=8), GIGATOKEN)
 
 
+def test_keys_of_an_encoder_that_a_later_version_has_added_are_ignored():
+    shard = Shard(NUMPY)
+    shard.facts[ENCODER_FACT]["threads"] = 4
+
+    assert encoders_of([shard]) == (NUMPY,)
+
+
+def test_a_fact_of_another_form_is_no_encoder():
+    shard = Shard(NUMPY)
+    shard.facts[ENCODER_FACT] = {"engine": "numpy", "version": "1.0", "audited": "many"}
+
+    with pytest.raises(ValueError, match="audited"):
+        encoders_of([shard])
+
+
 def test_a_description_names_each_engine_once_and_counts_audited_documents():
     description = describe_encoders((replace(NUMPY, audited=8), GIGATOKEN))
 

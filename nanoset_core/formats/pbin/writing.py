@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -25,6 +25,8 @@ _CHUNK_DOCUMENTS = 1 << 16
 @dataclass(frozen=True, slots=True)
 class PbinCounts:
     """Counts of a `.pbin`. The names of the fields are facts in manifests and records."""
+
+    ignores_unknown_keys: ClassVar[bool] = True
 
     documents: int
     """Number of documents in the index."""

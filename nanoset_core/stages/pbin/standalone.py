@@ -22,6 +22,7 @@ from nanoset_core.formats.indexed.layout import is_pair, pair_files
 from nanoset_core.formats.pbin.writing import PbinCounts
 from nanoset_core.outputs.deliver import Delivery
 from nanoset_core.outputs.receipts import describe_call, hidden_receipt_name, read_command_receipt
+from nanoset_core.records.json_records import from_plain
 from nanoset_core.stages.dataset.named_pair import check_all_listed
 from nanoset_core.stages.pbin.conversion import (
     fitting_vocab_size,
@@ -352,7 +353,7 @@ class _PbinCall:
         n_rejected = facts["rejected"]
         rejects = self.rejects if n_rejected > 0 else None
         return PbinResult(
-            counts=PbinCounts(**facts["packed"]),
+            counts=from_plain(PbinCounts, facts["packed"]),
             rejected=n_rejected,
             rejects=rejects,
             # Which files could not be read to their end, as a message, and how many they are.

@@ -429,7 +429,7 @@ def _recorded_facts(manifest: Manifest, shards: range) -> dict[int, TarFacts]:
     Returns:
         Number of the tar → its facts: {2: TarFacts(shard=2, sequences=8192, ...), 3: ...}.
     """
-    all_facts = [TarFacts(**row) for row in manifest.facts["shards_written"]]
+    all_facts = [from_plain(TarFacts, row) for row in manifest.facts["shards_written"]]
     return {facts.shard: facts for facts in all_facts if facts.shard in shards}
 
 

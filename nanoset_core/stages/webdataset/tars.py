@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,6 +46,8 @@ which has the shape (stop - start, sequence_length).
 @dataclass(frozen=True, slots=True)
 class TarFacts:
     """What a tar holds."""
+
+    ignores_unknown_keys: ClassVar[bool] = True
 
     shard: int
     """Number of the shard."""
