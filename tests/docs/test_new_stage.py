@@ -138,7 +138,7 @@ def test_a_stage_that_is_only_in_the_list_of_stages_has_an_asset(printed):
 
 def test_the_entry_in_the_list_of_assets_describes_the_asset(packages, project, page, tmp_path):
     changed_packages = shutil.copytree(packages, tmp_path / "packages")
-    asset_table = changed_packages / "nanoset_assets" / "asset_table.py"
+    asset_table = changed_packages / "nanoset_assets" / "assets" / "table.py"
     first_lines = "SHAPES: dict[Stage, AssetShape] = {\n"
     replace_in(asset_table, first_lines, first_lines + SHAPE_CODE.search(page)[0])
     first_import = "from nanoset_core.stages.dataset.stage import DATASET\n"
