@@ -42,21 +42,14 @@ class _MicroBatchSampler:
     data_parallel_size: int
     """Number of ranks."""
 
-    def __post_init__(self) -> None:
-        """Check the fields; see `_check_numbers`."""
-        self._check_numbers()
-
     def _check_numbers(self) -> None:
         """Check that all numbers are possible: rank 0 to 7 of 8, for example.
 
         Raises:
             ConfigError: A number is out of range.
         """
-        whole_number("total_samples", self.total_samples, 1)
-        whole_number("consumed_samples", self.consumed_samples, 0)
+        _check_samples_and_ranks(self)
         whole_number("micro_batch_size", self.micro_batch_size, 1)
-        whole_number("data_parallel_size", self.data_parallel_size, 1)
-        whole_number("data_parallel_rank", self.data_parallel_rank, 0, self.data_parallel_size - 1)
 
     @property
     def _samples_per_step(self) -> int:
@@ -76,21 +69,6 @@ class _RoundRobinSampler:
     """Number of this rank, from 0."""
     data_parallel_size: int
     """Number of ranks."""
-
-    def __post_init__(self) -> None:
-        """Check the fields; see `_check_numbers`."""
-        self._check_numbers()
-
-    def _check_numbers(self) -> None:
-        """Check that all numbers are possible: rank 0 to 7 of 8, for example.
-
-        Raises:
-            ConfigError: A number is out of range.
-        """
-        whole_number("total_samples", self.total_samples, 1)
-        whole_number("consumed_samples", self.consumed_samples, 0)
-        whole_number("data_parallel_size", self.data_parallel_size, 1)
-        whole_number("data_parallel_rank", self.data_parallel_rank, 0, self.data_parallel_size - 1)
 
     def _samples_per_rank(self, n_samples: int, *, drop_last: bool) -> int:
         """Return how many samples each rank gets if `n_samples` are dealt in turn.
@@ -131,6 +109,19 @@ class _RoundRobinSampler:
         dealt = np.concatenate([dealt, np.resize(order, n_missing)])  # 5 7 8 0, or 5 7
         # Every second one, from the number of the rank on.
         return dealt[self.data_parallel_rank :: self.data_parallel_size]
+
+
+def _check_samples_and_ranks(sampler: _MicroBatchSampler | _RoundRobinSampler) -> None:
+    """Check the numbers that all samplers have: rank 0 to 7 of 8, for example.
+
+    Raises:
+        ConfigError: A number is out of range.
+    """
+    whole_number("total_samples", sampler.total_samples, 1)
+    whole_number("consumed_samples", sampler.consumed_samples, 0)
+    whole_number("data_parallel_size", sampler.data_parallel_size, 1)
+    last_rank = sampler.data_parallel_size - 1
+    whole_number("data_parallel_rank", sampler.data_parallel_rank, 0, last_rank)
 
 
 @dataclass(frozen=True, slots=True)
@@ -417,7 +408,7 @@ class InterleavedSampler(_RoundRobinSampler):
         Raises:
             ConfigError: A number is out of range, or `shuffle` or `drop_last` is not on or off.
         """
-        self._check_numbers()
+        _check_samples_and_ranks(self)
         boolean("shuffle", self.shuffle, accepts_numbers=True)
         boolean("drop_last", self.drop_last, accepts_numbers=True)
 
@@ -462,7 +453,7 @@ class ResumableSampler(_RoundRobinSampler):
         Raises:
             ConfigError: A number is out of range, or `shuffle` or `drop_last` is not on or off.
         """
-        self._check_numbers()
+        _check_samples_and_ranks(self)
         whole_number("consumed_samples", self.consumed_samples, 0, self.total_samples)
         boolean("shuffle", self.shuffle, accepts_numbers=True)
         boolean("drop_last", self.drop_last, accepts_numbers=True)
