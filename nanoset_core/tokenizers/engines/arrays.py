@@ -76,17 +76,6 @@ class Runs:
         """
         return self.starts[indices_at_or_before(self.starts, positions)]
 
-    def stops_at(self, positions: Ints) -> Ints:
-        """Return the stop of the run that contains each position.
-
-        Args:
-            positions: int64, shape (n,). Each must be in a run.
-
-        Returns:
-            int64, shape (n,): for the runs [1, 3) and [4, 5), the positions 2 4 give 3 5.
-        """
-        return self.stops[indices_at_or_before(self.starts, positions)]
-
 
 def find_runs(mask: Bools) -> Runs:
     """Return where a mask is True for a while: the start and stop of each run of True values.

@@ -60,8 +60,6 @@ MOST_MERGES = (1 << RANK_BITS) - 1
 """Ranks are below this."""
 NO_RANK = MOST_MERGES
 """The rank of a pair that does not merge; greater than any other rank."""
-LONGEST_WORD = 248
-"""Bytes in the longest word that `merge_words` takes."""
 
 _GOLDEN_RATIO = 0x9E3779B97F4A7C15  # 2 ** 64 / golden ratio, odd: Fibonacci hashing
 _ID_SHIFT = np.uint64(ID_BITS)
@@ -276,7 +274,8 @@ class Merger(ABC):
 
         Args:
             words: uint8, shape (n_words, width): the bytes of each word in a row, then zeros. No
-                word has a zero byte itself; the width is at most LONGEST_WORD.
+                word has a zero byte itself. The caller chooses the width: it is the length of the
+                longest word or more, and each byte of it takes memory for every word.
 
         Returns:
             (ids of all words, concatenated, int32, shape (n_tokens,); number of tokens of each

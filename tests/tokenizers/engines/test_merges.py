@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.plain_bpe import plain_bpe
-from nanoset_core.tokenizers.engines.merges import LONGEST_WORD, NO_RANK, ByteMerger, PairRanks
+from nanoset_core.tokenizers.engines.merges import NO_RANK, ByteMerger, PairRanks
+from nanoset_core.tokenizers.engines.pretoken_cache import LONGEST
 
 LETTERS = b"abcd"
 BYTE_TOKENS = np.full(256, -1, np.int32)  # -1: no token
@@ -44,7 +45,7 @@ def merge_lists(draw):
 
 
 MIXED_WORDS = st.text("abcd", min_size=1, max_size=16)
-RUNS = st.builds(str.__mul__, st.sampled_from("abcd"), st.integers(1, LONGEST_WORD))
+RUNS = st.builds(str.__mul__, st.sampled_from("abcd"), st.integers(1, LONGEST))
 WORDS = st.one_of(MIXED_WORDS, RUNS).map(str.encode)
 WORD_LISTS = st.lists(WORDS, min_size=1, max_size=12)
 
