@@ -23,7 +23,8 @@ still have to be translated to lines of the file, suggestions and remedies.
 
 `codec_of` makes a codec once for each type, so that records with hundreds of thousands of entries
 are read fast. The codecs are defined in `scalar_codecs.py`, `container_codecs.py` and
-`dataclass_codec.py`, and those of unions and of `Any` here, since they look up other codecs.
+`dataclass_codec.py`, and those of unions and of settings that are `Any` here, since they look up
+other codecs.
 """
 
 from __future__ import annotations

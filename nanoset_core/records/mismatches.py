@@ -109,7 +109,7 @@ def wrong_value(hint: Any, value: object, *, expected: str | None = None) -> Mis
     return MismatchError([mismatch])
 
 
-def out_of_range(value_range: Range, value: object, number: float) -> MismatchError:
+def range_mismatch(value_range: Range, value: object, number: float) -> MismatchError:
     """Return the error for a number in a file of settings that is too small or too large.
 
     With the allowed range 1 to 10:

@@ -21,8 +21,7 @@ from typing import Any, NamedTuple
 
 from nanoset_core.errors import ConfigError, combined
 from nanoset_core.records.codecs import Notation, codec_of
-from nanoset_core.records.mismatches import Mismatch, MismatchError
-from nanoset_core.records.mismatches import out_of_range as range_mismatch
+from nanoset_core.records.mismatches import Mismatch, MismatchError, range_mismatch
 from nanoset_core.records.settings import Range
 
 CONFIG_FILE = "nanoset.yaml"

@@ -13,7 +13,7 @@ import types
 from collections.abc import Mapping
 from typing import Any, get_args
 
-from nanoset_core.records.mismatches import out_of_range, unwritable_text, wrong_value
+from nanoset_core.records.mismatches import range_mismatch, unwritable_text, wrong_value
 from nanoset_core.records.settings import Range
 from nanoset_core.records.value_codec import ValueCodec
 
@@ -132,7 +132,7 @@ class RangeCodec(ValueCodec):
     def decode(self, value: Any) -> Any:
         number = self._codec.decode(value)
         if number not in self._range:
-            raise out_of_range(self._range, value, number)
+            raise range_mismatch(self._range, value, number)
         return number
 
 
