@@ -46,7 +46,7 @@ from nanoset_core.storage.store import OnJoin, no_progress
 
 _MAX_LENGTH = 2**31 - 1
 """Longest sequence: lengths are int32 in the .idx."""
-_CHUNK_TOKENS = 1 << 22
+_TOKENS_PER_WRITE = 1 << 22
 """Tokens that are written at once."""
 _CHUNK_DOCUMENTS = 256
 """Largest number of documents that `deal_documents` copies at once."""
@@ -473,8 +473,8 @@ class MMapIndexedDatasetBuilder:
         mode_array = None if modes is None else _whole_numbers(modes, "modes", self.prefix)
         self._extend_modes(mode_array, len(sizes), self.prefix)
         try:
-            for start in range(0, len(flat), _CHUNK_TOKENS):
-                chunk = flat[start : start + _CHUNK_TOKENS]
+            for start in range(0, len(flat), _TOKENS_PER_WRITE):
+                chunk = flat[start : start + _TOKENS_PER_WRITE]
                 self._file.write(chunk.data.cast("B"))  # its bytes
         except OSError as error:
             raise explained_os_error(error, self._target.parent) from error
@@ -781,7 +781,7 @@ def _documents_at_once(dataset: MMapIndexedDataset) -> int:
     """
     n_documents = len(dataset.document_indices) - 1
     n_tokens = max(len(dataset.tokens), 1)
-    return max(1, min(_CHUNK_DOCUMENTS, _CHUNK_TOKENS * n_documents // n_tokens))
+    return max(1, min(_CHUNK_DOCUMENTS, _TOKENS_PER_WRITE * n_documents // n_tokens))
 
 
 def _copy_documents(

@@ -12,10 +12,7 @@ from numpy.typing import NDArray
 
 from nanoset_core.errors import InputError
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
-from nanoset_core.formats.indexed.stream import Stream, read_tokens
-
-_CHUNK_TOKENS = 1 << 19
-"""Tokens that are read and checked at once."""
+from nanoset_core.formats.indexed.stream import CHUNK_TOKENS, Stream, read_tokens
 
 
 def first_foreign(tokens: NDArray[np.integer], greatest: int) -> int | None:
@@ -81,8 +78,8 @@ def check_all_ids(dataset: MMapIndexedDataset, stream: Stream | None, greatest: 
     if limits.min >= 0 and limits.max <= greatest:
         return
     n_tokens = int(dataset.sequence_lengths.sum(dtype=np.int64))
-    for start in range(0, n_tokens, _CHUNK_TOKENS):
-        stop = min(start + _CHUNK_TOKENS, n_tokens)
+    for start in range(0, n_tokens, CHUNK_TOKENS):
+        stop = min(start + CHUNK_TOKENS, n_tokens)
         tokens = read_tokens(dataset, start, stop, stream)
         index = first_foreign(tokens, greatest)  # within the chunk
         if index is not None:

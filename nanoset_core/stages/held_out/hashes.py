@@ -26,7 +26,7 @@ from nanoset_core.stages.held_out.names import HASHES_FOLDER, VERSION
 from nanoset_core.stages.sharded import DocumentsTask, Sharded
 
 _HASHES_FILE = "hashes.npy"
-_CHUNK_TOKENS = 1 << 20
+_BLOCK_TOKENS = 1 << 20
 """About how many tokens are read and hashed together."""
 MIN_TOKENS = 2
 """Shorter documents have no hash, such as those of an end-of-document token alone: it proves
@@ -92,7 +92,7 @@ def document_hashes(
 
     # There may be too many tokens for the memory, so read some documents at a time.
     hashes = np.zeros(count, np.uint64)
-    for documents in divide_into_blocks(borders, _CHUNK_TOKENS):  # slices such as 0:2 and 2:3
+    for documents in divide_into_blocks(borders, _BLOCK_TOKENS):  # slices such as 0:2 and 2:3
         document_borders = borders[documents.start : documents.stop + 1]
         hashes[documents] = _hash_documents(dataset, document_borders)
     return hashes

@@ -397,7 +397,7 @@ def test_hashes_do_not_depend_on_which_documents_are_read_together(project, monk
     dataset = read_dataset(project, "web")
     all_hashes = document_hashes(dataset, 0, N_WEB)
 
-    monkeypatch.setattr(hashes, "_CHUNK_TOKENS", 100)
+    monkeypatch.setattr(hashes, "_BLOCK_TOKENS", 100)
     first_hashes = document_hashes(dataset, 0, 33)
     other_hashes = document_hashes(dataset, 33, N_WEB - 33)
 
