@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from nanoset_core.outputs.manifest import Manifest, Recipe, digest_of
+from nanoset_core.outputs.manifest import Manifest, Recipe
+from nanoset_core.records.digests import digest_of
 from nanoset_core.untrusted import shortened
 
 _Input = TypeVar("_Input")

@@ -10,7 +10,6 @@ version `91fe…` of the earlier seed.
 from __future__ import annotations
 
 import hashlib
-import re
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, overload
 
 from nanoset_core.errors import FormatError, MissingError
+from nanoset_core.records.digests import digest_of
 from nanoset_core.records.json_records import (
     JsonForm,
     Record,
@@ -33,33 +33,6 @@ from nanoset_core.storage.paths import is_inside
 from nanoset_core.storage.regular_files import read_regular
 
 MANIFEST = "manifest.json"
-DIGEST_HEX_DIGITS = 20
-"""Length of a digest: 80 bits of a sha256, which keep the paths of outputs short."""
-_DIGEST = re.compile(rf"[0-9a-f]{{{DIGEST_HEX_DIGITS}}}")
-
-
-def digest_of(value: object) -> str:
-    """Return a short content digest of any JSON value.
-
-    Two values have the same digest only if they are equal. The order of keys makes no difference:
-    {"seed": 7, "name": "web"} and {"name": "web", "seed": 7} have the same one.
-
-    Args:
-        value: A value that JSON can represent.
-
-    Returns:
-        20 hexadecimal digits, such as `91fe02…`.
-    """
-    return hashlib.sha256(canonical_json(value)).hexdigest()[:DIGEST_HEX_DIGITS]
-
-
-def is_digest(value: object) -> bool:
-    """Return whether a value has the form of a digest, so that a folder may have it as its name.
-
-    Args:
-        value: Any value, for example the name of a folder or a value from a file.
-    """
-    return isinstance(value, str) and _DIGEST.fullmatch(value) is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from nanoset_core.errors import FormatError
-from nanoset_core.outputs.manifest import digest_of
 from nanoset_core.outputs.root import SEEN_SECONDS, OutputRoot
+from nanoset_core.records.digests import digest_of
 from nanoset_core.records.json_records import Record, dump, load, to_plain
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.removals import remove_file

@@ -32,10 +32,10 @@ from nanoset_core.outputs.manifest import (
     Recipe,
     StoredManifest,
     Written,
-    is_digest,
     no_manifest,
     read_manifest,
 )
+from nanoset_core.records.digests import is_digest
 from nanoset_core.records.json_records import JsonForm, Record, dump, load
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import (

@@ -24,9 +24,10 @@ from dataclasses import dataclass
 from nanoset_core.errors import ForbiddenError, StorageError, one_line
 from nanoset_core.outputs.current import CurrentVersion, Reason, differences
 from nanoset_core.outputs.failed_checks import FailedChecks
-from nanoset_core.outputs.manifest import Recipe, digest_of
+from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig
+from nanoset_core.records.digests import digest_of
 from nanoset_core.records.json_records import from_plain
 from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.stages.registry import stages

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nanoset_core.errors import FormatError, StorageError
-from nanoset_core.outputs.manifest import is_digest
 from nanoset_core.outputs.root import CURRENT, CURRENT_LINK, read_current
+from nanoset_core.records.digests import is_digest
 from nanoset_core.stages.registry import stages
 from nanoset_core.stages.stage import SharesFiles, is_of_corpora
 from nanoset_core.storage.access import FileAccess

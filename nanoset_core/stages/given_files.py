@@ -13,8 +13,8 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from nanoset_core.errors import InputError, MissingError
-from nanoset_core.outputs.manifest import digest_of
 from nanoset_core.project.project import Project
+from nanoset_core.records.digests import digest_of
 from nanoset_core.storage.file_stats import FileStat
 from nanoset_core.storage.location import Location, RemotePath, is_remote, remote_location
 from nanoset_core.storage.places import is_here, takes_requests

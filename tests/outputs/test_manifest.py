@@ -31,12 +31,12 @@ from nanoset_core.outputs.manifest import (
     Recipe,
     StoredManifest,
     Written,
-    digest_of,
     pack,
     read_manifest,
     unpack,
 )
 from nanoset_core.outputs.root import CURRENT, OutputRoot
+from nanoset_core.records.digests import digest_of
 from nanoset_core.records.json_records import (
     JsonForm,
     Record,

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nanoset_core.errors import ConfigError
-from nanoset_core.outputs.manifest import MANIFEST, is_digest
+from nanoset_core.outputs.manifest import MANIFEST
 from nanoset_core.outputs.root import CURRENT
 from nanoset_core.project.project import Project
 from nanoset_core.project.stored_outputs import shared_folders, stage_folders
+from nanoset_core.records.digests import is_digest
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.leases import FOLDER as LEASE_FOLDER
 from nanoset_core.storage.leases import collecting, leased_names

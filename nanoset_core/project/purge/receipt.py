@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from nanoset_core.outputs.erasures import RECEIPTS, ErasedDocument, PurgeRecord
-from nanoset_core.outputs.manifest import digest_of
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project
 from nanoset_core.project.purge.plan import PurgePlan, own_files
 from nanoset_core.project.stored_outputs import all_outputs
+from nanoset_core.records.digests import digest_of
 from nanoset_core.records.json_records import dump, load
 from nanoset_core.stages.shards import purged
 from nanoset_core.storage.removals import remove_file

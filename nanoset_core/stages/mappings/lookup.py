@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any, Self
 
 from nanoset_core.loading.layout import CACHE, STAGE
-from nanoset_core.outputs.manifest import Manifest, digest_of
+from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
+from nanoset_core.records.digests import digest_of
 from nanoset_core.sampling.presets import get_preset
 from nanoset_core.sampling.split_data import LengthReader
 from nanoset_core.sampling.splits import SplitName

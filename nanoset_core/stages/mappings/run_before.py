@@ -16,10 +16,11 @@ from nanoset_core.errors import ConfigError, MissingError, one_of
 from nanoset_core.loading.layout import BLEND, HANDOFF, MAPPINGS, STAGE
 from nanoset_core.loading.plan_file import read_split
 from nanoset_core.outputs.erasures import missing_version
-from nanoset_core.outputs.manifest import Manifest, is_digest
+from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import config_from
+from nanoset_core.records.digests import is_digest
 from nanoset_core.records.yaml_text import read_yaml, yaml_value
 from nanoset_core.sampling.orders import Read
 from nanoset_core.sampling.splits import SPLITS, SplitName

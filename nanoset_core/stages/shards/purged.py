@@ -16,9 +16,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple
 
-from nanoset_core.outputs.manifest import digest_of
 from nanoset_core.outputs.notebook import Note, Notebook
 from nanoset_core.outputs.root import OutputRoot
+from nanoset_core.records.digests import digest_of
 from nanoset_core.records.json_records import JsonForm
 from nanoset_core.text.document_batch import DocumentBatch
 from nanoset_core.text.inventory.pieces import Piece, SourceRange

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from nanoset_core.outputs.manifest import digest_of
 from nanoset_core.outputs.names import check_corpus_name
+from nanoset_core.records.digests import digest_of
 from nanoset_core.records.json_records import JsonForm, Record, to_plain
 from nanoset_core.records.settings import NOT_A_KEY
 from nanoset_core.storage.file_stats import FileStat

@@ -25,8 +25,8 @@ from nanoset_core.outputs.manifest import (
     Manifest,
     Recipe,
     StoredManifest,
-    digest_of,
 )
+from nanoset_core.records.digests import digest_of
 from nanoset_core.records.json_records import dump, to_plain
 from nanoset_core.stages.webdataset.lists import write_lists
 from nanoset_core.stages.webdataset.markers import clear_markers
