@@ -32,7 +32,7 @@ from nanoset_core.formats.indexed.layout import DTYPE_CODES
 from nanoset_core.formats.pbin.dataset import PackedDataset
 from nanoset_core.formats.pbin.writing import write_pbin
 from nanoset_core.formats.tars.tar_input import _contexts, survey_tars
-from nanoset_core.loading.shard_files import iterate_shard, iterate_shards
+from nanoset_core.loading.tar_files import iterate_shard, iterate_shards
 from nanoset_core.text.documents import read_documents
 from nanoset_core.text.files.contents import contents_of
 from nanoset_core.text.inventory.fingerprints import fingerprint

@@ -33,7 +33,7 @@ from nanoset_core.errors import NanosetError
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.formats.pbin.dataset import PackedDataset
 from nanoset_core.formats.tars.tar_input import _contexts, survey_tars
-from nanoset_core.loading.shard_files import iterate_shard, iterate_shards
+from nanoset_core.loading.tar_files import iterate_shard, iterate_shards
 from nanoset_core.outputs.manifest import Recipe, Written
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.storage.access import FileAccess

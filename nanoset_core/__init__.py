@@ -25,8 +25,8 @@ if TYPE_CHECKING:
         PretrainingSampler,
         ResumableSampler,
     )
-    from nanoset_core.loading.shard_files import iterate_shard, iterate_shards
     from nanoset_core.loading.shard_reader import ShardReader
+    from nanoset_core.loading.tar_files import iterate_shard, iterate_shards
     from nanoset_core.project.settings import ProjectConfig, load_config
     from nanoset_core.sampling.blending import build_blending_indices
     from nanoset_core.sampling.config import NanosetConfig
@@ -76,8 +76,8 @@ _MODULES = {
     "build_blending_indices": "sampling.blending",
     "build_sample_index": "sampling.sample_index",
     "collate_varlen": "loading.boundaries",
-    "iterate_shard": "loading.shard_files",
-    "iterate_shards": "loading.shard_files",
+    "iterate_shard": "loading.tar_files",
+    "iterate_shards": "loading.tar_files",
     "load_config": "project.settings",
     "load_nanoset": "loading.opening",
     "merge_indexed_datasets": "formats.indexed.builder",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import warnings
 
-from nanoset_core.loading.shard_files import iterate_shard, iterate_shards
 from nanoset_core.loading.shard_reader import ShardReader
+from nanoset_core.loading.tar_files import iterate_shard, iterate_shards
 
 __all__ = ["ShardReader", "iterate_shard", "iterate_shards"]
 

@@ -106,7 +106,7 @@ class SourceSpan(NamedTuple):
         return self.stop - self.start
 
 
-class _StoredPiece(NamedTuple):
+class _DocumentPart(NamedTuple):
     """Consecutive tokens of a document, and where they are among the tokens of a source."""
 
     span: SourceSpan
@@ -331,14 +331,14 @@ class Tars:
             of its 100 tokens are never seen, because they lie in a tail that does not fill a
             context".
         """
-        # The dataset stores the document in one piece, or a long one in several.
-        pieces = self._stored_pieces(source, origin.dataset_document)
-        dataset_tokens = sum(piece.span.n_tokens for piece in pieces)
+        # The dataset stores the document in one part, or a long one in several.
+        parts = self._document_parts(source, origin.dataset_document)
+        dataset_tokens = sum(part.span.n_tokens for part in parts)
 
-        # Find the training samples that were planned with tokens of these pieces.
+        # Find the training samples that were planned with tokens of these parts.
         planned: list[TarAppearance] = []
-        for piece in pieces:
-            planned += self._appearances(piece)
+        for part in parts:
+            planned += self._appearances(part)
         planned_tokens = _n_document_tokens(planned)
 
         # If all tars must have the same number of samples, the last ones were not written.
@@ -383,7 +383,7 @@ class Tars:
             return tail
         return "packing left them out"
 
-    def _stored_pieces(self, source: int, document: int) -> list[_StoredPiece]:
+    def _document_parts(self, source: int, document: int) -> list[_DocumentPart]:
         """Return where the tokens of a document are among all tokens of its dataset.
 
         A dataset consists of sequences, one after another. For example, sequence 3 has the tokens
@@ -402,13 +402,13 @@ class Tars:
         sequences = np.array([piece.sequence for piece in pieces], np.int64)  # (n_pieces,): [3]
         sequence_starts = self._sequence_starts(source, sequences)  # (n_pieces,): [900]
 
-        stored_pieces: list[_StoredPiece] = []
+        document_parts: list[_DocumentPart] = []
         for piece, sequence_start in zip(pieces, sequence_starts.tolist(), strict=True):
             # The piece is at the tokens 10 to 40 of the sequence, and at 910 to 940 of the dataset.
             span = SourceSpan(source, sequence_start + piece.start, sequence_start + piece.stop)
             # `first` says which token of the document its first token is.
-            stored_pieces.append(_StoredPiece(span, position_in_document=piece.first))
-        return stored_pieces
+            document_parts.append(_DocumentPart(span, position_in_document=piece.first))
+        return document_parts
 
     def _sequence_starts(self, source: int, sequences: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return how many tokens of a dataset precede each of some of its sequences.
@@ -425,7 +425,7 @@ class Tars:
             return token_starts(self.datasets[source].sequences, sequences)
         return stream.starts(sequences)
 
-    def _appearances(self, piece: _StoredPiece) -> list[TarAppearance]:
+    def _appearances(self, part: _DocumentPart) -> list[TarAppearance]:
         """Find the training samples, and the tars, that contain tokens of a document.
 
         Samples are cut from a dataset in order, then shuffled, and written to tars in the new
@@ -436,21 +436,21 @@ class Tars:
             1,200 to 1,250           12         sample 317           sample 17 of tar 3
 
         Args:
-            piece: Consecutive tokens of the document, with their positions in the dataset.
+            part: Consecutive tokens of the document, with their positions in the dataset.
 
         Returns:
             The samples in the plan of the tars. The last ones may not have been written, so that
             all tars have the same number.
         """
         table = self.plan.table  # says which tokens of which dataset each context has
-        span = piece.span
+        span = part.span
         contexts = table.containing(span.source, span.start, span.stop)  # (n_contexts,): [12]
         # Where the shuffle, which is random by a seed, has put them: (n_contexts,): [317]
         positions = ranks_of(contexts, table.contexts, self.plan.settings.seed)
 
         appearances: list[TarAppearance] = []
         for position, context in zip(positions.tolist(), contexts.tolist(), strict=True):
-            for overlap in self._overlaps(context, piece):
+            for overlap in self._overlaps(context, part):
                 appearance = TarAppearance(
                     sample=position,
                     sample_tokens=overlap.context_tokens,
@@ -461,8 +461,8 @@ class Tars:
                 appearances.append(appearance)
         return appearances
 
-    def _overlaps(self, context: int, piece: _StoredPiece) -> Iterator[_Overlap]:
-        """Yield the tokens that a training sample and a piece of a document have in common.
+    def _overlaps(self, context: int, part: _DocumentPart) -> Iterator[_Overlap]:
+        """Yield the tokens that a training sample and a part of a document have in common.
 
         For example, a sample has the tokens 15 to 25 of a dataset, and a document has 10 to 20.
         They share the tokens 15 to 20, which are 0 to 5 of the sample, and 5 to 10 of the document.
@@ -470,18 +470,18 @@ class Tars:
         Args:
             context: Number of the sample before the shuffle. It has a range of tokens (a span) of a
                 dataset, or one of each of several datasets.
-            piece: Consecutive tokens of the document, and where they are in its dataset.
+            part: Consecutive tokens of the document, and where they are in its dataset.
         """
         # Where the range of tokens begins in the sample: after a BOS token, if it has one.
         position = self.bos_tokens  # 0 or 1
         for span in self.spans(context):
             # The shared tokens, by their positions in the dataset.
-            start = max(span.start, piece.span.start)
-            stop = min(span.stop, piece.span.stop)
+            start = max(span.start, part.span.start)
+            stop = min(span.stop, part.span.stop)
             n_shared = stop - start
-            if span.source == piece.span.source and n_shared > 0:
+            if span.source == part.span.source and n_shared > 0:
                 context_start = position + (start - span.start)
-                document_start = piece.position_in_document + (start - piece.span.start)
+                document_start = part.position_in_document + (start - part.span.start)
                 yield _Overlap(
                     context_tokens=(context_start, context_start + n_shared),
                     document_tokens=(document_start, document_start + n_shared),

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from nanoset_core.errors import ConfigError, StaleError
 from nanoset_core.formats.tars.samples import MANIFEST_NAME
 from nanoset_core.loading.boundaries import bounded_sample
-from nanoset_core.loading.shard_files import ManifestRow, iterate_counted, manifest_rows
+from nanoset_core.loading.tar_files import ManifestRow, iterate_counted, manifest_rows
 from nanoset_core.records.arguments import choice, plain_integer, token_id, whole_number
 from nanoset_core.storage.location import path_on_this_machine
 

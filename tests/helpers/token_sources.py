@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nanoset_core.loading.shard_files import iterate_shard
+from nanoset_core.loading.tar_files import iterate_shard
 from nanoset_core.stages.webdataset.lists import write_lists
 from nanoset_core.stages.webdataset.plan import plan_shuffle
 from nanoset_core.stages.webdataset.plan_settings import PlanSettings

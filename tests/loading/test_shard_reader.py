@@ -21,8 +21,8 @@ from helpers.token_sources import plan_of, read_tar, source_in_file, write_webda
 from nanoset_core.errors import ConfigError, FormatError, MissingError, StaleError
 from nanoset_core.formats.tars.members import read_member
 from nanoset_core.loading import shard_reader as reader_module
-from nanoset_core.loading.shard_files import iterate_shard, iterate_shards
 from nanoset_core.loading.shard_reader import ShardReader
+from nanoset_core.loading.tar_files import iterate_shard, iterate_shards
 
 LENGTH = 4
 """Tokens of a context."""
@@ -580,7 +580,7 @@ def test_tars_without_samples_are_refused_unless_they_are_kept(dataset):
 READING_PROGRAM = """
 import sys
 
-from nanoset_core.loading.shard_files import iterate_shards
+from nanoset_core.loading.tar_files import iterate_shards
 import nanoset_core.stages.webdataset.writing
 
 n_contexts = sum(1 for _ in iterate_shards(sys.argv[1]))

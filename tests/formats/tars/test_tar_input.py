@@ -12,7 +12,7 @@ from helpers.token_sources import read_tar
 from nanoset_core.errors import ConfigError, FormatError, InputError
 from nanoset_core.formats.tars import tar_input
 from nanoset_core.formats.tars.tar_input import flatten_tars, passed_over_text, survey_tars
-from nanoset_core.loading.shard_files import iterate_shard
+from nanoset_core.loading.tar_files import iterate_shard
 
 
 def npy(name, tokens):

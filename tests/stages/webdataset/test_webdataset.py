@@ -19,7 +19,7 @@ from helpers.token_sources import plan_of as small_plan
 from helpers.token_sources import read_tar, source_in_file, write_tars, write_webdataset
 from nanoset_core.formats.tars.members import read_member
 from nanoset_core.formats.tars.tar import TarMember
-from nanoset_core.loading.shard_files import iterate_shards
+from nanoset_core.loading.tar_files import iterate_shards
 from nanoset_core.stages.webdataset import tars
 from nanoset_core.stages.webdataset.plan import ShufflePlan, StoredShufflePlan
 from nanoset_core.stages.webdataset.sources import TokenSource
