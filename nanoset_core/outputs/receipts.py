@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nanoset_core.errors import MissingError
-from nanoset_core.outputs.current import setting_differences
+from nanoset_core.outputs.differences import setting_differences
 from nanoset_core.records.json_records import JsonForm, as_parsed
 from nanoset_core.storage.location import (
     Location,

@@ -22,7 +22,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from nanoset_core.errors import ForbiddenError, StorageError, one_line
-from nanoset_core.outputs.current import CurrentVersion, Reason, differences
+from nanoset_core.outputs.current import CurrentVersion
+from nanoset_core.outputs.differences import Reason, differences
 from nanoset_core.outputs.failed_checks import FailedChecks
 from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.project.project import Project

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from nanoset_core.errors import NanosetError, StorageError, one_line
-from nanoset_core.outputs.current import Reason
+from nanoset_core.outputs.differences import Reason
 from nanoset_core.project.graph import Graph, inventory_node
 from nanoset_core.project.project import Project
 from nanoset_core.project.requested_corpora import requested_corpora

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from nanoset_core.errors import MissingError, StaleError
 from nanoset_core.formats.indexed.dataset import index_here
 from nanoset_core.formats.indexed.layout import idx_path, map_file, read_idx
-from nanoset_core.outputs.current import MADE_IN_OTHER_FORM, setting_differences
+from nanoset_core.outputs.differences import MADE_IN_OTHER_FORM, setting_differences
 from nanoset_core.outputs.receipts import Receipt, StoredReceipt, parse_receipt, read_receipt
 from nanoset_core.records.json_records import JsonForm, to_plain
 from nanoset_core.sampling.config import NanosetConfig

@@ -35,7 +35,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from nanoset_core.errors import StaleError
-from nanoset_core.outputs.current import CurrentVersion, Reason, differences
+from nanoset_core.outputs.current import CurrentVersion
+from nanoset_core.outputs.differences import Reason, differences
 from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project

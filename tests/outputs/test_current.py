@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from nanoset_core.outputs.current import CurrentVersion, setting_differences
+from nanoset_core.outputs.current import CurrentVersion
+from nanoset_core.outputs.differences import setting_differences
 from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.records.json_records import to_plain
 from nanoset_core.storage.access import FileAccess

@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 import pytest
 
 from nanoset_core.errors import FormatError, MissingError, StorageError
-from nanoset_core.outputs.current import setting_differences
+from nanoset_core.outputs.differences import setting_differences
 from nanoset_core.outputs.manifest import (
     MANIFEST,
     FileFact,

@@ -31,7 +31,7 @@ from helpers.command import invoke_nanoset
 from helpers.inspecting import graph_of, leased_by_a_build
 from helpers.sample_project import SPLITS, jsonl, sentences, tree
 from nanoset_core.errors import NanosetError
-from nanoset_core.outputs.current import Reason
+from nanoset_core.outputs.differences import Reason
 from nanoset_core.project import survey as survey_module
 from nanoset_core.project.gc.collect import collect, old_versions, plan_gc
 from nanoset_core.project.graph import ANOTHER_IS_CURRENT, Graph

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeAlias
 
-from nanoset_core.outputs.current import setting_differences
+from nanoset_core.outputs.differences import setting_differences
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.diff.outcomes import Outcome, find_outcomes

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.formats.indexed.stream import token_starts
 from nanoset_core.lineage.documents import DocumentOrigin, Lineage
-from nanoset_core.outputs.current import setting_differences
+from nanoset_core.outputs.differences import setting_differences
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.stages.dataset.dataset import Dataset
