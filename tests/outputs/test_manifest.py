@@ -721,7 +721,7 @@ PATTERN_2 = "--tiktoken-pattern v2"
         pytest.param(
             {"t": [TYPE, MODEL]},
             {"t": [MODEL, TYPE]},
-            f"t: ['{TYPE}', '--tokenizer-mod…",
+            f"t: ['{TYPE}', '--tokenizer-mode…",
             id="the order of a list changed",
         ),
         pytest.param(
@@ -732,7 +732,7 @@ PATTERN_2 = "--tiktoken-pattern v2"
         pytest.param(
             {"a": {"c": [1]}, "d": None},
             {"a": {"c": (1,)}, "e": "x" * 50},
-            f"e: none → {'x' * 39}…",
+            f"e: none → {'x' * 40}…",
             id="lists and tuples are equal, null is no value, long texts are cut",
         ),
     ],
