@@ -242,10 +242,31 @@ def _decoded(name: str, body: bytes) -> NDArray[Any]:
         raise ValueError("the suffix is none of .npy, .json.gz, .json, .txt")
     # A list of numbers as JSON, compressed or not.
     text = _unzipped(body) if name.endswith(".gz") else body
-    if b'"' in text:
-        # From texts, numpy would make an array with entries as long as the longest text.
-        raise ValueError("text among the numbers")
-    return np.array(orjson.loads(text))
+    return _tokens_of_list(orjson.loads(text))
+
+
+def _tokens_of_list(values: object) -> NDArray[np.int64]:
+    """Return the tokens of a list that was read from JSON.
+
+    Args:
+        values: What was read. It may be anything, since a file such as `info.json` may be no list
+            of tokens.
+
+    Raises:
+        ValueError: It is not a list of integers, or an empty one.
+    """
+    if not isinstance(values, list):
+        raise ValueError(f"{type(values).__name__} instead of a list")
+    # Check the types first: numpy takes `true` for 1, and makes all entries of a list of texts as
+    # long as the longest one.
+    types = set(map(type, values))
+    if types != {int}:
+        names = sorted(kind.__name__ for kind in types)
+        raise ValueError(f"a list of {', '.join(names) or 'nothing'}")
+    try:
+        return np.array(values, dtype=np.int64)
+    except OverflowError as error:
+        raise ValueError("a number that does not fit into 64 bits with a sign") from error
 
 
 def _unzipped(body: bytes) -> bytes:

@@ -181,6 +181,9 @@ def test_a_member_that_is_damaged_or_no_context_is_an_error(name, body):
         b'[{"a": 1}]',
         b"[null]",
         b"[[1], [2]]",
+        b"[true, 1]",
+        b"[true, false]",
+        orjson.dumps([1 << 63]),
     ],
     ids=bytes.decode,
 )
