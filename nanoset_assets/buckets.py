@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from nanoset_core.project.settings import ProjectConfig
-from nanoset_core.storage.location import is_in_bucket
+from nanoset_core.storage.location import is_s3_url
 
 
 def bucket_resources(config: ProjectConfig) -> dict[str, Any]:
@@ -22,10 +22,10 @@ def bucket_resources(config: ProjectConfig) -> dict[str, Any]:
             bucket is accessed.
 
     Returns:
-        `{"s3": …}`. Empty if neither raw text nor outputs are in a bucket, or if the package
+        `{"s3": …}`. Empty if neither raw text nor outputs are in a bucket of S3, or if the package
         dagster-aws, which defines the resource, is not installed.
     """
-    if not is_in_bucket(config.raw) and not is_in_bucket(config.root):
+    if not is_s3_url(config.raw) and not is_s3_url(config.root):
         return {}
     try:
         from dagster_aws.s3 import S3Resource

@@ -194,8 +194,8 @@ def is_remote(location: str) -> bool:
     return _URL.match(location) is not None
 
 
-def is_in_bucket(location: str) -> bool:
-    """Return whether a location is in a bucket of S3.
+def is_s3_url(location: str) -> bool:
+    """Return whether a location is the address of a bucket of S3, or of something in it.
 
     Args:
         location: What a user has written: True for `s3://bucket/a` and `S3://bucket/a`, False for
@@ -542,7 +542,7 @@ def remote_location(
 
     # The store is the whole bucket or server, and the path is one within it. S3 has a store of its
     # own, and fsspec accesses all others.
-    if is_in_bucket(url):
+    if is_s3_url(url):
         storage = storage or StorageSpec()
         endpoint_by_place = {"storage.endpoint_url": storage.endpoint_url}
         for variable in ENDPOINT_VARIABLES:

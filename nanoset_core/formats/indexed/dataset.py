@@ -162,8 +162,8 @@ class MMapIndexedDataset:
         # The .bin. Its tokens are a view of the map: reading them needs no copy.
         self.bin_bytes = self._file.size
         self.stored_bytes = self._file.sliceable  # slices of it are downloaded if necessary
-        is_in_bucket = isinstance(self._file, BlockFile)
-        self.is_here = not is_in_bucket
+        is_downloaded_in_blocks = isinstance(self._file, BlockFile)
+        self.is_here = not is_downloaded_in_blocks
         self.token_count = self.bin_bytes // index.dtype.itemsize
         self._tokens: Tokens = np.frombuffer(self._file.buffer, index.dtype, self.token_count)
 

@@ -16,7 +16,7 @@ from nanoset_core.records.json_records import JsonForm, Record, dump, load
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import write_atomic
 from nanoset_core.storage.file_stats import FileStat
-from nanoset_core.storage.location import Location, is_in_bucket
+from nanoset_core.storage.location import Location, is_s3_url
 from nanoset_core.storage.os_errors import explained
 from nanoset_core.storage.regular_files import read_regular
 from nanoset_core.text.inventory.fingerprints import PIECE_BYTES, is_cut_unread, is_large
@@ -88,8 +88,10 @@ class FingerprintMemory:
         self._access = access if is_in_store else None
         self._is_cut_unread = folder is not None and is_cut_unread(folder)
         # Only files that were written before this time are remembered; see `_RACY_NS`.
-        if folder is not None and is_in_bucket(str(folder)):
-            self._settled_before_ns = sys.maxsize  # ETags tell all versions apart, however recent
+        if folder is not None and is_s3_url(str(folder)):
+            # ETags tell all versions apart, however recent. Of files in other stores, such as web
+            # servers, only the time may be known, in whole seconds.
+            self._settled_before_ns = sys.maxsize
         else:
             self._settled_before_ns = time.time_ns() - _RACY_NS
 
