@@ -22,7 +22,7 @@ from nanoset_core.loading.nanoset import Nanoset
 from nanoset_core.loading.opening import current_split, load_nanoset
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.root import OutputRoot, open_root
-from nanoset_core.storage.location import StorageSpec
+from nanoset_core.storage.settings import StorageSpec
 
 ROOT = "root"
 """Metadata of a handoff: the root of the outputs when it was made."""

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from nanoset_core.sampling.blending import build_blending_indices
     from nanoset_core.sampling.config import NanosetConfig
     from nanoset_core.sampling.sample_index import build_sample_index
-    from nanoset_core.storage.location import StorageSpec
+    from nanoset_core.storage.settings import StorageSpec
 
 __all__ = [
     "BlendedNanoset",
@@ -72,7 +72,7 @@ _MODULES = {
     "ProjectConfig": "project.settings",
     "ResumableSampler": "loading.samplers",
     "ShardReader": "loading.shard_reader",
-    "StorageSpec": "storage.location",
+    "StorageSpec": "storage.settings",
     "build_blending_indices": "sampling.blending",
     "build_sample_index": "sampling.sample_index",
     "collate_varlen": "loading.boundaries",

@@ -30,8 +30,8 @@ from nanoset_core.records.arguments import boolean
 from nanoset_core.sampling.config import Blend, NanosetConfig
 from nanoset_core.sampling.planned import SplitPlan
 from nanoset_core.sampling.splits import SPLITS
-from nanoset_core.storage.location import StorageSpec
 from nanoset_core.storage.paths import is_inside
+from nanoset_core.storage.settings import StorageSpec
 
 _ROOT = "the folder of the outputs, which nanoset.yaml names under `root`"
 

@@ -49,7 +49,6 @@ from nanoset_core.storage.atomic import (
 )
 from nanoset_core.storage.local import LocalStore
 from nanoset_core.storage.location import (
-    StorageSpec,
     copies_folder,
     is_remote,
     path_on_this_machine,
@@ -57,6 +56,7 @@ from nanoset_core.storage.location import (
 )
 from nanoset_core.storage.many_folders import call_for_folders
 from nanoset_core.storage.removals import remove_file
+from nanoset_core.storage.settings import StorageSpec
 from nanoset_core.storage.store import Store
 from nanoset_core.storage.uploads import publish_folder, write_small_file
 from nanoset_core.storage.worker_folders import for_a_task

@@ -42,8 +42,9 @@ from nanoset_core.stages.shards.settings import (
 )
 from nanoset_core.stages.views.settings import base_of
 from nanoset_core.storage.access import FileAccess
-from nanoset_core.storage.location import RemotePath, is_remote
+from nanoset_core.storage.location import is_remote
 from nanoset_core.storage.paths import check_utf_8, expanded
+from nanoset_core.storage.remote_path import RemotePath
 from nanoset_core.text.files.choice import FileChoice
 from nanoset_core.tokenizers.files import TokenizerFile, TokenizerPath, as_source, local_tokenizer
 

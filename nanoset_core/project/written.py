@@ -40,15 +40,10 @@ from nanoset_core.stages.shards.settings import (
 )
 from nanoset_core.stages.views.settings import Derived, ViewSpec, base_of, view_errors
 from nanoset_core.stages.webdataset.settings import WebdatasetSpec, webdataset_errors
-from nanoset_core.storage.location import (
-    RemotePath,
-    StorageSpec,
-    copies_folder,
-    is_remote,
-    local_path,
-    remote_location,
-)
+from nanoset_core.storage.location import copies_folder, is_remote, local_path, remote_location
 from nanoset_core.storage.places import is_here
+from nanoset_core.storage.remote_path import RemotePath
+from nanoset_core.storage.settings import StorageSpec
 from nanoset_core.storage.store import Store
 
 

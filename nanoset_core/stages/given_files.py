@@ -16,8 +16,9 @@ from nanoset_core.errors import InputError, MissingError
 from nanoset_core.project.project import Project
 from nanoset_core.records.digests import digest_of
 from nanoset_core.storage.file_stats import FileStat
-from nanoset_core.storage.location import Location, RemotePath, is_remote, remote_location
+from nanoset_core.storage.location import Location, is_remote, remote_location
 from nanoset_core.storage.places import is_here, takes_requests
+from nanoset_core.storage.remote_path import RemotePath
 from nanoset_core.text.files.choice import matches
 from nanoset_core.text.files.listing import folders_of, list_below, natural_key, stat_file
 from nanoset_core.text.inventory.fingerprint_memory import FingerprintMemory

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import BinaryIO
 
 from nanoset_core.storage.file_stats import ObjectStat, stat_of_object
-from nanoset_core.storage.location import Location, RemotePath
+from nanoset_core.storage.location import Location
 from nanoset_core.storage.reading import ObjectFile
 from nanoset_core.storage.regular_files import open_regular
+from nanoset_core.storage.remote_path import RemotePath
 
 
 def open_input(path: Location, *, begin: int = 0, end: int | None = None) -> BinaryIO:

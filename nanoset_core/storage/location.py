@@ -8,119 +8,29 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
 from os import PathLike, fspath
-from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal, TypeAlias
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
 
-import numpy as np
-
-from nanoset_core.errors import ConfigError, InputError
-from nanoset_core.records.frozen import set_while_made
-from nanoset_core.records.parsing import parse
-from nanoset_core.records.settings import Range, own_fields
-from nanoset_core.storage.access import FileAccess
-from nanoset_core.storage.file_stats import FileStat, ObjectStat, file_stat, stat_of_object
+from nanoset_core.errors import ConfigError
 from nanoset_core.storage.local import LocalStore
 from nanoset_core.storage.paths import (
     check_no_variable,
     expanded,
-    has_control_characters,
-    is_inside,
     user_cache_folder,
     with_home,
 )
-from nanoset_core.storage.reading import open_object
+from nanoset_core.storage.remote_path import INVALID_NAMES, RemotePath
 from nanoset_core.storage.s3_requests import S3_SCHEME
+from nanoset_core.storage.settings import StorageSpec
 from nanoset_core.storage.store import Store
 
 if TYPE_CHECKING:
     from nanoset_core.storage.object_store import ObjectStore
 
-_INVALID_NAMES = ("", ".", "..")
-"""Parts of a key that cannot be the name of a file or folder."""
 _URL = re.compile("(?!file:)[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 """Beginning of an address that is not a path of this machine."""
 _FILE_URL = re.compile("file://", re.IGNORECASE)
-
-
-@dataclass(frozen=True, slots=True)
-class StorageSpec:
-    """How buckets are accessed. Credentials come from the usual sources of each cloud.
-
-    The arguments are described in docs/python.md.
-    """
-
-    endpoint_url: str | None = None
-    """URL of a store that speaks S3; absent = AWS, or what AWS_ENDPOINT_URL says."""
-    region: str | None = None
-    """Region of a bucket of S3; absent = what the AWS configuration says."""
-    profile: str | None = None
-    """Name of a profile in the AWS configuration."""
-    anonymous: bool = False
-    """Send requests to S3 without a signature, as public buckets allow."""
-    fingerprint: Literal["content", "etag", "etag-pieces"] = "content"
-    """How changes of raw objects are recognized: by a digest of their bytes, as for local files,
-    for which each object is read once more; or by their ETags, which needs no reading. Then each
-    object is one piece, or with etag-pieces, plain objects above 128 MiB are divided into pieces of
-    64 MiB.
-    """
-    mirror: str | None = None
-    """Local folder of working copies; absent = .nanoset/mirror next to nanoset.yaml."""
-    scratch_mib: Annotated[int, Range(1, 1 << 30)] | None = None
-    """MiB of the disk that working copies may take: outputs are removed from `mirror` after they
-    were uploaded, and old copies if room is needed; absent = all copies are kept.
-    """
-    shards: Literal["keep", "drop"] = "keep"
-    """Whether shards keep their tokens after a dataset contains them, too; with drop, `nanoset gc`
-    removes those of the shards.
-    """
-    keep_runs: tuple[str, ...] = field(
-        default=(), metadata={"example": ["data/nanosets/pretrain/handoff/0a1b2c3d4e5f60718293"]}
-    )
-    """Training runs whose data `nanoset gc` keeps, each by the folder of the handoff's version that
-    it was started with.
-    """
-
-    def __post_init__(self) -> None:
-        """Check the types of all fields, and store paths and values of numpy as plain values.
-
-        Fields from nanoset.yaml were checked when it was read, but a caller in Python may have
-        passed anything, such as `StorageSpec(scratch_mib="5")`.
-
-        Raises:
-            ConfigError: A value has a wrong type, or is out of range.
-        """
-        values = {}
-        for declared_field, hint in own_fields(StorageSpec):
-            name = declared_field.name
-            value = getattr(self, name)
-            if isinstance(value, PathLike):
-                value = fspath(value)
-            elif isinstance(value, np.generic):
-                value = value.item()  # np.int64(5) becomes 5
-            elif isinstance(value, tuple):
-                value = list(value)  # as it is written in nanoset.yaml
-            values[name] = parse(hint, value, path=name, where="StorageSpec")
-        set_while_made(self, values)
-
-    @property
-    def capacity(self) -> int | None:
-        """Bytes of disk space for working copies, or None if all are kept."""
-        return None if self.scratch_mib is None else self.scratch_mib << 20
-
-    def access_to(self, place: Store, copies: Path) -> FileAccess:
-        """Return access to the files of a store, with as much space for copies as is configured.
-
-        Args:
-            place: The store, such as a bucket.
-            copies: Absolute path of the local folder for working copies.
-
-        Returns:
-            Access that is limited to `scratch_mib` of copies, if that is set.
-        """
-        return FileAccess(copies, place, capacity=self.capacity)
 
 
 def local_path(url: str, *, base: Path, where: str) -> Path:
@@ -234,212 +144,6 @@ def copies_folder(store: Store, mirror: str | Path | None = None) -> Path:
             remedy="set the variable HOME or XDG_CACHE_HOME",
         )
     return (cache_folder / "nanoset" / "mirror" / store.copies_name).resolve()
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class RemotePath:
-    """The path of a folder or a file in a bucket, with the methods of a `Path`.
-
-    `folder / name` is a file or folder within it.
-    """
-
-    store: Store
-    """The store in which paths start: the bucket, or the folder of all raw text in it."""
-    path: str = ""
-    """Path within the store."""
-    by_etag: bool = False
-    """Whether files are identified by their ETags instead of a digest of their bytes."""
-    in_pieces: bool = False
-    """Whether large plain files are read in pieces even if they are identified by their ETags."""
-    kind: str | None = field(default=None, compare=False)
-    """`folder` or `file` if a listing has shown which; None if the store has to be asked."""
-
-    def __str__(self) -> str:
-        return self.store.url(self.path)
-
-    def __truediv__(self, name: str) -> RemotePath:
-        return replace(self, path=f"{self.path}/{name}".lstrip("/"), kind=None)
-
-    @property
-    def name(self) -> str:
-        """Last part of the path."""
-        return PurePosixPath(self.path).name
-
-    @property
-    def stem(self) -> str:
-        """Last part of the path without its suffix."""
-        return PurePosixPath(self.path).stem
-
-    @property
-    def suffix(self) -> str:
-        """Suffix of the last part, such as `.jsonl`."""
-        return PurePosixPath(self.path).suffix
-
-    @property
-    def place(self) -> Store:
-        """A store whose names are relative to this folder."""
-        return self.store.below(self.path)
-
-    @property
-    def parent(self) -> RemotePath:
-        """The folder that contains this file or folder."""
-        return replace(self, path=self.path.rpartition("/")[0], kind=None)
-
-    def absolute(self) -> RemotePath:
-        """Return the same location, since it is absolute already; a `Path` has this method, too."""
-        return self
-
-    def with_name(self, name: str) -> RemotePath:
-        """Return another file or folder, in the same folder as this one.
-
-        Args:
-            name: Its name: `s3://bucket/a/x.bin` with the name `y.idx` gives `s3://bucket/a/y.idx`.
-        """
-        return self.parent / name
-
-    def is_dir(self) -> bool:
-        """Return whether this is a folder, that is, whether there are objects below it.
-
-        It takes a request, unless this location comes from a listing.
-
-        Raises:
-            StorageError: The bucket does not answer, or refuses.
-        """
-        if self.kind is None:
-            return self.store.holds(self.path)
-        return self.kind == "folder"
-
-    def is_file(self) -> bool:
-        """Return whether this is a file, that is, an object of the bucket.
-
-        It takes a request, unless this location comes from a listing.
-
-        Raises:
-            StorageError: The bucket does not answer, or refuses.
-        """
-        if self.kind is None:
-            return self.path != "" and self.store.stat(self.path) is not None
-        return self.kind == "file"
-
-    def stat(self) -> ObjectStat:
-        """Return the size and time of this file, by one request.
-
-        The result has the same fields as that of `Path.stat`, so that callers need not know whether
-        a file is on a disk or in a bucket. An object has no inode number, which callers compare to
-        notice that a file was replaced. In its place is a number that is computed from the ETag,
-        which a bucket changes with the bytes.
-
-        Raises:
-            FileNotFoundError: The object does not exist.
-        """
-        stored = self.store.stat(self.path)
-        if stored is None:
-            raise FileNotFoundError(str(self))
-        return stat_of_object(stored)
-
-    def iterdir(self) -> Iterator[RemotePath]:
-        """Yield the files and folders directly in this folder, except those with invalid keys.
-
-        Raises:
-            StorageError: The bucket does not answer, or refuses.
-        """
-        readable, _ = self.entries()
-        yield from readable
-
-    def entries(self) -> tuple[list[RemotePath], dict[str, InputError]]:
-        """Return the files and folders directly in this folder, and an error for each invalid key.
-
-        A bucket has no folders: an object has a key such as `raw/web/x.jsonl`, which is treated as
-        a path. A key is invalid if a part of it is empty, `.` or `..`:
-
-            raw/x.jsonl        valid
-            raw//x.jsonl       another object, but as a path it would name the same file
-            raw/../x.jsonl     the same: it is not x.jsonl
-
-        Returns:
-            (the valid files and folders, name → error of each invalid one)
-        """
-        folder_names, file_names = self.store.level(self.path)
-        readable = []
-        errors = {}
-        for name in folder_names:
-            if name in _INVALID_NAMES:
-                errors[f"{name}/"] = self._bad_key(f"{name}/...")  # the key of an object in it
-            else:
-                readable.append(replace(self / name, kind="folder"))
-
-        for name in file_names:
-            if name == "":
-                # For an empty folder, web consoles create an object with the key of the folder and
-                # a slash, such as `raw/`. It is no file.
-                continue
-            if name in _INVALID_NAMES:
-                errors[name] = self._bad_key(name)
-            else:
-                readable.append(replace(self / name, kind="file"))
-        return readable, errors
-
-    def _bad_key(self, name: str) -> InputError:
-        """Return the error for a key that is not valid as the path of a file."""
-        return InputError(
-            "an object's key is no path of a file",
-            where=str(self),
-            found=ascii(name),
-            expected=(
-                "parts between single slashes, none of them '.' or '..', without control characters"
-            ),
-            remedy="copy it to another key, and remove this one",
-        )
-
-    def open(self, mode: str = "rb", *, begin: int = 0, end: int | None = None) -> BinaryIO:
-        """Open this file for reading, as `Path.open` does for a local file.
-
-        The object is not downloaded as a whole: requests read the bytes that are needed. If the
-        caller will read it in order, it says so by `end`. Then the next bytes are requested before
-        they are needed.
-
-        Args:
-            mode: Must be "rb"; the parameter exists because `Path.open` has it.
-            begin: Position at which reading in order will begin.
-            end: Position up to which the object will be read in order; None if the order is not
-                known.
-
-        Raises:
-            FileNotFoundError: The object does not exist.
-        """
-        if mode != "rb":
-            raise ValueError(f"raw text is opened for reading bytes, not {mode!r}")
-        return open_object(self.store, self.path, begin=begin, end=end)
-
-    def files(self) -> Iterator[FileStat]:
-        """Yield all files below this folder, except hidden ones and those in hidden folders.
-
-        For example, below the folder `raw` of a bucket:
-
-            raw/web/x.jsonl      gives the path web/x.jsonl
-            raw/web/             skipped: consoles create such an empty object for an empty folder
-            raw/.old/x.jsonl     skipped: it is in a hidden folder
-            raw//x.jsonl         an error: no file can have this path
-
-        Raises:
-            InputError: The path of an object is not one that a file could have.
-        """
-        prefix_length = len(self.path) + 1 if self.path else 0
-        for stored in self.store.list(self.path):
-            path = stored.name[prefix_length:]
-            # Consoles create an empty object whose name ends with a slash for an empty folder.
-            is_folder_mark = path == "" or (path.endswith("/") and stored.size == 0)
-            if is_folder_mark or _is_hidden(path):
-                continue
-            if not is_inside(path) or has_control_characters(path):
-                raise self._bad_key(path)
-            yield file_stat(path, stat_of_object(stored))
-
-
-def _is_hidden(path: str) -> bool:
-    """Return whether a part of an object's path is a name that begins with a dot."""
-    names = [part for part in path.split("/") if part not in _INVALID_NAMES]
-    return any(name.startswith(".") for name in names)
 
 
 Location: TypeAlias = Path | RemotePath
@@ -570,7 +274,7 @@ def _names_a_place(url: str, host: str, path: str) -> bool:
         path: What follows the host; "" for the whole bucket.
     """
     parts = path.split("/") if path else []
-    has_valid_parts = not any(part in _INVALID_NAMES for part in parts)
+    has_valid_parts = not any(part in INVALID_NAMES for part in parts)
     is_host_valid = host != "" and "?" not in host
     return is_remote(url) and is_host_valid and has_valid_parts and "\0" not in url
 

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nanoset_core.errors import InputError, MissingError
-from nanoset_core.storage.location import Location, RemotePath, is_remote, remote_location
+from nanoset_core.storage.location import Location, is_remote, remote_location
+from nanoset_core.storage.remote_path import RemotePath
 from nanoset_core.storage.requests import SMALL_REQUESTS_AT_ONCE
 from nanoset_core.storage.store import Store, Stored
 

@@ -13,8 +13,9 @@ from pathlib import Path
 from nanoset_core.errors import MissingError, NanosetError, StorageError
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import claim_scratch, sweep_abandoned
-from nanoset_core.storage.location import Location, RemotePath, store_of
+from nanoset_core.storage.location import Location, store_of
 from nanoset_core.storage.os_errors import explained
+from nanoset_core.storage.remote_path import RemotePath
 
 _ROOM = (
     "room for a copy of what is read from the bucket, and for what is made of it; TMPDIR names "

@@ -24,8 +24,8 @@ from nanoset_core.outputs.manifest import FileFact, Manifest
 from nanoset_core.project.gc.collect import collect, plan_gc
 from nanoset_core.project.project import Project
 from nanoset_core.storage import s3_joining
-from nanoset_core.storage.location import StorageSpec
 from nanoset_core.storage.s3 import S3Store
+from nanoset_core.storage.settings import StorageSpec
 from nanoset_core.storage.store import Store, read_pieces
 
 CORPUS = "noise"

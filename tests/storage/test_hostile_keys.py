@@ -12,7 +12,7 @@ from nanoset_core.errors import InputError
 from nanoset_core.project.gc.bucket_copies import find_copies
 from nanoset_core.project.project import Project
 from nanoset_core.storage.access import FileAccess
-from nanoset_core.storage.location import RemotePath
+from nanoset_core.storage.remote_path import RemotePath
 from nanoset_core.storage.s3 import S3Store
 from nanoset_core.storage.store import Stored
 from nanoset_core.text.files.contents import Contents, contents_of

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from nanoset_core.errors import ConfigError, FormatError
-from nanoset_core.storage.location import RemotePath, StorageSpec, remote_location, store_of
+from nanoset_core.storage.location import remote_location, store_of
 from nanoset_core.storage.places import (
     by_place,
     common_bucket,
@@ -18,6 +18,8 @@ from nanoset_core.storage.places import (
     path_seen_from,
     with_ending,
 )
+from nanoset_core.storage.remote_path import RemotePath
+from nanoset_core.storage.settings import StorageSpec
 from nanoset_core.storage.temporary_copies import downloaded
 
 

@@ -31,8 +31,8 @@ from nanoset_core.errors import (
     StorageError,
 )
 from nanoset_core.storage import reading, requests
-from nanoset_core.storage.location import RemotePath
 from nanoset_core.storage.mapped_files import BlockFile
+from nanoset_core.storage.remote_path import RemotePath
 from nanoset_core.storage.s3 import S3Store
 from nanoset_core.text.inventory.take import take_inventory
 

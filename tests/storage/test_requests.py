@@ -30,11 +30,13 @@ from helpers.answering import answering, send_answer
 from nanoset_core.errors import ConfigError, MissingError, StorageError
 from nanoset_core.loading.opening import load_nanoset
 from nanoset_core.storage import requests, s3, s3_joining, s3_requests, unanswered
-from nanoset_core.storage.location import RemotePath, StorageSpec, copies_folder, remote_location
+from nanoset_core.storage.location import copies_folder, remote_location
+from nanoset_core.storage.remote_path import RemotePath
 from nanoset_core.storage.s3 import S3Store
 from nanoset_core.storage.s3_client import load_quickly, parse_time
 from nanoset_core.storage.s3_parts import file_parts
 from nanoset_core.storage.s3_requests import with_retries
+from nanoset_core.storage.settings import StorageSpec
 
 MIB = 1 << 20
 PART_BYTES = 5 * MIB

@@ -18,7 +18,7 @@ from nanoset_core.tokenizers.files import named_tokens
 from nanoset_core.wording import alternatives_text
 
 if TYPE_CHECKING:
-    from nanoset_core.storage.location import RemotePath
+    from nanoset_core.storage.remote_path import RemotePath
 
 FOLDER_NAMES = ("tokenizer.json", "tekken.json", "tokenizer.model", "vocab.json")
 """Names of files that are looked for in a folder, in this order."""

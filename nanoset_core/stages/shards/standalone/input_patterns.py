@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from nanoset_core.storage.file_stats import FileStat
-from nanoset_core.storage.location import Location, RemotePath
+from nanoset_core.storage.location import Location
 from nanoset_core.storage.places import takes_requests
+from nanoset_core.storage.remote_path import RemotePath
 from nanoset_core.text.files.choice import PartialMatch, matches
 from nanoset_core.text.files.endings import is_text
 from nanoset_core.text.files.listing import all_entries, check_no_loop, natural_key
