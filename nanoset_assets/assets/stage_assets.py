@@ -10,7 +10,7 @@ while definitions are loaded.
     INDEX_MAPPINGS    pretrain    pretrain/index_mappings   train, valid, test
 
 The key, partitions and dependencies of an asset follow from its stage. Everything else, such as its
-description, is listed in `asset_table.py`.
+description, is listed in `table.py`.
 """
 
 from collections import defaultdict
