@@ -202,7 +202,7 @@ class _Builder:
         """
         survey = survey_outputs(self.project, self.corpora)
         report = self.build(survey, rebuild=False)
-        report.made = first_report.made | report.made
+        report.add_first_build(first_report)
         return report
 
     def read_text_again(self, survey: OutputSurvey) -> OutputSurvey:

@@ -105,6 +105,31 @@ class BuildReport:
         """
         return self.replaced.get(label_of(node), [])
 
+    def add_first_build(self, first: BuildReport) -> None:
+        """Add what was made by a first build, which this one has continued.
+
+        For example, the first build has made the nanoset `pretrain` by another seed than before, so
+        that it was up to date for this one:
+
+            field       before                        after
+            made        {"indexed_dataset [web]"}     {"indexed_dataset [web]", "pretrain/blend …"}
+            replaced    {}                            {"pretrain/blend [train]": ["seed: 7 → 8"]}
+
+        What failed is not added: this build has tried that again.
+
+        Args:
+            first: What the first build did.
+        """
+        # The step of an output says why it was made, so take it from the build that has made it.
+        made_first: dict[Node, Step] = {}
+        for step in first.steps:
+            if first.was_made(step.node) and not self.was_made(step.node):
+                made_first[step.node] = step
+        self.steps = [made_first.get(step.node, step) for step in self.steps]
+
+        self.made = first.made | self.made
+        self.replaced = first.replaced | self.replaced
+
     def skip(self, nodes: Collection[Node]) -> None:
         """Record that outputs were not made because something has failed before.
 

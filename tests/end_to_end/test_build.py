@@ -18,6 +18,7 @@ from helpers.inspecting import verify_at
 from helpers.sample_platform import build_template, copy_template
 from helpers.sample_project import jsonl, sentences, tree, write_project
 from nanoset_assets.assets.output_names import asset_path, label_of, partition_of
+from nanoset_assets.build import builder
 from nanoset_assets.build.builder import build
 from nanoset_assets.commands import show_report
 from nanoset_assets.names import Names
@@ -197,6 +198,22 @@ def test_a_build_reports_outputs_that_another_configuration_replaces(built, hist
     report = build(Project.open(built), history, select="pretrain/train")
     show_report(Project.open(built), report)
     assert "other settings" not in capsys.readouterr().out
+
+
+def test_a_build_that_begins_again_reports_what_it_has_replaced_before(
+    built, history, capsys, monkeypatch
+):
+    other = built.with_name("other.yaml")
+    other.write_text(built.read_text().replace("seed: 7", "seed: 8"))
+    build_and_show(other, history, capsys)
+
+    # A tokenizing engine becomes distrusted during the build, so that the build begins again.
+    records = iter([[], ["a faulty engine"], ["a faulty engine"]])
+    monkeypatch.setattr(builder, "load_records", lambda *args, **kwargs: next(records))
+    shown = build_and_show(built, history, capsys)
+
+    assert "Made by other settings than before: nanoset pretrain (seed: 8 → 7 for train)." in shown
+    assert "another nanoset.yaml uses the same root" in shown
 
 
 def test_a_build_names_the_splits_whose_settings_have_changed(built, history, capsys):
