@@ -416,4 +416,4 @@ class RunLog(Display):
         now = time.monotonic()
         if now - self._logged_at >= LOG_SECONDS or work.is_finished:
             self._logged_at = now
-            self._log.info(work.description)
+            self._log.info(visible(work.description))

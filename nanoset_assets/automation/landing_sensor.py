@@ -88,7 +88,7 @@ def _evaluate(
     new_ids = _landed_since(context.instance, project_defs, assets, handled_ids)
     idle_reason = f"nothing has landed since the last look ({len(assets):,} assets)"
     if not new_ids:
-        return dg.SensorResult(skip_reason=idle_reason)
+        return tick_result(context, idle_reason=idle_reason)
 
     # Leave out the corpora that an active run works on (books), and those after the first 200: the
     # next call looks at them again. All others count as handled.

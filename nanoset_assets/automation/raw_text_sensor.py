@@ -127,7 +127,7 @@ def _evaluate(context: dg.SensorEvaluationContext, project_defs: ProjectDefs) ->
     )
     tick.notes += reload_notes(project_defs.config, project.config)
     try:
-        return tick.result()
+        return tick.result(context)
     finally:
         # The notes may explain an error, so log them in that case, too.
         for note in tick.notes:
@@ -186,11 +186,14 @@ class _Tick:
         """The asset whose partitions are the corpora and whose outputs are their inventories."""
         return self.project_defs.names.asset(shape_of(INVENTORY).asset)
 
-    def result(self) -> dg.SensorResult:
+    def result(self, context: dg.SensorEvaluationContext) -> dg.SensorResult:
         """Return what Dagster has to do: runs to start, and partitions to add or to remove.
 
         A cursor is returned, too: a text that Dagster hands to the next call of the sensor, so that
         this can see what has changed in the meantime.
+
+        Args:
+            context: Dagster's context of this call.
 
         Raises:
             NanosetError: Something is wrong with the raw text, and there is nothing else to return.
@@ -209,9 +212,11 @@ class _Tick:
         if errors and not has_requests and not has_new_cursor:
             raise _joined(errors)
         self.notes += map(str, errors)
-        return dg.SensorResult(
-            run_requests=run_requests,
-            skip_reason=None if run_requests else self._skip_reason(),
+        # The caller logs the notes, so here they are only a part of the reason.
+        return tick_result(
+            context,
+            run_requests,
+            idle_reason=self._skip_reason(),
             cursor=dump(self.next_cursor).decode(),
             dynamic_partitions_requests=changes.requests,
         )

@@ -110,6 +110,14 @@ def test_corpora_are_registered_by_the_first_look_and_built_by_the_second(platfo
     assert last_look.skip_message == expected
 
 
+def test_the_name_of_a_foreign_file_cannot_steer_the_terminal_or_reverse_the_message(platform):
+    (platform.raw / "bad\x1b[31m\u202ename.txt").touch()
+
+    message = platform.look().skip_message
+
+    assert r"bad\x1b[31m\u202ename.txt: a file in no corpus" in message
+
+
 def test_a_folder_in_which_nothing_is_read_is_reported(platform):
     (platform.raw / "c4").mkdir()
     (platform.raw / "c4/a.json.xz").touch()
