@@ -23,6 +23,10 @@ from nanoset_assets.runs import divide_into_runs, run_key
 from nanoset_assets.tags import AUTOMATION_TAG, WANTED_TAG
 from nanoset_core.project.graph import Step, check_failed_reason
 from nanoset_core.stages.inventory.stage import INVENTORY
+from nanoset_core.stages.stage import Node
+
+_MAX_REASONS = 5
+"""For how many waiting outputs the log of a tick says why they wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,3 +148,52 @@ def run_request(names: Names, run: Sequence[Step], requested_by: str, **more: An
         tags={AUTOMATION_TAG: requested_by, names.tag(WANTED_TAG): digests},
         **more,
     )
+
+
+def waiting_notes(due: DueRuns) -> list[str]:
+    """Say for the log of a sensor or schedule which outputs have to wait, and why.
+
+    For example:
+
+        pretrain/blend: waits for a run of what it is made from
+        …                                             (at most five such lines)
+        and 12 more that have to wait
+
+    Args:
+        due: The outputs that have to wait.
+    """
+    waiting = [f"{label}: {reason}" for label, reason in due.waiting_reasons.items()]
+    notes = waiting[:_MAX_REASONS]
+    n_more = len(waiting) - _MAX_REASONS
+    if n_more > 0:
+        notes.append(f"and {n_more:,} more that have to wait")
+    return notes
+
+
+def later_notes(n_later: int) -> list[str]:
+    """Say that some runs are not requested yet, because a call may request only so many.
+
+    Args:
+        n_later: How many runs a later call of the sensor or schedule requests.
+
+    Returns:
+        Such as ["30 more runs are requested later"]; empty if there are none.
+    """
+    if n_later == 0:
+        return []
+    if n_later == 1:
+        return ["1 more run is requested later"]
+    return [f"{n_later:,} more runs are requested later"]
+
+
+def idle_reason(outputs: Sequence[Node], state: GraphState) -> str:
+    """Say why no run is requested: all outputs are up to date, or nothing can be built yet.
+
+    Args:
+        outputs: All outputs that the settings request.
+        state: Which of them are up to date. It does not know those whose corpora are not built yet.
+    """
+    n_stale = sum(not state.is_fresh(output) for output in outputs)
+    if n_stale == 0:
+        return f"{len(outputs):,} outputs: none is missing or stale"
+    return f"{len(outputs):,} outputs: {n_stale:,} missing or stale, which cannot be built yet"

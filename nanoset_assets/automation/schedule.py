@@ -17,7 +17,14 @@ from nanoset_assets.assets.output_names import is_asset, label_of, leads_to_data
 from nanoset_assets.assets.partition_sets import register
 from nanoset_assets.assets.table import shape_of
 from nanoset_assets.automation.active_runs import ActiveRuns
-from nanoset_assets.automation.due_runs import due_runs, run_request
+from nanoset_assets.automation.due_runs import (
+    DueRuns,
+    due_runs,
+    idle_reason,
+    later_notes,
+    run_request,
+    waiting_notes,
+)
 from nanoset_assets.code_location.loaded import LoadedAssets, reload_notes
 from nanoset_assets.history.graph_state import GraphState, load_graph_state
 from nanoset_assets.names import Names
@@ -130,16 +137,22 @@ def _tick_result(
     # inputs are up to date.
     graph = graph_over(project, survey.recipes)
     state = load_graph_state(graph, context.instance, names, active_runs)
-    runs = _runs_to_request(state, active_runs, project_defs)
-    requests += _output_requests(names, tick_time, runs)
-    if requests:
-        return requests[:MAX_NIGHTLY_REQUESTS]  # the sensors and the next tick request the rest
-    return _skip_reason(len(state.steps), len(text.corpora), survey.being_written)
+    due = _due_runs(state, active_runs, project_defs)
+    requests += _output_requests(names, tick_time, due.runs)
+
+    # Say what is not requested, and why.
+    notes = _corpus_notes(survey, active_runs) + waiting_notes(due)
+    if not requests:
+        reasons = [idle_reason(graph.nodes(), state), *notes]
+        return dg.SkipReason(visible("; ".join(reasons)))
+    requests_now = requests[:MAX_NIGHTLY_REQUESTS]  # the sensors and the next tick request the rest
+    notes += later_notes(len(requests) - len(requests_now))
+    for note in notes:
+        context.log.info(visible(note))
+    return requests_now
 
 
-def _runs_to_request(
-    state: GraphState, active_runs: ActiveRuns, project_defs: ProjectDefs
-) -> list[list[Step]]:
+def _due_runs(state: GraphState, active_runs: ActiveRuns, project_defs: ProjectDefs) -> DueRuns:
     """Return the runs that make outputs which are missing or out of date, if they can start now.
 
     An output has to wait if one of its inputs has to be made first, or if an active run makes it.
@@ -151,16 +164,15 @@ def _runs_to_request(
             were added to the settings since.
 
     Returns:
-        The steps of each run. A step makes one output.
+        The runs, and the reasons of the outputs that have to wait.
     """
-    due = due_runs(
+    return due_runs(
         state,
         active_runs,
         LoadedAssets.of(project_defs.config),
         retries_failed=True,  # unlike the sensors
         includes_inventories=True,  # also corpora from which files were removed, for example
     )
-    return due.runs
 
 
 def _log_warnings(
@@ -180,23 +192,25 @@ def _log_warnings(
     for fault in dict.fromkeys(text.faults.values()):
         context.log.warning(visible(Multiline(fault)))
     for note in notes:
-        context.log.warning(note)
+        context.log.warning(visible(note))
 
 
-def _skip_reason(n_outputs: int, n_corpora: int, being_written: Sequence[str]) -> dg.SkipReason:
-    """Return what Dagster shows if the schedule has started no run.
+def _corpus_notes(survey: _FileSurvey, active_runs: ActiveRuns) -> list[str]:
+    """Say which corpora are not built now, or not completely, although files have changed.
 
-    For example: "40 outputs of 2 corpora: none is missing or stale; something writes to web".
+    For example: "web: a run is under way", and "something writes to books, code".
 
     Args:
-        n_outputs: How many outputs were examined.
-        n_corpora: How many corpora (collections of documents) there are.
-        being_written: Corpora to which some program is just writing files. They are built later.
+        survey: The state of all corpora (collections of documents).
+        active_runs: The runs that are active.
     """
-    reason = f"{n_outputs:,} outputs of {n_corpora:,} corpora: none is missing or stale"
-    if being_written:
-        reason += f"; something writes to {', '.join(being_written)}"
-    return dg.SkipReason(reason)
+    notes: list[str] = []
+    for corpus in survey.with_new_files:
+        if corpus in active_runs.corpora:
+            notes.append(f"{corpus}: a run is under way")
+    if survey.being_written:
+        notes.append(f"something writes to {', '.join(survey.being_written)}")
+    return notes
 
 
 def _check_cron_line(file: Path, cron_line: str) -> None:

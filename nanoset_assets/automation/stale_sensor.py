@@ -11,7 +11,7 @@ conditions, there is `with_condition`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import dagster as dg
@@ -20,20 +20,24 @@ from nanoset_assets.assets.output_names import job_of
 from nanoset_assets.assets.partition_sets import register
 from nanoset_assets.assets.table import shape_of
 from nanoset_assets.automation.active_runs import ActiveRuns
-from nanoset_assets.automation.due_runs import DueRuns, due_runs, run_request
+from nanoset_assets.automation.due_runs import (
+    DueRuns,
+    due_runs,
+    idle_reason,
+    later_notes,
+    run_request,
+    waiting_notes,
+)
 from nanoset_assets.code_location.loaded import LoadedAssets, reload_notes
-from nanoset_assets.history.graph_state import GraphState, current_inventories, load_graph_state
+from nanoset_assets.history.graph_state import current_inventories, load_graph_state
 from nanoset_assets.names import Names
 from nanoset_assets.project_defs import ProjectDefs, tick_result
 from nanoset_assets.tags import INDIRECT, MAX_REQUESTS
 from nanoset_core.project.graph import graph_over
 from nanoset_core.stages.inventory.stage import INVENTORY
-from nanoset_core.stages.stage import Node
 
 SENSOR = "missing_or_stale"
 """Name of the sensor, without the project's prefix."""
-_MAX_REASONS = 5
-"""For how many waiting outputs the log of a tick says why they wait."""
 
 
 def stale_sensor(project_defs: ProjectDefs, jobs: Iterable[Any]) -> dg.SensorDefinition:
@@ -107,21 +111,10 @@ def _evaluate(context: dg.SensorEvaluationContext, project_defs: ProjectDefs) ->
     )
 
     requests = _run_requests(names, pending)
-    notes = reload_notes(project_defs.config, project.config) + _notes_on(pending)
-    return tick_result(context, requests, notes, _idle_reason(graph.nodes(), state))
-
-
-def _idle_reason(outputs: Sequence[Node], state: GraphState) -> str:
-    """Return why the sensor requests nothing: all is up to date, or nothing can be built yet.
-
-    Args:
-        outputs: All outputs that the settings request.
-        state: Which of them are up to date. It does not know those whose corpora are not built yet.
-    """
-    n_stale = sum(not state.is_fresh(output) for output in outputs)
-    if n_stale == 0:
-        return f"{len(outputs):,} outputs: none is missing or stale"
-    return f"{len(outputs):,} outputs: {n_stale:,} missing or stale, which cannot be built yet"
+    notes = reload_notes(project_defs.config, project.config)
+    notes += waiting_notes(pending)
+    notes += later_notes(len(pending.runs) - len(requests))
+    return tick_result(context, requests, notes, idle_reason(graph.nodes(), state))
 
 
 def _run_requests(names: Names, due: DueRuns) -> list[dg.RunRequest]:
@@ -139,31 +132,6 @@ def _run_requests(names: Names, due: DueRuns) -> list[dg.RunRequest]:
         job_name = names.definition(job_of(steps[0].node))
         requests.append(run_request(names, steps, requested_by=sensor_name, job_name=job_name))
     return requests
-
-
-def _notes_on(due: DueRuns) -> list[str]:
-    """Say in the log of a sensor which outputs it does not request now, and why.
-
-    For example:
-
-        pretrain/blend: waits for a run of what it is made from
-        …                                             (at most five such lines)
-        and 12 more that have to wait
-        30 more runs are requested later
-
-    Args:
-        due: The runs that can start, of which only the first 200 (MAX_REQUESTS) are requested now,
-            and the outputs that have to wait.
-    """
-    waiting = [f"{label}: {reason}" for label, reason in due.waiting_reasons.items()]
-    notes = waiting[:_MAX_REASONS]
-    n_more_waiting = len(waiting) - _MAX_REASONS
-    if n_more_waiting > 0:
-        notes.append(f"and {n_more_waiting:,} more that have to wait")
-    n_later = len(due.runs) - MAX_REQUESTS
-    if n_later > 0:
-        notes.append(f"{n_later:,} more runs are requested later")
-    return notes
 
 
 def _no_input_has_failed_its_check() -> dg.AutomationCondition[Any]:

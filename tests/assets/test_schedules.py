@@ -14,6 +14,7 @@ from dagster._core.errors import ScheduleExecutionError
 
 from helpers.sample_platform import Platform, age
 from helpers.sample_project import jsonl, sentences
+from nanoset_assets.automation import schedule
 from nanoset_assets.automation.schedule import SCHEDULE
 from nanoset_assets.definitions import build_definitions
 from nanoset_assets.names import Names
@@ -69,7 +70,7 @@ def test_a_project_that_is_up_to_date_is_reported_so(built_platform):
     tick = evaluate(built_platform)
 
     assert not tick.run_requests
-    assert tick.skip_message.endswith("outputs of 3 corpora: none is missing or stale")
+    assert tick.skip_message.endswith("outputs: none is missing or stale")
 
 
 def test_the_corpora_of_a_new_project_are_registered_and_requested(make_project, tmp_path):
@@ -195,6 +196,53 @@ def test_an_output_is_not_requested_until_its_run_has_ended(built_platform):
     # Even if the run has failed: something may have changed since.
     built_platform.instance.report_run_failed(run, "killed")
     assert len(requested_runs(built_platform)) == 1
+
+
+def test_the_tick_says_which_output_waits_for_a_run(built_platform):
+    shutil.rmtree(built_platform.config.root_folder / "shuffle_plans")
+    job = built_platform.definitions.resolve_implicit_global_asset_job_def()
+    built_platform.instance.create_run_for_job(
+        job_def=job.get_subset(asset_selection={dg.AssetKey(["shuffled", "shuffle_plan"])})
+    )
+
+    message = evaluate(built_platform).skip_message
+
+    assert "missing or stale, which cannot be built yet" in message
+    assert "shuffled/shuffle_plan: a run is under way" in message
+
+
+def test_the_tick_says_which_corpus_with_new_text_waits_for_a_run(built_platform):
+    write_text(built_platform)
+    built_platform.instance.create_run_for_job(
+        job_def=built_platform.definitions.resolve_job_def("corpus"),
+        tags={"dagster/partition": "web"},
+    )
+
+    message = evaluate(built_platform).skip_message
+
+    assert "web: a run is under way" in message
+
+
+def test_the_tick_says_which_outputs_dagster_has_not_loaded_yet(built_platform):
+    config = built_platform.config_file.read_text()
+    another_nanoset = "nanosets:\n  another: {blend: books, sequence_length: 16, split: '9,1'}\n"
+    built_platform.config_file.write_text(config.replace("nanosets:\n", another_nanoset))
+
+    message = evaluate(built_platform).skip_message
+
+    assert "another/index_mappings [train]: not loaded yet" in message
+
+
+def test_the_tick_says_how_many_runs_are_requested_later(built_platform, monkeypatch, capsys):
+    monkeypatch.setattr(schedule, "MAX_NIGHTLY_REQUESTS", 1)
+    root = built_platform.config.root_folder
+    shutil.rmtree(root / "datasets/books")
+    shutil.rmtree(root / "nanosets/pretrain/train")
+
+    runs = requested_runs(built_platform)
+
+    assert runs == [Requested("books", ["indexed_dataset"])]
+    assert "1 more run is requested later" in capsys.readouterr().err
 
 
 def test_the_tick_fails_without_the_raw_folder(built_platform):
