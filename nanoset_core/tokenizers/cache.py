@@ -1,8 +1,8 @@
 """A cache for what was computed about tokenizers, shared by all processes of a user.
 
 An entry belongs to one tokenizer, to the versions of the libraries that it was computed with, to
-this machine's architecture and to this package's code. If any of these changes, or if the entry is
-damaged, it is computed again.
+this machine's architecture and to the code in `nanoset_core/tokenizers`. If any of these changes,
+or if the entry is damaged, it is computed again.
 """
 
 from __future__ import annotations
@@ -167,7 +167,10 @@ class CacheEntry:
 def _is_larger(path: Path, arrays: Mapping[str, NDArray[Any]]) -> bool:
     """Return whether a file exists and is larger than some arrays would be."""
     n_bytes = sum(array.nbytes for array in arrays.values())
-    return path.exists() and path.stat().st_size > n_bytes
+    try:
+        return path.stat().st_size > n_bytes
+    except FileNotFoundError:
+        return False
 
 
 def to_array(value: object) -> NDArray[np.uint8]:
@@ -220,8 +223,8 @@ def environment() -> tuple[str, ...]:
     """Return what all entries of the cache depend on, so that a change makes them invalid.
 
     Returns:
-        The sha256 of this package's code, the version of Unicode, the machine's architecture, and
-        the version of each library, such as ("a1b2…", "15.1.0", "x86_64", "2.1.0", …).
+        The sha256 of the code in `nanoset_core/tokenizers`, the version of Unicode, the machine's
+        architecture, and the version of each library, such as ("a1b2…", "15.1.0", "x86_64", …).
     """
     code = hashlib.sha256()
     for file in sorted(Path(__file__).parent.rglob("*.py")):
@@ -248,8 +251,10 @@ def _remove_oldest(folder: Path) -> None:
     """
     entries = []
     for path in folder.glob(f"*{_ENDING}"):
-        stat = path.stat()
-        entries.append(_StoredEntry(stat.st_mtime_ns, stat.st_size, path))
+        # Another process may have removed the file after it was listed.
+        with contextlib.suppress(FileNotFoundError):
+            stat = path.stat()
+            entries.append(_StoredEntry(stat.st_mtime_ns, stat.st_size, path))
     entries.sort()  # by time
 
     excess = sum(entry.size for entry in entries) - FOLDER_BYTES

@@ -10,6 +10,7 @@ import json
 import os
 import random
 import shutil
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -208,6 +209,23 @@ def test_the_oldest_entries_are_deleted_if_the_folder_is_too_large(
     assert len(list(folder.iterdir())) == 4
     is_stored = [entry.load() is not None for entry in entries]
     assert is_stored == [False] * 9 + [True] * 4
+
+
+def test_a_file_that_another_process_removes_meanwhile_is_no_error(
+    entry, folder, stored_file, monkeypatch, caplog
+):
+    vanished = folder / "vanished.npz"
+    glob = Path.glob
+
+    def list_with_vanished(path, pattern):
+        return [*glob(path, pattern), vanished]
+
+    monkeypatch.setattr(Path, "glob", list_with_vanished)
+    caplog.set_level("INFO", cache.logger.name)
+
+    CacheEntry("kind", "new", folder).save(ARRAYS)
+
+    assert caplog.text == ""
 
 
 # The folder of the cache
