@@ -281,11 +281,9 @@ def _open_corpora(project: Project, named_corpora: Collection[str]) -> _OpenCorp
         named_corpora: Names of the corpora to which the documents belong; empty for all. The copies
             may be in any corpus.
     """
-    # The folder of all datasets contains a folder for each corpus.
-    datasets_folder = project.outputs.folder / DATASET.layout.folder
     corpora: list[_Corpus] = []
     not_readable: dict[str, str] = {}
-    for name in sorted(project.outputs.access.names(datasets_folder)):
+    for name in project.outputs.names(DATASET.layout.folder):
         try:
             dataset = find_current(project, DATASET, Key(name))
             if dataset is None:

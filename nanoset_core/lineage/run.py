@@ -974,7 +974,7 @@ def _current_handoff(outputs: OutputRoot, name: str) -> Manifest:
         )
     except MissingError as error:
         # The name may be misspelt: list those that exist.
-        nanosets = sorted(outputs.access.names(outputs.folder / STAGE))
+        nanosets = outputs.names(STAGE)
         available = ", ".join(nanosets) or "none"
         remedy = f"{error.remedy}; available nanosets: {available}"
         raise error.at(error.where, remedy) from error

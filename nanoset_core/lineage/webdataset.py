@@ -506,8 +506,7 @@ def _current_webdataset(outputs: OutputRoot, name: str) -> Manifest:
     if current is not None:
         return current
 
-    folder = outputs.folder / WEBDATASETS
-    names = sorted(outputs.access.names(folder))
+    names = outputs.names(WEBDATASETS)
     # The user may have meant a nanoset: the same command explains its samples.
     remedy = (
         f"{_BUILD}, or correct the name; "
@@ -515,7 +514,7 @@ def _current_webdataset(outputs: OutputRoot, name: str) -> Manifest:
     )
     raise MissingError(
         "no such webdataset",
-        where=outputs.access.url(folder / name),
+        where=outputs.access.url(outputs.folder / WEBDATASETS / name),
         expected=one_of(names, "one that was built; there is none yet"),
         remedy=remedy_for_name(name, names, remedy),
     )

@@ -843,6 +843,19 @@ class OutputRoot:
         if self.seen is not None:
             self.seen.pop(folder, None)
 
+    def names(self, stage: str) -> list[str]:
+        """Return the first folders of the paths of a stage's outputs, such as ["code", "web"].
+
+        For most stages, these are the names of all outputs. The outputs of a nanoset have more
+        folders: of nanosets/pretrain/handoff, this returns "pretrain". Hidden folders are left out:
+        they are for internal use.
+
+        Args:
+            stage: Folder of the stage, such as `datasets`. It need not exist.
+        """
+        all_names = self.access.names(self.folder / stage)
+        return sorted(name for name in all_names if not name.startswith("."))
+
     def versions(
         self, stage: str, name: str, *, before: Manifest | None = None, strict: bool = False
     ) -> Iterator[Manifest]:

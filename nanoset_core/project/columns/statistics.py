@@ -208,7 +208,7 @@ def _check_corpus(project: Project, name: str) -> None:
     """
     outputs = project.outputs
     folder = outputs.folder / TOKENIZED.layout.folder
-    corpora = sorted(outputs.access.names(folder))
+    corpora = outputs.names(TOKENIZED.layout.folder)
     if name in corpora:
         return
 

@@ -121,16 +121,11 @@ def _named_version(project: Project, argument: str) -> Manifest:
     name = project.config.unpacked_name(argument)
     stage_folder = _stage_folder(project, name)
     is_view = stage_folder == VIEW.layout.folder
-    if is_view or name in _built_names(project.outputs, stage_folder):
+    if is_view or name in project.outputs.names(stage_folder):
         return _current(project, stage_folder, name)
     if name in project.config.nanosets:
         raise _nanoset_error(project, name)
     return _version_by_digest(project.outputs, argument)
-
-
-def _built_names(outputs: OutputRoot, stage_folder: str) -> frozenset[str]:
-    """Return the names of all datasets, or of all views, of which a version exists."""
-    return outputs.access.names(outputs.folder / stage_folder)
 
 
 def _nanoset_error(project: Project, name: str) -> ConfigError:
@@ -221,18 +216,23 @@ def _not_built_error(
         return _nanoset_error(project, name)
 
     outputs = project.outputs
-    built_names = sorted(_built_names(outputs, stage_folder))
+    built_names = outputs.names(stage_folder)
     # The user may also have meant a view (a selection of documents), which has another folder.
-    built_views = sorted(_built_names(outputs, VIEW.layout.folder))
+    built_views = outputs.names(VIEW.layout.folder)
     similar_names = [*built_names, *built_views]
     remedy = "run `nanoset build` first"
     if built_names:
         remedy = f"name one of these, or two digests; or {remedy}"
+    what = "no such corpus, or it has no dataset yet"
+    nothing_built = "a built corpus; there is none yet"
+    if stage_folder == VIEW.layout.folder:  # so nanoset.yaml has this view
+        what = "the view has no dataset yet"
+        nothing_built = "a built view; there is none yet"
     return ConfigError(
-        "no such corpus, or it has no dataset yet",
+        what,
         where=outputs.access.url(outputs.folder / stage_folder / name),
         found=found,
-        expected=one_of(built_names, "a built corpus; there is none yet"),
+        expected=one_of(built_names, nothing_built),
         remedy=remedy_for_name(name, similar_names, remedy),
     )
 
@@ -288,9 +288,8 @@ def _stored_versions(outputs: OutputRoot) -> list[Path]:
     """
     versions: list[Path] = []
     for stage in _COMPARABLE:
-        stage_folder = outputs.folder / stage.layout.folder
-        for name in outputs.access.names(stage_folder):
-            folder = stage_folder / name
+        for name in outputs.names(stage.layout.folder):
+            folder = outputs.folder / stage.layout.folder / name
             versions += [folder / digest for digest in outputs.digests_in(folder)]
     return versions
 

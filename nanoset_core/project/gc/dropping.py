@@ -121,10 +121,7 @@ def find_duplicate_tokens(project: Project) -> Iterator[DuplicateTokens]:
     if project.config.storage.shards != "drop":
         return
     outputs = project.outputs
-    # Each text collection (corpus) has a folder. Folders with a dot in front are internal.
-    names = outputs.access.names(outputs.folder / DATASET.layout.folder)
-    corpora = sorted(name for name in names if not name.startswith("."))
-    for corpus in corpora:
+    for corpus in outputs.names(DATASET.layout.folder):
         # Skip a corpus with damaged files: a build will repair it.
         with contextlib.suppress(FormatError, MissingError):
             yield from _duplicates_of(project, corpus)

@@ -162,9 +162,7 @@ def _searched_corpora(project: Project, corpora: Collection[str]) -> list[str]:
             the error says so: "did you mean web?"
     """
     outputs = project.outputs
-    # Each corpus with shards has a folder. Folders with a dot in front are for internal use.
-    names = outputs.access.names(outputs.folder / SHARDS_FOLDER)
-    with_shards = sorted(name for name in names if not name.startswith("."))
+    with_shards = outputs.names(SHARDS_FOLDER)
     unknown = sorted(set(corpora) - set(with_shards))
     if unknown:
         raise ConfigError(

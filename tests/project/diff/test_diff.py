@@ -338,6 +338,20 @@ def test_versions_that_do_not_exist_are_errors(built, first, second, error, mess
         diff_datasets(project, first, second)
 
 
+def test_an_error_about_a_view_that_was_not_built_names_those_that_were(copy):
+    folder = copy()
+    change_config(folder, "nanosets:\n", "views: {clean: {of: web, documents: 3}}\nnanosets:\n")
+    # nanoset stores what it remembers of lists of ids in a hidden folder next to the views.
+    for name in (".given", "best"):
+        (folder / "data" / "views" / name).mkdir(parents=True)
+    project = Project.open(folder / "nanoset.yaml")
+
+    with pytest.raises(ConfigError, match="the view has no dataset yet") as caught:
+        diff_datasets(project, "clean")
+
+    assert caught.value.expected == "one of best"
+
+
 def test_a_version_that_is_deleted_while_it_is_looked_up_is_no_version(built, monkeypatch):
     project = Project.open(built / "nanoset.yaml")
     digest = project.outputs.current("datasets", "web").digest
