@@ -14,6 +14,7 @@ from typing import Any
 
 import dagster as dg
 
+from nanoset_assets.assets.output_names import label_of
 from nanoset_assets.project_defs import ProjectDefs
 from nanoset_assets.tags import AUTOMATION_TAG, RAW_TAG
 from nanoset_assets.ui.metadata import failure, result
@@ -37,8 +38,6 @@ class AssetRun:
     key: Key
     make_page: PageMaker
     """Makes the output, and returns the metadata that the UI shows on the page of the asset."""
-    input_label: Callable[[Node], str]
-    """Returns the asset and partition of an input, for messages."""
     started: float = field(default_factory=time.monotonic)
     """When the run started, by the monotonic clock."""
     seconds: float = 0.0
@@ -167,7 +166,7 @@ class AssetRun:
         For example, a split of a data mixture is made from the dataset of `web`. If the user has
         not made that yet, the error gets this remedy:
 
-            run `nanoset build`, or materialise indexed_dataset for the corpus 'web' first
+            run `nanoset build`, or materialise indexed_dataset [web] first
 
         Args:
             error: The error with which the output of this run could not be made.
@@ -180,8 +179,7 @@ class AssetRun:
             folder = outputs.folder / input_node.stage.layout.folder / input_node.name
             url = outputs.access.url(folder)
             if error.where == url or error.where.startswith(f"{url}/"):
-                asset_label = self.input_label(input_node)
-                remedy = f"run `nanoset build`, or materialise {asset_label} first"
+                remedy = f"run `nanoset build`, or materialise {label_of(input_node)} first"
                 return error.at(error.where, remedy)
         return error
 

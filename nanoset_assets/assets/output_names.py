@@ -96,27 +96,6 @@ def label_of(node: Node) -> str:
     return f"{asset} [{partition}]"
 
 
-def input_label(node: Node) -> str:
-    """Describe an output in words, for an error message that asks the user to make it first.
-
-    Some outputs are made separately for each text collection (corpus), or for each split of a data
-    mixture (train, valid and test). Then the description says for which one:
-
-        indexed_dataset for the corpus 'web'
-        pretrain/index_mappings for the split 'train'
-        pretrain/handoff                                 (neither: there is only one)
-
-    Args:
-        node: The output, which is an input of the one that cannot be made.
-    """
-    asset = "/".join(asset_path(node))
-    if is_of_corpora(node.stage):
-        return f"{asset} for the corpus {node.key.subject!r}"
-    if node.key.part is not None:
-        return f"{asset} for the split {node.key.part!r}"
-    return asset
-
-
 def job_of(node: Node) -> str:
     """Return the name of the Dagster job that makes an output, possibly with others in one run.
 

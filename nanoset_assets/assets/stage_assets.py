@@ -25,7 +25,6 @@ from pydantic import Field
 from nanoset_assets.assets.asset_run import AssetRun
 from nanoset_assets.assets.output_names import (
     asset_path,
-    input_label,
     is_asset,
     label_of,
     partition_of,
@@ -264,7 +263,6 @@ def _open_run(
         stage=stage,
         key=output.key,
         make_page=make_page,
-        input_label=input_label,  # a function that describes inputs in messages
     )
 
 

@@ -496,7 +496,7 @@ def test_the_error_for_a_stale_input_says_what_to_materialise(platform):
 
     failures = [event for event in result.all_events if event.is_step_failure]
     description = failures[0].step_failure_data.user_failure_data.description
-    assert "materialise pretrain/blend for the split 'valid' first" in description
+    assert "materialise pretrain/blend [valid] first" in description
 
 
 def test_an_output_that_fails_again_with_its_rebuilt_input_is_not_requested_forever(

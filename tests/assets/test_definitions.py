@@ -43,7 +43,7 @@ def test_an_asset_whose_input_is_missing_names_the_asset_to_materialise_first(co
     instance.add_dynamic_partitions(Names().corpora_name, ["web"])
     job = build_definitions(config).resolve_job_def("corpus")
 
-    message = "materialise raw_jsonl for the corpus 'web' first"
+    message = r"materialise raw_jsonl \[web\] first"
     with pytest.raises(dg.Failure, match=message) as caught:
         job.execute_in_process(
             instance=instance,
@@ -52,6 +52,17 @@ def test_an_asset_whose_input_is_missing_names_the_asset_to_materialise_first(co
         )
 
     assert caught.value.metadata["remedy"].value.startswith("run `nanoset build`")
+
+
+def test_an_asset_whose_input_is_a_missing_view_names_the_view_to_materialise_first(
+    make_project, instance
+):
+    datasets = "views: {kept: {of: web}}\npacks: {full: {of: kept, length: 64}}\nnanosets:\n"
+    config = load_config(make_project(replacements={"nanosets:\n": datasets}))
+    job = build_definitions(config).resolve_job_def("web_packs")
+
+    with pytest.raises(dg.Failure, match=r"materialise web/views \[kept\] first"):
+        job.execute_in_process(instance=instance, partition_key="full")
 
 
 @pytest.mark.parametrize("job_name", ["corpus", "packed", "pretrain", "shuffled"])
