@@ -27,7 +27,7 @@ from nanoset_core.text.files.listing import stat_file
 from nanoset_core.text.files.raw_files import blocks_of, open_raw
 from nanoset_core.text.inventory.fingerprint_memory import FingerprintMemory
 from nanoset_core.text.inventory.piece_cuts import WINDOW_BYTES
-from nanoset_core.text.inventory.pieces import Inventory, Piece, is_same_object
+from nanoset_core.text.inventory.pieces import Inventory, Piece, is_same_object, unchecked_piece
 from nanoset_core.text.inventory.stored_piece import StoredPiece
 from nanoset_core.text.lines import LineBlock, read_lines
 from nanoset_core.text.parsing import Fields, NotADocumentError, parse_line
@@ -198,7 +198,7 @@ def _complete_file(folder: Location, file: str) -> StoredPiece:
     """
     with open_raw(folder / file) as opened:
         size = status_of(opened).st_size
-    return StoredPiece(folder, Piece(path=file, begin=0, end=size, first_line=1, digest=""))
+    return StoredPiece(folder, unchecked_piece(file, size))
 
 
 class _TxtReader:
@@ -316,8 +316,8 @@ class _LineReader:
 
         start = max(offset - 1, 0)
         stop = start + len(data)
-        # The number of its first line and its digest are not known, and are not used here.
-        piece = Piece(self._file, start, stop, first_line=1, digest="")
+        # The number of its first line is not known, and not used here.
+        piece = unchecked_piece(self._file, stop, begin=start)
         return _PieceInMemory(self._folder, piece, data)
 
     def _line_within(self, offset: int, window_bytes: int) -> bytes | None:

@@ -16,7 +16,7 @@ from nanoset_core.storage.file_stats import FileStat
 from nanoset_core.storage.location import Location
 from nanoset_core.text.files.contents import Contents
 from nanoset_core.text.files.endings import format_of
-from nanoset_core.text.inventory.pieces import whole_file
+from nanoset_core.text.inventory.pieces import unchecked_piece
 from nanoset_core.text.inventory.stored_piece import StoredPiece
 from nanoset_core.text.lines import read_lines
 from nanoset_core.text.rejects import FaultError
@@ -358,7 +358,8 @@ def _rows_of_lines(folder: Location, file: FileStat) -> Iterator[dict[str, Any]]
         file: The file.
     """
     # Lines that are not JSON, or other values than objects, are skipped.
-    for block in read_lines(StoredPiece(folder, whole_file(file)), _MAX_LINE_BYTES):
+    whole_file = StoredPiece(folder, unchecked_piece(file.path, file.size))
+    for block in read_lines(whole_file, _MAX_LINE_BYTES):
         for line in block.lines:
             with suppress(orjson.JSONDecodeError):
                 value = orjson.loads(line)
@@ -375,7 +376,8 @@ def _rows_of_csv(folder: Location, file: FileStat) -> Iterator[dict[str, Any]]:
         folder: The folder of the files.
         file: The file.
     """
-    for part in read_csv(StoredPiece(folder, whole_file(file)), _all_columns):
+    whole_file = StoredPiece(folder, unchecked_piece(file.path, file.size))
+    for part in read_csv(whole_file, _all_columns):
         if part.problem is not None:  # a row with a wrong number of fields
             continue
         for row in part.rows.to_pylist():

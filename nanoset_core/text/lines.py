@@ -20,7 +20,7 @@ from nanoset_core.text.files.content_kinds import (
 )
 from nanoset_core.text.files.endings import format_of
 from nanoset_core.text.files.raw_files import open_raw
-from nanoset_core.text.inventory.pieces import Piece
+from nanoset_core.text.inventory.pieces import unchecked_piece
 from nanoset_core.text.inventory.stored_piece import StoredPiece
 from nanoset_core.text.rejects import EXCERPT_BYTES, WRONG_FORMAT, FaultError
 
@@ -247,14 +247,13 @@ def _head_of(folder: Location, path: str) -> bytes:
     """
     head = b""
     try:
-        # Read only the first stored bytes. (A piece is a range of a file. Other functions compare
-        # its digest with the bytes. Here, nothing is compared, so it has none.)
+        # Read only the first stored bytes.
         codec = codec_of(path)
         needed_bytes = _DESCRIBED_BYTES
         if codec is not None:
             needed_bytes = max(needed_bytes, codec.block_bytes)
         stored_bytes = min((folder / path).stat().st_size, needed_bytes)
-        beginning = Piece(path, begin=0, end=stored_bytes, first_line=1, digest="")
+        beginning = unchecked_piece(path, stored_bytes)
         for chunk in _undescribed_chunks(StoredPiece(folder, beginning), codec):
             head += chunk
             if len(head) >= _DESCRIBED_BYTES:

@@ -18,7 +18,7 @@ from nanoset_core.errors import FormatError, InputError
 from nanoset_core.storage.file_stats import FileStat
 from nanoset_core.storage.location import Location
 from nanoset_core.text.files.endings import is_table
-from nanoset_core.text.inventory.pieces import whole_file
+from nanoset_core.text.inventory.pieces import unchecked_piece
 from nanoset_core.text.inventory.stored_piece import StoredPiece
 from nanoset_core.text.lines import read_lines
 from nanoset_core.text.parsing import value_at
@@ -120,7 +120,8 @@ def _rows(folder: Location, file: FileStat) -> Iterator[_Row]:
 
 def _rows_of_lines(folder: Location, file: FileStat) -> Iterator[_Row]:
     """Yield the values of a JSON Lines file; blank lines are skipped."""
-    for block in read_lines(StoredPiece(folder, whole_file(file)), _MAX_LINE_BYTES):
+    whole_file = StoredPiece(folder, unchecked_piece(file.path, file.size))
+    for block in read_lines(whole_file, _MAX_LINE_BYTES):
         for number, line in enumerate(block.lines, block.first_number):
             if line.strip():
                 yield _Row(number, orjson.loads(line))

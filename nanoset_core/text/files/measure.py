@@ -16,7 +16,7 @@ from nanoset_core.text.files.compressions import codec_of
 from nanoset_core.text.files.contents import Contents
 from nanoset_core.text.files.endings import format_of, is_compressed
 from nanoset_core.text.files.raw_files import open_raw
-from nanoset_core.text.inventory.pieces import Piece, SourceRange, whole_file
+from nanoset_core.text.inventory.pieces import SourceRange, unchecked_piece
 from nanoset_core.text.inventory.stored_piece import StoredPiece
 from nanoset_core.text.lines import decompress
 from nanoset_core.text.rejects import FaultError
@@ -142,7 +142,7 @@ def _decompressed_bytes(folder: Location, file: FileStat) -> int:
     if codec is None:
         return 0
     size = _sampled_bytes(file)
-    beginning = Piece(file.path, begin=0, end=size, first_line=1, digest="")  # not compared
+    beginning = unchecked_piece(file.path, size)
     n_bytes = 0
     # The beginning usually ends within a compressed text, which counts as a fault.
     with suppress(FaultError, NanosetError, MemoryError):
@@ -218,9 +218,10 @@ class _Sampler:
 
     def _batches(self, file: FileStat) -> Iterator[DocumentBatch]:
         """Yield the documents of a file in small batches."""
+        whole_file = unchecked_piece(file.path, file.size)
         return read_documents(
             self.folder,
-            SourceRange((whole_file(file),)),
+            SourceRange((whole_file,)),
             text_key=self.text_key,
             batch_bytes=_BATCH_BYTES,
             verify=False,

@@ -16,11 +16,12 @@ from nanoset_core.outputs.names import check_corpus_name
 from nanoset_core.records.digests import digest_of
 from nanoset_core.records.json_records import JsonForm, Record, to_plain
 from nanoset_core.records.settings import NOT_A_KEY
-from nanoset_core.storage.file_stats import FileStat
 from nanoset_core.storage.paths import is_inside
 
 _MAX_TARGETS = 4
 """A range ends once it has this many times its target size."""
+NO_DIGEST = ""
+"""Digest of a piece whose bytes are not compared with anything."""
 ETAG = "etag:"
 """Digests of pieces of objects that are known by their ETags begin so; see `etag_digest`."""
 CRC = "crc32:"
@@ -56,15 +57,20 @@ class Piece:
         return self.first_line > 0 or self.begin == 0
 
 
-def whole_file(file: FileStat) -> Piece:
-    """Return a file as a single piece, for reading it from its start to its end without checks.
+def unchecked_piece(path: str, end: int, *, begin: int = 0) -> Piece:
+    """Return a range of a file that is read without checking that its bytes are the expected ones.
 
-    A piece usually has a checksum of its bytes; this one has none.
+    For example, this is the whole of a file that was listed:
+
+        unchecked_piece(file.path, file.size)
 
     Args:
-        file: The file, as it was listed.
+        path: The file, relative to the corpus folder.
+        end: Byte after the last one that is read.
+        begin: The first byte. If it is not 0, the numbers of the lines are not right, since they
+            are counted from 1.
     """
-    return Piece(file.path, begin=0, end=file.size, first_line=1, digest="")
+    return Piece(path, begin, end, first_line=1, digest=NO_DIGEST)
 
 
 def checked_piece(piece: Piece) -> Piece:

@@ -10,7 +10,7 @@ from nanoset_core.storage.input_files import status_of
 from nanoset_core.storage.location import Location
 from nanoset_core.storage.places import is_here
 from nanoset_core.text.files.raw_files import READ_BYTES, blocks_of, open_raw, source_changed
-from nanoset_core.text.inventory.pieces import CRC, ETAG, Piece, etag_digest
+from nanoset_core.text.inventory.pieces import CRC, ETAG, NO_DIGEST, Piece, etag_digest
 
 _SHOWN_DIGITS = 16
 """Characters of a digest in messages."""
@@ -59,7 +59,7 @@ def _hash_for(digest: str) -> Any:
     """
     if digest.startswith(CRC):
         return Crc32()
-    if digest == "" or digest.startswith(ETAG):
+    if digest == NO_DIGEST or digest.startswith(ETAG):
         return None
     return hashlib.sha256()
 

@@ -33,7 +33,7 @@ from nanoset_core.storage.temporary_copies import any_remote, temporary_folder
 from nanoset_core.text.document_batch import DocumentBatch
 from nanoset_core.text.documents import read_documents
 from nanoset_core.text.files.endings import is_cuttable
-from nanoset_core.text.inventory.pieces import Piece, SourceRange
+from nanoset_core.text.inventory.pieces import SourceRange, unchecked_piece
 from nanoset_core.tokenizers.engines import make_engine
 from nanoset_core.tokenizers.engines.engine import EncodingError, Engine
 from nanoset_core.tokenizers.tokenizer import tokenizer_facts
@@ -357,13 +357,7 @@ def _batches_of(
     Yields:
         Some documents.
     """
-    whole_file = Piece(
-        path=file.path,
-        begin=0,
-        end=file.size,
-        first_line=1,
-        digest="",  # would be used to check that the text has not changed
-    )
+    whole_file = unchecked_piece(file.path, file.size)
     return read_documents(
         inputs.folder,
         SourceRange((whole_file,), json_lines=inputs.json_lines),
