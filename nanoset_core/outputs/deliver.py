@@ -27,13 +27,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from nanoset_core.errors import ConfigError, NanosetError
 from nanoset_core.outputs.apart import check_apart
-from nanoset_core.outputs.drafts import Draft
 from nanoset_core.outputs.receipt_entries import change_of, entry_of
 from nanoset_core.outputs.receipts import (
     Receipt,
@@ -44,19 +43,18 @@ from nanoset_core.outputs.receipts import (
     read_receipt,
     receipt_differences,
 )
-from nanoset_core.storage.atomic import UNFINISHED
+from nanoset_core.storage.atomic import UNFINISHED, sha256_file
 from nanoset_core.storage.drafts import (
     alone_at,
     draft_folder,
     make_durable,
     put_in_folder,
     put_small_file,
-    puts_at_once,
     writing_into,
 )
 from nanoset_core.storage.location import Location, store_of
-from nanoset_core.storage.places import is_folder_in_the_way
-from nanoset_core.storage.requests import in_parallel
+from nanoset_core.storage.places import is_folder_in_the_way, takes_requests
+from nanoset_core.storage.requests import TRANSFERS_AT_ONCE, in_parallel
 from nanoset_core.storage.store import Store
 
 _REMEDY = "name another output, or replace this one with --overwrite"
@@ -65,6 +63,44 @@ _EXPECTED = "no such file, or one that the same call made"
 """What this call may replace."""
 _QUOTED_NAMES = 5
 """Number of file names that messages quote."""
+
+
+@dataclass(slots=True)
+class Draft:
+    """The finished files of an output, before they are delivered.
+
+    A command writes `web.bin` and `web.idx` to a temporary folder first. Along with them it passes
+    on what it knows: counts for the receipt, and checksums, so that no file is read again.
+    `nanoset_core/storage/drafts.py` makes such folders.
+    """
+
+    folder: Path
+    """Where the files are, under their final names."""
+    facts: Mapping[str, Any] | None = None
+    """Counts and other findings for the receipt."""
+    more: dict[str, Any] = field(default_factory=dict)
+    """Further keys and values of the receipt."""
+    sha256_by_name: dict[str, str] = field(default_factory=dict)
+    """Checksums of files that were computed while the files were written."""
+    writers: dict[str, Callable[[], object]] = field(default_factory=dict)
+    """Functions that write a file directly to its final place, by the file's name.
+
+    A bucket can join a large object from others, for example, so that it is not in the draft.
+    """
+
+    def hash_files(self, names: Iterable[str]) -> None:
+        """Compute the checksums of files, except those that are known or not in the draft.
+
+        Some functions compute the checksum while they write a file, so that it need not be read
+        again.
+
+        Args:
+            names: Names of the files.
+        """
+        for name in names:
+            path = self.folder / name
+            if name not in self.sha256_by_name and path.exists():
+                self.sha256_by_name[name] = sha256_file(path)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -666,7 +702,7 @@ class _Placement:
         """
         if self.draft.writers:
             return 1
-        return puts_at_once(self.delivery.folder)
+        return TRANSFERS_AT_ONCE if takes_requests(self.delivery.folder) else 1
 
     def _put_or_remove(self, name: str) -> Mapping[str, Any] | None:
         """Put a file of an output into its folder, or remove an optional one that was not made.

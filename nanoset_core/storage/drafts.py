@@ -17,13 +17,11 @@ from nanoset_core.storage.atomic import (
     atomic_file,
     claim_scratch,
     fsync_folder,
-    move_into_place,
     sweep_abandoned,
 )
 from nanoset_core.storage.location import Location, store_of
 from nanoset_core.storage.os_errors import explained, writing_to
-from nanoset_core.storage.requests import TRANSFERS_AT_ONCE
-from nanoset_core.storage.temporary_copies import scratch_root, temporary_folder, work_folder
+from nanoset_core.storage.temporary_copies import scratch_root, temporary_folder
 
 
 @contextmanager
@@ -104,26 +102,6 @@ def draft_folder(folder: Location, name: str, swept_names: Iterable[str] = ()) -
         yield scratch
 
 
-def resumable_draft(folder: Location, name: str, scratch: Path | None) -> Path:
-    """Return where unfinished files are kept, so that a call which was killed can be continued.
-
-    The path has no random part: it is the same for each call with these arguments. Nothing is
-    created there.
-
-        output in /data                         /data/.web.scratch; it can be renamed on this disk
-        output in s3://bucket, scratch /tmp     a folder below /tmp
-
-    Args:
-        folder: The folder that the unfinished files become.
-        name: File name of the folder for unfinished files, such as `.web.scratch`.
-        scratch: The user's folder for unfinished work on outputs in a bucket; None for a default
-            below TMPDIR.
-    """
-    if isinstance(folder, Path):
-        return work_folder(folder, name, scratch=None)
-    return work_folder(folder, name, scratch)
-
-
 @contextmanager
 def folder_and_access(folder: Location) -> Iterator[tuple[Path, FileAccess]]:
     """Yield a local path for a folder, and an object that reads its files by their local paths.
@@ -164,21 +142,6 @@ def alone_at(folder: Location) -> Iterator[None]:
             yield
     else:
         yield
-
-
-def puts_at_once(folder: Location) -> int:
-    """Return by how many threads files are best put in a folder.
-
-    To rename a file on this machine takes no time. An upload to a bucket mostly waits for the
-    server, so that several at the same time are faster.
-
-    Args:
-        folder: The folder that the files go to.
-
-    Returns:
-        1 for a local folder; 8 for a bucket.
-    """
-    return 1 if isinstance(folder, Path) else TRANSFERS_AT_ONCE
 
 
 def put_in_folder(
@@ -232,16 +195,3 @@ def make_durable(folder: Location) -> None:
     """
     if isinstance(folder, Path):
         fsync_folder(folder)
-
-
-def deliver_folder(draft: Path, target: Path) -> None:
-    """Rename a folder that is finished, and contains its receipt, in place of an earlier one.
-
-    Args:
-        draft: The folder, on the file system of `target`.
-        target: Its new path.
-    """
-    fsync_folder(draft)
-    # Remove an earlier output that a killed call had moved away.
-    sweep_abandoned(target.parent, target.name)
-    move_into_place(draft, target)

@@ -19,8 +19,7 @@ from nanoset_core.formats.indexed.composing import StoredPair, read_pairs, write
 from nanoset_core.formats.indexed.identity import first_repeated_dataset
 from nanoset_core.formats.indexed.layout import pair_files, read_idx
 from nanoset_core.formats.indexed.pairs import PAIR_ENDINGS
-from nanoset_core.outputs.deliver import Delivery
-from nanoset_core.outputs.drafts import Draft
+from nanoset_core.outputs.deliver import Delivery, Draft
 from nanoset_core.outputs.receipts import (
     Receipt,
     describe_call,

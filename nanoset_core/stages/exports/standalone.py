@@ -19,8 +19,7 @@ from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.formats.indexed.ids import check_all_ids
 from nanoset_core.formats.indexed.layout import pair_files
 from nanoset_core.formats.indexed.stream import Stream, stream_of
-from nanoset_core.outputs.deliver import Delivery
-from nanoset_core.outputs.drafts import Draft
+from nanoset_core.outputs.deliver import Delivery, Draft
 from nanoset_core.outputs.manifest import FileFact
 from nanoset_core.outputs.receipts import Receipt, describe_call, hidden_receipt_name
 from nanoset_core.stages.dataset.named_pair import open_pair

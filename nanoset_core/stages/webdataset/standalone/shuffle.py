@@ -43,9 +43,10 @@ from nanoset_core.stages.webdataset.write_options import WriteOptions
 from nanoset_core.stages.webdataset.writing import write_shards
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import alone_in, sweep_abandoned, write_atomic
-from nanoset_core.storage.drafts import folder_and_access, replacing, resumable_draft
+from nanoset_core.storage.drafts import folder_and_access, replacing
 from nanoset_core.storage.location import Location, on_this_machine
 from nanoset_core.storage.os_errors import writing_to
+from nanoset_core.storage.places import is_here
 from nanoset_core.storage.temporary_copies import work_folder
 from nanoset_core.tokenizers.files import tokenizer_files
 from nanoset_core.tokenizers.tokenizer import tokenizer_facts
@@ -101,11 +102,15 @@ class _WorkFolders:
     @staticmethod
     def of(output: Location, scratch: Path | None) -> _WorkFolders:
         """Return the folders for an output, below `scratch` if it is given."""
+        path = output.absolute()
         name = f".{output.name}.scratch"
-        return _WorkFolders(
-            scratch=work_folder(output.absolute(), name, scratch),
-            work=resumable_draft(output.absolute(), name, scratch),
-        )
+        scratch_folder = work_folder(path, name, scratch)
+
+        # The tars of a local output are next to it, on the same disk, so that they can be renamed.
+        tars_folder = scratch_folder
+        if is_here(path):
+            tars_folder = work_folder(path, name, scratch=None)
+        return _WorkFolders(scratch=scratch_folder, work=tars_folder)
 
     def remove(self) -> None:
         """Remove all unfinished files, and the lock last."""

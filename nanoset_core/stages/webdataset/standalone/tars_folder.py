@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from nanoset_core.errors import ConfigError, FormatError
-from nanoset_core.outputs.deliver import Delivery, put_files_in_place
-from nanoset_core.outputs.drafts import Draft
+from nanoset_core.outputs.deliver import Delivery, Draft, put_files_in_place
 from nanoset_core.outputs.manifest import (
     MANIFEST,
     Manifest,
@@ -27,7 +26,7 @@ from nanoset_core.outputs.receipts import Receipt, flag_differences, parse_recei
 from nanoset_core.records.json_records import load, to_plain
 from nanoset_core.stages.webdataset.lists import LISTS
 from nanoset_core.storage.access import FileAccess
-from nanoset_core.storage.drafts import deliver_folder
+from nanoset_core.storage.atomic import fsync_folder, move_into_place, sweep_abandoned
 from nanoset_core.storage.location import Location, store_of
 from nanoset_core.storage.places import is_file_in_the_way
 from nanoset_core.storage.regular_files import read_regular
@@ -201,7 +200,11 @@ class TarsFolder:
         if self.access.takes_requests:  # the output is in a bucket
             self._upload(manifest)
             return replace(manifest, access=self.access)
-        deliver_folder(self.draft, self.folder)
+
+        fsync_folder(self.draft)
+        # Remove an earlier output that a killed call had moved away.
+        sweep_abandoned(self.folder.parent, self.folder.name)
+        move_into_place(self.draft, self.folder)
         return replace(manifest, folder=self.folder)
 
     def _upload(self, manifest: Manifest) -> None:
