@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.document_tables.conditions import Condition, SqlCondition
-from nanoset_core.document_tables.connection import shared_connection
+from nanoset_core.document_tables.connection import BATCH_DOCUMENTS, shared_connection
 from nanoset_core.document_tables.relation import (
     FILE_NUMBER,
     LISTED_IDS,
@@ -115,7 +115,8 @@ class DocumentScan:
             return
 
         # DuckDB keeps the ids of a query in memory. If it cannot keep all, several queries are
-        # needed, and their results are merged.
+        # needed, and their results are merged. For this, all documents that they find in the
+        # relation are in memory at once, but the views read a corpus as relations of limited size.
         id_parts = _parts_in_memory(self._only_ids)
         if len(id_parts) == 1:
             yield from self._query(relation, only_ids=id_parts[0])
@@ -325,7 +326,7 @@ def _parts_in_memory(ids: Any) -> list[Any]:
 
 
 def _in_order(results: Sequence[ScannedRows]) -> Iterator[ScannedRows]:
-    """Merge the results of several queries, and yield each document once, in order.
+    """Merge the results of several queries, and yield each document once, in order, in batches.
 
     A list of ids was too long for one query, so each query looked for some of the ids. A document
     may be found twice if the list has its id twice:
@@ -349,16 +350,22 @@ def _in_order(results: Sequence[ScannedRows]) -> Iterator[ScannedRows]:
     all_rows = np.concatenate([result.rows for result in results])
     rows, positions = np.unique(all_rows, return_index=True)
 
-    # Take the values and the masks from the same positions.
-    columns = {}
+    # Concatenate the values and the masks in the same way.
+    all_values = {}
     for name in results[0].columns:
-        all_values = pa.concat_arrays([result.columns[name] for result in results])
-        columns[name] = all_values.take(pa.array(positions))
-    masks = {}
+        all_values[name] = pa.concat_arrays([result.columns[name] for result in results])
+    all_masks = {}
     for condition in results[0].condition_masks:
-        full_mask = np.concatenate([result.condition_masks[condition] for result in results])
-        masks[condition] = full_mask[positions]
-    yield ScannedRows(rows, columns, masks)
+        masks = [result.condition_masks[condition] for result in results]
+        all_masks[condition] = np.concatenate(masks)
+
+    # Take the documents of each batch from there.
+    for start in range(0, len(rows), BATCH_DOCUMENTS):
+        batch = slice(start, start + BATCH_DOCUMENTS)
+        chosen = positions[batch]
+        columns = {name: values.take(pa.array(chosen)) for name, values in all_values.items()}
+        condition_masks = {condition: mask[chosen] for condition, mask in all_masks.items()}
+        yield ScannedRows(rows[batch], columns, condition_masks)
 
 
 def _check_order(numbers: NDArray[np.int64], last_number: int) -> None:

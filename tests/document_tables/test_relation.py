@@ -181,6 +181,25 @@ def test_long_lists_of_ids_are_searched_in_several_parts(tmp_path, monkeypatch):
     assert scanned.rows.tolist() == list(range(1, 501, 3))
 
 
+def test_documents_that_are_found_in_several_parts_are_returned_in_batches(tmp_path, monkeypatch):
+    ids = [f"doc-{number}" for number in range(100)]
+    relation = write_relation(tmp_path / "documents.parquet", {"id": ids})
+    is_first_half = parse_condition("id < 'doc-5'", "where")
+    listed_ids = pa.array(reversed(ids), pa.large_string())
+    documents_scan = DocumentScan(["id"], conditions=[is_first_half], only_ids=listed_ids)
+    [expected] = documents_scan.batches(relation)
+    monkeypatch.setattr(scan, "_MAX_LISTED_BYTES", 500)
+    monkeypatch.setattr(scan, "BATCH_DOCUMENTS", 30)
+
+    batches = list(documents_scan.batches(relation))
+
+    assert [len(batch.rows) for batch in batches] == [30, 30, 30, 10]
+    masks = [batch.condition_masks[is_first_half] for batch in batches]
+    np.testing.assert_array_equal(np.concatenate(masks), expected.condition_masks[is_first_half])
+    found_ids = pa.concat_arrays([batch.columns["id"] for batch in batches])
+    assert found_ids.to_pylist() == ids
+
+
 def scanned_rows(documents_scan: DocumentScan, relation: DocumentRelation) -> list[int]:
     """Return the rows of all documents that a scan returns."""
     rows = [np.empty(0, np.int64)]
