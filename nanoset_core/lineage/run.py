@@ -41,6 +41,7 @@ from nanoset_core.sampling.splits import SPLITS
 from nanoset_core.stages.handoff.run import RunSpec, read_run
 from nanoset_core.stages.handoff.steps import Dealer, Steps, TrainingStep
 from nanoset_core.stages.mappings.run_before import HANDOFF_FOLDER, handoff_and_splits
+from nanoset_core.stages.mappings.settings import recorded_batch_size
 from nanoset_core.wording import format_count
 
 TRAIN = SPLITS[0]
@@ -890,11 +891,8 @@ def _scheduled_batch_size(manifest: Manifest) -> int | None:
     Args:
         manifest: Manifest of the handoff, the files for a trainer.
     """
-    schedule = manifest.recipe["options"].get("schedule")  # [number of steps, batch size]
-    if not schedule:
-        return None
-    batch_size: int = schedule[1]
-    return batch_size
+    schedule = manifest.recipe["options"].get("schedule")
+    return recorded_batch_size(schedule) if schedule else None
 
 
 def _phase_batch_size(manifest: Manifest, spec: RunSpec) -> int:
@@ -911,7 +909,7 @@ def _phase_batch_size(manifest: Manifest, spec: RunSpec) -> int:
         ConfigError: Some steps have another batch size.
     """
     options = manifest.recipe["options"]  # the settings that the data were made with
-    batch_size: int = options["schedule"][1]  # [number of steps, batch size]
+    batch_size = recorded_batch_size(options["schedule"])
     problems = _batch_size_problems(spec, batch_size)
     if problems:
         raise ConfigError(

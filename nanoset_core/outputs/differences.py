@@ -34,8 +34,8 @@ _TEXT_BY_OPTION = {
     "framing.after": "token ids after each document (EOD)",
 }
 """Text for options of recipes that are not named like a key of nanoset.yaml."""
-_NUMBERS_OF_SCHEDULE = ("iterations", "global_batch_size", "eval_interval", "eval_iters")
-"""Names of the numbers in the option `schedule` of a recipe, which is a list."""
+NUMBERS_OF_SCHEDULE = ("iterations", "global_batch_size", "eval_interval", "eval_iters")
+"""Names of the numbers in the option `schedule` of a recipe, which is a list, in its order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +151,8 @@ def _name_numbers_of_schedule(schedule: Any) -> Any:
     # Recipes of other versions may have fewer numbers, or more.
     number_by_name = {}
     for index, number in enumerate(schedule):
-        has_name = index < len(_NUMBERS_OF_SCHEDULE)
-        name = _NUMBERS_OF_SCHEDULE[index] if has_name else str(index)
+        has_name = index < len(NUMBERS_OF_SCHEDULE)
+        name = NUMBERS_OF_SCHEDULE[index] if has_name else str(index)
         number_by_name[name] = number
     return number_by_name
 

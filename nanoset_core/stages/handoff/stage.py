@@ -25,7 +25,6 @@ from nanoset_core.stages.handoff.gather import trainer_tokenizer, views_of
 from nanoset_core.stages.handoff.replaced import planned_length_warning, planned_order_warning
 from nanoset_core.stages.handoff.show import handoff_summary
 from nanoset_core.stages.mappings.planning import NanosetContext
-from nanoset_core.stages.mappings.settings import ScheduleSpec
 from nanoset_core.stages.mappings.stage import BLENDED, INDEX_MAPPINGS
 from nanoset_core.stages.order_warnings import nanoset_order_warnings
 from nanoset_core.stages.report import CheckRunner, Report, run_here
@@ -258,7 +257,7 @@ def _later_options(nanoset: NanosetContext) -> dict[str, Any]:
 
     # How long the run is, and how often it evaluates.
     if spec.schedule is not None:
-        options["schedule"] = _numbers_of(spec.schedule)
+        options["schedule"] = spec.schedule.recorded()
         # The first and last iteration, if the data is only for a phase of the run. All recipes with
         # a schedule list it, even if it is None.
         options["span"] = None if spec.span is None else list(spec.span)
@@ -283,17 +282,3 @@ def export_nodes(config: ProjectConfig, name: str) -> dict[str, Node]:
         if export_name is not None:
             nodes[dataset] = Node(EXPORT, Key(export_name))
     return nodes
-
-
-def _numbers_of(schedule: ScheduleSpec) -> list[int]:
-    """Return the numbers of a schedule in the order in which recipes list them.
-
-    For 1,000 iterations with batches of 64 samples, which evaluate after every 100 iterations with
-    10 batches: [1000, 64, 100, 10].
-    """
-    return [
-        schedule.iterations,
-        schedule.global_batch_size,
-        schedule.eval_interval,
-        schedule.eval_iters,
-    ]

@@ -24,7 +24,7 @@ from nanoset_core.records.digests import is_digest
 from nanoset_core.records.yaml_text import read_yaml, yaml_value
 from nanoset_core.sampling.orders import Read
 from nanoset_core.sampling.splits import SPLITS, SplitName
-from nanoset_core.stages.mappings.settings import ContinueSpec
+from nanoset_core.stages.mappings.settings import ContinueSpec, recorded_batch_size
 
 HANDOFF_FOLDER = re.compile(rf"(?:.*/)?{STAGE}/([^/]+)/{HANDOFF}/([^/]+)/?")
 """The folder of a handoff, below any root: name of the nanoset, and digest or `current`."""
@@ -249,8 +249,7 @@ def _samples_before(handoff: Manifest) -> int:
     if not options.get("span"):
         return 0  # the run has no phases
     first_iteration, _ = options["span"]
-    samples_per_iteration: int = options["schedule"][1]
-    return int(first_iteration) * samples_per_iteration
+    return int(first_iteration) * recorded_batch_size(options["schedule"])
 
 
 class ContinuedProject(NamedTuple):

@@ -6,11 +6,12 @@ in which the phases of a run are nanosets of their own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from nanoset_core.errors import ConfigError
+from nanoset_core.outputs.differences import NUMBERS_OF_SCHEDULE
 from nanoset_core.records.frozen import FrozenDict
 from nanoset_core.records.rules import Section
 from nanoset_core.records.settings import Range
@@ -126,6 +127,14 @@ class ScheduleSpec:
     eval_iters: Annotated[int, Range(0, 1 << 24)] = 100
     """Steps of each evaluation (--eval-iters)."""
 
+    def recorded(self) -> list[int]:
+        """Return the numbers in the order in which the recipe of a handoff lists them.
+
+        For 1,000 iterations with batches of 64 samples, which evaluate after every 100 iterations
+        with 10 batches: [1000, 64, 100, 10].
+        """
+        return [getattr(self, name) for name in NUMBERS_OF_SCHEDULE]
+
     def samples(self, iterations: int | None = None) -> dict[SplitName, int]:
         """Return how many samples the trainer requests for training, validation and test.
 
@@ -157,6 +166,15 @@ class ScheduleSpec:
             if n_steps > 0:
                 samples[split] = n_steps * self.global_batch_size
         return samples
+
+
+def recorded_batch_size(schedule: Sequence[int]) -> int:
+    """Return how many samples an iteration reads: 64, if a recipe lists [1000, 64, 100, 10].
+
+    Args:
+        schedule: The option `schedule` of the recipe of a handoff; see `ScheduleSpec.recorded`.
+    """
+    return schedule[NUMBERS_OF_SCHEDULE.index("global_batch_size")]
 
 
 @dataclass(frozen=True, slots=True)
