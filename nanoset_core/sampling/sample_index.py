@@ -123,14 +123,10 @@ def build_sample_index(
     if tokens_before != total_tokens:
         raise _other_tokens_error(tokens_before, num_epochs, tokens_per_epoch)
 
+    # The search finds the ends of full samples. A short one ends with the last document.
     has_short_sample = n_samples > n_full_samples
     if has_short_sample:
-        last_sequence = int(documents[-1])
-        last_offset = int(sizes[last_sequence]) - add_extra_token
-        if last_offset < 0 and not empty_end:
-            raise _empty_end_error(last_sequence)
-        # It ends at the last token of all.
-        index[n_samples] = (len(documents) - 1, last_offset)
+        index[n_samples] = _end_of_short_sample(sizes, documents, add_extra_token, empty_end)
     return index
 
 
@@ -173,6 +169,39 @@ def _check_arguments(
             found=f"{sizes.min()} ({sizes.dtype.name})",
             expected="integers, 0 or more",
         )
+
+
+def _end_of_short_sample(
+    sizes: NDArray[np.integer],
+    documents: NDArray[np.integer],
+    add_extra_token: int,
+    empty_end: bool,
+) -> tuple[int, int]:
+    """Return the last row of a sample index whose last sample is short: where this sample ends.
+
+    It has all tokens that are left, so it ends with the last document. For documents of 3, 5 and 4
+    tokens, of which the last one is document 2:
+
+        samples have an extra token    (2, 3): at the last token, which is the extra one
+        they have none                 (2, 4): after the last token
+
+    Args:
+        sizes: Tokens of each document, shape (n_sequences,).
+        documents: Documents in the order of reading, at least one, shape (n_positions,).
+        add_extra_token: 1 if a sample has one token more; else 0.
+        empty_end: Whether the last document may be empty, so that its token is -add_extra_token.
+
+    Returns:
+        (position in `documents`, token of that document)
+
+    Raises:
+        ConfigError: The last document is empty, and this is not allowed.
+    """
+    last_document = int(documents[-1])
+    token = int(sizes[last_document]) - add_extra_token
+    if token < 0 and not empty_end:
+        raise _empty_end_error(last_document)
+    return len(documents) - 1, token
 
 
 def _as_document_numbers(document_index: NDArray[np.integer]) -> NDArray[np.integer]:
