@@ -109,13 +109,19 @@ class MemberPlanner:
 
         # Some trainers ask for a number of samples even if none is needed.
         needed = self._as_trainer_requests(prefix, part, needed)
-        requested = needed.requested
+        requested = needed.requested  # 150
 
+        # How often is the dataset read, and which samples does that give?
         epochs = self._plan_epochs(prefix, part, requested, start)
         samples = self._plan_samples(prefix, part, requested, epochs, start)
+        # In a later phase of a run, the trainer begins at this position of the shuffle index.
+        begin = start if self.is_later_phase else 0
+
         # The names of index files contain a hash of the requested number, among others.
         names = member_names(self.config, self.split, prefix, requested)
+
         return MemberPlan(
+            # The dataset, and what the split has of it.
             prefix=prefix,
             trainer_path=self.config.trainer_path(prefix),
             idx_sha256=part.idx_sha256,
@@ -123,20 +129,22 @@ class MemberPlanner:
             weight=share,
             rows=part.rows,
             tokens=part.tokens,
-            samples_target=needed.target,
-            samples_requested=requested,
+            # Epochs: 2.
             epochs=epochs.n_epochs,
             separate_last_epoch=epochs.separate_last,
+            order=epochs.order,
+            # Samples: 150 are requested, and 199 are built.
+            samples_target=needed.target,
+            samples_requested=requested,
             samples_built=samples.built,
             repeats=samples.repeats,
             samples_given=samples.available,
+            begin=begin,
+            # Index files.
             description=names.description,
             hash=names.hash,
             files=names.files,
             receipt_name=names.receipt_name,
-            order=epochs.order,
-            # In a later phase of a run, the trainer begins at this position of the shuffle index.
-            begin=start if self.is_later_phase else 0,
         )
 
     def _is_used(self, prefix: str, part: DatasetPart) -> bool:
