@@ -264,36 +264,61 @@ def collate_varlen(
     samples = list(samples)
     if not samples:
         raise ConfigError("there are no samples", where="collate_varlen", expected="at least one")
-    tokens = _stacked(samples, "tokens")  # (n_samples, sequence_length)
+
+    # Arrays with a row for each sample: (n_samples, sequence_length)
+    tokens = _stacked(samples, "tokens")
     labels = _stacked(samples, "labels")
     loss_mask = _stacked(samples, LOSS_MASK)
     if tokens.ndim != 2 or labels.shape != tokens.shape or loss_mask.shape != tokens.shape:
         raise _wrong_shapes(tokens=tokens, labels=labels, loss_mask=loss_mask)
 
+    # Where are documents in each sample? (n_samples, sequence_length) position of each token in its
+    # document: 0 1 2 0 1 for the first sample of the example
     if eod_token is not None:
         eod_token = token_id("eod_token", eod_token)
-        cu_seqlens = cu_seqlens_at(tokens, eod_token)
-    else:
-        cu_seqlens = _stored_cu_seqlens(samples)
-    n_samples, sequence_length = tokens.shape
-    if cu_seqlens.shape != (n_samples, sequence_length + 1):
-        raise _wrong_shapes(tokens=tokens, cu_seqlens=cu_seqlens)
-    positions = by_document(cu_seqlens)[POSITIONS]
+    document_bounds = _document_bounds(samples, tokens, eod_token)
+    positions = by_document(document_bounds)[POSITIONS]
     if boolean("mask_ends", mask_ends):
         loss_mask[_is_end(tokens, positions, eod_token)] = 0
 
-    joined_cu_seqlens = _joined_cu_seqlens(positions)
+    # Join the rows, and count from the start of the first one where documents begin.
+    cu_seqlens = _joined_cu_seqlens(positions)  # (n_documents + 1,) 0 3 5 10
     row: dict[str, Any] = {
         "tokens": tokens.reshape(-1),
         "labels": labels.reshape(-1),
         LOSS_MASK: loss_mask.reshape(-1),
         POSITIONS: positions.reshape(-1),
-        CU_SEQLENS: joined_cu_seqlens,
+        CU_SEQLENS: cu_seqlens,
     }
     if convert is not None:
         row = {name: convert(array) for name, array in row.items()}
-    row[MAX_SEQLEN] = int(np.diff(joined_cu_seqlens).max())
+    row[MAX_SEQLEN] = int(np.diff(cu_seqlens).max())
     return row
+
+
+def _document_bounds(
+    samples: Sequence[dict[str, Any]], tokens: NDArray[Any], eod_token: int | None
+) -> NDArray[np.int32]:
+    """Return where documents begin in each sample, and then its end: 0 3 5 5 5 5.
+
+    Args:
+        samples: The samples; without `eod_token`, they have the result as the entry `cu_seqlens`.
+        tokens: Their tokens, shape (n_samples, sequence_length).
+        eod_token: The token that ends documents; None if the samples say where they end.
+
+    Returns:
+        Shape (n_samples, sequence_length + 1).
+
+    Raises:
+        ConfigError: A sample has no entry `cu_seqlens`, or one of another length.
+    """
+    if eod_token is not None:
+        return cu_seqlens_at(tokens, eod_token)
+    bounds = _stored_cu_seqlens(samples)
+    n_samples, sequence_length = tokens.shape
+    if bounds.shape != (n_samples, sequence_length + 1):
+        raise _wrong_shapes(tokens=tokens, cu_seqlens=bounds)
+    return bounds
 
 
 def _stacked(samples: Sequence[dict[str, Any]], name: str) -> NDArray[Any]:
