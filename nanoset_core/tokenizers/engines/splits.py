@@ -134,7 +134,8 @@ def piece_starts(
         bool, shape (n_bytes + 1,); the last value is True.
     """
     # Collect the cuts between characters of the same class, which the steps below do not find: in
-    # long runs of spaces, and before capitals as in "iPhone".
+    # long runs of spaces, and before capitals as in "iPhone". Such characters get other classes
+    # here, which all later steps see. The cuts themselves are made at the end.
     inner_cuts = []
     if longest_run:
         is_space = data == SPACE_BYTE
@@ -142,14 +143,21 @@ def piece_starts(
     if pattern.cuts_at_capitals:
         inner_cuts.append(resolve_case(data, byte_classes, pattern))
 
+    # Now cut the text step by step. Each step changes `is_start` in place, and relies on the steps
+    # before it. The comments show the example after a step, with | between pieces.
+
     # it|'|s|  |ok: a piece starts at the edges of the text, and where the class changes.
     is_start = np.ones(len(data) + 1, bool)
     np.not_equal(byte_classes[1:], byte_classes[:-1], out=is_start[1:-1])
 
-    # it|'|s| | ok: some pieces belong together.
+    # Newlines belong to the white space or symbols before them. (The example has none.)
     if pattern.has_newline_class:
         _join_newlines(is_start, byte_classes, join_symbols=pattern.newlines_end_symbols)
+
+    # it|'|s| | ok: the last space belongs to the word after it.
     _join_last_spaces(is_start, data, byte_classes, wide_spaces, any_space=pattern.joins_any_space)
+
+    # it|'s| | ok: most tokenizers let a word start with the symbol or other character before it.
     if pattern.joins_symbols:
         _join_symbols(is_start, data, byte_classes)
     for first_class, letter_class in pattern.joined_classes:
@@ -157,13 +165,16 @@ def piece_starts(
     if pattern.joins_ascii_symbols:
         _join_ascii_symbols(is_start, data, byte_classes)
 
-    # it|'s| | ok: contractions are pieces, and long numbers are cut.
+    # it|'s| | ok: a contraction is a piece, also for tokenizers that do not join symbols.
     if pattern.contractions in ("exact", "any case"):
         _cut_contractions(is_start, data, any_case=pattern.contractions == "any case")
+
+    # Long numbers are cut: 12345 becomes 123|45 if pieces have at most 3 digits.
     if pattern.max_digits:
         is_number = byte_classes == pattern.number_class
         _cut_numbers(is_start, data, is_number, pattern.max_digits)
 
+    # Cut within runs of one class, as was found at the beginning.
     for cuts in inner_cuts:
         is_start[cuts] = True
     return is_start
