@@ -33,7 +33,12 @@ from helpers.sample_project import SPLITS, jsonl, sentences, tree
 from nanoset_core.errors import NanosetError
 from nanoset_core.outputs.differences import Reason
 from nanoset_core.project import survey as survey_module
-from nanoset_core.project.gc.collect import collect, old_versions, plan_gc
+from nanoset_core.project.gc.collect import (
+    bytes_freed_by_removing,
+    collect,
+    old_versions,
+    plan_gc,
+)
 from nanoset_core.project.graph import ANOTHER_IS_CURRENT, Graph
 from nanoset_core.project.project import Project
 from nanoset_core.project.status import StatusRow, project_status
@@ -916,3 +921,21 @@ def test_old_versions_are_named_with_their_size_and_the_command_that_removes_the
     collect(project)
     assert old_versions(project) == (0, 0)
     assert "nanoset gc" not in print_status(folder)
+
+
+def test_a_version_that_another_process_has_just_deleted_has_no_size(tmp_path):
+    assert bytes_freed_by_removing([tmp_path / "deleted"]) == 0
+
+
+def test_the_status_says_why_old_versions_cannot_be_counted(copy):
+    folder = copy()
+    config = folder / "nanoset.yaml"
+    misspelt = "storage: {keep_runs: [nanosets/pretrain/handoff/0a1b]}\n"
+    config.write_text(config.read_text() + misspelt)
+
+    lines = print_status(folder).splitlines()
+
+    (line,) = [line for line in lines if "old versions" in line]
+    assert line.startswith("warning: old versions cannot be counted: ")
+    assert "0a1b" in line
+    assert "storage.keep_runs" in line

@@ -28,7 +28,7 @@ from nanoset_core.cli.terminal import (
     print_notices,
     print_rows,
 )
-from nanoset_core.errors import NanosetError
+from nanoset_core.errors import NanosetError, one_line_with_remedy
 from nanoset_core.wording import format_age, format_bytes, format_count
 
 if TYPE_CHECKING:
@@ -150,7 +150,8 @@ def print_old_versions(project: Project, *, more_than: int = 0) -> None:
 
     try:
         count, size = old_versions(project)
-    except NanosetError:  # an output is damaged; the tables name it
+    except NanosetError as error:  # an output is damaged, or `storage.keep_runs` is wrong
+        echo(f"warning: old versions cannot be counted: {one_line_with_remedy(error)}")
         return
     if size <= more_than or is_a_purge_running(project.outputs):
         return

@@ -313,11 +313,11 @@ def _kept_handoffs(project: Project) -> list[str]:
         try:
             # Check that the handoff and its samples exist, by reading their records.
             handoff_and_splits(project.outputs, nanoset, digest)
-        except MissingError:
+        except MissingError as error:
             name = f"{nanoset}/{HANDOFF}"
             erasure = erasure_of_version(project.outputs.access, NANOSETS, name, digest)
             if erasure is None:
-                raise
+                raise error.at(error.where, f"storage.keep_runs: {error.remedy}") from error
             continue  # a purge has erased it, so the key is right, and nothing is left to keep
         digests.append(digest)
     return digests
@@ -674,6 +674,8 @@ def old_versions(project: Project) -> OldVersions:
 
     Raises:
         StorageError: An output that other outputs may depend on is damaged.
+        ConfigError: An entry of `storage.keep_runs` names no version of a handoff.
+        MissingError: There is no such version.
     """
     access = project.outputs.access
     is_in_bucket = access.takes_requests
@@ -722,9 +724,12 @@ def _file_sizes(path: Path) -> FileSizes:
     """Return the sizes of all files in a folder, or of a single file.
 
     Args:
-        path: The folder or file.
+        path: The folder or file. If another process has just deleted it, it has no size.
     """
-    if not path.is_dir() or path.is_symlink():
+    if path.is_dir() and not path.is_symlink():
+        files = files_below(FileAccess(path), path)
+        return FileSizes.of(entry for _, entry in files)
+    try:
         return FileSizes(path.lstat().st_size)
-    files = files_below(FileAccess(path), path)
-    return FileSizes.of(entry for _, entry in files)
+    except FileNotFoundError:
+        return FileSizes(0)
