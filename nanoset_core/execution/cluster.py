@@ -140,17 +140,17 @@ class TaskCluster(Protocol):
         """How long to wait for the cluster, and then for its workers."""
         ...
 
-    def connect(self, stack: ExitStack, progress: Progress, wait_seconds: float) -> ClusterClient:
+    def connect(self, stack: ExitStack, progress: Progress) -> ClusterClient:
         """Connect to this cluster of worker machines, waiting until it runs.
 
-        A user may start the cluster and this program at the same time, so it may not run yet. Each
-        kind of cluster, such as Dask or Ray, has its own version of this method.
+        A user may start the cluster and this program at the same time, so it may not run yet. This
+        waits up to `wait_seconds`. Each kind of cluster, such as Dask or Ray, has its own version
+        of this method.
 
         Args:
             stack: Gets what has to be closed at the end: the connection, and processes that were
                 started for it. The caller closes the stack when it no longer needs the cluster.
             progress: Shows the user how long was waited.
-            wait_seconds: How long to wait at most.
 
         Returns:
             The connection, by which tasks are handed out.

@@ -70,7 +70,7 @@ class ClusterConnection:
             progress: Shows the user how long was waited.
         """
         try:
-            client = self.cluster.connect(self._stack, progress, self.cluster.wait_seconds)
+            client = self.cluster.connect(self._stack, progress)
         except ConfigError as error:
             self._failure = error
             raise

@@ -63,7 +63,7 @@ class DaskScheduler:
         command = shell_line("dask", "worker", *scheduler_options, "--nthreads", 1)
         return f"start some with `{command}`"
 
-    def connect(self, stack: ExitStack, progress: Progress, wait_seconds: float) -> DaskClient:
+    def connect(self, stack: ExitStack, progress: Progress) -> DaskClient:
         """Connect to the scheduler as soon as it runs, and return a client.
 
         A scheduler may be started at the same time as this program, or later. So if nothing answers
@@ -73,21 +73,20 @@ class DaskScheduler:
         Args:
             stack: When it is closed, the connection ends.
             progress: Shows the user how long was waited.
-            wait_seconds: How long to wait.
 
         Raises:
             ConfigError: Dask is not installed, or the scheduler does not run in time, or it refuses
                 this client.
         """
         require_distributed(self.where)
-        waiting = progress.wait(f"for the Dask scheduler {self.name}", wait_seconds)
+        waiting = progress.wait(f"for the Dask scheduler {self.name}", self.wait_seconds)
         waiting.start()
         started_at = time.monotonic()
         while True:
             # An attempt may take up to 8 seconds (CONNECT_SECONDS), if a program accepts the
             # connection but does not answer. Do not try for longer than the settings say, but for
             # 2 seconds (_MIN_CONNECT_SECONDS) at least.
-            remaining_seconds = wait_seconds - (time.monotonic() - started_at)
+            remaining_seconds = self.wait_seconds - (time.monotonic() - started_at)
             attempt_seconds = min(CONNECT_SECONDS, max(remaining_seconds, _MIN_CONNECT_SECONDS))
             try:
                 client = self._try_to_connect(attempt_seconds)
@@ -100,7 +99,7 @@ class DaskScheduler:
                     continue
                 # One attempt may take longer than the limit, for example 2 seconds if the settings
                 # say not to wait. The error must not say "within 0 s" then.
-                limit_seconds = max(wait_seconds, tried_seconds)
+                limit_seconds = max(self.wait_seconds, tried_seconds)
                 raise self._unreachable(error, limit_seconds) from error
             waiting.end()
             stack.callback(client.close)

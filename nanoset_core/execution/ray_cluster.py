@@ -50,7 +50,7 @@ class RayCluster:
         host = urlsplit(self.address).hostname
         return f"add a machine with `ray start --address={host}:6379`"
 
-    def connect(self, stack: ExitStack, progress: Progress, wait_seconds: float) -> RayClient:
+    def connect(self, stack: ExitStack, progress: Progress) -> RayClient:
         """Connect to the cluster as soon as it runs.
 
         The cluster may be started at the same time as this program, or later. So if nothing answers
@@ -60,14 +60,13 @@ class RayCluster:
         Args:
             stack: When it is closed, the connection ends.
             progress: Shows the user how long was waited.
-            wait_seconds: How long to wait.
 
         Raises:
             ConfigError: Ray is not installed, or the cluster does not answer in time, or it refuses
                 this program.
         """
         self._check_process()
-        waiting = progress.wait(f"for the Ray cluster {self.name}", wait_seconds)
+        waiting = progress.wait(f"for the Ray cluster {self.name}", self.wait_seconds)
         waiting.start()
         started_at = time.monotonic()
         while True:
@@ -81,7 +80,7 @@ class RayCluster:
                     continue
                 # One attempt may take longer than the limit, for example 8 seconds if the settings
                 # say not to wait. The error must not say "within 0 s" then.
-                limit_seconds = max(wait_seconds, tried_seconds)
+                limit_seconds = max(self.wait_seconds, tried_seconds)
                 raise self._unreachable(error, limit_seconds) from error
             except (RuntimeError, ValueError, ImportError) as error:
                 raise self._refused(error) from error

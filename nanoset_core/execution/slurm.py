@@ -80,7 +80,7 @@ class SlurmJobs:
             f"and in {self.folder} the logs of those that ended"
         )
 
-    def connect(self, stack: ExitStack, progress: Progress, wait_seconds: float) -> DaskClient:
+    def connect(self, stack: ExitStack, progress: Progress) -> DaskClient:
         """Submit jobs to the batch system Slurm, whose processes are the workers of a Dask cluster.
 
         Dask's scheduler, which hands out the tasks, runs in this process. The jobs may have to wait
@@ -89,8 +89,7 @@ class SlurmJobs:
         Args:
             stack: When it is closed, the connection ends, the jobs are cancelled, and the scheduler
                 ends.
-            progress: Not used; other kinds of clusters need it.
-            wait_seconds: Not used either.
+            progress: Not used; other kinds of clusters show here how long they wait.
 
         Raises:
             ConfigError: dask-jobqueue or Slurm is not installed, or Slurm refuses such a job.

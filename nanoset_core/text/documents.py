@@ -34,11 +34,11 @@ BATCH_BYTES = 1 << 20
 BATCH_REJECTS = 10_000
 """A batch also ends once it has this many rejects, which may need more memory than their lines."""
 
-DocumentReader: TypeAlias = Callable[[StoredPiece, Fields, int, bool], Iterator[DocumentBatch]]
+DocumentReader: TypeAlias = Callable[[StoredPiece, Fields, int], Iterator[DocumentBatch]]
 """Reads the documents of a piece of one format.
 
-Its arguments are the piece, the fields of a document, the largest size of a line or text in bytes,
-and whether to compare the file with the inventory.
+Its arguments are the piece, the fields of a document, and the largest size of a line or text in
+bytes.
 """
 
 
@@ -89,7 +89,7 @@ def read_documents(
     for piece_number, piece in enumerate(source.pieces):
         # A piece is a file, or a part of a large one.
         mark = source.marks.get(piece.path)
-        stored = StoredPiece(folder, piece, mark, is_hashed=verify)
+        stored = StoredPiece(folder, piece, mark, is_checked=verify)
         read = reader_of(piece.path, json_lines=source.json_lines)
         erased = frozenset(erased_by_piece.get(piece_number, ()))
         position = piece.begin  # the stored bytes before it are counted in a batch
@@ -99,7 +99,7 @@ def read_documents(
 
         # Collect documents until the batch is large enough; it may contain those of many pieces.
         try:
-            for documents in read(stored, fields, max_line_bytes, verify):
+            for documents in read(stored, fields, max_line_bytes):
                 n_lines += documents.read_lines
                 n_bytes += documents.read_bytes
                 if erased:
@@ -175,7 +175,7 @@ def _lines_of_piece(folder: Location, piece: Piece, n_read: int) -> int:
         return n_read
     # The file is something else than lines of JSON. Later pieces of it still need to know how many
     # lines are before them, so count the line feeds.
-    stored = StoredPiece(folder, piece, is_hashed=False)
+    stored = StoredPiece(folder, piece, is_checked=False)
     return sum(block.count(b"\n") for block in stored.blocks())
 
 
@@ -203,7 +203,7 @@ def reader_of(path: str, json_lines: Collection[str] = ()) -> DocumentReader:
 
 
 def _read_line_documents(
-    stored: StoredPiece, fields: Fields, max_line_bytes: int, _verify: bool
+    stored: StoredPiece, fields: Fields, max_line_bytes: int
 ) -> Iterator[DocumentBatch]:
     """Read the documents of a piece of a file of JSON lines; see `DocumentReader`."""
     # `map` drops each block once it is converted. A loop would hold its lines in memory while the

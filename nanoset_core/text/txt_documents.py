@@ -33,7 +33,7 @@ class FileText(NamedTuple):
 
 
 def read_txt_document(
-    stored: StoredPiece, fields: Fields, max_text_bytes: int, _verify: bool
+    stored: StoredPiece, fields: Fields, max_text_bytes: int
 ) -> Iterator[DocumentBatch]:
     """Read a .txt file, and yield its document, or the reject in its place.
 

@@ -71,7 +71,7 @@ class StoredPiece:
     """
 
     def __init__(
-        self, folder: Location, piece: Piece, mark: int | None = None, *, is_hashed: bool = True
+        self, folder: Location, piece: Piece, mark: int | None = None, *, is_checked: bool = True
     ) -> None:
         """Prepare to read a piece; its file is not opened yet.
 
@@ -80,17 +80,18 @@ class StoredPiece:
             piece: The piece.
             mark: Number made from the ETag that an object in a bucket had when its bytes were
                 hashed, if it is known; see `SourceRange.marks`.
-            is_hashed: Whether the bytes are hashed while they are read, as `check` requires. False
-                saves time if nothing will be checked. Pieces without a hash are never hashed.
+            is_checked: Whether the bytes will be compared with the piece, so that they have to be
+                hashed while they are read. Pieces without a hash are never hashed.
         """
         self.path = folder / piece.path
         self.piece = piece
+        self.is_checked = is_checked
         self.position = piece.begin
         """Byte of the file from which on nothing was read yet."""
         self.padding = 0
         """Zero bytes after the members of a gzip file, counted while it is decompressed."""
         self._mark = mark
-        self._hash: Any = _hash_for(piece.digest) if is_hashed else None
+        self._hash: Any = _hash_for(piece.digest) if is_checked else None
 
     def blocks(self) -> Iterator[bytes]:
         """Yield the bytes of this piece of a file in blocks of up to 1 MiB, and perhaps hash them.
@@ -133,7 +134,7 @@ class StoredPiece:
             MissingError: The file was deleted.
             InputError: The file cannot be opened or read.
             FormatError: The path is that of a pipe or a device.
-            ValueError: The hash has to be compared, but this piece is read without hashing.
+            ValueError: The hash has to be compared, but the piece is read without hashing.
         """
         is_recorded_by_etag = self.piece.digest.startswith(ETAG)
         if is_recorded_by_etag:

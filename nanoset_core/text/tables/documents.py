@@ -42,7 +42,7 @@ does not reveal otherwise.
 
 
 def read_table_documents(
-    stored: StoredPiece, fields: Fields, max_text_bytes: int, verify: bool
+    stored: StoredPiece, fields: Fields, max_text_bytes: int
 ) -> Iterator[DocumentBatch]:
     """Read the documents of a Parquet or Arrow file: one from each row.
 
@@ -53,7 +53,6 @@ def read_table_documents(
         stored: The file.
         fields: Names of the columns of texts, ids and kept values.
         max_text_bytes: Rows with longer texts are rejected.
-        verify: Whether to check that the file has the size that was recorded when it was listed.
 
     Raises:
         FaultError: The file cannot be read to its end.
@@ -64,14 +63,15 @@ def read_table_documents(
     """
     # `read_table` asks `choose` for the columns to read, and then passes rows to `documents`.
     reader = RowReader(stored.piece.path, fields, max_text_bytes)
-    expected_bytes = stored.piece.size if verify else None
+    # The footer of a table is at its end, so a file of another size would be read wrongly.
+    expected_bytes = stored.piece.size if stored.is_checked else None
     return read_table(
         stored.path, choose=reader.choose, convert=reader.documents, expected_bytes=expected_bytes
     )
 
 
 def read_csv_documents(
-    stored: StoredPiece, fields: Fields, max_text_bytes: int, _verify: bool
+    stored: StoredPiece, fields: Fields, max_text_bytes: int
 ) -> Iterator[DocumentBatch]:
     """Read the documents of a CSV or TSV file: one from each row.
 
@@ -82,8 +82,6 @@ def read_csv_documents(
         stored: The file.
         fields: Names of the columns of texts, ids and kept values.
         max_text_bytes: Rows with longer texts are rejected.
-        _verify: Not used here: it is for readers of other formats, which take the same arguments.
-            The caller checks the bytes of this file after they were read.
 
     Raises:
         FaultError: The file cannot be read to its end.

@@ -80,4 +80,4 @@ def test_a_piece_with_a_hash_is_checked(folder):
 
 def test_a_piece_that_is_read_without_hashing_cannot_be_checked(folder):
     with pytest.raises(ValueError, match="without hashing"):
-        StoredPiece(folder, piece_with(SHA256), is_hashed=False).check()
+        StoredPiece(folder, piece_with(SHA256), is_checked=False).check()
