@@ -126,11 +126,11 @@ def _wrong_count_error(path: Path, found: str, samples: int) -> FormatError:
         samples: How many it should have.
     """
     return FormatError(
-        "a shard does not hold what the manifest says",
+        "a tar has another number of contexts than the manifest says",
         where=path,
         found=found,
         expected=f"{samples} contexts",
-        remedy="make the shard again, or fetch it again",
+        remedy="make the tar again, or fetch it again",
     )
 
 
@@ -163,7 +163,7 @@ def manifest_rows(path: Path) -> list[ManifestRow]:
             rows.append(_parse_row(line))
         except (ValueError, KeyError, TypeError) as error:
             raise FormatError(
-                "not a row of a manifest of shards",
+                "not a row of a manifest of tars",
                 where=f"{path}, line {number}",
                 found=f"{line[:_MAX_BYTES_SHOWN]!r} ({error})",
                 remedy="write the manifest again",
@@ -172,7 +172,7 @@ def manifest_rows(path: Path) -> list[ManifestRow]:
     # No webdataset is written without tars. So the manifest was not copied completely, for example.
     if not rows:
         raise FormatError(
-            "the manifest of shards is empty",
+            "the manifest of tars is empty",
             where=path,
             expected="a line for each tar",
             remedy="copy the manifest again, or write it again",

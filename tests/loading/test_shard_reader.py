@@ -560,9 +560,9 @@ def test_a_manifest_with_a_wrong_line_is_refused(dataset, line):
 def test_an_empty_manifest_is_refused(dataset, uneven):
     (dataset / "manifest.jsonl").write_text("")
 
-    with pytest.raises(FormatError, match="the manifest of shards is empty"):
+    with pytest.raises(FormatError, match="the manifest of tars is empty"):
         list(iterate_shards(dataset))
-    with pytest.raises(FormatError, match="the manifest of shards is empty"):
+    with pytest.raises(FormatError, match="the manifest of tars is empty"):
         ShardReader(dataset, uneven=uneven)
 
 
