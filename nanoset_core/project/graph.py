@@ -19,7 +19,7 @@ folder.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nanoset_core.errors import ForbiddenError, StorageError, one_line
 from nanoset_core.outputs.current import CurrentVersion
@@ -1050,10 +1050,10 @@ def _with_clear_texts(reasons: Iterable[Reason]) -> list[Reason]:
     """
     clear_reasons: list[Reason] = []
     for reason in reasons:
-        text = reason.text
         if reason.input == _INVENTORY_INPUT:  # None if the reason is not a changed input
-            text = "files changed since it was built"
-        clear_reasons.append(Reason(text, reason.input))
+            clear_reasons.append(replace(reason, text="files changed since it was built"))
+        else:
+            clear_reasons.append(reason)
     return clear_reasons
 
 

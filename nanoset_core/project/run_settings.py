@@ -107,7 +107,9 @@ class ExecutorSpec(Section):
     @property
     def time_seconds(self) -> int:
         """The time limit of a Slurm job, in seconds; 0 if it is not a duration."""
-        return int(_seconds(self.time or "1h") or 0)
+        if self.time is None:
+            return 3600
+        return int(_seconds(self.time) or 0)
 
     def cluster_key(self, where: str) -> str:
         """Return which setting names the cluster on which tasks run, for messages. For example:
@@ -195,7 +197,7 @@ class ExecutorSpec(Section):
             yield ConfigError(
                 "this is not a time limit for a Slurm job",
                 where=f"{where}.time",
-                found=self.time,
+                found=repr(self.time),
                 expected="m, h or d, from 2m to 366d",
                 remedy="write 90m, 4h or 2d",
             )
@@ -504,13 +506,15 @@ def _wait_errors(wait: str | float | None, where: str) -> Iterator[ConfigError]:
     """Yield an error if a setting is not a time to wait for a cluster.
 
         90, "90s", "30m", "24h"     valid
-        "soon", "-5", "400d"        not valid
+        "soon", "", "-5", "400d"    not valid
 
     Args:
         wait: The value; None stands for the default, which is valid.
         where: The key or environment variable that has the value.
     """
-    seconds = _seconds(wait or 0)
+    if wait is None:
+        return
+    seconds = _seconds(wait)
     if seconds is None or not 0 <= seconds <= _LONGEST_WAIT:
         yield ConfigError(
             "this is not a time to wait",
@@ -521,13 +525,15 @@ def _wait_errors(wait: str | float | None, where: str) -> Iterator[ConfigError]:
         )
 
 
-def _seconds(text: str | float) -> float | None:
+def _seconds(duration: str | float) -> float | None:
     """Return the seconds of a duration, such as 1800 for "30m", or None if it is not a duration.
 
     Args:
-        text: A number with the unit s, m, h or d; without a unit, it is in seconds.
+        duration: A number of seconds, or a text: a number with the unit s, m, h or d, or without.
     """
-    match = _DURATION.fullmatch(str(text))
+    if not isinstance(duration, str):
+        return duration
+    match = _DURATION.fullmatch(duration)
     if match is None:
         return None
     number, unit = match.groups()

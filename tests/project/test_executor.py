@@ -34,6 +34,7 @@ def write_config(folder: Path, executor: str = "") -> Path:
         (None, 60),
         (90, 90),
         (0.5, 0.5),
+        (1e-05, 1e-05),
         ("90", 90),
         ("30m", 1800),
         ("1.5h", 5400),

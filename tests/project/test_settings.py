@@ -561,6 +561,8 @@ nanosets:
         (MINIMAL + "executor: {scheduler_file: s.json}", "have no scheduler_file", "executor.scheduler_file", "dask"),
         (MINIMAL + "executor: {kind: dask, address: 'tcp://h:1', wait: -1}", "not a time to wait", "executor.wait", "30m"),
         (MINIMAL + "executor: {kind: dask, address: 'tcp://h:1', wait: 9999d}", "not a time", "executor.wait", "24h"),
+        (MINIMAL + "executor: {kind: dask, address: 'tcp://h:1', wait: ''}", "not a time", "executor.wait", "24h"),
+        (MINIMAL + "executor: {kind: slurm, jobs: 1, time: ''}", "not a time limit", "executor.time", "90m"),
         (MINIMAL + "executor: {kind: slurm}", "number of Slurm jobs", "executor.jobs", "jobs: 20"),
         (MINIMAL + "executor: {kind: slurm, jobs: 1, time: 10s}", "not a time limit", "executor.time", "90m"),
         (MINIMAL + "executor: {kind: slurm, jobs: 1, memory: 8 GB}", "not a size", "executor.memory", "8GB"),
