@@ -21,6 +21,7 @@ from nanoset_core.text.inventory.stored_piece import StoredPiece
 from nanoset_core.text.lines import read_lines
 from nanoset_core.text.rejects import FaultError
 from nanoset_core.text.tables.csv_rows import read_csv
+from nanoset_core.text.tables.record_batches import all_columns
 from nanoset_core.text.tables.rows import read_table
 
 _MAX_FILES = 3
@@ -337,13 +338,8 @@ def _rows(folder: Location, file: FileStat) -> Iterator[dict[str, Any]]:
         def first_rows(table_slice: Any, _first_number: int) -> Any:
             return table_slice.slice(0, _MAX_ROWS_PER_FILE)
 
-        for rows in read_table(folder / file.path, choose=_all_columns, convert=first_rows):
+        for rows in read_table(folder / file.path, choose=all_columns, convert=first_rows):
             yield from _rows_of_table(rows)
-
-
-def _all_columns(_schema: Any) -> None:
-    """Choose all columns of a table: its readers take None for that."""
-    return
 
 
 def _rows_of_lines(folder: Location, file: FileStat) -> Iterator[dict[str, Any]]:
@@ -377,7 +373,7 @@ def _rows_of_csv(folder: Location, file: FileStat) -> Iterator[dict[str, Any]]:
         file: The file.
     """
     whole_file = StoredPiece(folder, unchecked_piece(file.path, file.size))
-    for part in read_csv(whole_file, _all_columns):
+    for part in read_csv(whole_file, all_columns):
         if part.problem is not None:  # a row with a wrong number of fields
             continue
         for row in part.rows.to_pylist():

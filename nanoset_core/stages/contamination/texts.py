@@ -23,6 +23,7 @@ from nanoset_core.text.inventory.stored_piece import StoredPiece
 from nanoset_core.text.lines import read_lines
 from nanoset_core.text.parsing import value_at
 from nanoset_core.text.rejects import FaultError
+from nanoset_core.text.tables.record_batches import all_columns
 from nanoset_core.text.tables.rows import read_table
 
 _MAX_LINE_BYTES = 64 << 20
@@ -138,18 +139,13 @@ def _rows_of_table(folder: Location, file: FileStat) -> Iterator[_Row]:
         file: The file, below the folder.
     """
 
-    def choose_all_columns(schema: Any) -> None:
-        """Return which of the columns are read: None stands for all of them."""
-        return
-
     def numbered_rows(table: Any, first_number: int) -> list[_Row]:
         """Return the rows of an Arrow table, which is a part of the file, with their numbers."""
         rows = table.to_pylist()
         return [_Row(number, value) for number, value in enumerate(rows, first_number)]
 
     # This reads the file in parts of about 1 MiB, and yields what `convert` returns for each part.
-    # It asks `choose` once which columns it shall read.
-    for rows in read_table(folder / file.path, choose=choose_all_columns, convert=numbered_rows):
+    for rows in read_table(folder / file.path, choose=all_columns, convert=numbered_rows):
         yield from rows
 
 

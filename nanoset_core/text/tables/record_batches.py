@@ -15,6 +15,11 @@ The name of field b in the struct a is `a.b`.
 """
 
 
+def all_columns(_schema: Any) -> None:
+    """Choose all columns of a table: readers of tables take None for that (a `ColumnChooser`)."""
+    return
+
+
 class TooFarError(Exception):
     """A row can only be read by decompressing more of the file than the caller allows."""
 
