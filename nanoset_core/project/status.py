@@ -37,8 +37,11 @@ State = Literal["up to date", "stale", "missing", "failing", "being built", "not
 _STATES_TO_BUILD = ("missing", "stale")
 """States of outputs that the next build makes."""
 PLANNED_BYTES = 64 << 20
-"""Outputs that are not built are planned, to find out whether they can be built. Planning ends once
-this many bytes of .idx were read.
+"""Budget of planning, in bytes.
+
+`nanoset status` plans outputs that are not built, to find out whether they can be built. It plans
+no more of them once it has read this many bytes of .idx. A dry run has a second budget of this size
+for what it shows about views and nanosets, which also counts the memory that this takes.
 """
 
 

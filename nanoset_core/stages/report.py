@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from numbers import Integral
 from typing import Any, Literal, NamedTuple
 
 from nanoset_core.errors import NanosetError, StorageError
@@ -328,7 +329,8 @@ def _text_or_none(value: object) -> str | None:
 
 def _with_commas(value: object) -> object:
     """Return an integer as text such as 12,345, and any other value unchanged."""
-    return f"{value:,}" if isinstance(value, int) else value
+    is_integer = isinstance(value, Integral) and not isinstance(value, bool)  # also one of numpy
+    return f"{value:,}" if is_integer else value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

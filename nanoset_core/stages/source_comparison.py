@@ -133,11 +133,11 @@ class TokenComparison:
     def of_ranges(
         self, ranges: Sequence[tuple[int, int]], dataset: Manifest, *, deep: bool
     ) -> DividedCheck:
-        """Return a check that compares ranges of the .pbin with the same ranges of the dataset.
+        """Return a check that compares ranges of the file with the same ranges of the dataset.
 
         The ranges are parts of the check, which may be compared in several processes. At the end,
         `_conclude_check` puts the results together. If a token differs, it also looks whether the
-        dataset is damaged, and not the .pbin.
+        dataset is damaged, and not the file.
 
         Args:
             ranges: Ranges (start, stop) of tokens.

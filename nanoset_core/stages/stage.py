@@ -13,7 +13,6 @@ only some stages have:
 
 - `CorpusStage`: every corpus has an output.
 - `PerCorpus`: some corpora have an output.
-- `InternalStage`: its outputs are pieces of the outputs of another stage, such as shards.
 - `Planned`: it can refuse an output before anything is built.
 - `Advising`: it warns of settings that are allowed but rarely intended.
 - `WarnsBeforeReplacing`: it warns before a build replaces an output that may be in use.
@@ -24,6 +23,9 @@ only some stages have:
 - `Forbidding`: what its outputs say can forbid making others.
 - `BoundToMachine`: its recipes contain paths of this machine.
 - `Resumable`: a build continues with the files that an interrupted build wrote.
+
+Only pieces of the outputs of another stage, such as shards, are objects of `InternalStage`: where
+they are stored, and which stage makes and lists them.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 
+import numpy as np
 import pytest
 
 from nanoset_core.errors import FormatError
@@ -44,6 +45,21 @@ def test_a_finding_is_printed_with_its_details(report):
         "  expected: 4\n"
         "  remedy: build again"
     )
+
+
+@pytest.mark.parametrize(
+    ("found", "text"),
+    [
+        pytest.param(4096, "4,096", id="an integer"),
+        pytest.param(np.int64(4096), "4,096", id="an integer of numpy"),
+        pytest.param(True, "True", id="a boolean"),
+        pytest.param("4096", "4096", id="a text"),
+    ],
+)
+def test_only_integers_are_shown_with_commas(found, text, report):
+    report.compare("it differs", where="a.bin", found=found, expected="more", remedy="build again")
+
+    assert str(report.errors[0].found) == text
 
 
 @pytest.mark.parametrize("method", ["error", "warn", "add", "compare"])

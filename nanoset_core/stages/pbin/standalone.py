@@ -1,8 +1,8 @@
 """Write a `.pbin` from a .bin/.idx pair or from text, without a project: `nanoset pbin write`.
 
-For example, `nanoset pbin write texts/*.jsonl web.pbin --tokenizer gpt2` tokenizes the texts. A
-receipt next to web.pbin says what it was made from, so that the same call does nothing the next
-time.
+For example, `nanoset pbin write texts/*.jsonl --output web.pbin --tokenizer gpt2` tokenizes the
+texts. A receipt next to web.pbin says what it was made from, so that the same call does nothing the
+next time.
 """
 
 from __future__ import annotations

@@ -648,7 +648,7 @@ def _check_all_written(
         return
     first_missing = tar_name(missing[0])
     raise MissingError(
-        "some shards have not been written",
+        "some tars have not been written",
         where=project.outputs.access.url(project.outputs.place(recipe)),
         found=f"{len(facts):,} of {plan.shards:,}; the first missing is {first_missing}",
         remedy=f"run `nanoset build`, or materialise every partition of {recipe.name}/tars first",

@@ -326,7 +326,7 @@ def test_it_is_known_which_groups_of_tars_are_written(half_written):
 
 
 def test_a_webdataset_is_not_finished_before_all_tars_are_written(half_written):
-    with pytest.raises(MissingError, match="some shards have not been written"):
+    with pytest.raises(MissingError, match="some tars have not been written"):
         shuffling.finish(half_written.project, "a")
 
 
