@@ -274,7 +274,7 @@ class OutputRoot:
                 unchanged.
         """
         folder_name = self.access.name(folder)  # in the bucket
-        is_listed = self.access.snapshot_with(folder_name) is not None
+        is_listed = self.access.known_listing(folder_name) is not None
         return self if is_listed else self.with_listing(folder)
 
     def manifest_at(self, folder: Path) -> Manifest | None:
@@ -609,16 +609,16 @@ class OutputRoot:
 
     def _without_listing(self) -> OutputRoot:
         """Return the same outputs, which ask the bucket for every file."""
-        return replace(self, access=replace(self.access, snapshot=None))
+        return replace(self, access=replace(self.access, listing=None))
 
     def _has_listing_of_names(self) -> bool:
         """Return whether the names of some files in a bucket come from an earlier listing.
 
-        A snapshot of the whole bucket is different: it also has the contents of the manifests, so
+        A listing of the whole bucket is different: it also has the contents of the manifests, so
         that all that it says fits together.
         """
-        snapshot = self.access.snapshot
-        return snapshot is not None and snapshot.contents is None
+        listing = self.access.listing
+        return listing is not None and listing.contents is None
 
     def _look_up_current(self, stage: str, name: str) -> CurrentVersion:
         """Find the current version of an output, and check its files.
@@ -796,7 +796,7 @@ class OutputRoot:
         if self.seen is None or not self.access.takes_requests:
             return
         # The manifest may have a listing of the bucket. It may be large, and will soon be outdated.
-        access_without_listing = replace(manifest.access, snapshot=None)
+        access_without_listing = replace(manifest.access, listing=None)
         manifest = replace(manifest, access=access_without_listing)
         self.seen.add(folder, manifest)
 

@@ -20,7 +20,7 @@ from typing import TypeVar
 
 from nanoset_core.errors import NanosetError
 from nanoset_core.storage.atomic import UNFINISHED, write_atomic
-from nanoset_core.storage.listing import Entry, Snapshot, disk_entries
+from nanoset_core.storage.listing import Entry, StoreListing, disk_entries
 from nanoset_core.storage.local import LocalStore
 from nanoset_core.storage.mapped_files import BLOCK_BYTES, BlockFile, MappedFile
 from nanoset_core.storage.mirror_room import make_room, note_use, set_time
@@ -62,7 +62,7 @@ class FileAccess:
 
     A quarter of them is for blocks of large files, which are not copied as a whole.
     """
-    snapshot: Snapshot | None = field(default=None, kw_only=True, compare=False, repr=False)
+    listing: StoreListing | None = field(default=None, kw_only=True, compare=False, repr=False)
     """A listing of the store, or of a folder in it, that is used instead of asking again."""
     is_sampled: bool = field(default=False, kw_only=True, compare=False, repr=False)
     """Whether only a few places of large files will be read, so that small blocks are fetched."""
@@ -384,7 +384,7 @@ class FileAccess:
         """Return the bytes of a small file as they are now, even if its local copy is outdated.
 
         Files of a bucket have copies on this machine. Whether the copy of a file is up to date
-        takes a request to find out, unless the bucket was listed shortly before (`snapshot_with`).
+        takes a request to find out, unless the bucket was listed shortly before (`known_listing`).
         So there are four cases:
 
             the file is on this machine     Read it.
@@ -409,7 +409,7 @@ class FileAccess:
                 return read_regular(path)  # the folder has the file itself, and not a copy
 
         name = self.name(path)
-        listing = self.snapshot_with(name)
+        listing = self.known_listing(name)
         if listing is None:
             # This access has no listing with the file: send a request.
             data = self._refresh(path, is_marker=is_marker)
@@ -488,24 +488,24 @@ class FileAccess:
         if not has_bucket:
             return self.read_current(path), None
 
-        # The snapshot is an earlier listing of the bucket. It may have the bytes of small files.
-        has_small_files = self.snapshot is not None and self.snapshot.contents is not None
+        # An earlier listing of the whole bucket has the bytes of small files.
+        has_small_files = self.listing is not None and self.listing.contents is not None
         if has_small_files:
             return self.read_current(path), None
 
         # List the folder by one request, which gives the size and a checksum of each file.
-        listing = self.listed(path.parent)
+        listing = self.listing_of(path.parent)
         files_and_entries = listing.below(self.name(path.parent))
         size_by_file = {name: entry.size for name, entry in files_and_entries}
 
         # If the local copy of the manifest has the checksum of the listing, this takes no second
         # request. If it has another one, the manifest has changed: then the copies of the other
         # files are removed, too.
-        access_with_listing = replace(self, snapshot=listing)
+        access_with_listing = replace(self, listing=listing)
         data = access_with_listing.read_current(path, is_marker=True)
         return data, size_by_file
 
-    def snapshot_with(self, name: str) -> Snapshot | None:
+    def known_listing(self, name: str) -> StoreListing | None:
         """Return the listing of this access if it includes a name; None: the bucket must be asked.
 
         For example, the access has a listing of the folder `web`. It includes `web/a.bin`, but not
@@ -514,8 +514,8 @@ class FileAccess:
         Args:
             name: Name of a file or folder in the bucket.
         """
-        if self.snapshot is not None and self.snapshot.covers(name):
-            return self.snapshot
+        if self.listing is not None and self.listing.covers(name):
+            return self.listing
         return None
 
     def with_listing(self, folder: Path) -> FileAccess:
@@ -533,10 +533,10 @@ class FileAccess:
         bucket = self.origin
         if bucket is None:  # the files are on a disk
             return self
-        listing = Snapshot.when_asked(self.name(folder), bucket)
-        return replace(self, snapshot=listing)
+        listing = StoreListing.when_asked(self.name(folder), bucket)
+        return replace(self, listing=listing)
 
-    def listed(self, folder: Path) -> Snapshot:
+    def listing_of(self, folder: Path) -> StoreListing:
         """Return the listing of this access if it includes a folder; otherwise list the folder now.
 
         Args:
@@ -546,7 +546,7 @@ class FileAccess:
             A listing of the folder, or of a larger part of the store that includes it.
         """
         place = self.name(folder)
-        return self.snapshot_with(place) or Snapshot.of_folder(place, self.store.list(place))
+        return self.known_listing(place) or StoreListing.of_folder(place, self.store.list(place))
 
     def listed_object(self, path: Path) -> Stored | None:
         """Return the description of a file of a bucket, if this access has a listing with it.
@@ -555,7 +555,7 @@ class FileAccess:
             path: Path of the file in the folder.
         """
         name = self.name(path)
-        listing = self.snapshot_with(name)
+        listing = self.known_listing(name)
         entry = None if listing is None else listing.file(name)
         if entry is None or entry.mark is None:
             return None
@@ -576,9 +576,9 @@ class FileAccess:
         # Look in a listing if there is one, then among earlier answers of the store, and only then
         # send a request.
         name = self.name(path)
-        snapshot = self.snapshot_with(name)
-        if snapshot is not None:
-            entry = snapshot.file(name)
+        listing = self.known_listing(name)
+        if listing is not None:
+            entry = listing.file(name)
             return None if entry is None else entry.size
 
         if self.known_sizes is not None and name in self.known_sizes:
@@ -600,7 +600,7 @@ class FileAccess:
         Returns:
             Name → bytes, of the files that exist, such as {"web.bin": 80}.
         """
-        entries = dict(self.listed(folder).below(self.name(folder)))
+        entries = dict(self.listing_of(folder).below(self.name(folder)))
         return {name: entries[name].size for name in names if name in entries}
 
     def written_ns(self, path: Path) -> int:
@@ -617,10 +617,10 @@ class FileAccess:
             Nanoseconds since 1970.
         """
         # A path outside of the folder has no name, so ask for it only if there is a listing.
-        if self.snapshot is not None:
+        if self.listing is not None:
             name = self.name(path)
-            if self.snapshot.covers(name):
-                entry = self.snapshot.file(name)
+            if self.listing.covers(name):
+                entry = self.listing.file(name)
                 return 0 if entry is None else entry.written_ns
 
         try:
@@ -647,7 +647,7 @@ class FileAccess:
 
         # List all files below the parent, with their times, or use an earlier listing.
         time_by_folder = {}
-        listing = self.listed(parent)
+        listing = self.listing_of(parent)
         for path_below_parent, entry in listing.below(self.name(parent)):  # "3f9c…/manifest.json"
             folder, _slash, path_in_folder = path_below_parent.partition("/")
             if path_in_folder == name:
@@ -710,24 +710,24 @@ class FileAccess:
             Names without paths, such as `{"manifest.json", "tokens.bin"}`.
         """
         place = self.name(folder)  # such as "datasets/web"
-        listing = self.snapshot_with(place)
+        listing = self.known_listing(place)
         if listing is not None:
             return frozenset(listing.entries(place))
         folder_names, file_names = self.store.level(place)
         return frozenset([*folder_names, *file_names])
 
-    def listing(self) -> FileAccess:
-        """Return access that answers from a snapshot of the whole store, taken now.
+    def with_store_listing(self) -> FileAccess:
+        """Return access that answers from a listing of the whole store, taken now.
 
         A command that looks at many outputs uses it to send few requests: the store is listed once,
-        and all its JSON files are read. A local folder needs no snapshot.
+        and all its JSON files are read. A local folder needs no listing.
 
         Returns:
             This access itself if the files are not in a store.
         """
         if self.origin is None:
             return self
-        return replace(self, snapshot=Snapshot.of_store(self.origin))
+        return replace(self, listing=StoreListing.of_store(self.origin))
 
     def entries(self, folder: Path) -> list[Entry]:
         """Return the files and folders directly in a folder, ordered by name.
@@ -741,8 +741,8 @@ class FileAccess:
         bucket = self.origin
         if bucket is None:  # the files are on a disk
             return disk_entries(folder)
-        # Use the listing of the bucket that was made before (by `listing`), or list all of it now.
-        listing = self.snapshot or Snapshot.of_store(bucket)
+        # Use the listing of the bucket that `with_store_listing` made, or list all of it now.
+        listing = self.listing or StoreListing.of_store(bucket)
         entry_by_name = listing.entries(self.name(folder))
         return sorted(entry_by_name.values(), key=lambda entry: entry.name)
 
@@ -767,9 +767,9 @@ class FileAccess:
         Yields:
             Path of each of these objects below the folder.
         """
-        if self.snapshot is None:
+        if self.listing is None:
             return
-        for name, entry in self.snapshot.below(""):
+        for name, entry in self.listing.below(""):
             if entry.name.startswith(UNFINISHED):
                 yield self.folder / name
 

@@ -1,7 +1,7 @@
 """List the contents of folders: of a local disk at this moment, of a store as it was listed once.
 
 Listing a store takes a request for each thousand objects, so a command lists it once and answers
-all its questions from this `Snapshot`.
+all its questions from this `StoreListing`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from nanoset_core.storage.requests import SMALL_REQUESTS_AT_ONCE, in_parallel
 from nanoset_core.storage.store import Store, Stored
 
 _JSON_ENDING = ".json"
-"""Ending of the files whose bytes a snapshot of a whole store contains."""
+"""Ending of the files whose bytes a listing of a whole store contains."""
 
 
 class Inode(NamedTuple):
@@ -49,7 +49,7 @@ class Entry:
     md5: str | None = None
     """MD5 of an object as hex, if the listing reports it.
 
-    It is None for files of a disk. It is also None in snapshots of a whole store, which may have a
+    It is None for files of a disk. It is also None in listings of a whole store, which may have a
     million objects, to save memory.
     """
     mark: str | None = None
@@ -122,8 +122,8 @@ def _disk_entry(scanned: os.DirEntry[str]) -> Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
-    """The contents of a folder of a store when it was listed.
+class StoreListing:
+    """The contents of a folder of a store, or of a whole store, when it was listed.
 
     A bucket may have keys that no file could have as its name, such as `a/../b`: these are left
     out. It may also have an object `a` next to an object `a/b`: then `a` counts as a folder.
@@ -134,27 +134,27 @@ class Snapshot:
     tree: Mapping[str, Mapping[str, Entry]] | _LazyTree = field(repr=False)
     """Name of a folder within the store → name within this folder → file or folder."""
     contents: Mapping[str, bytes] | None = field(default=None, repr=False)
-    """Name of each JSON file → its bytes, in a snapshot that `of_store` made; else None."""
+    """Name of each JSON file → its bytes, in a listing that `of_store` made; else None."""
 
     @staticmethod
-    def of_store(store: Store) -> Snapshot:
+    def of_store(store: Store) -> StoreListing:
         """List a whole store, and read all of its small JSON files, with parallel requests.
 
         A command such as `nanoset status` looks at thousands of outputs, each of which has JSON
         files. To list and read each of them in turn would take minutes in a bucket. With the
-        snapshot, later questions need no requests.
+        listing, later questions need no requests.
 
         Args:
             store: The store.
 
         Returns:
-            A snapshot with `contents`: the bytes of each JSON file, except for hidden ones.
+            A listing with `contents`: the bytes of each JSON file, except for hidden ones.
 
         Raises:
             StorageError: The store cannot be listed, or a file cannot be read.
         """
         tree = _folder_tree(store.list(), has_marks=False)
-        all_files = Snapshot(place="", tree=tree).below("")  # (name, description) of each
+        all_files = StoreListing(place="", tree=tree).below("")  # (name, description) of each
         json_names = [name for name, _entry in all_files if _is_visible_json(name)]
 
         def content(name: str) -> bytes:
@@ -162,24 +162,24 @@ class Snapshot:
             return store.read(name) or b""
 
         contents = in_parallel(content, json_names, SMALL_REQUESTS_AT_ONCE)
-        return Snapshot("", tree, dict(zip(json_names, contents, strict=True)))
+        return StoreListing("", tree, dict(zip(json_names, contents, strict=True)))
 
     @staticmethod
-    def of_folder(place: str, listed: Iterable[Stored]) -> Snapshot:
-        """Return the snapshot of one folder of a store.
+    def of_folder(place: str, objects: Iterable[Stored]) -> StoreListing:
+        """Return the listing of one folder of a store.
 
         Args:
             place: Name of the folder.
-            listed: All objects below it.
+            objects: All objects below it.
 
         Returns:
-            A snapshot with the MD5s and marks of the objects, and without the contents of files.
+            A listing with the MD5s and marks of the objects, and without the contents of files.
         """
-        return Snapshot(place, _folder_tree(listed, has_marks=True))
+        return StoreListing(place, _folder_tree(objects, has_marks=True))
 
     @staticmethod
-    def when_asked(place: str, store: Store) -> Snapshot:
-        """Return a snapshot of one folder that is listed only when its contents are first needed.
+    def when_asked(place: str, store: Store) -> StoreListing:
+        """Return a listing of one folder, which is made only when it is first needed.
 
         Often nobody asks for them, and the request to the bucket is saved.
 
@@ -188,15 +188,15 @@ class Snapshot:
             store: The store with the folder.
 
         Returns:
-            A snapshot like that of `of_folder`. If it is passed to another process before it is
+            A listing like that of `of_folder`. If it is passed to another process before it is
             needed, that process lists the folder itself.
         """
-        return Snapshot(place, _LazyTree(place, store))
+        return StoreListing(place, _LazyTree(place, store))
 
     def covers(self, name: str) -> bool:
-        """Return whether the snapshot knows if an object or folder with a name exists.
+        """Return whether the listing shows if an object or folder with a name exists.
 
-        A snapshot of the folder `web` covers `web` and `web/a.bin`, but not `web2`. That of the
+        A listing of the folder `web` covers `web` and `web/a.bin`, but not `web2`. That of the
         whole store covers everything.
 
         Args:
@@ -226,7 +226,7 @@ class Snapshot:
             name: Name of the object within the store.
 
         Returns:
-            Its size, time and, in snapshots of one folder, MD5.
+            Its size, time and, in listings of one folder, MD5.
         """
         folder, _, base = name.rpartition("/")
         entry = self.entries(folder).get(base)
@@ -256,6 +256,10 @@ class Snapshot:
                 yield prefix + name, entry
 
 
+Snapshot = StoreListing
+"""Former name, which pickles of datasets in buckets contain."""
+
+
 def _is_visible_json(name: str) -> bool:
     """Return whether an object is a JSON file that is not hidden within a folder.
 
@@ -268,7 +272,7 @@ def _is_visible_json(name: str) -> bool:
 
 
 class _LazyTree:
-    """The tree of a snapshot (see `Snapshot.tree`) of one folder, listed when it is first needed.
+    """The tree of a folder (see `StoreListing.tree`), which is listed when it is first needed.
 
     If it is pickled, only the place and the store are passed on, so that another process lists the
     folder itself.

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from nanoset_core.storage.access import FileAccess
-from nanoset_core.storage.listing import Snapshot
+from nanoset_core.storage.listing import StoreListing
 from nanoset_core.storage.requests import SMALL_REQUESTS_AT_ONCE, in_parallel
 from nanoset_core.storage.store import Stored
 
@@ -87,7 +87,7 @@ def _listing_if_cheaper(
     if store is None or n_folders < 2:
         return None
     parent_name = access.name(parent)
-    is_listed_already = access.snapshot_with(parent_name) is not None
+    is_listed_already = access.known_listing(parent_name) is not None
     if is_listed_already:
         return None  # the subfolders can be looked up in that listing, without requests
 
@@ -138,8 +138,8 @@ def _call_with_listing(
 
     def call(folder: _ListedFolder) -> None:
         """Call the function for a folder, with access that answers from its listing."""
-        listing = Snapshot.of_folder(f"{parent_name}/{folder.name}", folder.objects)
-        access_to_folder = replace(access, snapshot=listing, known_sizes=known_sizes)
+        listing = StoreListing.of_folder(f"{parent_name}/{folder.name}", folder.objects)
+        access_to_folder = replace(access, listing=listing, known_sizes=known_sizes)
         result_by_name[folder.name] = work(access_to_folder, parent / folder.name)
 
     # The listing may be long: take folders from it only as fast as the function is called.

@@ -47,7 +47,7 @@ def remove_stored_folder(access: FileAccess, folder: Path) -> None:
     if store is None:
         return
     place = access.name(folder)
-    listing = access.snapshot_with(place)
+    listing = access.known_listing(place)
     if listing is None:
         names = [stored.name for stored in store.list(place)]
     else:

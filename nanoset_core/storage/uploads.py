@@ -210,7 +210,7 @@ def publish_folder(
 def _sizes_below(access: FileAccess, folder: Path) -> dict[str, int]:
     """Return name in the store → bytes, of all files below a folder, with one listing."""
     place = access.name(folder)
-    entries = access.listed(folder).below(place)
+    entries = access.listing_of(folder).below(place)
     return {f"{place}/{name}": entry.size for name, entry in entries}
 
 

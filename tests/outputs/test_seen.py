@@ -165,7 +165,7 @@ def test_a_version_that_the_caller_has_looked_for_is_not_looked_for_again(root, 
 
     listed_folders = [name for name in requests if name.endswith("/")]
     assert listed_folders == [f"{STAGE}/"]
-    assert commit_after_lookup(root, folder).access.snapshot is None
+    assert commit_after_lookup(root, folder).access.listing is None
     assert root.find(Recipe(STAGE, NAME, 1, {}, {"seed": 1})) is not None
 
 

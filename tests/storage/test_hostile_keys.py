@@ -157,10 +157,10 @@ def file_outside(place: S3Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 
 
 def test_an_object_outside_of_the_root_is_not_listed(place, tmp_path, file_outside):
-    listing = FileAccess(tmp_path / "mirror", place).listing()
+    listed_access = FileAccess(tmp_path / "mirror", place).with_store_listing()
 
-    assert not listing.entries(listing.folder)
-    assert not listing.snapshot.contents
+    assert not listed_access.entries(listed_access.folder)
+    assert not listed_access.listing.contents
 
 
 def test_a_file_outside_of_the_copies_is_not_removed_with_them(remote_project, file_outside):
@@ -176,10 +176,10 @@ def test_an_object_with_the_name_of_a_folder_does_not_hide_the_folder(place, tmp
     for key in ("datasets", "datasets-of-others", "datasets/web", "datasets/web/current.json"):
         place.put(key, b"{}")
 
-    listing = FileAccess(tmp_path / "mirror", place).listing()
+    listed_access = FileAccess(tmp_path / "mirror", place).with_store_listing()
 
-    entries = listing.entries(listing.folder)
+    entries = listed_access.entries(listed_access.folder)
     assert [entry.name for entry in entries if entry.is_folder] == ["datasets"]
-    assert listing.names(listing.folder / "datasets") == {"web"}
-    assert listing.size(listing.folder / "datasets/web") is None
-    assert listing.read_current(listing.folder / "datasets/web/current.json") == b"{}"
+    assert listed_access.names(listed_access.folder / "datasets") == {"web"}
+    assert listed_access.size(listed_access.folder / "datasets/web") is None
+    assert listed_access.read_current(listed_access.folder / "datasets/web/current.json") == b"{}"

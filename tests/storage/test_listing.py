@@ -57,7 +57,7 @@ def sizes_below(listing: FileAccess, folder: Path) -> list[tuple[str, int]]:
 
 
 def test_a_listing_has_every_file_once_with_its_size_and_time(access):
-    listing = access.listing()
+    listing = access.with_store_listing()
     expected_sizes = [(name, len(data)) for name, data in FILES.items()]
 
     sizes = sizes_below(listing, listing.folder)
@@ -66,7 +66,7 @@ def test_a_listing_has_every_file_once_with_its_size_and_time(access):
 
 
 def test_a_listing_has_the_files_and_folders_of_a_folder(access):
-    listing = access.listing()
+    listing = access.with_store_listing()
     datasets = listing.folder / "datasets"
 
     assert [entry.name for entry in listing.entries(datasets)] == ["web", "web-2"]
@@ -75,35 +75,35 @@ def test_a_listing_has_the_files_and_folders_of_a_folder(access):
 
 
 def test_a_missing_folder_and_a_file_have_no_entries(access):
-    listing = access.listing()
+    listing = access.with_store_listing()
 
     assert listing.entries(listing.folder / "nothing") == []
     assert listing.entries(listing.folder / "plan.json") == []
 
 
 def test_a_listing_reports_the_sizes_of_files_that_exist(access):
-    listing = access.listing()
+    listing = access.with_store_listing()
     names = ["0/web.bin", "0", "missing"]  # the second one is a folder
 
     assert listing.sizes(listing.folder / "datasets/web", names) == {"0/web.bin": 6}
 
 
 def test_a_missing_file_was_never_written(access):
-    listing = access.listing()
+    listing = access.with_store_listing()
 
     assert listing.written_ns(listing.folder / "missing") == 0
 
 
 @pytest.mark.parametrize("name", [name for name in FILES if name.endswith(".json")])
 def test_a_listing_reads_json(access, name):
-    listing = access.listing()
+    listing = access.with_store_listing()
 
     assert listing.read_current(listing.folder / name) == FILES[name]
     assert listing.read_marker(listing.folder / name)[0] == FILES[name]
 
 
 def test_json_that_was_not_listed_is_missing(access):
-    listing = access.listing()
+    listing = access.with_store_listing()
 
     with pytest.raises(FileNotFoundError):
         listing.read_current(listing.folder / "missing.json")
@@ -112,7 +112,7 @@ def test_json_that_was_not_listed_is_missing(access):
 @pytest.mark.parametrize("is_listing", [False, True], ids=["without listing", "with listing"])
 def test_files_of_one_name_in_neighbouring_folders_have_times(access, is_listing):
     if is_listing:
-        access = access.listing()
+        access = access.with_store_listing()
     folder = access.folder / "datasets/web"
 
     written_ns_by_folder = access.written_in(folder, "manifest.json")
@@ -128,7 +128,7 @@ def test_a_listing_tells_links_from_folders_and_files(tmp_path):
     (tmp_path / "link").symlink_to("real")
     (tmp_path / "dangling").symlink_to("nothing")
 
-    entries = FileAccess(tmp_path).listing().entries(tmp_path)
+    entries = FileAccess(tmp_path).with_store_listing().entries(tmp_path)
 
     kinds = {entry.name: {"folder": entry.is_folder, "link": entry.is_link} for entry in entries}
     assert [entry.name for entry in entries] == ["dangling", "link", "real"]
@@ -146,7 +146,7 @@ def test_a_folder_that_cannot_be_listed_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(listing_module.os, "scandir", refuse)
 
     with pytest.raises(StorageError, match="cannot be read") as caught:
-        FileAccess(tmp_path).listing().entries(tmp_path)
+        FileAccess(tmp_path).with_store_listing().entries(tmp_path)
 
     assert str(tmp_path) in str(caught.value)
 
@@ -196,7 +196,7 @@ def test_an_output_that_is_in_use_is_not_withdrawn(access):
 
     assert withdraw_output(access, folder, "manifest.json", lambda: True) is None
 
-    assert access.listing().names(folder) == {"manifest.json", "web.bin"}
+    assert access.with_store_listing().names(folder) == {"manifest.json", "web.bin"}
 
 
 def test_a_withdrawn_output_is_not_seen_before_its_files_are_deleted(access):
@@ -207,8 +207,8 @@ def test_a_withdrawn_output_is_not_seen_before_its_files_are_deleted(access):
     assert remains is not None
     names_of_remains = {path.name for path in remains}
     assert all(name.startswith(".tmp-") for name in names_of_remains)
-    assert not access.listing().entries(folder)
-    assert access.listing().names(folder.parent) - names_of_remains == {"current.json"}
+    assert not access.with_store_listing().entries(folder)
+    assert access.with_store_listing().names(folder.parent) - names_of_remains == {"current.json"}
 
 
 def test_a_removed_file_has_no_size(access):

@@ -264,10 +264,11 @@ def _find_garbage(
         StorageError: A folder of outputs, or a version that has to stay, cannot be read.
         ConfigError, MissingError: The key `storage.keep_runs` names no version of a handoff.
     """
-    listing = project.outputs.access.listing()  # lists all files once, for all steps
-    outputs = all_outputs(listing)
-    needed = find_needed(listing, outputs, policy, _kept_handoffs(project), ignored_shards)
-    not_needed = judge_all(listing, outputs, needed, policy)
+    # List all files once, for all steps.
+    listed_access = project.outputs.access.with_store_listing()
+    outputs = all_outputs(listed_access)
+    needed = find_needed(listed_access, outputs, policy, _kept_handoffs(project), ignored_shards)
+    not_needed = judge_all(listed_access, outputs, needed, policy)
     judged = _leave_busy_alone(not_needed, builds_by_name)
 
     # Report outputs that nanoset.yaml does not request any more. They are not deleted.
@@ -276,11 +277,11 @@ def _find_garbage(
     # Find what builds had begun to write when they were killed: files on this machine, and objects
     # in the bucket.
     unfinished_files = _unfinished_files(project.outputs)
-    unfinished_objects = _unfinished_objects(listing, judged.garbage, builds_by_name)
+    unfinished_objects = _unfinished_objects(listed_access, judged.garbage, builds_by_name)
 
     # Builds on other machines make themselves known through the bucket. UNSEEN says which may be
     # missed. On a disk, there are none.
-    unseen = UNSEEN if listing.takes_requests else None
+    unseen = UNSEEN if listed_access.takes_requests else None
     return GarbageCollection(
         garbage=judged.garbage,
         left_alone=(*judged.left_alone, *unrequested),
@@ -368,7 +369,7 @@ def _unfinished_files(outputs: OutputRoot) -> list[Path]:
 
 
 def _unfinished_objects(
-    listing: FileAccess, garbage: Iterable[Garbage], busy_names: Collection[str]
+    listed_access: FileAccess, garbage: Iterable[Garbage], busy_names: Collection[str]
 ) -> list[Path]:
     """Return the unfinished objects that killed builds left in a bucket.
 
@@ -376,7 +377,8 @@ def _unfinished_objects(
     killed before that, the smaller ones stay, and `nanoset gc` deletes them.
 
     Args:
-        listing: A listing of all files below the output folder, also of those in the bucket.
+        listed_access: Access with a listing of all files below the output folder, also of those in
+            the bucket.
         garbage: Old versions of outputs, which are deleted with all their objects. So unfinished
             ones in their folders are not returned.
         busy_names: Names of outputs that running builds work on, such as {"web"}. These may still
@@ -387,9 +389,9 @@ def _unfinished_objects(
     """
     garbage_folders = {item.path for item in garbage}
     paths = []
-    for path in listing.unfinished():
+    for path in listed_access.unfinished():
         is_in_garbage = path.parent in garbage_folders
-        if not is_in_garbage and _is_leftover(listing.name(path), busy_names):
+        if not is_in_garbage and _is_leftover(listed_access.name(path), busy_names):
             paths.append(path)
     return paths
 

@@ -495,7 +495,7 @@ def _stored_shards(outputs: OutputRoot) -> set[ShardKey]:
         Pairs of text collection and digest, such as ("web", "3f9c…").
     """
     shards: set[ShardKey] = set()
-    for output in all_outputs(outputs.access.listing()):
+    for output in all_outputs(outputs.access.with_store_listing()):
         if output.stage_folder == SHARDS_FOLDER:
             shards.update(ShardKey(output.name, digest) for digest in output.versions)
     return shards

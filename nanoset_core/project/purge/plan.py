@@ -363,7 +363,7 @@ def _tainted_versions(project: Project, shards: Collection[ShardKey]) -> Iterato
             of a version, which may contain the documents, too.
     """
     root = project.outputs
-    outputs = all_outputs(root.access.listing())
+    outputs = all_outputs(root.access.with_store_listing())
     _check_no_copies(root, outputs)
 
     versions = list(_versions_to_examine(root, outputs, shards))

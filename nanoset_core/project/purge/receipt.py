@@ -130,7 +130,7 @@ class PurgeReceipt:
     def _existing_digests(self) -> list[str]:
         """Return the digests of all versions of all outputs that exist now, sorted."""
         digests: list[str] = []
-        for output in all_outputs(self._outputs.access.listing()):
+        for output in all_outputs(self._outputs.access.with_store_listing()):
             digests += output.versions
         return sorted(digests)
 
@@ -215,7 +215,7 @@ def _new_versions(
         {"datasets/web/81aa…": {"web.bin": {"bytes": 62, "sha256": "5e8f…"}}}.
     """
     files_by_version: dict[str, Mapping[str, Any]] = {}
-    for output in all_outputs(outputs.access.listing()):
+    for output in all_outputs(outputs.access.with_store_listing()):
         new_digests = output.versions.difference(digests_before)
         for digest in sorted(new_digests):
             manifest = outputs.manifest_at(output.folder / digest)

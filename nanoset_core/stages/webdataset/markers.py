@@ -175,7 +175,7 @@ def may_be_complete_by_now(
         access: What the markers were read with. It has a listing if the folder is in a bucket. For
             a folder on a disk there is none, so anything may have happened, and the result is True.
     """
-    listing = access.snapshot_with(access.name(folder))  # of step 1
+    listing = access.known_listing(access.name(folder))  # of step 1
     if listing is None:
         return True
     for shard in unreadable_shards:

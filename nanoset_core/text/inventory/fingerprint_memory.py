@@ -248,7 +248,7 @@ class FingerprintMemory:
         if self._access is None or self._path is None:
             return {}
         name = self._access.name(self._path)
-        listing = self._access.snapshot_with(name)
+        listing = self._access.known_listing(name)
         if listing is not None and listing.file(name) is None:
             return {}  # no machine has stored the file: do not ask for it
         return _parse(self._access.store.read(name))
