@@ -25,7 +25,12 @@ from nanoset_core.untrusted import visible
 BUILD = "run `nanoset build`"
 """Remedy for an output that is missing or stale, so that the next build makes it."""
 FORCE_BUILD = "run `nanoset build --force`"
-"""Remedy for a wrong output that looks complete, so that a build without `--force` keeps it."""
+"""Remedy if outputs contradict each other or their text, and any of them may be the wrong one.
+
+If it is known which output is wrong, use `remedy_for_bytes` in `checking.py`: it names this output.
+"""
+DELETE_FILE = f"delete the file, and {BUILD}"
+"""Remedy for a wrong file that a build writes again without the other files of its output."""
 PART_BYTES = 128 << 20
 """About how many bytes one part of a divided check reads."""
 Severity = Literal["error", "warning"]

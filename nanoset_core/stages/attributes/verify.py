@@ -19,7 +19,7 @@ from nanoset_core.stages.attributes.names import COUNTS, ROWS, STAGE, TABLES_FOL
 from nanoset_core.stages.attributes.policies import violations
 from nanoset_core.stages.attributes.stage import ATTRIBUTES
 from nanoset_core.stages.attributes.tables import ReadAttributes
-from nanoset_core.stages.checking import current_manifest
+from nanoset_core.stages.checking import current_manifest, remedy_for_bytes
 from nanoset_core.stages.columns.column_table import TABLE, ColumnTable
 from nanoset_core.stages.columns.verify import verify_columns
 from nanoset_core.stages.per_shard import SHARDS
@@ -170,7 +170,7 @@ def _compare_table(report: Report, stored: Manifest, expected_path: Path) -> Non
         report.error(
             "a stored table of attributes has other values than the tables it was made from",
             where=stored.place(TABLE).path,
-            remedy=f"delete {stored.url()}, and {BUILD}",
+            remedy=remedy_for_bytes(stored),
         )
 
 

@@ -11,7 +11,12 @@ from nanoset_core.document_tables.row_groups import RowGroups
 from nanoset_core.errors import FormatError
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
-from nanoset_core.stages.checking import check_files, check_freshness, current_manifest
+from nanoset_core.stages.checking import (
+    check_files,
+    check_freshness,
+    current_manifest,
+    remedy_for_bytes,
+)
 from nanoset_core.stages.columns.column_table import TABLE
 from nanoset_core.stages.columns.stage import AlignedStage
 from nanoset_core.stages.per_shard import SHARDS
@@ -153,7 +158,7 @@ def _check_rows(report: Report, table: Manifest, shard: Manifest, *, deep: bool)
                 where=table.place(TABLE).path,
                 found=shortened(str(rows)),
                 expected=shortened(str(expected_rows)),
-                remedy=_remedy(table),
+                remedy=remedy_for_bytes(table),
             )
 
 
@@ -184,10 +189,5 @@ def _rows_of_groups(table: Manifest, *, reads_values: bool) -> list[int]:
             "a table of columns cannot be read",
             where=table.place(TABLE).path,
             found=shortened(str(error)),
-            remedy=_remedy(table),
+            remedy=remedy_for_bytes(table),
         ) from error
-
-
-def _remedy(table: Manifest) -> str:
-    """Return the remedy for a wrong table, which a build keeps unless its version is deleted."""
-    return f"delete {table.url()}, and {BUILD}"

@@ -19,7 +19,12 @@ from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.formats.indexed.stream import stream_of
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
-from nanoset_core.stages.checking import check_files, check_freshness, current_manifest
+from nanoset_core.stages.checking import (
+    check_files,
+    check_freshness,
+    current_manifest,
+    remedy_for_bytes,
+)
 from nanoset_core.stages.dataset.differences import include_differences
 from nanoset_core.stages.dataset.token_check import StoredArray, stored_tokens
 from nanoset_core.stages.exports.formats import FORMATS, LinkedFormat
@@ -97,11 +102,6 @@ def _compare_with_dataset(
     include_differences(report, differences, [source.manifest], deep=deep)
 
 
-def _remedy(manifest: Manifest) -> str:
-    """Return the remedy for a wrong export, which a build keeps unless its version is deleted."""
-    return f"delete {manifest.url()}, and {BUILD}"
-
-
 @dataclass(frozen=True, slots=True)
 class _ExportCheck:
     """Compares an export with the dataset that it was made from."""
@@ -159,7 +159,7 @@ class _ExportCheck:
                     where=stored_file,
                     found=f"sha256 {sha256_file(stored_file)}",
                     expected=f"sha256 {sha256_file(Path(scratch, file_name))}",
-                    remedy=_remedy(self.export),
+                    remedy=remedy_for_bytes(self.export),
                 )
 
     def _check_tokens(self, tokens_file: str) -> None:
@@ -226,7 +226,7 @@ class _ExportCheck:
         return TokenComparison(
             copy=StoredArray(export_store, export_name, self.dataset.dtype),
             dataset=stored_tokens(self.dataset, as_copies=False),
-            remedy=_remedy(self.export),
+            remedy=remedy_for_bytes(self.export),
             # Where the tokens are in the .bin, if the dataset is a selection of documents.
             stream=stream_of(self.dataset),
         )
@@ -279,7 +279,7 @@ class _ExportCheck:
             where=self.export.url(INDEX),
             found=f"sha256 {sha256_file(self.export.path(INDEX))}",
             expected=f"sha256 {hashlib.sha256(expected_index).hexdigest()}",
-            remedy=_remedy(self.export),
+            remedy=remedy_for_bytes(self.export),
         )
 
     def _check_sample_files(self, samples: SampleFiles) -> None:
@@ -290,7 +290,7 @@ class _ExportCheck:
         Args:
             samples: The files that the export should have.
         """
-        remedy = _remedy(self.export)
+        remedy = remedy_for_bytes(self.export)
         for task in samples.tasks(stream_of(self.dataset)):  # a task is one file
             is_equal = _check_sample_file(self.report, samples, task, remedy=remedy)
             if not is_equal:
@@ -325,7 +325,7 @@ def _check_sizes(report: Report, manifest: Manifest, samples: SampleFiles) -> bo
         where=manifest.url(),
         found=f"{len(recorded_sizes):,} files, {sum(recorded_sizes.values()):,} bytes",
         expected=f"{len(expected_sizes):,} files, {sum(expected_sizes.values()):,} bytes",
-        remedy=_remedy(manifest),
+        remedy=remedy_for_bytes(manifest),
     )
     return False
 

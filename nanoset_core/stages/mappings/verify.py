@@ -29,20 +29,23 @@ from nanoset_core.sampling.indices import BlendIndices
 from nanoset_core.sampling.planned import MemberPlan, SplitPlan
 from nanoset_core.sampling.presets import get_preset
 from nanoset_core.sampling.splits import SplitName
-from nanoset_core.stages.checking import check_freshness, check_written, current_manifest
+from nanoset_core.stages.checking import (
+    check_freshness,
+    check_written,
+    current_manifest,
+    remedy_for_bytes,
+)
 from nanoset_core.stages.dataset.token_ranges import spread_rows
 from nanoset_core.stages.mappings.facts import CACHE_FILES
 from nanoset_core.stages.mappings.lookup import cache_folder
 from nanoset_core.stages.mappings.stage import BLENDED, INDEX_MAPPINGS
-from nanoset_core.stages.report import BUILD, FORCE_BUILD, Report
+from nanoset_core.stages.report import BUILD, DELETE_FILE, Report
 from nanoset_core.stages.stage import Key
 from nanoset_core.storage.atomic import sha256_file
 from nanoset_core.storage.regular_files import read_regular
 
 MAX_REBUILT_ENTRIES = 100_000_000
 """Index files with more entries are not built again in memory: their sha256 is enough."""
-_DELETE = f"delete it, and {BUILD}"
-"""Remedy for a file with wrong content, which a build keeps because its size is right."""
 _SAMPLED_SAMPLES = 256
 """Samples of each dataset that every check reads."""
 _DISK_BLOCK_BYTES = 4096
@@ -234,7 +237,7 @@ def _check_index_file(
         report.error(
             "the trainer looks for a file that the build does not list",
             where=folder / name,
-            remedy=FORCE_BUILD,
+            remedy=remedy_for_bytes(manifest),
         )
         return
     expected = FileFact(recorded[name]["bytes"], recorded[name]["sha256"])
@@ -246,7 +249,7 @@ def _check_index_file(
         expected=expected,
         deep=deep,
         remedy_for_size=BUILD,
-        remedy_for_bytes=_DELETE,
+        remedy_for_bytes=DELETE_FILE,
         kind="an index file",
     )
 
@@ -406,7 +409,7 @@ def _check_rebuilt(report: Report, files: FileSet, indices: Nanoset | BlendIndic
                 where=files.folder / files.files[name],
                 found=stored[entry].tolist(),
                 expected=expected[entry].tolist(),
-                remedy=_DELETE,
+                remedy=DELETE_FILE,
             )
 
 
@@ -455,7 +458,7 @@ def _check_entries(report: Report, plan: SplitPlan, files: FileSet, indices: Ble
         where=f"{files.folder / files.files['dataset_index']}, entry {entry}",
         found=f"sample {samples[first_wrong]} of dataset {datasets[first_wrong]}",
         expected=f"one of {len(plan.members)} datasets, and a sample of it",
-        remedy=_DELETE,
+        remedy=DELETE_FILE,
     )
 
 

@@ -17,7 +17,12 @@ from nanoset_core.formats.indexed.layout import idx_path, read_idx
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.sampling.packing.pieces import FilledPacks, PieceArrays
-from nanoset_core.stages.checking import check_files, check_freshness, current_manifest
+from nanoset_core.stages.checking import (
+    check_files,
+    check_freshness,
+    current_manifest,
+    remedy_for_bytes,
+)
 from nanoset_core.stages.dataset.differences import include_differences
 from nanoset_core.stages.dataset.token_ranges import spread_rows
 from nanoset_core.stages.dataset.tokens import open_dataset
@@ -102,7 +107,7 @@ def _compare_some(report: Report, manifest: Manifest, dataset: MMapIndexedDatase
                 "a pack does not hold the tokens of its documents",
                 where=f"{manifest.url()}, pack {number}",
                 found="other tokens",
-                remedy=f"delete {manifest.url()}, and {BUILD}",
+                remedy=remedy_for_bytes(manifest),
             )
             return
 
@@ -141,7 +146,7 @@ def _pack_again(
             where=manifest.folder / name,
             found=f"sha256 {stored_sha256}",
             expected=f"sha256 {expected_sha256[name]}",
-            remedy=f"delete {manifest.url()}, and {BUILD}",
+            remedy=remedy_for_bytes(manifest),
         )
 
 

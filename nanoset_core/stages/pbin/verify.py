@@ -17,7 +17,12 @@ from nanoset_core.formats.pbin.pickle_codec import encode_index
 from nanoset_core.formats.pbin.writing import entries_in_sequence
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
-from nanoset_core.stages.checking import check_files, check_freshness, current_manifest
+from nanoset_core.stages.checking import (
+    check_files,
+    check_freshness,
+    current_manifest,
+    remedy_for_bytes,
+)
 from nanoset_core.stages.dataset.differences import include_differences
 from nanoset_core.stages.dataset.token_check import StoredArray, stored_tokens
 from nanoset_core.stages.dataset.token_ranges import QUICK_TOKENS, spread_chunks
@@ -70,14 +75,9 @@ def verify_pbin(
             _check_content(report, project, manifest, deep=deep, run=run)
         except FormatError as error:
             # A build would keep the damaged file, so the user has to delete it first.
-            error.remedy = _remedy(manifest)
+            error.remedy = remedy_for_bytes(manifest)
             report.add_exception(error)
     return report
-
-
-def _remedy(manifest: Manifest) -> str:
-    """Return the remedy for a wrong file, which a build keeps unless its version is deleted."""
-    return f"delete {manifest.url()}, and {BUILD}"
 
 
 def _check_content(
@@ -119,7 +119,7 @@ def _check_content(
     comparison = TokenComparison(
         copy=_tokens_of_file(manifest, file, opened_file.mark, as_copy=reads_copy),
         dataset=stored_tokens(source.dataset, as_copies=not deep),
-        remedy=_remedy(manifest),
+        remedy=remedy_for_bytes(manifest),
         stream=stream,
     )
     ranges = _ranges_to_compare(index.tokens, file.token_bytes, deep=deep)
@@ -240,7 +240,7 @@ def _check_index(report: Report, manifest: Manifest, file: PbinFile, index: Inde
         where=f"{file.path}, byte {file.index_begin}",
         found=", ".join(f"{prop.name}: {prop.found}" for prop in differing),
         expected=", ".join(f"{prop.name}: {prop.expected}" for prop in differing),
-        remedy=_remedy(manifest),
+        remedy=remedy_for_bytes(manifest),
     )
     return False
 
@@ -299,7 +299,7 @@ def _check_documents(
                 "documents begin elsewhere than in the dataset",
                 where=f"{file.path}, byte {start} or later",
                 expected=f"those of {dataset.prefix}.idx",
-                remedy=_remedy(manifest),
+                remedy=remedy_for_bytes(manifest),
             )
             return False
         start = stop

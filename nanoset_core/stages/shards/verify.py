@@ -11,7 +11,7 @@ from functools import partial
 
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
-from nanoset_core.stages.checking import check_files, check_freshness
+from nanoset_core.stages.checking import check_files, check_freshness, remedy_for_bytes
 from nanoset_core.stages.dataset.token_ranges import QUICK_TOKENS
 from nanoset_core.stages.inventory.make import current_inventory
 from nanoset_core.stages.per_shard import SHARDS
@@ -301,7 +301,7 @@ def _check_balance(report: Report, output: Manifest, facts: ShardFacts) -> None:
         where=output.folder,
         found=f"{facts.lines:,} lines read",
         expected=expected,
-        remedy=FORCE_BUILD,
+        remedy=remedy_for_bytes(output),
     )
 
 
@@ -373,6 +373,6 @@ def _check_document_table(output: str, shard: Manifest) -> Report:
         shard: Manifest of the shard.
     """
     report = Report(output)
-    with report.catching(remedy=f"delete {shard.folder} and {BUILD}"):
+    with report.catching(remedy=remedy_for_bytes(shard)):
         DocumentRows(shard.path(DOCUMENTS), shard.facts["documents"])
     return report

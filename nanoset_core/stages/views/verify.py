@@ -17,7 +17,12 @@ from nanoset_core.formats.indexed.layout import CHUNK_SEQUENCES, Index, idx_path
 from nanoset_core.formats.indexed.stream import last_not_greater
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
-from nanoset_core.stages.checking import check_files, check_freshness, current_manifest
+from nanoset_core.stages.checking import (
+    check_files,
+    check_freshness,
+    current_manifest,
+    remedy_for_bytes,
+)
 from nanoset_core.stages.dataset.differences import include_differences
 from nanoset_core.stages.datasets import dataset_of
 from nanoset_core.stages.report import BUILD, Report
@@ -123,7 +128,7 @@ def _report_unknown_sequence(
         where=idx_path(view.folder / view.facts["prefix"]),
         found=sequence,
         expected=f"one of {dataset.url()}",
-        remedy=f"delete {view.url()}, and {BUILD}",
+        remedy=remedy_for_bytes(view),
     )
 
 
@@ -193,5 +198,5 @@ def _check_choice(report: Report, project: Project, dataset: Manifest, view: Man
         where=view.folder / idx_name,
         found=f"sha256 {new_sha256}",
         expected=f"sha256 {view.files[idx_name].sha256}",
-        remedy=f"delete {view.url()}, and {BUILD}",
+        remedy=remedy_for_bytes(view),
     )

@@ -29,6 +29,7 @@ from nanoset_core.stages.dataset.tokens import bin_name
 from nanoset_core.stages.datasets import current_dataset, dataset_of
 from nanoset_core.stages.report import (
     BUILD,
+    DELETE_FILE,
     PART_BYTES,
     CheckRunner,
     DividedCheck,
@@ -46,8 +47,6 @@ from nanoset_core.stages.webdataset.stage import SHUFFLE_PLAN, WEBDATASET
 from nanoset_core.stages.webdataset.tars import TarFacts, tar_name
 from nanoset_core.storage.uploads import drop_copies
 
-_REMOVE = f"delete the tar, and {BUILD}"
-"""Remedy for a tar with wrong content, which a build keeps because its size is right."""
 _TARS_OPENED = 8
 """Number of tars that the quick check opens."""
 _BATCH = 256
@@ -302,7 +301,7 @@ def _check_ends_of_tar(
         facts: What was recorded when the tar was written, such as its number of samples.
     """
     access = project.outputs.access
-    with report.catching(remedy=_REMOVE):
+    with report.catching(remedy=DELETE_FILE):
         path = access.fetch(tar)
         expected = _expected_contexts(project, plan, plan_digest=plan.digest, deep=False)
 
@@ -420,7 +419,7 @@ def _check_stored_tar(
         deep: Whether to read every sample, rather than the first and the last one.
     """
     name = tar_name(tar_facts["shard"])
-    with findings.report.catching(remedy=_REMOVE):
+    with findings.report.catching(remedy=DELETE_FILE):
         if not deep or _is_intact(findings.report, manifest, name):
             path = manifest.path(name)  # downloads it if needed
             _check_tar(findings, path, tar_facts, expected, deep=deep)
@@ -555,7 +554,7 @@ def _check_tar(
         where=path,
         found=len(members),
         expected=tar_facts["sequences"],
-        remedy=_REMOVE,
+        remedy=DELETE_FILE,
     )
     if not has_all_members:
         return
@@ -601,7 +600,7 @@ def _report_wrong_context(
         where=path,
         found=difference.found,
         expected=difference.expected,
-        remedy=_REMOVE,
+        remedy=DELETE_FILE,
     )
 
 

@@ -476,6 +476,19 @@ def test_a_sound_output_is_not_blamed_for_a_damaged_dataset(copy, address):
     assert finding.remedy.startswith(f"delete {tokens_file.parent}, and run `nanoset build`")
 
 
+def test_the_remedy_for_wrong_tokens_is_that_for_damaged_bytes(copy):
+    project = copy()
+    path = first_file(project, "packed/web/*/web.pbin")
+    overwrite(path, 12, struct.pack("<H", 300))
+
+    [finding] = verify_at(project, "packed/web", deep=True).errors
+
+    assert finding.remedy == (
+        f"delete {path.parent}, and run `nanoset build`, then `nanoset verify --deep`: "
+        "outputs that were made from it may be damaged, too"
+    )
+
+
 @pytest.mark.parametrize("deep", [False, True])
 def test_an_output_of_a_damaged_dataset_is_found_when_the_dataset_was_rebuilt(copy, deep):
     project = copy()
