@@ -273,11 +273,8 @@ def _corpus_of(nodes: Sequence[Node]) -> str | None:
     Returns:
         Such as "web"; None for a row of other outputs, such as those of a training.
     """
-    name = nodes[0].key.subject  # what the first output of the row belongs to
-    # Each corpus has a list of its files, the inventory. If it is in the row, `name` is a corpus.
-    if inventory_node(name) in nodes:
-        return name
-    return None
+    row_name = nodes[0].row  # the same for all outputs of the row
+    return row_name.subject if row_name.is_corpus else None
 
 
 def _rows_with_work(

@@ -21,6 +21,7 @@ from nanoset_core.project.permission import check_built_is_allowed
 from nanoset_core.project.project import Project
 from nanoset_core.stages.inventory.corpora import corpus_names
 from nanoset_core.stages.inventory.verify import verify_raw_folder
+from nanoset_core.stages.mappings.stage import INDEX_MAPPINGS
 from nanoset_core.stages.report import (
     BUILD,
     CheckRunner,
@@ -32,11 +33,11 @@ from nanoset_core.stages.report import (
 )
 from nanoset_core.stages.stage import (
     BoundToMachine,
-    CorpusStage,
     InParts,
     Node,
     current_version,
 )
+from nanoset_core.stages.webdataset.stage import WEBDATASET
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,11 +228,11 @@ def _row_label(nodes: Sequence[Node]) -> str:
         nodes: The outputs, in the order in which they are made from each other.
     """
     last_node = nodes[-1]
-    if isinstance(last_node.stage, CorpusStage):
+    row = last_node.row  # what `nanoset status` shows of these outputs
+    if row.is_corpus:
         folder = "corpora"  # there is no such folder: each of these outputs is in another one
     else:
         folder = last_node.stage.layout.folder  # such as nanosets
-    row = last_node.row  # what `nanoset status` shows of these outputs
     label = f"{folder}/{row.subject}"  # such as nanosets/pretrain
     if row.part:
         label = f"{label}/{row.part}"  # nanosets/pretrain/train
@@ -250,12 +251,12 @@ def target_name(node: Node) -> str:
         node: The output.
     """
     subject, _, _ = node.name.partition("/")  # "pretrain" of pretrain/train/blend
-    kind = node.row.kind  # the kind that `nanoset status` shows, such as "corpus"
-    if kind in ("corpus", "webdataset"):
+    row = node.row  # what `nanoset status` shows of the output
+    if row.is_corpus or row.kind == WEBDATASET.kind:
         return subject
-    if kind == "nanoset":
-        return f"{subject}/{node.row.part}"
-    return f"{subject}/{kind}"
+    if row.kind == INDEX_MAPPINGS.kind:
+        return f"{subject}/{row.part}"
+    return f"{subject}/{row.kind}"
 
 
 def targets(project: Project, select: Sequence[str] = ()) -> list[Target]:

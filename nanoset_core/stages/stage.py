@@ -676,6 +676,14 @@ class RowName(NamedTuple):
         """Kind, subject and part in one text, such as `nanoset pretrain train`."""
         return " ".join(name for name in self if name)
 
+    @property
+    def is_corpus(self) -> bool:
+        """Whether it is the row of a corpus: the list of its files, its tokens and its dataset.
+
+        Other outputs of a corpus, such as its columns, have rows of their own.
+        """
+        return self.kind == CorpusStage.kind
+
 
 @dataclass(frozen=True, slots=True)
 class Node:

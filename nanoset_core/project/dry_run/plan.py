@@ -21,7 +21,7 @@ from nanoset_core.project.status import PLANNED_BYTES, ExaminedRow, examined_row
 from nanoset_core.project.survey import ProjectSurvey
 from nanoset_core.sampling.split_data import LengthReader
 from nanoset_core.stages.inventory.known_files import KnownFiles
-from nanoset_core.stages.inventory.stage import INVENTORY
+from nanoset_core.stages.mappings.stage import INDEX_MAPPINGS
 from nanoset_core.stages.stage import (
     Estimated,
     Node,
@@ -325,7 +325,7 @@ def _datasets_of_nanosets(config: ProjectConfig, nodes: Iterable[Node]) -> set[s
         nodes: The outputs that the build would make. Those of other kinds are ignored.
     """
     datasets: set[str] = set()
-    for name in {node.key.subject for node in nodes if node.row.kind == "nanoset"}:
+    for name in {node.key.subject for node in nodes if node.row.kind == INDEX_MAPPINGS.kind}:
         datasets |= datasets_of_nanoset(config, name)
     return datasets
 
@@ -344,7 +344,7 @@ def _failures_of_empty_views(
         nodes: The outputs that the build would make.
         views: Views that would be made → what they would choose.
     """
-    due_names = {node.key.subject for node in nodes if node.row.kind == "nanoset"}
+    due_names = {node.key.subject for node in nodes if node.row.kind == INDEX_MAPPINGS.kind}
     for name, nanoset in config.nanosets.items():
         if name not in due_names or nanoset.mixture is None:
             continue
@@ -444,8 +444,7 @@ def _outputs_of_unreadable_corpora(survey: ProjectSurvey) -> set[Node]:
     """
     nodes: set[Node] = set()
     for node in survey.graph.nodes():
-        is_of_corpus = node.row.kind == INVENTORY.kind
-        if is_of_corpus and survey.findings[node.key.subject].failure is not None:
+        if node.row.is_corpus and survey.findings[node.key.subject].failure is not None:
             nodes.add(node)
     return nodes
 

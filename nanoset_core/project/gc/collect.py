@@ -646,9 +646,9 @@ def _requester_by_folder() -> dict[str, str]:
     """
     requester_by_folder = {DATASETS: "the raw folder"}
     for stage in stages():  # a stage makes one kind of output
-        is_of_corpora = isinstance(stage, CorpusStage)
+        is_for_every_corpus = isinstance(stage, CorpusStage)
         is_internal = isinstance(stage, InternalStage)  # such as shards, tokenized pieces of a text
-        if not is_of_corpora and not is_internal:
+        if not is_for_every_corpus and not is_internal:
             requester_by_folder[stage.layout.folder] = "nanoset.yaml"
     return requester_by_folder
 
