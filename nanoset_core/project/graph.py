@@ -18,7 +18,8 @@ folder.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from nanoset_core.errors import ForbiddenError, StorageError, one_line
@@ -654,22 +655,29 @@ class Graph:
             node: The output, such as the index.
 
         Returns:
-            Names of corpora. A name may be repeated.
+            Names of corpora, each once.
         """
+
+        def is_of_one_corpus(node: Node) -> bool:
+            """Return whether an output needs the files of a single corpus, as a dataset does.
+
+            An index belongs to a nanoset, and is made from outputs of several corpora.
+            """
+            return node.is_of_corpus or not self.inputs(node)
+
+        def unknown_inputs(node: Node) -> list[Node]:
+            """Return the inputs of an output of several corpora whose recipes are not known."""
+            if is_of_one_corpus(node):
+                return []  # it is known which corpus lacks the files: that of the output
+            inputs = self.inputs(node).values()
+            return [input_node for input_node in inputs if self.recipe(input_node) is None]
+
         recipe_is_known = self.recipe(node) is not None
         if recipe_is_known:
             return []
-
-        # A dataset belongs to one corpus, its subject. Its recipe only lacks the files of this one.
-        inputs = self.inputs(node).values()
-        if node.is_of_corpus or not inputs:
-            return [node.key.subject]
-
-        # An index belongs to a nanoset, and is made from outputs of corpora.
-        corpora = []
-        for input_node in inputs:
-            corpora += self._corpora_with_unknown_files(input_node)
-        return corpora
+        unknown_nodes = [node, *walk_inputs([node], unknown_inputs)]
+        corpora = [unknown.key.subject for unknown in unknown_nodes if is_of_one_corpus(unknown)]
+        return list(dict.fromkeys(corpora))  # each once, in order
 
     def forget(self, built_nodes: Iterable[Node]) -> None:
         """Forget the state of outputs that were just built, and of all that is made from them.
@@ -759,6 +767,32 @@ def requested_nodes(config: ProjectConfig, corpora: Collection[str] = ()) -> lis
     return nodes
 
 
+def walk_inputs(
+    outputs: Iterable[Node], inputs_of: Callable[[Node], Iterable[Node]]
+) -> Iterator[Node]:
+    """Yield what some outputs are made from, directly or through other outputs, each once.
+
+    For example, an index is made from a view and a dataset, and the view from the same dataset:
+
+        outputs to start from     index
+        yielded                   view, dataset
+
+    Args:
+        outputs: The outputs to start from, which are not yielded.
+        inputs_of: Returns the inputs of an output that are to be visited. To end the walk at some
+            outputs, it returns no inputs for these.
+    """
+    visited_nodes = set(outputs)
+    nodes_to_visit = deque(outputs)
+    while nodes_to_visit:
+        node = nodes_to_visit.popleft()
+        for input_node in inputs_of(node):
+            if input_node not in visited_nodes:
+                visited_nodes.add(input_node)
+                nodes_to_visit.append(input_node)
+                yield input_node
+
+
 def add_stale_inputs(
     outputs: Collection[Node],
     *,
@@ -781,16 +815,12 @@ def add_stale_inputs(
         inputs_of: Returns the outputs that an output is made directly from.
         is_stale: Returns whether an output is out of date.
     """
-    to_make = set(outputs)
-    nodes_to_examine = list(outputs)
-    while nodes_to_examine:
-        node = nodes_to_examine.pop()
-        for input_node in inputs_of(node):
-            # The inputs of an input that is up to date need not be looked at.
-            if input_node not in to_make and is_stale(input_node):
-                to_make.add(input_node)
-                nodes_to_examine.append(input_node)
-    return to_make
+
+    def stale_inputs(node: Node) -> list[Node]:
+        """Return the inputs that are out of date. The inputs of others need not be looked at."""
+        return [input_node for input_node in inputs_of(node) if is_stale(input_node)]
+
+    return {*outputs, *walk_inputs(outputs, stale_inputs)}
 
 
 def digest_of_node(node: Node, recipe: Recipe) -> str:
@@ -989,22 +1019,20 @@ def inputs_of_other_subjects(graph: Graph, node: Node) -> list[Node]:
         Inputs of other subjects, each once; and those of the same subject that have no inputs
         themselves, such as the list of the raw files of a corpus.
     """
-    nearest_inputs = []
-    visited_nodes = {node}
-    nodes_to_visit = [node]
-    while nodes_to_visit:
-        visited_node = nodes_to_visit.pop()
-        for input_node in graph.inputs(visited_node).values():
-            if input_node in visited_nodes:
-                continue
-            visited_nodes.add(input_node)
 
-            has_inputs = len(graph.inputs(input_node)) > 0
-            if has_inputs and _have_same_subject(input_node, node):
-                nodes_to_visit.append(input_node)  # a sibling, such as the index
-            else:
-                nearest_inputs.append(input_node)
-    return nearest_inputs
+    def is_sibling(other: Node) -> bool:
+        """Return whether an output is looked through, as the index is."""
+        has_inputs = len(graph.inputs(other)) > 0
+        return has_inputs and _have_same_subject(other, node)
+
+    def inputs_of_sibling(other: Node) -> Iterable[Node]:
+        """Return the inputs of the output itself or of a sibling. The walk ends at all others."""
+        if other == node or is_sibling(other):
+            return graph.inputs(other).values()
+        return ()
+
+    all_inputs = walk_inputs([node], inputs_of_sibling)
+    return [input_node for input_node in all_inputs if not is_sibling(input_node)]
 
 
 def _root_causes(graph: Graph, node: Node) -> list[str]:

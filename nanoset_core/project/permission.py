@@ -7,7 +7,6 @@ a text of the evaluation. The present settings decide, also about outputs that w
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 from nanoset_core.errors import StaleError
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.root import read_current
-from nanoset_core.project.graph import Graph, inputs_of_other_subjects
+from nanoset_core.project.graph import Graph, inputs_of_other_subjects, walk_inputs
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.report import BUILD
@@ -134,15 +133,9 @@ def _deciding_searches(config: ProjectConfig, node: Node) -> list[list[DecidingI
     """
     # Many inputs may be made from the same plan: those of a webdataset, for example.
     searches: dict[DecidingInput, None] = {}  # used as a set in order
-    visited_nodes = {node}
-    nodes_to_visit = deque([node])
-    while nodes_to_visit:
-        visited_node = nodes_to_visit.popleft()
-        searches.update(dict.fromkeys(visited_node.deciding_inputs(config)))
-        for input_node in visited_node.read_inputs(config):
-            if input_node not in visited_nodes:
-                visited_nodes.add(input_node)
-                nodes_to_visit.append(input_node)
+    inputs = walk_inputs([node], lambda output: output.read_inputs(config))
+    for output in (node, *inputs):
+        searches.update(dict.fromkeys(output.deciding_inputs(config)))
 
     groups: dict[tuple[str, str], list[DecidingInput]] = {}
     for search in searches:

@@ -28,7 +28,7 @@ from helpers.building import (
 )
 from helpers.changing import build, change_web
 from helpers.command import invoke_nanoset
-from helpers.inspecting import graph_of, leased_by_a_build
+from helpers.inspecting import graph_of, leased_by_a_build, node_at
 from helpers.sample_project import SPLITS, jsonl, sentences, tree
 from nanoset_core.errors import NanosetError
 from nanoset_core.outputs.differences import Reason
@@ -288,6 +288,20 @@ def test_a_large_file_with_a_new_time_is_not_read_and_makes_its_corpus_stale(cop
         "1 file copied or written again, which the next build reads to compare (part-1/web-3.jsonl)"
     ]
     assert "corpus web is not up to date" in reasons(folder, "webdataset shuffled")
+
+
+def test_a_corpus_of_several_inputs_of_an_input_is_one_reason_before_its_text_was_read(copy):
+    folder = copy()
+    # The index mappings of `pretrain` are made from web itself, and from a view of it.
+    change_config(folder, "{web: 0.7, code: 0.3}", "{web: 0.5, clean: 0.5}")
+    change_config(folder, "nanosets:", "views: {clean: {of: web, tokens: 100}}\nnanosets:")
+    graph = Graph(open_project(folder), known={}, corpora=["web"])
+
+    blend = node_at(graph.project, "nanosets/pretrain/train/blend")
+
+    assert graph.stale_reasons(blend) == [
+        Reason("corpus web is not up to date", input="index_mappings")
+    ]
 
 
 def test_the_reasons_of_an_output_are_found_out_once_before_new_text_was_read(copy, monkeypatch):

@@ -8,13 +8,13 @@ corpus.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from nanoset_core.errors import FormatError, NanosetError, one_line
 from nanoset_core.outputs.manifest import Manifest
-from nanoset_core.project.graph import Graph
+from nanoset_core.project.graph import Graph, walk_inputs
 from nanoset_core.project.project import Project
 from nanoset_core.stages.dataset.stage import DATASET
 from nanoset_core.stages.mappings.facts import CACHE_FILES, cache_files
@@ -87,15 +87,16 @@ def _inputs_of_row(graph: Graph, nodes: Sequence[Node]) -> set[Node]:
         graph: The project's outputs, with what each is made from.
         nodes: The outputs.
     """
-    all_inputs: set[Node] = set()
-    nodes_to_visit = list(nodes)
-    while nodes_to_visit:
-        node = nodes_to_visit.pop()
-        new_inputs = set(graph.inputs(node).values()) - all_inputs
-        all_inputs |= new_inputs
-        # What a dataset is made from, such as raw text, does not matter.
-        nodes_to_visit += filter(_is_made_from_dataset, new_inputs)
-    return all_inputs
+
+    def inputs_of(node: Node) -> Iterable[Node]:
+        """Return the inputs of an output. What a dataset is made from, such as raw text, does not
+        matter.
+        """
+        if _is_between_dataset_and_row(node, nodes):
+            return graph.inputs(node).values()
+        return ()
+
+    return set(walk_inputs(nodes, inputs_of))
 
 
 def _is_made_from_dataset(node: Node) -> bool:

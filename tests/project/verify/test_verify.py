@@ -778,7 +778,7 @@ def test_entries_outside_the_dataset_are_found(copy, array, entry, value):
     assert problems(report) == ["an index file has other bytes than when it was written"]
     [finding] = report.findings
     assert finding.where == str(path)
-    assert "delete it" in finding.remedy
+    assert "delete the file" in finding.remedy
 
 
 def test_each_of_several_damaged_index_files_is_reported_once(copy):
