@@ -383,9 +383,9 @@ class Graph:
         Args:
             node: The output.
         """
-        if isinstance(node.stage, InParts):
-            node = self.inputs(node)["plan"]  # the parts of an output have no folder of their own
         folder = node.stage.layout.folder
+        if isinstance(node.stage, InParts) and node.stage.listed_folder is not None:
+            folder = node.stage.listed_folder
         if node.is_of_corpus:
             return folder
         return f"{folder}/{node.key.subject}"

@@ -496,6 +496,10 @@ class InParts(Stage):
     """The problem of a part that does not exist yet."""
     parts_name: str
     """What the parts are called when they are counted."""
+    listed_folder: str | None = None
+    """First folder of the outputs that `part_problem` looks at, so that it is listed once for all
+    parts; None for the folder of the stage itself.
+    """
 
     @abstractmethod
     def part_digest(self, recipe: Recipe) -> str:

@@ -141,6 +141,7 @@ class TarsStage(InParts, Estimated):
     kind = "webdataset"
     version = VERSION
     parts_name = "groups of tars"
+    listed_folder = PLANS
     estimated_as = "tars"
 
     def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterator[Key]:
