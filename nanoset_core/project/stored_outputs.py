@@ -42,8 +42,12 @@ class StoredOutput:
     """
 
     @property
-    def subject(self) -> str:
-        """The corpus, nanoset, webdataset or view that it belongs to."""
+    def leased_name(self) -> str:
+        """First part of its name: the corpus, nanoset, webdataset or view that it belongs to.
+
+        A build has a lease on this name, which says that its outputs are in use. It may differ from
+        `Key.subject`, which is the corpus for a view.
+        """
         return self.name.partition("/")[0]
 
 

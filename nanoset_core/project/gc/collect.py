@@ -341,7 +341,7 @@ def _leave_busy_alone(
         if isinstance(item, LeftAlone):
             foreign.append(item)
             continue
-        reason = _reason_if_busy(builds_by_name, item.subject)
+        reason = _reason_if_busy(builds_by_name, item.leased_name)
         if reason is None:
             garbage.append(item)
         else:
@@ -396,22 +396,22 @@ def _unfinished_objects(
     return paths
 
 
-def _reason_if_busy(builds_by_name: Mapping[str, str], subject: str) -> str | None:
+def _reason_if_busy(builds_by_name: Mapping[str, str], name: str) -> str | None:
     """Return why an output is not touched by `nanoset gc`, if a running build works on it.
 
     For example: "a build works on it (process 123); run `nanoset gc` again once that has ended".
 
     Args:
         builds_by_name: What running builds work on, such as {"web": "process 123"}.
-        subject: What the output belongs to: a text collection such as `web`, or a mixture of
+        name: What the output belongs to: a text collection such as `web`, or a mixture of
             several.
 
     Returns:
         The reason, or None.
     """
-    if subject not in builds_by_name:
+    if name not in builds_by_name:
         return None
-    build = builds_by_name[subject]
+    build = builds_by_name[name]
     return f"a build works on it ({build}); run `nanoset gc` again once that has ended"
 
 
@@ -439,7 +439,7 @@ def _with_dropped_tokens(
             token_file = Garbage(
                 path=shard.tokens_path,
                 output=shard.output,
-                subject=shard.corpus,
+                leased_name=shard.corpus,
                 kind="tokens",
                 sizes=FileSizes(shard.size),
             )
@@ -608,7 +608,9 @@ def _stored_subjects(outputs: Iterable[StoredOutput]) -> set[tuple[str, str]]:
         outputs: All outputs that are stored. Those without a current build are left out.
     """
     return {
-        (output.stage_folder, output.subject) for output in outputs if output.current is not None
+        (output.stage_folder, output.leased_name)
+        for output in outputs
+        if output.current is not None
     }
 
 

@@ -75,9 +75,9 @@ class Garbage:
     """Folder of the version, or the file."""
     output: str
     """The output that it belongs to: folder of the stage, and name. For logs, what these are."""
-    subject: str
-    """The corpus, nanoset or webdataset that it belongs to, on which a build has a lease. Empty for
-    logs, which belong to none.
+    leased_name: str
+    """The corpus, nanoset, webdataset or view that it belongs to, on which a build has a lease.
+    Empty for logs, which belong to none.
     """
     kind: GarbageKind
     """What it is."""

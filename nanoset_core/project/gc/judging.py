@@ -97,7 +97,7 @@ def judge_version(listing: FileAccess, output: StoredOutput, digest: str) -> Gar
     name = f"{output.stage_folder}/{output.name}"  # datasets/web
     kind: GarbageKind = "unfinished" if manifest is None else "version"
     sizes = FileSizes.of(entries.values())
-    return Garbage(folder, name, output.subject, kind, sizes)
+    return Garbage(folder, name, output.leased_name, kind, sizes)
 
 
 def _reason_of_other_place(
@@ -275,7 +275,7 @@ def _by_subject(
     outputs_by_subject: dict[str, list[StoredOutput]] = {}
     for output in outputs:
         if output.stage_folder == stage_folder:
-            outputs_by_subject.setdefault(output.subject, []).append(output)
+            outputs_by_subject.setdefault(output.leased_name, []).append(output)
     return outputs_by_subject
 
 

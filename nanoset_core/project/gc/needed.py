@@ -47,7 +47,7 @@ class Needed:
             names: Names of the files in the folder that the versions share.
         """
         if names:
-            key = (output.stage_folder, output.subject)
+            key = (output.stage_folder, output.leased_name)
             self.shared_files.setdefault(key, set()).update(names)
 
 

@@ -41,7 +41,7 @@ def find_old_logs(folder: Path, policy: Policy) -> list[Garbage]:
         if may_be_running or policy.is_recent(status.st_mtime_ns):
             continue
         sizes = FileSizes(status.st_size)
-        logs.append(Garbage(path=path, output=OUTPUT, subject="", kind="log", sizes=sizes))
+        logs.append(Garbage(path=path, output=OUTPUT, leased_name="", kind="log", sizes=sizes))
     return logs
 
 

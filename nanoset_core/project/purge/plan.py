@@ -72,10 +72,10 @@ class TaintedVersion:
     """
 
     @property
-    def subject(self) -> str:
-        """Name of the corpus or nanoset that it belongs to: "web" for "datasets/web/<digest>"."""
-        _, subject, *_ = self.path.split("/")
-        return subject
+    def leased_name(self) -> str:
+        """The corpus, nanoset or view on which builds have a lease: web for datasets/web/3f9c…."""
+        _, name, *_ = self.path.split("/")
+        return name
 
     @property
     def size(self) -> int:

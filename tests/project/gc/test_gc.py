@@ -125,7 +125,7 @@ def test_only_outputs_made_from_the_corpus_that_changed_have_garbage(built_three
         "nanosets/pretrain/cache",
         "webdatasets/shuffled",
     }
-    subjects = {item.subject for item in plan.garbage}
+    subjects = {item.leased_name for item in plan.garbage}
     assert not subjects & {"code", "books", "plain"}
 
 
@@ -300,7 +300,7 @@ def test_what_a_running_build_works_on_is_kept(changed):
 
     (reason,) = reasons_to_leave_alone(collection, "shards/web")
     assert f"on {platform.node()}" in reason
-    assert {item.subject for item in collection.garbage} == {"pretrain", "shuffled"}
+    assert {item.leased_name for item in collection.garbage} == {"pretrain", "shuffled"}
     files_of_web = {name for name in data_before if "/web/" in name}
     assert files_of_web <= tree(folder / "data").keys()
 
