@@ -160,7 +160,7 @@ def tars_page(run: AssetRun) -> dg.MaterializeResult[Any]:
     """
     project = run.project
     webdataset = run.key.subject  # its name
-    group_number = int(run.key.part or 0)
+    group_number = int(run.key.required_part)
     plan_manifest, _ = current_plan(project, webdataset)
 
     written = write_group(project, webdataset, group_number)

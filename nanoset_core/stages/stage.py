@@ -71,6 +71,17 @@ class Key:
     requested_at: str = field(default="", compare=False)
     """The key of nanoset.yaml that requests the output, for messages."""
 
+    @property
+    def required_part(self) -> str:
+        """The part, for a stage whose keys all have one.
+
+        Raises:
+            ValueError: The key has no part.
+        """
+        if self.part is None:
+            raise ValueError(f"the key of {self.subject!r} has no part")
+        return self.part
+
 
 @dataclass(frozen=True, slots=True)
 class Layout:

@@ -181,6 +181,11 @@ def test_a_second_object_of_the_same_class_is_refused(monkeypatch):
     assert stages._added == [first_stage]
 
 
+def test_a_key_without_a_part_is_refused_where_a_part_is_needed():
+    with pytest.raises(ValueError, match="the key of 'web' has no part"):
+        _ = Key("web").required_part
+
+
 def test_the_stages_of_this_package_store_their_outputs_in_different_folders():
     stages.check_layouts(stages.stages())
 

@@ -98,7 +98,7 @@ def _has_to_warn(project: Project, key: Key) -> bool:
     """
     if project.config.contamination[key.subject].policy == "warn":
         return True
-    return bool(contaminated_inputs_of_training(project.config, key.subject, key.part or ""))
+    return bool(contaminated_inputs_of_training(project.config, key.subject, key.required_part))
 
 
 def _leaked_text(section: str, n_documents: int, first_match: Mapping[str, Any]) -> str:

@@ -60,7 +60,7 @@ class ContaminationStage(Planned, Forbidding):
                 yield Key(section, corpus, requested_at=f"contamination.{section}.of")
 
     def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
-        return {"dataset": Node(DATASET, Key(key.part or ""))}
+        return {"dataset": Node(DATASET, Key(key.required_part))}
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
         from nanoset_core.stages.contamination.make import contamination_recipe
@@ -70,7 +70,7 @@ class ContaminationStage(Planned, Forbidding):
     def make(self, project: Project, key: Key) -> Manifest:
         from nanoset_core.stages.contamination.make import find_contamination
 
-        return find_contamination(project, key.subject, key.part or "")
+        return find_contamination(project, key.subject, key.required_part)
 
     def verify(
         self, project: Project, key: Key, *, deep: bool = False, run: CheckRunner = run_here

@@ -78,7 +78,7 @@ def check_not_contaminated(project: Project, key: Key, manifest: Manifest) -> No
         return
 
     section = key.subject  # evals
-    corpus = key.part or ""  # web
+    corpus = key.required_part  # web
     corpus_folder = project.config.corpus_folder(corpus)
     passage = describe_match(matches.example)  # "a.jsonl:12", and "87% of quiz.jsonl:3: …"
     threshold = project.config.contamination[section].threshold  # 0.55

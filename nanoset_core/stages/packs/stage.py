@@ -33,7 +33,7 @@ class PacksStage(DerivedStage, Advising, Estimated):
     estimated_as = "packs"
 
     def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
-        spec = config.packs[self.layout.name_of(key)]
+        spec = config.packs[key.required_part]
         return {"dataset": unpacked_node(config, spec.of)}
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
@@ -49,7 +49,7 @@ class PacksStage(DerivedStage, Advising, Estimated):
         Returns:
             The settings, such as a length of 2,048 tokens, and the token that is used as padding.
         """
-        name = self.layout.name_of(key)
+        name = key.required_part
         spec = project.config.packs[name]
         options = {
             "of": spec.of,  # name of the dataset
@@ -64,7 +64,7 @@ class PacksStage(DerivedStage, Advising, Estimated):
     def make(self, project: Project, key: Key) -> Manifest:
         from nanoset_core.stages.packs.make import make_packs
 
-        return make_packs(project, self.layout.name_of(key))
+        return make_packs(project, key.required_part)
 
     def disk_bytes(self, project: Project, key: Key, text_of: Callable[[str], TextEstimate]) -> int:
         """Estimate how many bytes packs will have, to warn of a disk that is too small.
@@ -87,7 +87,7 @@ class PacksStage(DerivedStage, Advising, Estimated):
         return packs_summary(manifest)
 
     def settings_warnings(self, config: ProjectConfig, key: Key) -> Iterable[str]:
-        source = config.packs[self.layout.name_of(key)].of
+        source = config.packs[key.required_part].of
         return reordering_warnings(config.views, [source], "packs have an order of their own")
 
 

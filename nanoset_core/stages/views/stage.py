@@ -131,7 +131,7 @@ class ViewStage(DerivedStage, Planned, Advising):
         from nanoset_core.stages.views.choosing import columns_used
 
         corpus = key.subject
-        view_name = self.layout.name_of(key)
+        view_name = key.required_part
         inputs = {"dataset": Node(DATASET, Key(corpus))}
 
         # Outputs with columns of the documents, such as `quality`.
@@ -160,7 +160,7 @@ class ViewStage(DerivedStage, Planned, Advising):
             key: Names the corpus and the view.
             parents: Name of each input → its digest.
         """
-        name = self.layout.name_of(key)
+        name = key.required_part
         views = project.config.views
         chain = chain_of(views, name)  # [english, best]
 
@@ -172,7 +172,7 @@ class ViewStage(DerivedStage, Planned, Advising):
     def make(self, project: Project, key: Key) -> Manifest:
         from nanoset_core.stages.views.make import make_view
 
-        return make_view(project, self.layout.name_of(key))
+        return make_view(project, key.required_part)
 
     def verify(
         self, project: Project, key: Key, *, deep: bool = False, run: CheckRunner = run_here
@@ -180,7 +180,7 @@ class ViewStage(DerivedStage, Planned, Advising):
         # Imported here, since the checks import this module.
         from nanoset_core.stages.views.verify import verify_view
 
-        return verify_view(project, key.subject, key.part or "", deep=deep)
+        return verify_view(project, key.subject, key.required_part, deep=deep)
 
     def refusal(
         self, project: Project, key: Key, recipe: Recipe | None, reading: ReadingBudget
@@ -203,7 +203,7 @@ class ViewStage(DerivedStage, Planned, Advising):
             rule_of,
         )
 
-        name = self.layout.name_of(key)
+        name = key.required_part
         try:
             check_column_names(project.config, name)
             if recipe is None:
@@ -239,7 +239,7 @@ class ViewStage(DerivedStage, Planned, Advising):
         return True
 
     def settings_warnings(self, config: ProjectConfig, key: Key) -> Iterable[str]:
-        return view_order_warnings(config.views, self.layout.name_of(key))
+        return view_order_warnings(config.views, key.required_part)
 
     def show(self, project: Project, manifest: Manifest) -> Summary:
         """Return what commands show about a view: how much it has, and warnings.

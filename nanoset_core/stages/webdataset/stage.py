@@ -198,7 +198,7 @@ class TarsStage(InParts, Estimated):
     ) -> Report:
         from nanoset_core.stages.webdataset.verify import verify_group
 
-        return verify_group(project, key.subject, key.part or "0")
+        return verify_group(project, key.subject, key.required_part)
 
     def part_problem(self, project: Project, key: Key, recipe: Recipe) -> Reason | None:
         """Return why a group of tar files of a shuffled dataset has to be written, or None.
@@ -230,7 +230,7 @@ class TarsStage(InParts, Estimated):
 
 def _group_number(key: Key) -> int:
     """Return the number of the group of tar files that a key names: 2 for `Key("web", "2")`."""
-    return int(key.part or 0)
+    return int(key.required_part)
 
 
 def _is_current_plan(project: Project, name: str, digest: str) -> bool:
