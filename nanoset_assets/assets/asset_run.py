@@ -176,7 +176,7 @@ class AssetRun:
         outputs = self.project.outputs
         for input_node in self.node.inputs(self.project.config).values():
             # The error names the folder of the input, or of one of its versions in that folder.
-            folder = outputs.folder / input_node.stage.layout.folder / input_node.name
+            folder = outputs.folder / input_node.path
             url = outputs.access.url(folder)
             if error.where == url or error.where.startswith(f"{url}/"):
                 remedy = f"run `nanoset build`, or materialise {label_of(input_node)} first"

@@ -654,7 +654,7 @@ def _current_location(stage: Stage, config: ProjectConfig, subject: str) -> str:
         # This step lists the raw text of a corpus. The text itself is of more use than the list.
         return f"{config.raw_folder}/<corpus>"
     output = Key("<corpus>") if is_of_corpora(stage) else Key(subject, "<split>")
-    folder = f"{stage.layout.folder}/{stage.layout.name_of(output)}"
+    folder = stage.layout.path_of(output)
     # Each version of an output has a folder named by its digest. On a disk, the link `current`
     # leads to the current one. Buckets have no links.
     if config.root_place is not None:

@@ -39,8 +39,7 @@ def pbin_page(run: AssetRun) -> dict[str, Any]:
     """
     # Each version of the file has a folder. Its name is a digest of what the version is made from.
     project = run.project
-    layout = run.stage.layout
-    folder = project.outputs.folder / layout.folder / layout.name_of(run.key)
+    folder = project.outputs.folder / run.stage.layout.path_of(run.key)
     digests_before = kept_names(project, folder)
 
     manifest = run.make()

@@ -94,7 +94,7 @@ def _current_digests(graph: Graph, search: Node) -> tuple[str | None, ...]:
     digests = []
     for node in (search, *inputs_of_other_subjects(graph, search)):
         outputs = graph.project_of(node).outputs
-        folder = outputs.folder / node.stage.layout.folder / node.name
+        folder = outputs.folder / node.path
         digests.append(read_current(folder, outputs.access))
     return tuple(digests)
 

@@ -610,7 +610,7 @@ def _refusal_because_of_link(project: Project, node: Node) -> str | None:
     """
     outputs = project.outputs
     try:
-        outputs.check_link_is_no_folder(outputs.folder / node.stage.layout.folder / node.name)
+        outputs.check_link_is_no_folder(outputs.folder / node.path)
     except StorageError as error:
         return one_line(error)
     return None

@@ -49,7 +49,7 @@ def current_manifest(project: Project, stage: Stage, key: Key) -> Manifest:
     name = stage.layout.name_of(key)
     manifest = project.outputs.current_even_if_damaged(stage.layout.folder, name)
     if manifest is None:
-        folder = project.outputs.folder / stage.layout.folder / name
+        folder = project.outputs.folder / stage.layout.path_of(key)
         raise MissingError(
             "this output has not been built",
             where=project.outputs.access.url(folder),

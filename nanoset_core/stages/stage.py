@@ -121,6 +121,14 @@ class Layout:
         values = {SUBJECT: key.subject, PART: key.part or ""}
         return "/".join(values.get(folder, folder) for folder in self.path)
 
+    def path_of(self, key: Key) -> str:
+        """Return the path of an output's folder below the root, such as nanosets/pretrain/index.
+
+        Args:
+            key: Which output of the stage.
+        """
+        return f"{self.folder}/{self.name_of(key)}"
+
     def key_of(self, name: str) -> Key | None:
         """Return which output a name belongs to: the reverse of `name_of`.
 
@@ -277,7 +285,7 @@ class Stage(ABC):
         Args:
             key: The output.
         """
-        return f"{self.layout.folder}/{self.layout.name_of(key)}"
+        return self.layout.path_of(key)
 
     def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
         """Return the outputs that an output is made from.
@@ -711,8 +719,13 @@ class Node:
 
     @property
     def name(self) -> str:
-        """Path of its versions below the stage's folder."""
+        """Path of the folder of its versions below the stage's folder, such as web."""
         return self.stage.layout.name_of(self.key)
+
+    @property
+    def path(self) -> str:
+        """Path of the folder of its versions below the root, such as datasets/web."""
+        return self.stage.layout.path_of(self.key)
 
     @property
     def is_of_corpus(self) -> bool:

@@ -278,7 +278,7 @@ def _readable_manifest(project: Project, node: Node, digest: str) -> Manifest | 
         The manifest; None if the version was deleted or is damaged. Other commands report that.
     """
     outputs = project.outputs
-    output_folder = outputs.folder / node.stage.layout.folder / node.name
+    output_folder = outputs.folder / node.path
     try:
         return outputs.manifest_at(output_folder / digest)
     except FormatError:

@@ -419,7 +419,7 @@ def _requested_folders(project: Project) -> set[str]:
         Paths below the output folder, such as {"datasets/web", "nanosets/pretrain/train/blend"}.
     """
     nodes = requested_nodes(project.config, corpus_names(project))
-    return {f"{node.stage.layout.folder}/{node.name}" for node in nodes}
+    return {node.path for node in nodes}
 
 
 def _check_tokens_are_elsewhere(project: Project, plan: PurgePlan) -> None:
