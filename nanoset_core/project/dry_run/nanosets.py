@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 
 from nanoset_core.errors import ConfigError, InputError, NanosetError, one_line_with_remedy
-from nanoset_core.formats.indexed.layout import idx_path
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.graph import Graph
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.sampling.split_data import LengthReader
+from nanoset_core.stages.dataset.tokens import idx_bytes
 from nanoset_core.stages.datasets import current_dataset, dataset_node
 from nanoset_core.stages.mappings.planning import NanosetContext
 from nanoset_core.stages.mappings.stage import INDEX_MAPPINGS, split_of
@@ -116,11 +116,9 @@ def _index_bytes(graph: Graph, datasets: Collection[str], due: Collection[Node])
         if dataset_node(project.config, name) in due:
             return None
         try:
-            dataset = current_dataset(project, name)
-        except NanosetError:
+            total += idx_bytes(current_dataset(project, name))
+        except (NanosetError, OSError):
             return None  # the build will report that
-        index_name = idx_path(dataset.facts["prefix"]).name
-        total += dataset.files[index_name].size
     return total
 
 

@@ -28,6 +28,11 @@ def bin_name(dataset: Manifest) -> str:
     return f"{dataset.facts['prefix']}.bin"
 
 
+def idx_bytes(dataset: Manifest) -> int:
+    """Return the size of a dataset's .idx, which has the lengths of its documents."""
+    return dataset.files[f"{dataset.facts['prefix']}.idx"].size
+
+
 def open_dataset(dataset: Manifest, *, is_sampled: bool = False) -> MMapIndexedDataset:
     """Open a dataset, whose tokens are downloaded as they are read.
 

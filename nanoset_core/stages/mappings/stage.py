@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 
 from nanoset_core.errors import NanosetError, one_line_with_remedy
-from nanoset_core.formats.indexed.layout import idx_path
 from nanoset_core.loading.layout import BLEND, CACHE, MAPPINGS, STAGE
 from nanoset_core.outputs.manifest import Manifest, Recipe, first_fault
 from nanoset_core.outputs.root import OutputRoot
@@ -19,6 +18,7 @@ from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.records.json_records import as_parsed
 from nanoset_core.sampling.splits import SPLITS, SplitName
 from nanoset_core.stages.contamination.stage import searches_before_training
+from nanoset_core.stages.dataset.tokens import idx_bytes
 from nanoset_core.stages.datasets import current_dataset, dataset_node
 from nanoset_core.stages.held_out import stage as held_out
 from nanoset_core.stages.held_out.names import ASSET as HELD_OUT_ASSET
@@ -325,8 +325,7 @@ def _index_bytes(project: Project, name: str, recipe: Recipe) -> int | None:
             version = recipe.parents.get(dataset.name)
             if version is not None and version != dataset.digest:
                 return None
-            index_name = idx_path(dataset.facts["prefix"]).name
-            total += dataset.files[index_name].size
+            total += idx_bytes(dataset)
     except (NanosetError, OSError):
         return None  # a dataset is missing, or cannot be read: the build will report that
     return total
