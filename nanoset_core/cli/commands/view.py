@@ -42,7 +42,7 @@ def command(name: str, ids_file: Path | None, config: Path, as_json: bool) -> No
     """
     from nanoset_core.project.project import Project
     from nanoset_core.stages.order_warnings import view_order_warnings
-    from nanoset_core.stages.views.choosing import planned_view
+    from nanoset_core.stages.views.choosing import trial_choice
     from nanoset_core.stages.views.listing import write_ids
     from nanoset_core.storage.regular_files import check_replaceable
 
@@ -53,7 +53,7 @@ def command(name: str, ids_file: Path | None, config: Path, as_json: bool) -> No
     listed_documents = None
     with shown_progress() as progress:
         project = Project.open(config, progress)
-        with planned_view(project, name) as plan:
+        with trial_choice(project, name) as plan:
             if ids_file is not None:
                 listed_documents = write_ids(project, plan, ids_file)
     print_notices(view_order_warnings(project.config.views, name))

@@ -147,7 +147,7 @@ def _choose_views(
     # Imported here, since what chooses documents is slow to import.
     from nanoset_core.stages.views.choosing import choose
     from nanoset_core.stages.views.facts import TOPS, cut_text
-    from nanoset_core.stages.views.make import planned_view
+    from nanoset_core.stages.views.make import manifest_if_built
 
     dataset = require(project, DATASET, Key(corpus))
     if dataset.facts["documents"] > MAX_DOCUMENTS:
@@ -168,7 +168,7 @@ def _choose_views(
             is_read = chosen.name in views_of_nanosets
             if is_read and budget.spend(n_documents * _LENGTH_BYTES):
                 with contextlib.suppress(NanosetError):  # the build will report a damaged .idx
-                    manifest = planned_view(project, chosen, reader)
+                    manifest = manifest_if_built(project, chosen, reader)
             views[chosen.name] = PlannedView(n_documents, n_tokens, sentences, manifest)
     return views
 

@@ -214,7 +214,7 @@ def _places_of_large_documents(
 
 
 @contextlib.contextmanager
-def planned_view(project: Project, name: str) -> Iterator[ChosenView]:
+def trial_choice(project: Project, name: str) -> Iterator[ChosenView]:
     """Choose the documents of a view without making it: a trial of its rules.
 
     A view is a selection of a corpus's documents by rules in nanoset.yaml.
@@ -245,15 +245,6 @@ def planned_view(project: Project, name: str) -> Iterator[ChosenView]:
     with tempfile.TemporaryDirectory(prefix="nanoset-view-") as folder:
         [chosen] = choose(project, corpus, [name], scratch=Path(folder))
         yield chosen
-
-
-def plan_view(project: Project, name: str) -> ChosenView:
-    """Return how many documents a view would have, without making it, as `planned_view` does.
-
-    The list of the documents cannot be read any more.
-    """
-    with planned_view(project, name) as chosen:
-        return chosen
 
 
 def check_rules(project: Project, dataset: Manifest, name: str) -> None:

@@ -81,7 +81,7 @@ def make_view(project: Project, name: str) -> Manifest:
     return manifests[name]
 
 
-def planned_view(project: Project, chosen: ChosenView, reader: LengthReader) -> Manifest:
+def manifest_if_built(project: Project, chosen: ChosenView, reader: LengthReader) -> Manifest:
     """Return what will be recorded about a view, before it is built, to plan a training run.
 
     Args:

@@ -17,7 +17,7 @@ from helpers.sample_project import jsonl
 from helpers.views import origins
 from nanoset_core.errors import ConfigError, InputError
 from nanoset_core.project.project import Project
-from nanoset_core.stages.views.choosing import plan_view
+from nanoset_core.stages.views.choosing import trial_choice
 from nanoset_core.stages.views.ids import can_be_listed, listed_ids
 
 
@@ -52,7 +52,8 @@ def test_views_that_were_never_built_can_be_listed(project):
 
     ids = list_ids(project, "short")
 
-    assert len(ids) == plan_view(project, "short").selection.documents
+    with trial_choice(project, "short") as chosen:
+        assert len(ids) == chosen.selection.documents
 
 
 def test_a_view_that_excludes_the_list_of_another_one_has_the_other_documents(project):

@@ -42,7 +42,7 @@ from nanoset_core.project.verify import verify_project
 from nanoset_core.stages import given_files
 from nanoset_core.stages.stage import Key
 from nanoset_core.stages.views import make as views
-from nanoset_core.stages.views.choosing import plan_view
+from nanoset_core.stages.views.choosing import trial_choice
 from nanoset_core.stages.views.facts import missing_id_warnings
 from nanoset_core.stages.views.stage import VIEW
 
@@ -152,7 +152,8 @@ def test_several_included_files_are_one_step_and_each_has_its_own_warning(projec
     files = "[lists/first.txt, lists/second.txt]"
     project = change_held(project_with_lists, f"held: {{of: web, include: {files}}}")
 
-    facts = plan_view(project, "held").facts
+    with trial_choice(project, "held") as chosen:
+        facts = chosen.facts
 
     assert [step[1:3] for step in facts["steps"]] == [
         ["all", N_WEB],
@@ -239,12 +240,13 @@ def test_a_view_can_be_ordered_by_the_names_of_files(project):
     assert files == sorted(files, reverse=True)
 
 
-def test_a_plan_shows_what_a_view_will_choose(project):
+def test_a_trial_shows_what_a_view_will_choose(project):
     shutil.rmtree(project.outputs.folder / "views")
 
-    planned_steps = plan_view(project, "some").facts["steps"]
+    with trial_choice(project, "some") as chosen:
+        steps = chosen.facts["steps"]
 
-    assert views.make_view(project, "some").facts["steps"] == planned_steps
+    assert views.make_view(project, "some").facts["steps"] == steps
 
 
 # What is made of views
