@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from nanoset_core.project.dry_run.plan import DryRun, PlannedRow
     from nanoset_core.project.dry_run.views import PlannedView
     from nanoset_core.project.status import StatusRow
-    from nanoset_core.stages.stage import Node
+    from nanoset_core.stages.stage import Node, RowName
 
 _MAX_NAMES = 3
 """How many outputs a line names at most."""
@@ -69,8 +69,6 @@ _MAX_DRY_RUN_ROWS = 100
 """How many outputs a dry run lists at most."""
 _MAX_WARNINGS = 2
 """How many warnings a build that had nothing to do prints in full, to stay within ten lines."""
-RowKey = tuple[str, str, str | None]
-"""Kind, name and part of a row of `nanoset status`, such as ("nanoset", "pretrain", "train")."""
 
 
 @click.command(short_help="Build what is missing or stale.")
@@ -508,7 +506,7 @@ def _print_tables(project: Project, report: BuildReport, rows: Sequence[StatusRo
     """
     from nanoset_core.cli.commands.status import print_tables
 
-    seconds_by_row: dict[RowKey, float] = defaultdict(float)  # {("corpus", "web", None): 4.2}
+    seconds_by_row: dict[RowName, float] = defaultdict(float)  # {("corpus", "web", None): 4.2}
     for step in report.steps:  # all steps, also those that were not executed: 0 seconds
         seconds_by_row[step.node.row] += report.seconds_of(step.node)
     print_tables(rows, seconds_by_row, project=project)
@@ -518,7 +516,7 @@ def _print_tables(project: Project, report: BuildReport, rows: Sequence[StatusRo
     echo(f"Made {n_rows_made:,} of {n_rows:,} outputs in {report.seconds:.1f} s.")
 
 
-def _rows_made(report: BuildReport) -> set[RowKey]:
+def _rows_made(report: BuildReport) -> set[RowName]:
     """Return the rows of `nanoset status` that a build has made, to count them.
 
     A row is what a user sees as one output; several steps may make it. For example, the row `corpus
@@ -534,8 +532,8 @@ def _rows_made(report: BuildReport) -> set[RowKey]:
         report: What the build did.
     """
     made_nodes = [step.node for step in report.steps if report.was_made(step.node)]
-    rows_with_made_step: set[RowKey] = {node.row for node in made_nodes}
-    rows_with_failed_step: set[RowKey] = {node.row for node in report.nodes_given_up()}
+    rows_with_made_step: set[RowName] = {node.row for node in made_nodes}
+    rows_with_failed_step: set[RowName] = {node.row for node in report.nodes_given_up()}
     return rows_with_made_step - rows_with_failed_step
 
 
@@ -548,16 +546,13 @@ def _had_nothing_to_do(report: BuildReport, rows: Sequence[StatusRow], is_select
             output.
         is_selected: Whether the user selected some outputs.
     """
-    from nanoset_core.cli.commands.status import DONE
-
     if report.made or report.failed or report.skipped:
         return False
-    states = {row.state for row in rows}  # such as {"up to date", "stale"}
     if is_selected:
         # The user chose not to build the other outputs, so it is no news that some are stale. But
         # it may be that a check has found errors in one.
-        return "failing" not in states
-    return states.issubset(DONE)  # DONE: "up to date", or "not read" for a folder without text
+        return all(row.state != "failing" for row in rows)
+    return all(row.is_done for row in rows)
 
 
 def _print_nothing_to_do(project: Project, report: BuildReport, rows: Sequence[StatusRow]) -> None:
@@ -572,10 +567,10 @@ def _print_nothing_to_do(project: Project, report: BuildReport, rows: Sequence[S
         report: What the build did.
         rows: The rows of `nanoset status` that the build examined.
     """
-    from nanoset_core.cli.commands.status import DONE, state_counts, warning_lines
+    from nanoset_core.cli.commands.status import state_counts, warning_lines
 
     print_warnings(project, warning_lines(rows), at_most=_MAX_WARNINGS)
-    is_all_done = all(row.state in DONE for row in rows)
+    is_all_done = all(row.is_done for row in rows)
     subject = "Everything" if is_all_done else "What was selected"
     counts = state_counts([row for row in rows if row.state != "not read"])
     echo(

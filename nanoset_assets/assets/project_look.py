@@ -35,7 +35,7 @@ from nanoset_core.project.project import Project
 from nanoset_core.project.purge.interrupted import interrupted_purges
 from nanoset_core.project.status import StatusRow, project_status
 from nanoset_core.stages.shards.stage import TOKENIZED
-from nanoset_core.stages.stage import Node
+from nanoset_core.stages.stage import Node, RowName
 from nanoset_core.untrusted import visible
 from nanoset_core.wording import format_bytes, format_count
 
@@ -43,8 +43,6 @@ _CHECK_FAILED = "its last check has failed"
 """Why nothing is made of an output although it looks up to date."""
 _MAX_EVENTS = 200
 """How many materialisations of an asset are read, the latest first, to find build times."""
-RowKey = tuple[str, str, str | None]
-"""Kind, name and part of a row of `nanoset status`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +119,7 @@ def overview_content(
     # The rows of the command `nanoset status`. A row is one output, or several that belong
     # together. Folders of raw text that are ignored, since they contain no text, also have a row.
     rows = list(project_status(project))
-    corpora = [row.name for row in rows if row.kind == "corpus"]
+    corpora = [row.name for row in rows if row.row_name.is_corpus]
     outputs = list(requested_nodes(project.config, corpora))
 
     # Find what is out of date, damaged or unfinished.
@@ -219,7 +217,7 @@ def _tables(
         rows: What the command `nanoset status` says about each output: one row for each.
         faulty: Labels of outputs whose last check has found errors.
     """
-    corpora = [row for row in rows if row.kind == "corpus"]
+    corpora = [row for row in rows if row.row_name.is_corpus]
     # A row of the kind "folder" is a folder that is not read, and no output.
     other_outputs = [row for row in rows if row.kind not in ("corpus", "folder")]
     # A row stands for several outputs (nodes): that of a corpus for its tokens and its dataset, and
@@ -353,7 +351,7 @@ def _totals(project: Project, rows: Sequence[StatusRow]) -> dict[str, Any]:
         project: Has the settings.
         rows: What the command `nanoset status` says about each output.
     """
-    corpora = [row for row in rows if row.kind == "corpus"]
+    corpora = [row for row in rows if row.row_name.is_corpus]
     totals: dict[str, Any] = {
         "tokens": _sum_of("tokens", corpora),
         "documents": _sum_of("documents", corpora),
@@ -404,7 +402,7 @@ def _faulty_rows(labels: Iterable[str]) -> list[dict[str, Any]]:
 
 
 def _table_rows(
-    rows: Iterable[StatusRow], counts: Sequence[str], seconds_by_row: Mapping[RowKey, float]
+    rows: Iterable[StatusRow], counts: Sequence[str], seconds_by_row: Mapping[RowName, float]
 ) -> list[dict[str, Any]]:
     """Return a table of outputs: what they contain, and how long it took to build them.
 
@@ -422,7 +420,7 @@ def _table_rows(
     table_rows: list[dict[str, Any]] = []
     for row in rows:
         cells = _count_cells(row, counts)
-        seconds = seconds_by_row.get((row.kind, row.name, row.part))
+        seconds = seconds_by_row.get(row.row_name)
         cells["seconds"] = "" if seconds is None else f"{seconds:,.1f}"
         table_rows.append(cells)
     return table_rows
@@ -459,7 +457,7 @@ def _count_cells(row: StatusRow, counts: Sequence[str]) -> dict[str, Any]:
 
 def _seconds_by_row(
     names: Names, instance: dg.DagsterInstance, nodes: Sequence[Node]
-) -> Mapping[RowKey, float]:
+) -> Mapping[RowName, float]:
     """Return how long it took to build each output, by its row in a table of all outputs.
 
     Some outputs share a row, such as the groups of files of one dataset. Their times are added up.
@@ -477,7 +475,7 @@ def _seconds_by_row(
     for node in nodes:
         outputs_by_asset[asset_path(node)].append(node)
 
-    seconds_by_row: dict[RowKey, float] = defaultdict(float)
+    seconds_by_row: dict[RowName, float] = defaultdict(float)
     for asset, outputs in outputs_by_asset.items():
         seconds_by_partition = _seconds_by_partition(instance, names.asset(asset))
         for output in outputs:

@@ -46,8 +46,8 @@ for what it shows about views and nanosets, which also counts the memory that th
 
 
 @dataclass(frozen=True, slots=True)
-class StatusRow:
-    """The state of the outputs that are shown together, or of a folder that is no corpus."""
+class NamedRow:
+    """The name of a row of `nanoset status`, to which other classes add what they say about it."""
 
     kind: str
     """What the stage calls its outputs: corpus, nanoset, webdataset …; `folder` for a folder that
@@ -57,6 +57,22 @@ class StatusRow:
     """Name of the corpus, nanoset or webdataset."""
     part: str | None
     """A split, a view, `handoff` …; None for subjects with one row."""
+
+    @property
+    def row_name(self) -> RowName:
+        """Kind, name and part, by which rows are looked up."""
+        return RowName(self.kind, self.name, self.part)
+
+    @property
+    def label(self) -> str:
+        """Kind, name and part, separated by spaces."""
+        return self.row_name.label
+
+
+@dataclass(frozen=True, slots=True)
+class StatusRow(NamedRow):
+    """The state of the outputs that are shown together, or of a folder that is no corpus."""
+
     state: State
     """What a build would find."""
     why: tuple[str, ...]
@@ -85,9 +101,9 @@ class StatusRow:
     """Notices on the files of a corpus."""
 
     @property
-    def label(self) -> str:
-        """Kind, name and part, separated by spaces."""
-        return RowName(self.kind, self.name, self.part).label
+    def is_done(self) -> bool:
+        """Whether a build has nothing to do for it: it is up to date, or a folder without text."""
+        return self.state in ("up to date", "not read")
 
     def to_json(self) -> dict[str, Any]:
         """Return a row of `nanoset status` as plain values, for JSON. For example:
@@ -297,7 +313,7 @@ def _rows_with_work(
     """
     first_row_to_build: dict[str, StatusRow] = {}  # name → its first row that is not up to date
     for row in rows:
-        if row.state not in ("up to date", "not read"):
+        if not row.is_done:
             first_row_to_build.setdefault(row.name, row)  # does nothing for later rows of the name
 
     for row in rows:

@@ -34,6 +34,7 @@ from nanoset_core.wording import format_age, format_bytes, format_count
 if TYPE_CHECKING:
     from nanoset_core.project.project import Project
     from nanoset_core.project.status import StatusRow
+    from nanoset_core.stages.stage import RowName
 
 _STYLES = {
     "up to date": "green",
@@ -44,8 +45,6 @@ _STYLES = {
     "not read": "yellow",
 }
 """State of an output → how it is printed; counts of states are printed in this order."""
-DONE = ("up to date", "not read")
-"""States in which a build has nothing to do."""
 _COLUMNS: dict[str, tuple[str, ...]] = {
     "corpus": ("files", "documents", "tokens", "rejected"),
     "nanoset": ("samples", "tokens"),
@@ -64,8 +63,8 @@ _MAX_REASONS = 50
 """Largest number of lines that say why outputs are not up to date."""
 _CONSEQUENCE = "what they are made from is not up to date"
 """Stands for all reasons that follow from other outputs if there are too many reasons to print."""
-Seconds = Mapping[tuple[str, str, str | None], float]
-"""(kind, name, part) of an output → how long a build worked on it."""
+Seconds = Mapping["RowName", float]
+"""Row of an output → how long a build worked on it."""
 
 
 @click.command("status", short_help="Show what is up to date, stale, missing or failing.")
@@ -105,7 +104,7 @@ def command(config: Path, only_warnings: bool, as_json: bool) -> None:
         print_tables(rows, project=project, notices=notices)
         print_old_versions(project)
     print_interrupted_purges(project, err=as_json)
-    if not all(row.state in DONE for row in rows):
+    if not all(row.is_done for row in rows):
         sys.exit(1)
 
 
@@ -414,9 +413,9 @@ def _seconds_text(row: StatusRow, seconds: Seconds) -> str:
 
     Args:
         row: The output.
-        seconds: (kind, name, part) of an output → seconds, such as {("corpus", "web", None): 12.3}.
+        seconds: Row of an output → seconds, such as {("corpus", "web", None): 12.3}.
     """
-    row_seconds = seconds.get((row.kind, row.name, row.part), 0)
+    row_seconds = seconds.get(row.row_name, 0)
     return f"{row_seconds:.1f}" if row_seconds else "-"
 
 

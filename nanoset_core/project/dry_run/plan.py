@@ -17,7 +17,7 @@ from nanoset_core.project.dry_run.views import PlannedView, planned_views
 from nanoset_core.project.graph import Graph, add_stale_inputs
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig
-from nanoset_core.project.status import PLANNED_BYTES, ExaminedRow, examined_rows
+from nanoset_core.project.status import PLANNED_BYTES, ExaminedRow, NamedRow, examined_rows
 from nanoset_core.project.survey import ProjectSurvey
 from nanoset_core.sampling.split_data import LengthReader
 from nanoset_core.stages.inventory.known_files import KnownFiles
@@ -26,7 +26,6 @@ from nanoset_core.stages.stage import (
     Estimated,
     Node,
     ReadingBudget,
-    RowName,
     WarnsBeforeReplacing,
 )
 
@@ -35,30 +34,19 @@ FORCED = "it is rebuilt, because of --force"
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedRow:
+class PlannedRow(NamedRow):
     """The steps that a build would take for one row of `nanoset status`.
 
     A row is the outputs that are shown together: those of a corpus, of a split of a nanoset, or of
     a webdataset. A step is the work of making one output.
     """
 
-    kind: str
-    """Corpus, nanoset, webdataset and so on."""
-    name: str
-    """Name of the corpus, nanoset or webdataset."""
-    part: str | None
-    """A split of a nanoset, or its handoff; None for subjects with one row."""
     state: str
     """The state that `nanoset status` shows; `up to date` if the steps are only forced."""
     why: tuple[str, ...]
     """Why the steps would be taken, why they would fail, or which failing output they wait for."""
     steps: tuple[str, ...]
     """Labels of the steps, in order; none if they cannot be taken."""
-
-    @property
-    def label(self) -> str:
-        """Kind, name and part, separated by spaces."""
-        return RowName(self.kind, self.name, self.part).label
 
     def to_json(self) -> dict[str, Any]:
         """Return what a build would make together, and why, as plain values for JSON.
