@@ -19,7 +19,7 @@ from click.core import ParameterSource
 
 from nanoset_core.cli.echo import echo
 from nanoset_core.errors import MissingError
-from nanoset_core.records.parsing import CONFIG_FILE, CONFIG_VARIABLE
+from nanoset_core.records.parsing import CONFIG_FILE, CONFIG_VARIABLE, config_file
 from nanoset_core.records.settings import MISSING, Setting, alternatives, bare, range_of, setting
 from nanoset_core.storage.location import is_remote, remote_location
 
@@ -150,7 +150,7 @@ def combined(*options: Callable[[Any], Any]) -> Callable[[Decorated], Decorated]
     return decorate
 
 
-def _find_config(context: click.Context, parameter: click.Parameter, value: Path) -> Path:
+def find_config(context: click.Context, parameter: click.Parameter, value: Path) -> Path:
     """Return the path of the project's settings file, nanoset.yaml.
 
         --config p/other.yaml    p/other.yaml
@@ -164,18 +164,12 @@ def _find_config(context: click.Context, parameter: click.Parameter, value: Path
         parameter: The option --config.
         value: The value of the option; by default "nanoset.yaml".
     """
-    if os.path.isdir(value):
-        return value / CONFIG_FILE
+    file = config_file(value)
     source = context.get_parameter_source(parameter.name or "")
     is_given = source is not ParameterSource.DEFAULT
-    if is_given or os.path.exists(value):
-        return value  # what the user named, or the file in this folder
-
-    # `nanoset verify PREFIX` checks files that belong to no project. Its argument is `prefix`.
-    has_no_project = context.params.get("prefix") is not None
-    if has_no_project:
-        return value
-    return _config_above(value)
+    if is_given or os.path.exists(file):
+        return file  # what the user named, or the file in this folder
+    return _config_above(file)
 
 
 def _config_above(file_name: Path) -> Path:
@@ -195,16 +189,28 @@ def _config_above(file_name: Path) -> Path:
     return file_name
 
 
-CONFIG_OPTION = option(
-    "--config -c",
-    "The project's nanoset.yaml, or its folder; default: the one in this folder, or in the nearest "
-    "folder above.",
-    type=PATH,
-    default=Path(CONFIG_FILE),
-    show_default=True,
-    envvar=CONFIG_VARIABLE,
-    callback=_find_config,
-)
+def config_option(
+    find: Callable[[click.Context, click.Parameter, Path], Path],
+) -> Callable[[Decorated], Decorated]:
+    """Return the decorator that adds the option --config to a command.
+
+    Args:
+        find: Called by click with the value of the option; returns the path of the settings file.
+            This is `find_config` for most commands.
+    """
+    return option(
+        "--config -c",
+        "The project's nanoset.yaml, or its folder; default: the one in this folder, or in the "
+        "nearest folder above.",
+        type=PATH,
+        default=Path(CONFIG_FILE),
+        show_default=True,
+        envvar=CONFIG_VARIABLE,
+        callback=find,
+    )
+
+
+CONFIG_OPTION = config_option(find_config)
 
 
 def _read_ids(

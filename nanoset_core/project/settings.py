@@ -26,7 +26,7 @@ from nanoset_core.execution.resources import available_processors
 from nanoset_core.outputs.names import AssetName, CorpusName
 from nanoset_core.project.written import WrittenConfig
 from nanoset_core.records.frozen import FrozenDict
-from nanoset_core.records.parsing import CONFIG_FILE, CONFIG_VARIABLE, parse_or_errors
+from nanoset_core.records.parsing import CONFIG_VARIABLE, config_file, parse_or_errors
 from nanoset_core.records.rules import rule_errors
 from nanoset_core.records.yaml_text import located, read_yaml
 from nanoset_core.stages.mappings.resolved import ResolvedNanoset, resolve_nanosets
@@ -310,15 +310,6 @@ class ProjectConfig(WrittenConfig):
     def workers(self) -> int:
         """How many worker processes there are; by default one for each available processor."""
         return self.tokenization.workers or available_processors()
-
-
-def config_file(path: Path) -> Path:
-    """Return the nanoset.yaml that a path names.
-
-    Args:
-        path: The file itself, which need not exist, or a folder that contains it.
-    """
-    return path / CONFIG_FILE if path.is_dir() else path
 
 
 def load_config(path: str | os.PathLike[str]) -> ProjectConfig:

@@ -17,6 +17,7 @@ described in `codecs.py`.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from nanoset_core.errors import ConfigError, combined
@@ -28,6 +29,15 @@ CONFIG_FILE = "nanoset.yaml"
 """Name of the file with a project's settings."""
 CONFIG_VARIABLE = "NANOSET_CONFIG"
 """Environment variable with the path of this file, for commands and for Dagster."""
+
+
+def config_file(path: Path) -> Path:
+    """Return the nanoset.yaml that a path names.
+
+    Args:
+        path: The file itself, which need not exist, or a folder that contains it.
+    """
+    return path / CONFIG_FILE if path.is_dir() else path
 
 
 def parse(hint: Any, value: object, path: str, where: object) -> Any:

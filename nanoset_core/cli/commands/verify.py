@@ -17,9 +17,10 @@ import click
 from nanoset_core.cli.echo import echo
 from nanoset_core.cli.options import (
     ANY_PATH,
-    CONFIG_OPTION,
     JSON_OPTION,
     ManyValued,
+    config_option,
+    find_config,
     flag,
     option,
 )
@@ -34,6 +35,7 @@ from nanoset_core.cli.terminal import (
 )
 from nanoset_core.cli.tokenizer_options import tokenizer_options
 from nanoset_core.errors import NanosetError
+from nanoset_core.records.parsing import config_file
 from nanoset_core.storage.places import is_here, with_ending
 from nanoset_core.untrusted import Multiline
 from nanoset_core.wording import format_count
@@ -55,11 +57,26 @@ _WORDS = {
 """Figures whose names need an explanation → what to call them."""
 
 
+def _find_config(context: click.Context, parameter: click.Parameter, value: Path) -> Path:
+    """Return the path of the project's settings file, nanoset.yaml.
+
+    With a PREFIX, no folder above is searched for it: those files belong to no project.
+
+    Args:
+        context: click's state of the command, with the value of PREFIX.
+        parameter: The option --config.
+        value: The value of the option; by default "nanoset.yaml".
+    """
+    if context.params.get("prefix") is not None:
+        return config_file(value)
+    return find_config(context, parameter, value)
+
+
 @click.command(
     "verify", cls=ManyValued, short_help="Check what a project built, or one .bin/.idx pair."
 )
 @click.argument("prefix", type=ANY_PATH, required=False)
-@CONFIG_OPTION
+@config_option(_find_config)
 @option(
     "--select -s",
     "Check only these outputs: corpus, view, packed dataset, export, nanoset, nanoset/split, "

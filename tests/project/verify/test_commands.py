@@ -205,6 +205,15 @@ def test_a_document_without_the_given_end_token_is_an_error(pair, tokenizer_file
     assert "a sequence does not begin and end with the tokens that it should" in text
 
 
+def test_no_project_in_a_folder_above_is_looked_for_to_verify_a_dataset(pair, monkeypatch):
+    (pair.parent / "nanoset.yaml").touch()
+    subfolder = pair.parent / "subfolder"
+    subfolder.mkdir()
+    monkeypatch.chdir(subfolder)
+
+    assert "nanoset.yaml" not in run("verify", pair)  # it would be named on standard error
+
+
 def test_outputs_cannot_be_selected_in_a_dataset(pair):
     assert "--select is for projects" in run("verify", pair, "--select", "a", code=2)
 
