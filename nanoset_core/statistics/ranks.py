@@ -103,7 +103,7 @@ def first_excess(chunks: Callable[[], Iterable[KeyedAmounts]], limit: int) -> Ex
 
 
 def keys_at_ranks(
-    chunks: Callable[[], Iterable[NDArray[np.uint64]]], ranks: Sequence[int]
+    chunks: Callable[[], Iterable[NDArray[np.uint64]]], ranks: Sequence[int], *, bits: int = 64
 ) -> list[np.uint64]:
     """Return which keys would be at some positions if all keys were sorted.
 
@@ -114,19 +114,26 @@ def keys_at_ranks(
                           it is at position 1 of them
         second digit    one of them continues with 5, and one with 8: so the key is 38
 
-    Keys have 64 bits, and digits have 16 bits. So there are four digits.
+    Digits have 16 bits. So a key of 64 bits has four digits.
 
     Args:
-        chunks: Function that returns all keys in chunks, in any order. It is called four times.
+        chunks: Function that returns all keys in chunks, in any order. It is called once for each
+            digit.
         ranks: The positions, from 0 on; each smaller than the number of keys.
+        bits: How many bits the largest key may have, a multiple of 16. With fewer than 64, less
+            has to be read.
 
     Returns:
         The key at each position.
     """
     prefixes = [U64(0)] * len(ranks)  # the first digits of each key, as far as they are known
     ranks_in_prefix = list(ranks)  # its position among all keys with these first digits
-    for shift in _SHIFTS:
-        counts_by_prefix = _counts_by_digit(chunks(), set(prefixes), shift)
+    shifts = range(bits - _DIGIT_BITS, -1, -_DIGIT_BITS)  # 48, 32, 16 and 0 for 64 bits
+    for shift in shifts:
+        is_first_digit = shift == shifts[0]
+        counts_by_prefix = _counts_by_digit(
+            chunks(), set(prefixes), shift, is_first_digit=is_first_digit
+        )
         for index, prefix in enumerate(prefixes):
             digit = _digit_at_rank(counts_by_prefix[prefix], ranks_in_prefix[index])
             prefixes[index] = _append_digit(prefix, digit.value)
@@ -190,7 +197,11 @@ def _digits_of(keys: NDArray[np.uint64], shift: int) -> NDArray[np.int64]:
 
 
 def _counts_by_digit(
-    chunks: Iterable[NDArray[np.uint64]], prefixes: Collection[np.uint64], shift: int
+    chunks: Iterable[NDArray[np.uint64]],
+    prefixes: Collection[np.uint64],
+    shift: int,
+    *,
+    is_first_digit: bool,
 ) -> dict[np.uint64, NDArray[np.int64]]:
     """Count, of the keys that begin with some digits, how many have each next digit.
 
@@ -211,12 +222,18 @@ def _counts_by_digit(
         prefixes: The known digits, as a number: {12}. There may be several such numbers.
         shift: How many bits follow the digit that is counted: 48 for the first digit of a key, 32
             for the second, 16 for the third and 0 for the last one.
+        is_first_digit: Whether it is the first digit. Then no digits are known, and all keys count.
 
     Returns:
         Prefix → how many keys have each next digit, shape (65536,).
     """
     counts_by_prefix = {prefix: np.zeros(_N_DIGIT_VALUES, np.int64) for prefix in prefixes}
     for keys in chunks:
+        if is_first_digit:
+            for counts in counts_by_prefix.values():
+                counts += np.bincount(_digits_of(keys, shift), minlength=_N_DIGIT_VALUES)
+            continue
+
         prefixes_of_keys = _prefixes_of(keys, shift)  # [12, 12, 12, 56]
         for prefix, counts in counts_by_prefix.items():
             with_prefix = keys[prefixes_of_keys == prefix]  # [1234, 1239, 1278]

@@ -297,7 +297,7 @@ def test_a_corpus_of_several_inputs_of_an_input_is_one_reason_before_its_text_wa
     change_config(folder, "nanosets:", "views: {clean: {of: web, tokens: 100}}\nnanosets:")
     graph = Graph(open_project(folder), known={}, corpora=["web"])
 
-    blend = node_at(graph.project, "nanosets/pretrain/train/blend")
+    blend = node_at("nanosets/pretrain/train/blend")
 
     assert graph.stale_reasons(blend) == [
         Reason("corpus web is not up to date", input="index_mappings")

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from nanoset_core.statistics.ranks import (
     Excess,
@@ -58,6 +59,19 @@ def test_keys_at_ranks_are_those_of_the_sorted_keys(keys, data):
     result = keys_at_ranks(lambda: [array[:2], array[2:]], ranks)
 
     assert result == [sorted(keys)[rank] for rank in ranks]
+
+
+def test_keys_of_fewer_bits_are_read_less_often():
+    keys = np.array([7, 2**32 - 1, 70_000], np.uint64)
+    n_calls = 0
+
+    def chunks() -> list[NDArray[np.uint64]]:
+        nonlocal n_calls
+        n_calls += 1
+        return [keys]
+
+    assert keys_at_ranks(chunks, [0, 1, 2], bits=32) == [7, 70_000, 2**32 - 1]
+    assert n_calls == 2
 
 
 NUMBERS = [
