@@ -14,7 +14,6 @@ from typing import Any
 
 import dagster as dg
 
-from nanoset_assets.assets.output_names import label_of
 from nanoset_assets.project_defs import ProjectDefs
 from nanoset_assets.tags import AUTOMATION_TAG, RAW_TAG
 from nanoset_assets.ui.metadata import failure, result
@@ -171,6 +170,9 @@ class AssetRun:
         Args:
             error: The error with which the output of this run could not be made.
         """
+        # Imported here, since names come from the table of assets, which imports this module.
+        from nanoset_assets.assets.output_names import label_of
+
         if not isinstance(error, MissingError | StaleError) or error.where is None:
             return error
         outputs = self.project.outputs
