@@ -11,7 +11,6 @@ on even if `automation.enabled` is false.
 import hashlib
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import dagster as dg
@@ -25,6 +24,7 @@ from nanoset_assets.assets.project_look import (
     readers_of,
 )
 from nanoset_assets.assets.stage_assets import GROUP
+from nanoset_assets.automation.cursors import OverviewCursor, cursor_text, read_cursor
 from nanoset_assets.dagster_compat import assets_with_failed_check, latest_runs, repository_of
 from nanoset_assets.names import Names
 from nanoset_assets.project_defs import Automation, ProjectDefs, tick_result
@@ -53,7 +53,7 @@ A deleted output, for example, shows only then.
 _MAX_NAMES = 3
 """How many stale outputs the log of a tick names at most."""
 _UNLOADABLE = "unloadable"
-"""Takes the place of `_Cursor.quick_digest` while nanoset.yaml cannot be loaded.
+"""Takes the place of `OverviewCursor.quick_digest` while nanoset.yaml cannot be loaded.
 
 It differs from every digest, so all outputs are compared once the file is corrected.
 """
@@ -61,47 +61,6 @@ _DESCRIPTION = (
     "The whole project on one page: tokens, outputs, what is stale and why, and what depends on it."
 )
 """Description of the asset in Dagster's UI."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Cursor:
-    """What the sensor remembers from one tick to the next."""
-
-    quick_digest: str = ""
-    """The result of `_quick_digest` in the last tick that compared all outputs."""
-    compared_at: float = 0.0
-    """When all outputs were last compared, in seconds since 1970."""
-    reported_digest: str = ""
-    """Digest of the page, or of the error, that was last reported to Dagster."""
-
-    @staticmethod
-    def parse(text: str | None) -> "_Cursor":
-        """Read what the sensor has stored at the end of its last call.
-
-        Args:
-            text: Three values with spaces between them, such as "5f0c… 1767225600 81ab…"; None
-                before the first call. If it cannot be read, nothing is remembered.
-        """
-        fields = (text or "").split()
-        if len(fields) != 3:
-            return _Cursor()
-        return _Cursor(fields[0], float(fields[1]), fields[2])
-
-    @staticmethod
-    def after_error(error_digest: str) -> "_Cursor":
-        """Return what to remember after an error in the settings was reported, instead of a page.
-
-        The next calls compare `quick_digest` with a hash of the settings. No hash is equal to the
-        word that is stored here. So the page is made as soon as the settings are corrected.
-
-        Args:
-            error_digest: The digest of the error. It is not reported again as long as it is the
-                same.
-        """
-        return _Cursor(_UNLOADABLE, compared_at=0, reported_digest=error_digest)
-
-    def __str__(self) -> str:
-        return f"{self.quick_digest} {int(self.compared_at)} {self.reported_digest}"
 
 
 def overview_asset(project_defs: ProjectDefs, automation: Automation) -> dg.AssetsDefinition:
@@ -196,7 +155,7 @@ def _evaluate(
         NanosetError: The raw folder does not exist, or cannot be listed.
     """
     key = project_defs.names.asset(OVERVIEW)
-    last_cursor = _Cursor.parse(context.cursor)
+    last_cursor = read_cursor(OverviewCursor, context.cursor)
     now = time.time()
     try:
         project = project_defs.load()
@@ -224,14 +183,17 @@ def _evaluate(
     # Make the page, and report it if it differs from the last one that was reported.
     page = overview_content(project_defs, automation, project, instance, repository)
     page_digest = _digest((page.metadata, page.stale, page.warnings))
-    cursor = _Cursor(quick_digest, compared_at=now, reported_digest=page_digest)
+    cursor = OverviewCursor(quick_digest, compared_at=now, reported_digest=page_digest)
     if page_digest == last_cursor.reported_digest:
-        return tick_result(context, idle_reason="nothing has changed", cursor=str(cursor))
+        return tick_result(context, idle_reason="nothing has changed", cursor=cursor_text(cursor))
     return _result_with_page(context, key, page, cursor)
 
 
 def _result_with_page(
-    context: dg.SensorEvaluationContext, key: dg.AssetKey, page: OverviewContent, cursor: _Cursor
+    context: dg.SensorEvaluationContext,
+    key: dg.AssetKey,
+    page: OverviewContent,
+    cursor: OverviewCursor,
 ) -> dg.SensorResult:
     """Return a sensor's result that shows a page with the state of the project in Dagster.
 
@@ -251,13 +213,16 @@ def _result_with_page(
         context,
         notes=[*page.warnings, *page.stale[:_MAX_NAMES]],  # lines for the log
         idle_reason="reported",  # shown if there are no notes
-        cursor=str(cursor),
+        cursor=cursor_text(cursor),
         asset_events=[new_version, check],
     )
 
 
 def _result_for_invalid_config(
-    context: dg.SensorEvaluationContext, key: dg.AssetKey, error: NanosetError, last_cursor: _Cursor
+    context: dg.SensorEvaluationContext,
+    key: dg.AssetKey,
+    error: NanosetError,
+    last_cursor: OverviewCursor,
 ) -> dg.SensorResult:
     """Return a sensor's result that reports an error in the settings file to Dagster's users.
 
@@ -277,8 +242,8 @@ def _result_for_invalid_config(
 
     page = OverviewContent(metadata={}, stale=[], warnings=[warning])
     check = dg.AssetCheckEvaluation(key, CHECK, **page.verdict)  # passed=False, …
-    cursor = _Cursor.after_error(error_digest)
-    return tick_result(context, notes=[warning], cursor=str(cursor), asset_events=[check])
+    cursor = OverviewCursor(_UNLOADABLE, compared_at=0.0, reported_digest=error_digest)
+    return tick_result(context, notes=[warning], cursor=cursor_text(cursor), asset_events=[check])
 
 
 def _quick_digest(

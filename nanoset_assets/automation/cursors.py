@@ -1,9 +1,11 @@
-"""The cursor of the sensor over the raw folder: what it remembers from one tick to the next.
+"""What each sensor remembers from one tick to the next: its *cursor*.
 
-A tick is one call of the sensor by Dagster. By the cursor, a tick sees what has changed since the
-last one: `{"marks": {"web": "5f0c…"}}` says that the files of the corpus `web` had this signature.
+A tick is one call of a sensor by Dagster, which stores the cursor as a text in its history. By the
+cursor, a tick sees what has changed since the last one: `{"marks": {"web": "5f0c…"}}` says that the
+files of the corpus `web` had this signature.
 
-It is stored as JSON in Dagster's history, so its keys (`stored("marks")`) must not change.
+A cursor only saves work: if it is lost or damaged, everything is compared again, but nothing is
+built twice.
 """
 
 from __future__ import annotations
@@ -12,20 +14,17 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from nanoset_core.errors import FormatError
-from nanoset_core.records.json_records import JsonForm, Record, load
+from nanoset_core.records.json_records import JsonForm, Record, RecordType, dump, load
 from nanoset_core.records.stored_fields import stored
+
+_FORM = JsonForm("this is not the cursor of the sensor", is_compact=True)
 
 
 @dataclass(frozen=True, slots=True)
 class RawTextCursor(Record):
-    """What a tick saw, for the next tick.
+    """What the sensor over the raw folder saw."""
 
-    It only saves work: if it is lost, everything is compared again, but nothing is built twice.
-    """
-
-    json_form: ClassVar[JsonForm] = JsonForm(
-        "this is not the cursor of the sensor over the raw folder", is_compact=True
-    )
+    json_form: ClassVar[JsonForm] = _FORM
 
     signatures: dict[str, str] = field(default_factory=dict, metadata=stored("marks"))
     """Corpus → signature of its files."""
@@ -39,23 +38,54 @@ class RawTextCursor(Record):
     """Name of a set of partitions that only some corpora belong to → corpora that were added."""
 
 
-def read_cursor(cursor: str | None) -> RawTextCursor:
-    """Read what a sensor has remembered from its last call.
+@dataclass(frozen=True, slots=True)
+class LandingCursor(Record):
+    """What the sensor over assets that write raw text has handled."""
 
-    Dagster calls a sensor every few seconds, and stores a text (the cursor) between two calls. This
-    sensor watches folders of raw text, and remembers for each corpus what its files looked like:
-    `{"marks": {"web": "5f0c…"}}`.
+    json_form: ClassVar[JsonForm] = _FORM
+
+    handled_ids: dict[str, int] = field(default_factory=dict)
+    """Corpus → number of the last event, in Dagster's history, that has written its text and for
+    which a build was requested.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class OverviewCursor(Record):
+    """What the sensor of the overview has compared and reported."""
+
+    json_form: ClassVar[JsonForm] = _FORM
+
+    quick_digest: str = ""
+    """Digest of what is quick to find out, in the last tick that compared all outputs."""
+    compared_at: float = 0.0
+    """When all outputs were last compared, in seconds since 1970."""
+    reported_digest: str = ""
+    """Digest of the page, or of the error, that was last reported to Dagster."""
+
+
+def read_cursor(kind: type[RecordType], text: str | None) -> RecordType:
+    """Read what a sensor has remembered from its last tick.
 
     Args:
-        cursor: The text; None before the first call.
+        kind: The class of the sensor's cursor, such as `RawTextCursor`.
+        text: The text that the last tick has stored; None before the first one.
 
     Returns:
-        What it says. If there is no text, or it cannot be read, nothing is remembered: then the
-        sensor compares everything again, which does no harm.
+        What the text says. If there is none, or it cannot be read, nothing is remembered.
     """
-    if cursor is None:
-        return RawTextCursor()
+    if text is None:
+        return kind()
     try:
-        return load(RawTextCursor, cursor.encode(), "the cursor of the sensor")
+        return load(kind, text.encode(errors="surrogatepass"), "the cursor of the sensor")
     except FormatError:
-        return RawTextCursor()
+        return kind()
+
+
+def cursor_text(cursor: Record) -> str:
+    """Return a cursor as the text that Dagster stores until the next tick.
+
+    Args:
+        cursor: What the next tick has to know.
+    """
+    return dump(cursor).decode()

@@ -7,7 +7,6 @@ which writes the files of the corpus `web`, has run, a build of `web` is request
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
@@ -17,6 +16,7 @@ import dagster as dg
 from nanoset_assets.assets.partition_sets import register
 from nanoset_assets.assets.table import shape_of
 from nanoset_assets.automation.active_runs import ActiveRuns
+from nanoset_assets.automation.cursors import LandingCursor, cursor_text, read_cursor
 from nanoset_assets.automation.raw_text_sensor import SENSOR as RAW_TEXT_SENSOR
 from nanoset_assets.dagster_compat import latest_materializations, latest_planned
 from nanoset_assets.names import Names
@@ -79,11 +79,11 @@ def _evaluate(
 
     Args:
         context: Dagster's context of the call. Its cursor is what the last call has remembered,
-            such as '{"web": 4711, "books": 4712, "news": 4713}'.
+            such as `{"web": 4711, "books": 4712, "news": 4713}`, as JSON.
         project_defs: The names and settings of the project in Dagster.
         assets: The assets that write raw text.
     """
-    handled_ids: dict[str, int] = json.loads(context.cursor or "{}")
+    handled_ids = _handled_ids(context, project_defs)
     # Corpora with new text → number of the event: {"web": 4800, "books": 4801, "code": 4802}.
     new_ids = _landed_since(context.instance, project_defs, assets, handled_ids)
     idle_reason = f"nothing has landed since the last look ({len(assets):,} assets)"
@@ -105,7 +105,27 @@ def _evaluate(
     register(context.instance, names, with_text.corpora, project.config)
     requests = [_run_request(names, corpus, new_ids[corpus]) for corpus in with_text.corpora]
     notes = [*candidates.notes, *with_text.notes]
-    return tick_result(context, requests, notes, idle_reason, cursor=json.dumps(handled_ids))
+    cursor = cursor_text(LandingCursor(handled_ids))
+    return tick_result(context, requests, notes, idle_reason, cursor=cursor)
+
+
+def _handled_ids(context: dg.SensorEvaluationContext, project_defs: ProjectDefs) -> dict[str, int]:
+    """Return which events of Dagster's history the sensor has handled already, by its cursor.
+
+    Args:
+        context: Dagster's context of the call, with the cursor.
+        project_defs: Its `upstream` says which corpora (text collections) assets write.
+
+    Returns:
+        Corpus → number of the last event that has written its text and was handled. Corpora that
+        no asset writes any more are left out.
+    """
+    cursor = read_cursor(LandingCursor, context.cursor)
+    handled_ids: dict[str, int] = {}
+    for corpus, event_id in cursor.handled_ids.items():
+        if corpus in project_defs.upstream:
+            handled_ids[corpus] = event_id
+    return handled_ids
 
 
 class _LandedCorpora(NamedTuple):

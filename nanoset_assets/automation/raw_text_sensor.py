@@ -26,8 +26,8 @@ from nanoset_assets.automation.corpus_partitions import (
     PartitionChanges,
     partition_changes,
 )
+from nanoset_assets.automation.cursors import RawTextCursor, cursor_text, read_cursor
 from nanoset_assets.automation.failed_runs import has_made, reason_not_repeated
-from nanoset_assets.automation.raw_text_cursor import RawTextCursor, read_cursor
 from nanoset_assets.code_location.loaded import reload_notes
 from nanoset_assets.dagster_compat import latest_data_versions
 from nanoset_assets.history.graph_state import current_inventories, record_existing_outputs
@@ -39,7 +39,6 @@ from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.project.graph import graph_over
 from nanoset_core.project.project import Project
 from nanoset_core.project.requested_corpora import check_requested_corpora
-from nanoset_core.records.json_records import dump
 from nanoset_core.stages.inventory.corpora import scan_corpora
 from nanoset_core.stages.inventory.make import (
     inventory_recipe,
@@ -123,7 +122,7 @@ def _evaluate(context: dg.SensorEvaluationContext, project_defs: ProjectDefs) ->
         project=project,
         active_runs=active_runs,
         text=scan_corpora(project),  # the names, sizes and times of all files
-        last_cursor=read_cursor(context.cursor),
+        last_cursor=read_cursor(RawTextCursor, context.cursor),
     )
     tick.notes += reload_notes(project_defs.config, project.config)
     try:
@@ -217,7 +216,7 @@ class _Tick:
             context,
             run_requests,
             idle_reason=self._skip_reason(),
-            cursor=dump(self.next_cursor).decode(),
+            cursor=cursor_text(self.next_cursor),
             dynamic_partitions_requests=changes.requests,
         )
 

@@ -14,6 +14,7 @@ from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
 
 from helpers.sample_platform import Platform, age
 from helpers.sample_project import jsonl, sentences
+from nanoset_assets.automation.cursors import LandingCursor, cursor_text, read_cursor
 from nanoset_assets.automation.landing_sensor import LANDED_TAG, SENSOR
 from nanoset_assets.definitions import definitions_of
 from nanoset_assets.project_defs import ProjectDefs
@@ -208,6 +209,25 @@ def test_a_lost_cursor_does_not_build_anything_twice(host):
     host.landed_cursor = None
 
     assert host.build_landed() == []
+
+
+@pytest.mark.parametrize("cursor", ["", "{", "[]", '{"web": 1}', '{"handled_ids": {"web": "x"}}'])
+def test_with_a_damaged_cursor_what_has_landed_is_built_once(host, cursor):
+    host.landed_cursor = cursor
+    host.materialise(DEDUP)
+
+    assert host.build_landed() == ["web"]
+    host.landed_cursor = cursor
+    assert host.build_landed() == []
+
+
+def test_a_corpus_that_no_asset_lands_any_more_is_forgotten(host):
+    host.landed_cursor = cursor_text(LandingCursor({"web": 0, "former": 7}))
+    host.materialise(DEDUP)
+
+    host.build_landed()
+
+    assert set(read_cursor(LandingCursor, host.landed_cursor).handled_ids) == {"web"}
 
 
 # Together with the sensor over raw text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,6 +25,7 @@ from helpers.sample_platform import Platform, open_copy
 from helpers.sample_project import jsonl, sentences
 from nanoset_assets.assets import overview, project_look
 from nanoset_assets.assets.overview import CHECK, OVERVIEW
+from nanoset_assets.automation.cursors import OverviewCursor, cursor_text, read_cursor
 from nanoset_assets.dagster_compat import DATA_VERSION_TAG
 from nanoset_assets.definitions import build_definitions
 from nanoset_core import ProjectConfig, load_nanoset
@@ -79,7 +80,6 @@ def tick(built_platform, monkeypatch) -> Callable[..., dg.SensorResult]:
 
     What builds the outputs makes no difference to the overview, except for a note.
     """
-    # With fractions of a second: the cursor has the whole second, which is earlier.
     monkeypatch.setattr(overview, "time", SimpleNamespace(time=lambda: 1_800_000_000.9))
     return OverviewOfProject(built_platform, automation="none").evaluate
 
@@ -186,13 +186,21 @@ def test_a_tick_soon_after_another_compares_no_outputs(tick, monkeypatch):
 
 
 def test_a_tick_some_time_after_another_compares_the_outputs_again(tick):
-    state, seconds, shown_state = tick().cursor.split()
-    earlier_seconds = float(seconds) - overview.COMPARE_SECONDS
+    cursor = read_cursor(OverviewCursor, tick().cursor)
+    earlier = cursor.compared_at - overview.COMPARE_SECONDS
 
-    later_tick = tick(f"{state} {earlier_seconds} {shown_state}")
+    later_tick = tick(cursor_text(replace(cursor, compared_at=earlier)))
 
     assert later_tick.asset_events == []
     assert later_tick.skip_message == "nothing has changed"
+
+
+DAMAGED_CURSORS = ["", "a b c", "{", "[]", '{"compared_at": "x"}']
+
+
+@pytest.mark.parametrize("cursor", DAMAGED_CURSORS)
+def test_with_a_damaged_cursor_the_page_is_reported_again(tick, cursor):
+    assert len(tick(cursor).asset_events) == 2  # the page and its check
 
 
 def test_outputs_with_changed_settings_are_shown_as_stale(built_platform, tick):
