@@ -24,7 +24,7 @@ from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.sampling.splits import SPLITS
 from nanoset_core.stages.dataset.dataset import Dataset
-from nanoset_core.stages.datasets import current_dataset, dataset_node
+from nanoset_core.stages.datasets import current_dataset
 from nanoset_core.stages.exports.stage import EXPORT
 from nanoset_core.stages.inventory.corpora import corpus_names
 from nanoset_core.stages.pbin.stage import PBIN, PBIN_DERIVED
@@ -180,45 +180,35 @@ def _copy_holdings(
     """Yield the exports and `.pbin` files that contain documents which must be deleted.
 
     Each of them is a copy of a dataset, as the dataset was when the copy was made. If the dataset
-    has been rebuilt since, the copy still has its earlier documents.
+    has been rebuilt since, or nanoset.yaml names another one, the copy still has its earlier
+    documents.
 
     Args:
         project: Its current outputs are searched.
         context: Opens datasets.
         search: Finds the documents in a dataset by their ids.
     """
-    for copy, name in _datasets_by_copy(project.config).items():
+    for copy in _copies(project.config):
         with suppress(MissingError):  # the copy has not been built
-            # The manifest of the copy names the version of the dataset that was copied.
-            copied_digest = require(project, copy.stage, copy.key).recipe["parents"]["dataset"]
-            dataset = dataset_node(project.config, name)
-            copied_version = project.outputs.version(
-                dataset.stage.layout.folder,
-                dataset.name,
-                copied_digest,
-                "a dataset that was copied is missing",
-            )
-            documents = search.documents_of(context.datasets.open(copied_version))
+            manifest = require(project, copy.stage, copy.key)
+            documents = search.documents_of(context.datasets.copied_by(manifest))
             if len(documents):
                 kind = "export" if copy.stage is EXPORT else "pbin"
                 yield Holding(f"{kind} {copy.key.subject}", len(documents))
 
 
-def _datasets_by_copy(config: ProjectConfig) -> dict[Node, str]:
-    """Return all outputs that are copies of a dataset in another format, and their datasets.
+def _copies(config: ProjectConfig) -> list[Node]:
+    """Return all outputs that are copies of a dataset in another format: exports and `.pbin` files.
 
     Args:
         config: The settings of the project.
-
-    Returns:
-        Export or `.pbin` file → name of its dataset, such as `web`.
     """
-    datasets = {Node(EXPORT, Key(name)): spec.of for name, spec in config.exports.items()}
+    copies = [Node(EXPORT, Key(name)) for name in config.exports]
     for name in config.pbin:
         # Those of corpora, and those of what is made from corpora, belong to different stages.
         stage = PBIN_DERIVED if name in config.derived else PBIN
-        datasets[Node(stage, Key(name))] = name  # a .pbin file has the name of its dataset
-    return datasets
+        copies.append(Node(stage, Key(name)))
+    return copies
 
 
 def _split_holdings(

@@ -142,6 +142,23 @@ class Datasets:
         manifest = outputs.version(DATASET.layout.folder, name, digest, what_if_missing, remedy)
         return self.open(manifest)
 
+    def copied_by(self, copy: Manifest) -> Dataset:
+        """Return the version of a dataset that an export or a `.pbin` is a copy of.
+
+        It need not be the current one, and nanoset.yaml may name another dataset by now.
+
+        Args:
+            copy: Manifest of the export or `.pbin`.
+
+        Raises:
+            MissingError: The version was deleted.
+            FormatError: Its manifest is damaged.
+        """
+        # An export has recorded the name of its dataset. A .pbin has the name of its dataset.
+        name = copy.facts.get("of", copy.name)
+        digest = copy.recipe["parents"]["dataset"]
+        return self.version(name, digest, "a dataset that was copied is missing")
+
 
 def dataset_of(outputs: OutputRoot, manifest: Manifest, *, is_sampled: bool = False) -> Dataset:
     """Open a single dataset, which is closed as soon as the caller no longer uses it.

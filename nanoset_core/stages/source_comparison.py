@@ -6,11 +6,9 @@ ranges of tokens, which several processes can share.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,7 +22,7 @@ from nanoset_core.project.project import Project
 from nanoset_core.stages.dataset.differences import include_differences
 from nanoset_core.stages.dataset.token_check import AT_ONCE, StoredArray
 from nanoset_core.stages.dataset.tokens import open_dataset
-from nanoset_core.stages.datasets import dataset_node
+from nanoset_core.stages.datasets import Datasets
 from nanoset_core.stages.report import (
     BUILD,
     DividedCheck,
@@ -62,39 +60,17 @@ def made_from(
     Returns:
         The dataset, or None if it is missing or damaged.
     """
-    folder = _folder_of_source(project, manifest)
-    # A damaged dataset is only a warning here: the check of the dataset reports what is wrong.
-    with contextlib.suppress(NanosetError):
-        dataset = project.outputs.manifest_at(folder)
-        if dataset is not None:
-            return Source(dataset, open_dataset(dataset, is_sampled=is_sampled))
-    report.warn(
-        "the dataset is missing or damaged: tokens were not compared with it",
-        where=folder,
-        remedy=BUILD,
-    )
-    return None
-
-
-def _folder_of_source(project: Project, manifest: Manifest) -> Path:
-    """Return the folder of the dataset that an output was made from, to compare both.
-
-    It is the folder of this version of the dataset, such as …/datasets/web/0a1b. The output has
-    recorded the name, web, and the digest of the version, 0a1b.
-
-    Args:
-        project: The project.
-        manifest: Manifest of the output, with what it was made from.
-    """
-    digest: str = manifest.recipe["parents"]["dataset"]
-
-    # An export records the name of its dataset as "of". A .pbin has the name of its dataset.
-    dataset_name = manifest.facts.get("of", manifest.name)
-
-    # Datasets and selections of their documents (views) are in different folders.
-    folder_of_datasets = dataset_node(project.config, dataset_name).stage.layout.folder
-    folder: Path = project.outputs.folder / folder_of_datasets / dataset_name / digest
-    return folder
+    try:
+        dataset = Datasets(project.outputs).copied_by(manifest).manifest
+        return Source(dataset, open_dataset(dataset, is_sampled=is_sampled))
+    except NanosetError as error:
+        # This is only a warning: the check of the dataset reports what is wrong with it.
+        report.warn(
+            "the dataset is missing or damaged: tokens were not compared with it",
+            where=error.where,
+            remedy=BUILD,
+        )
+        return None
 
 
 class WrongToken(NamedTuple):

@@ -21,8 +21,9 @@ from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project, holding
 from nanoset_core.records.json_records import dump, from_plain, to_plain
 from nanoset_core.stages.dataset.tokens import has_room_for_tokens
-from nanoset_core.stages.datasets import current_dataset, dataset_node, dataset_of
+from nanoset_core.stages.datasets import current_dataset, dataset_of
 from nanoset_core.stages.inventory.shared_files import check_webdataset_files
+from nanoset_core.stages.packs.stage import PACKS
 from nanoset_core.stages.stage import check_recipe
 from nanoset_core.stages.webdataset.contexts import SourceContexts
 from nanoset_core.stages.webdataset.lists import write_lists
@@ -679,31 +680,14 @@ def _padding_by_source(
     for number, source in enumerate(plan.table.sources):
         if not project.config.is_packed(source.name):
             continue
-        manifest = _planned_dataset(project, source.name, digest_by_source[source.name])
+        # The plan has recorded this version. It need not be the current one.
+        manifest = project.outputs.version(
+            PACKS.layout.folder,
+            source.name,
+            digest_by_source[source.name],
+            "a packed dataset that the tars were made from was deleted",
+        )
         padding = dataset_of(project.outputs, manifest).padding()
         if padding is not None:
             padding_by_source[number] = padding
     return padding_by_source
-
-
-def _planned_dataset(project: Project, name: str, digest: str) -> Manifest:
-    """Find the version of a dataset from which a shuffle was planned.
-
-    There may be a newer version now, with other counts. The plan recorded the digest of the version
-    that it was made from, such as "3f2a…", and that version is looked up, whether it is still the
-    current one or not.
-
-    Args:
-        project: Its outputs are searched.
-        name: Name of the dataset, such as "web".
-        digest: Digest of the version.
-
-    Returns:
-        The record of the version.
-
-    Raises:
-        MissingError: The version was deleted.
-    """
-    folder = dataset_node(project.config, name).stage.layout.folder
-    message = "a packed dataset that the tars were made from was deleted"
-    return project.outputs.version(folder, name, digest, message)

@@ -102,6 +102,19 @@ def test_exports_and_pbin_files_say_how_many_of_the_documents_they_hold(project)
     assert "pbin code" not in documents_by_output
 
 
+def test_an_export_of_another_dataset_than_before_is_searched_as_it_was_built(project):
+    export = "exports: {copy: {of: kept, format: olmo-core}}"
+    replace_in_settings(project, "views:\n", f"{export}\nviews:\n")
+    project = Project.open(project.config.file)
+    make_export(project, "copy")
+    replace_in_settings(project, "of: kept, format", "of: code, format")
+
+    found = holdings(Project.open(project.config.file), ["web-20"])
+
+    documents_by_output = {holding.output: holding.documents for holding in found}
+    assert documents_by_output["export copy"] == 1
+
+
 def test_a_nanoset_says_which_samples_and_steps_have_the_documents(built_with_view):
     project = Project.open(built_with_view / "nanoset.yaml")
     samples = []

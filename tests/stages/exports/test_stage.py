@@ -186,6 +186,16 @@ def test_all_exports_pass_a_deep_verification(built_project):
 # Which exports are rebuilt
 
 
+def test_an_export_of_a_view_that_was_renamed_is_compared_with_the_tokens_of_the_view(project):
+    project = change_setting(project, "kept: {of: web", "renamed: {of: web")
+    project = change_setting(project, "of: kept", "of: renamed")
+
+    (report,) = verify_project(project, ["kept-ds"], deep=True)
+
+    # It has the tokens of the view by its former name, which are still stored.
+    assert [message for message in messages_of(report) if "dataset is missing" in message] == []
+
+
 def stale_exports(project: Project) -> set[str]:
     """Return the names of the exports that a build would rebuild."""
     graph = graph_of(project, "web")
