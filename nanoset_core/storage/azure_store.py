@@ -21,8 +21,8 @@ from nanoset_core.storage.filesystem_errors import http_status
 from nanoset_core.storage.filesystems import nanoseconds
 from nanoset_core.storage.long_listings import LongListing
 from nanoset_core.storage.object_store import (
+    CloudFilesystemStore,
     LostUploadError,
-    ObjectStore,
     ObjectVersion,
     PartsUpload,
     prefix_of,
@@ -38,7 +38,9 @@ _SHA256 = "nanoset_sha256"
 _FOLDER_MARKS = ("hdi_isfolder", "is_directory")
 """Keys of the metadata by which accounts with a hierarchy of folders mark a folder."""
 _OPTIONS = {"retry_total": 0}
-"""Arguments of all requests: `ObjectStore` sends them again, sooner than Azure's client would."""
+"""Arguments of all requests: `FilesystemStore._ask` sends them again, sooner than Azure's client
+would.
+"""
 _ACCOUNT = re.compile(r"(?i)(?:^|;)AccountName=([^;]+)")
 """The name of the account in a connection string."""
 
@@ -55,7 +57,7 @@ class _Page(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class AzureStore(ObjectStore):
+class AzureStore(CloudFilesystemStore):
     """The blobs below a prefix of a container."""
 
     @property

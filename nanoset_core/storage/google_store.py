@@ -27,8 +27,8 @@ from nanoset_core.storage.filesystems import nanoseconds
 from nanoset_core.storage.long_listings import LongListing
 from nanoset_core.storage.object_store import (
     PART_STEP,
+    CloudFilesystemStore,
     LostUploadError,
-    ObjectStore,
     ObjectVersion,
     PartsUpload,
     prefix_of,
@@ -82,7 +82,7 @@ class Answer(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class GoogleStore(ObjectStore):
+class GoogleStore(CloudFilesystemStore):
     """The objects below a prefix of a bucket of Google Storage."""
 
     @property
@@ -330,7 +330,7 @@ class GoogleStore(ObjectStore):
         size = len(answer.body)
         is_complete = size > 0 and answer.headers.get("Content-Length") == str(size)
         if not is_complete or not _has_version(answer):
-            return ObjectStore.read_stored(self, name)
+            return CloudFilesystemStore.read_stored(self, name)
         return answer.body, _stored_in_headers(name, size, answer.headers)
 
     def open_range(self, name: str, begin: int, end: int) -> tuple[bytes, Stored] | None:

@@ -16,10 +16,17 @@ from nanoset_core.storage.atomic import (
     sha256_file,
 )
 from nanoset_core.storage.regular_files import open_regular
-from nanoset_core.storage.store import Store, Stored, changed, checked_name, damaged, gone
+from nanoset_core.storage.store import (
+    RANGE_BYTES,
+    Store,
+    Stored,
+    changed,
+    checked_name,
+    damaged,
+    file_blocks,
+    gone,
+)
 
-_COPIED_BYTES = 4 << 20
-"""Bytes that are read at once when a file is copied."""
 _MISSING = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
 """Errors of opening a path at which there is no file."""
 
@@ -124,6 +131,12 @@ class LocalStore(Store):
             for block in blocks:
                 file.write(block)
 
+    def blocks(self, stored: Stored) -> Iterator[bytes]:
+        """Yield the bytes of a file, or of a range of it, in order, one block after the other."""
+        end = stored.begin + stored.size
+        for begin in range(stored.begin, end, RANGE_BYTES):
+            yield self.read_range(stored.name, begin, min(begin + RANGE_BYTES, end), stored.mark)
+
     def put_file(
         self, name: str, path: Path, *, sha256: str | None = None, is_new: bool = False
     ) -> None:
@@ -147,7 +160,7 @@ class LocalStore(Store):
                     expected=f"sha256 {sha256}",
                 )
         with open_regular(path) as source:
-            self.put_parts(name, _blocks(source))
+            self.put_parts(name, file_blocks(source))
 
     def delete(self, name: str) -> None:
         """Delete a file, if it exists."""
@@ -196,12 +209,6 @@ class LocalStore(Store):
 def _is_unfinished(name: str) -> bool:
     """Return whether a file or folder is still being written, according to its name."""
     return name.startswith(UNFINISHED)
-
-
-def _blocks(file: BinaryIO) -> Iterator[bytes]:
-    """Yield the remaining bytes of a file in blocks."""
-    while block := file.read(_COPIED_BYTES):
-        yield block
 
 
 def _describe(name: str, path: Path) -> Stored | None:

@@ -26,7 +26,7 @@ from nanoset_core.storage.settings import StorageSpec
 from nanoset_core.storage.store import Store
 
 if TYPE_CHECKING:
-    from nanoset_core.storage.object_store import ObjectStore
+    from nanoset_core.storage.object_store import CloudFilesystemStore
 
 _URL = re.compile("(?!file:)[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 """Beginning of an address that is not a path of this machine."""
@@ -299,7 +299,7 @@ def _filesystem(scheme: str, host: str, *, only_read: bool) -> Store:
     return writable_store_class(address)
 
 
-def _root_store_class(scheme: str) -> type[ObjectStore]:
+def _root_store_class(scheme: str) -> type[CloudFilesystemStore]:
     """Return the class of a place for outputs, by the scheme of its address.
 
     Args:

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from nanoset_core.errors import ConfigError
-from nanoset_core.storage.object_store import ObjectStore, ObjectVersion, PartsUpload
+from nanoset_core.storage.object_store import CloudFilesystemStore, ObjectVersion, PartsUpload
 from nanoset_core.storage.store import checked_name
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryStore(ObjectStore):
+class MemoryStore(CloudFilesystemStore):
     """The files below a folder of fsspec's file system in memory, which all stores share."""
 
     def __reduce__(self) -> NoReturn:

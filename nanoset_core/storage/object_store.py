@@ -1,7 +1,7 @@
 """Write objects through fsspec, so that Google Storage and Azure can be the root of a project.
 
-`ObjectStore` extends the store that only reads by everything that a root needs. Its subclasses say
-how one request is sent: `google_store.py`, `azure_store.py` and `memory_store.py`.
+`CloudFilesystemStore` extends the store that only reads by everything that a root needs. Its
+subclasses say how one request is sent: `google_store.py`, `azure_store.py` and `memory_store.py`.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from nanoset_core.storage.atomic import sha256_file
 from nanoset_core.storage.filesystems import FilesystemStore
 from nanoset_core.storage.store import (
     Stored,
-    blocks_in_parallel,
     changed,
     checked_name,
     damaged,
+    file_blocks,
     gone,
     regrouped,
 )
@@ -36,8 +36,6 @@ PART_STEP = 256 << 10
 """The size of a part is a multiple of this, as Google Storage requires."""
 _SMALL_BYTES = 256 << 10
 """Files up to this size are sent without asking first whether the store has them already."""
-_READ_BYTES = 4 << 20
-"""Bytes that are read from a local file at once."""
 _ATTEMPTS = 10
 """How often something is tried that fails if another process writes the same object meanwhile."""
 
@@ -90,8 +88,8 @@ class ObjectVersion(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class ObjectStore(FilesystemStore):
-    """The objects below one place that fsspec can write to."""
+class CloudFilesystemStore(FilesystemStore):
+    """The objects below one place that fsspec can write to; S3 has a store of its own."""
 
     part_bytes: int = field(default=PART_BYTES, kw_only=True)
     """Objects larger than this are sent in parts of at least this size."""
@@ -177,10 +175,6 @@ class ObjectStore(FilesystemStore):
                 # Another process has replaced the object between the two requests. Try again.
                 last_error = error
         raise last_error
-
-    def blocks(self, stored: Stored) -> Iterator[bytes]:
-        """Yield the bytes of an object or of a range of it, in order, read in parallel requests."""
-        return blocks_in_parallel(self, stored)
 
     def read_range(self, name: str, begin: int, end: int, mark: str | None = None) -> bytes:
         """Return the bytes from `begin` to `end`, exclusive, of one version of an object.
@@ -291,7 +285,8 @@ class ObjectStore(FilesystemStore):
         smallest_allowed = ceil_division(size, MAX_PARTS)
         part_bytes = max(self.part_bytes, smallest_allowed)
         part_bytes = ceil_division(part_bytes, PART_STEP) * PART_STEP
-        return regrouped(_blocks_of_file(path), part_bytes)
+        with path.open("rb") as file:
+            yield from regrouped(file_blocks(file), part_bytes)
 
     def _send(self, name: str, parts: Iterable[bytes], sha256: str | None) -> None:
         """Write an object: by one request if it is a single part, else by an upload in parts.
@@ -358,13 +353,6 @@ class ObjectStore(FilesystemStore):
                 expected=f"sha256 {expected}",
                 remedy="run again once nothing else writes to the folder of working copies",
             )
-
-
-def _blocks_of_file(path: Path) -> Iterator[bytes]:
-    """Yield the bytes of a local file in blocks."""
-    with path.open("rb") as file:
-        while block := file.read(_READ_BYTES):
-            yield block
 
 
 def prefix_of(folder: str) -> str:

@@ -40,7 +40,6 @@ from nanoset_core.storage.store import (
     OnJoin,
     Store,
     Stored,
-    blocks_in_parallel,
     changed,
     checked_name,
     damaged,
@@ -428,10 +427,6 @@ class S3Store(Store):
                 found="another ETag, or fewer bytes",
                 expected=mark or "the bytes asked for",
             ) from error
-
-    def blocks(self, stored: Stored) -> Iterator[bytes]:
-        """Yield the bytes of an object or of a range of it, in order, read in parallel requests."""
-        return blocks_in_parallel(self, stored)
 
     def check_writable(self, name: str) -> None:
         """Check that this process may write an object, by beginning an upload and aborting it."""

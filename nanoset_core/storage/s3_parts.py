@@ -15,18 +15,16 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from nanoset_core.rounding import ceil_division
 from nanoset_core.storage.requests import DamagedTransferError
-from nanoset_core.storage.store import regrouped
+from nanoset_core.storage.store import file_blocks, regrouped
 
 MULTIPART_BYTES = 64 << 20
 """Files above this are sent in parts of at least this size."""
 MAX_PARTS = 10_000
 """Maximum number of parts of an object; a limit of S3."""
-_READ_BYTES = 4 << 20
-"""Bytes that are read from a file at once."""
 _MD5 = re.compile(r'"?([0-9a-f]{32})"?')
 """An ETag that may be an MD5; the ETag of an object in several parts has another form."""
 
@@ -122,7 +120,7 @@ def file_parts(path: Path, min_part_bytes: int) -> FileParts:
         for begin in range(0, max(size, 1), part_bytes):
             length = min(part_bytes, size - begin)
             part_sha256 = hashlib.sha256()
-            for block in _blocks(file, length):
+            for block in file_blocks(file, length):
                 part_sha256.update(block)
                 if not is_single_part:
                     file_sha256.update(block)
@@ -134,17 +132,6 @@ def file_parts(path: Path, min_part_bytes: int) -> FileParts:
     if is_single_part:
         return FileParts(parts[0].sha256.hex(), parts)
     return FileParts(file_sha256.hexdigest(), parts)
-
-
-def _blocks(file: BinaryIO, size: int) -> Iterator[bytes]:
-    """Yield the next `size` bytes of a file in blocks; fewer bytes if the file ends before."""
-    remaining = size
-    while remaining:
-        block = file.read(min(_READ_BYTES, remaining))
-        if not block:
-            return
-        remaining -= len(block)
-        yield block
 
 
 def stream_parts(blocks: Iterable[bytes], part_bytes: int) -> Iterator[Part]:
@@ -250,6 +237,6 @@ def _md5(part: Part) -> str:
     """Return the MD5 of a part as hex."""
     md5 = hashlib.md5(usedforsecurity=False)
     with part.open() as file:
-        while block := file.read(_READ_BYTES):
+        for block in file_blocks(file):
             md5.update(block)
     return md5.hexdigest()

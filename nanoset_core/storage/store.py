@@ -33,6 +33,8 @@ T = TypeVar("T")
 R = TypeVar("R")
 RANGE_BYTES = 8 << 20
 """Bytes that are requested at once if a whole object is read."""
+_FILE_BLOCK_BYTES = 4 << 20
+"""Bytes that are read from a local file at once."""
 _PIECE_LINE = re.compile(rb"([0-9a-f]{64}) ([1-9][0-9]*)")
 """A line of a list of pieces: sha256 and size."""
 
@@ -198,7 +200,11 @@ class Store(ABC):
         return self.read_range(name, begin, end, stored.mark), stored
 
     def blocks(self, stored: Stored) -> Iterator[bytes]:
-        """Yield the bytes of an object, or of a range of it, in order.
+        """Yield the bytes of an object, or of a range of it, in order, read by parallel requests.
+
+        A request to a bucket takes long, so eight of them, each for a block of 8 MiB, are sent at
+        the same time. When all eight blocks have arrived, they are yielded, and the next eight are
+        requested.
 
         Args:
             stored: The description of the object: its name, its size and the mark of its version.
@@ -212,8 +218,17 @@ class Store(ABC):
             MissingError: The object does not exist any more.
         """
         end = stored.begin + stored.size
-        for begin in range(stored.begin, end, RANGE_BYTES):
-            yield self.read_range(stored.name, begin, min(begin + RANGE_BYTES, end), stored.mark)
+
+        def read(begin: int) -> bytes:
+            """Return the block that begins at a position."""
+            return self.read_range(stored.name, begin, min(begin + RANGE_BYTES, end), stored.mark)
+
+        # All blocks of a window are in memory at the same time.
+        window_bytes = RANGE_BYTES * TRANSFERS_AT_ONCE
+        for window_begin in range(stored.begin, end, window_bytes):
+            window_end = min(window_begin + window_bytes, end)
+            block_begins = range(window_begin, window_end, RANGE_BYTES)
+            yield from in_parallel(read, block_begins, TRANSFERS_AT_ONCE)
 
     def sha256(self, name: str) -> str | None:
         """Read an object, and return the sha256 of its bytes.
@@ -710,26 +725,22 @@ def regrouped(blocks: Iterable[bytes], size: int) -> Iterator[bytes]:
         yield bytes(buffer)
 
 
-def blocks_in_parallel(store: Store, stored: Stored) -> Iterator[bytes]:
-    """Yield the bytes of an object or of a range of it, in order, read by parallel requests.
-
-    A request to a bucket takes long, so eight of them, each for a block of 8 MiB, are sent at the
-    same time. When all eight blocks have arrived, they are yielded, and the next eight are
-    requested.
+def file_blocks(file: BinaryIO, size: int | None = None) -> Iterator[bytes]:
+    """Yield the next bytes of an open local file in blocks of at most 4 MiB.
 
     Args:
-        store: The store with the object.
-        stored: The object or range.
+        file: The file.
+        size: Number of bytes; fewer if the file ends before. None for all bytes up to its end.
     """
-    end = stored.begin + stored.size
+    if size is None:
+        while block := file.read(_FILE_BLOCK_BYTES):
+            yield block
+        return
 
-    def read(begin: int) -> bytes:
-        """Return the block that begins at a position."""
-        return store.read_range(stored.name, begin, min(begin + RANGE_BYTES, end), stored.mark)
-
-    # All blocks of a window are in memory at the same time.
-    window_bytes = RANGE_BYTES * TRANSFERS_AT_ONCE
-    for window_begin in range(stored.begin, end, window_bytes):
-        window_end = min(window_begin + window_bytes, end)
-        block_begins = range(window_begin, window_end, RANGE_BYTES)
-        yield from in_parallel(read, block_begins, TRANSFERS_AT_ONCE)
+    remaining_bytes = size
+    while remaining_bytes > 0:
+        block = file.read(min(_FILE_BLOCK_BYTES, remaining_bytes))
+        if not block:
+            return
+        remaining_bytes -= len(block)
+        yield block

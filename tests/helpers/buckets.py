@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from helpers import azure_server, chosen_server, google_server, s3_server
-from nanoset_core.storage.object_store import ObjectStore
+from nanoset_core.storage.object_store import CloudFilesystemStore
 from nanoset_core.storage.s3 import S3Store
 from nanoset_core.storage.store import Store
 
@@ -98,7 +98,7 @@ def upload_raw(folder: Path, place: Store) -> Store:
     if isinstance(place, S3Store):
         raw = S3Store(place.bucket, RAW_PREFIX, place.endpoint_url)
     else:
-        assert isinstance(place, ObjectStore)
+        assert isinstance(place, CloudFilesystemStore)
         address = urlsplit(place.base)
         raw = replace(place, base=f"{address.scheme}://{address.netloc}/{RAW_PREFIX}")
     for path in folder.rglob("*"):

@@ -28,7 +28,7 @@ from nanoset_core.storage import s3, s3_reading
 from nanoset_core.storage.azure_store import AzureStore
 from nanoset_core.storage.google_store import GoogleStore
 from nanoset_core.storage.memory_store import MemoryStore
-from nanoset_core.storage.object_store import ObjectStore
+from nanoset_core.storage.object_store import CloudFilesystemStore
 from nanoset_core.storage.s3 import S3Store
 from nanoset_core.storage.store import Store
 
@@ -118,9 +118,9 @@ def any_bucket(request: pytest.FixtureRequest) -> Store:
 
 
 @pytest.fixture(params=["memory", "google", "azure"])
-def cloud(request: pytest.FixtureRequest) -> ObjectStore:
+def cloud(request: pytest.FixtureRequest) -> CloudFilesystemStore:
     """A place in each cloud other than S3, and in memory."""
-    place: ObjectStore = request.getfixturevalue(f"{request.param}_place")
+    place: CloudFilesystemStore = request.getfixturevalue(f"{request.param}_place")
     return place
 
 

@@ -19,7 +19,7 @@ from nanoset_core.project.project import Project
 from nanoset_core.project.purge.apply import purge
 from nanoset_core.project.purge.plan import plan_purge
 from nanoset_core.storage.location import remote_location
-from nanoset_core.storage.object_store import ObjectStore
+from nanoset_core.storage.object_store import CloudFilesystemStore
 
 READING_COMMANDS = (
     "status --json",
@@ -33,13 +33,15 @@ READING_COMMANDS = (
 
 
 @pytest.fixture
-def project_in_cloud(make_project: Callable[..., Path], cloud: ObjectStore) -> Path:
+def project_in_cloud(make_project: Callable[..., Path], cloud: CloudFilesystemStore) -> Path:
     """The nanoset.yaml of a project with its root in a cloud, which is not built yet."""
     return make_project("project", {"root: data": f"root: {cloud.url()}"} | WITH_PBIN)
 
 
 @pytest.fixture
-def built_project_in_cloud(project_in_cloud: Path, cloud: ObjectStore, local_build: Path) -> Path:
+def built_project_in_cloud(
+    project_in_cloud: Path, cloud: CloudFilesystemStore, local_build: Path
+) -> Path:
     """The nanoset.yaml of a project whose outputs another machine has put into the cloud.
 
     They are those of a local build: the first test compares them.

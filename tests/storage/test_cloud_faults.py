@@ -20,7 +20,7 @@ import pytest
 from campaigns.interruptions.proxy import FaultProxy, Plan
 from helpers import azure_server, google_server
 from nanoset_core.storage import requests
-from nanoset_core.storage.object_store import ObjectStore
+from nanoset_core.storage.object_store import CloudFilesystemStore
 
 PART_BYTES = 1 << 20
 """Objects are written in parts of this size."""
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWar
 class FaultyCloud(NamedTuple):
     """A place in a cloud, behind a proxy that can spoil requests."""
 
-    store: ObjectStore
+    store: CloudFilesystemStore
     proxy: FaultProxy
     environment: dict[str, str]
     """Environment variables with which other processes find the proxy."""
@@ -71,7 +71,7 @@ def faulty_cloud(
         # Repeat requests soon.
         monkeypatch.setattr(requests, "FIRST_WAIT_SECONDS", 0.01)
 
-        place: ObjectStore
+        place: CloudFilesystemStore
         if is_google:
             place = google_server.new_google_bucket(proxy_address, "root")
         else:

@@ -14,7 +14,7 @@ from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.stages.checking import check_files, remedy_for_bytes
 from nanoset_core.stages.dataset.tokens import bin_name
 from nanoset_core.stages.report import Report
-from nanoset_core.storage.store import PieceCheck, PieceDigest, blocks_in_parallel, read_pieces
+from nanoset_core.storage.store import PieceCheck, PieceDigest, read_pieces
 
 _QUICK_BYTES = 64 << 20
 """Size of a token file up to which a quick check reads all of it."""
@@ -93,7 +93,7 @@ def _check_pieces(report: Report, dataset: Manifest) -> None:
     # Read all of the file, piece by piece.
     check = PieceCheck(_download_piece_list(dataset, list_name))
     access = dataset.access
-    for block in blocks_in_parallel(access.store, access.stored(dataset.folder / name)):
+    for block in access.store.blocks(access.stored(dataset.folder / name)):
         check.add(block)
 
     fault = check.fault()  # "sha256 b113… of bytes 4,096 to 5,120 instead of a07e…"
