@@ -200,7 +200,7 @@ def test_a_store_can_be_pickled(store):
 def test_hidden_files_are_no_raw_text(place):
     folder = remote_location(place.url, where="raw", only_read=True)
 
-    names = [entry[0] for entry in folder.files()]
+    names = [file.path for file in folder.files()]
 
     assert names == ["a.jsonl", "b.jsonl", "b/c.jsonl", "b/d/e.jsonl"]
 
