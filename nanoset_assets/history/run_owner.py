@@ -2,35 +2,34 @@
 
 If a process is killed, its runs would look active forever. Dagster notices this only while the code
 server that launched the run is alive, and never for runs of `nanoset build`. So each run has a tag
-such as `node7:4711:98765:<run id>`: the machine, the id of the process, and when it started.
+such as `9b1de03a55c2:4711:98765:<run id>`: the machine or container, the id of the process, and
+when it started.
 """
 
 from __future__ import annotations
 
 import multiprocessing
 import os
-import socket
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 
 import dagster as dg
 
 from nanoset_assets.names import Names
 from nanoset_assets.tags import OWNER_TAG, UNFINISHED
-
-_START_FIELD = 19
-"""Index of the field `starttime` in /proc/<pid>/stat, among the fields after the command."""
+from nanoset_core.storage.owners import process_stat
+from nanoset_core.storage.process_marks import is_process_alive, place_of_process_ids
 
 
 @dataclass(frozen=True, slots=True)
 class RunOwner:
-    """The process that executes a run, as a tag of the run records it: `host:pid:start:run_id`."""
+    """The process that executes a run, as a tag of the run records it: `place:pid:start:run_id`."""
 
-    host: str
+    place: str
+    """The machine or container that has the process. (Versions up to 0.2.0 store the host name.)"""
     pid: int
-    start: int
-    """Start of the process in clock ticks since the machine was booted; 0 if unknown."""
+    start: str
+    """Start of the process in clock ticks since the machine was booted; "" if unknown."""
     run_id: str
     """The run, or "" if the tag was made before the run was created."""
 
@@ -39,14 +38,14 @@ class RunOwner:
         """Read the tag of a run that says which process executes it.
 
         Args:
-            value: The value of the tag, such as "node7:4711:98765:1a2b…": machine, id of the
+            value: The value of the tag, such as "9b1de03a55c2:4711:98765:1a2b…": machine, id of the
                 process, when it was started, and id of the run, which may be empty.
         """
-        host, pid, start, run_id = value.split(":")
-        return RunOwner(host, int(pid), int(start), run_id)
+        place, pid, start, run_id = value.split(":")
+        return RunOwner(place, int(pid), start, run_id)
 
     def __str__(self) -> str:
-        return f"{self.host}:{self.pid}:{self.start}:{self.run_id}"
+        return f"{self.place}:{self.pid}:{self.start}:{self.run_id}"
 
     def is_of(self, run: dg.DagsterRun) -> bool:
         """Return whether this tag of a run was made for it, or was copied from an earlier run.
@@ -77,18 +76,9 @@ class RunOwner:
             4711, started at 98765    4711, started at 120000         True: another process
             4711, started at 98765    unknown: not this machine       False
         """
-        if self.host != socket.gethostname():
+        if self.place != place_of_process_ids():
             return False  # unknown
-        try:
-            os.kill(self.pid, 0)  # sends no signal, but fails if there is no such process
-        except ProcessLookupError:
-            return True
-        except PermissionError:
-            pass  # the process exists, but belongs to another user
-        # There is a process with this id. Is it the same one? If it is not known when that was
-        # started, suppose so.
-        is_start_known = self.start != 0
-        return is_start_known and self.start != _start_of(self.pid)
+        return is_process_alive(self.pid, self.start) is False
 
 
 def is_run_process() -> bool:
@@ -112,11 +102,13 @@ def owner_tag(names: Names, run_id: str = "") -> dict[str, str]:
         run_id: The id of the run; "" if the run does not exist yet.
 
     Returns:
-        Such as `{".dagster/nanoset_process": "node7:4711:98765:1a2b…"}`: machine, process, the time
-        at which it started, and run.
+        Such as `{".dagster/nanoset_process": "9b1de03a55c2:4711:98765:1a2b…"}`: machine, process,
+        the time at which it started, and run.
     """
     pid = os.getpid()
-    owner = RunOwner(socket.gethostname(), pid, _start_of(pid), run_id)
+    process = process_stat(pid)
+    start = "" if process is None else process.start_ticks
+    owner = RunOwner(place_of_process_ids(), pid, start, run_id)
     return {names.tag(OWNER_TAG): str(owner)}
 
 
@@ -144,24 +136,3 @@ def close_abandoned_runs(instance: dg.DagsterInstance, names: Names) -> list[str
             instance.report_run_failed(run, "its process was killed; what it had finished is kept")
             closed.append(run.run_id)
     return closed
-
-
-def _start_of(pid: int) -> int:
-    """Return when a process of this machine was started; 0 if that is not known.
-
-    Linux has a file for each process, such as /proc/4711/stat:
-
-        4711 (my command) S 1 4711 … 98765 …
-
-    The times in it are counted in units of usually 0.01 s since the machine was started.
-
-    Args:
-        pid: The id of the process.
-    """
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return 0
-    # Split what follows the command: the command itself may contain spaces and parentheses.
-    fields = stat.rpartition(")")[2].split()  # ["S", "1", "4711", …]
-    return int(fields[_START_FIELD])

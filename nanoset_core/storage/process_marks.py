@@ -81,9 +81,23 @@ def is_owner_alive(mark: str) -> bool | None:
     pid, _, start = process.partition(".")
     if machine != _machine() or not pid.isdigit():
         return None
-    if not _is_pid_in_use(int(pid)):
+    return is_process_alive(int(pid), start)
+
+
+def is_process_alive(pid: int, start: str) -> bool | None:
+    """Return whether a process of this machine, or of this container, is running.
+
+    Args:
+        pid: Its process id.
+        start: When it was started, in clock ticks since the machine was, such as "89034412"; "" if
+            it is not known.
+
+    Returns:
+        True or False; None if it is not known, since a process has this id, but may be a later one.
+    """
+    if not _is_pid_in_use(pid):
         return False
-    return _was_started_at(int(pid), start)
+    return _was_started_at(pid, start)
 
 
 def _is_pid_in_use(pid: int) -> bool:
@@ -156,6 +170,26 @@ def is_from_before_restart(mark: str) -> bool:
     is_same_host = machine[host] == this_machine[host]
     is_same_start = machine[last_start] == this_machine[last_start]
     return is_same_host and not is_same_start
+
+
+@functools.cache
+def place_of_process_ids() -> str:
+    """Return a name for the place in which process ids have one meaning: a machine or a container.
+
+    Containers on one machine may have the same host name, but each has its own process ids. Unlike
+    the machine in a mark, the name is the same after a restart of the machine, and on all systems
+    for all processes of the machine.
+
+    Returns:
+        12 hex digits such as `9b1de03a55c2`.
+    """
+    names = [platform.node()]
+    with contextlib.suppress(OSError):
+        names.append(Path("/etc/machine-id").read_text(encoding="utf-8"))
+    # On Linux, a container has its own namespace of process ids.
+    with contextlib.suppress(OSError):
+        names.append(os.readlink("/proc/self/ns/pid"))
+    return hashlib.sha256("\n".join(names).encode()).hexdigest()[:12]
 
 
 @functools.cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import socket
 from typing import Any
 
 import dagster as dg
@@ -14,11 +15,12 @@ from nanoset_assets.build.builder import USER_TAG
 from nanoset_assets.history.run_owner import close_abandoned_runs, is_run_process, owner_tag
 from nanoset_assets.names import Names
 from nanoset_assets.tags import OWNER_TAG
+from nanoset_core.storage import process_marks
 
 DEAD_PROCESS = 2**22 - 7
 """A process id that is not in use."""
-HOST, PROCESS, STARTED_AT, _ = owner_tag(Names())[OWNER_TAG].split(":")
-"""The machine of this process, its id, and when it was started."""
+PLACE, PROCESS, STARTED_AT, _ = owner_tag(Names())[OWNER_TAG].split(":")
+"""The machine or container of this process, its id, and when it was started."""
 
 
 @pytest.fixture
@@ -50,9 +52,9 @@ def started_runs(instance: dg.DagsterInstance) -> set[str]:
 @pytest.mark.parametrize(
     "owner",
     [
-        pytest.param(f"{HOST}:{DEAD_PROCESS}:1:", id="a process that has ended"),
+        pytest.param(f"{PLACE}:{DEAD_PROCESS}:1:", id="a process that has ended"),
         pytest.param(
-            f"{HOST}:{PROCESS}:{int(STARTED_AT) + 1}:",
+            f"{PLACE}:{PROCESS}:{int(STARTED_AT) + 1}:",
             id="an earlier process with the id of this one",
         ),
     ],
@@ -68,7 +70,11 @@ def test_a_run_whose_process_has_died_is_closed(platform, owner):
     "owner",
     [
         pytest.param(owner_tag(Names())[OWNER_TAG], id="this process"),
-        pytest.param(f"other-{HOST}:{DEAD_PROCESS}:1:", id="a process on another machine"),
+        pytest.param(f"other-{PLACE}:{DEAD_PROCESS}:1:", id="a process on another machine"),
+        pytest.param(
+            f"{socket.gethostname()}:{DEAD_PROCESS}:1:",
+            id="a process of an earlier version, perhaps in another container with this host name",
+        ),
         pytest.param(None, id="an unknown process"),
     ],
 )
@@ -79,12 +85,44 @@ def test_a_run_whose_process_may_be_alive_is_left_alone(platform, owner):
     assert started_runs(platform.instance) == {run_id}
 
 
+def test_a_run_whose_process_was_killed_but_is_still_listed_is_closed(platform):
+    # Linux lists a process (as a zombie) until its parent asks for its exit code.
+    read_end, write_end = os.pipe()
+    process = os.fork()
+    if process == 0:
+        os.write(write_end, owner_tag(Names())[OWNER_TAG].encode())
+        os._exit(1)
+    owner = os.read(read_end, 1000).decode()
+    os.waitid(os.P_PID, process, os.WEXITED | os.WNOWAIT)  # does not ask for the exit code
+
+    run_id = start_run(platform, owner)
+    closed = close_abandoned_runs(platform.instance, Names())
+    os.waitpid(process, 0)
+
+    assert closed == [run_id]
+
+
+def test_a_process_of_another_container_with_the_same_host_name_is_not_looked_up(
+    platform, monkeypatch
+):
+    owner = f"{PLACE}:{DEAD_PROCESS}:1:"
+    run_id = start_run(platform, owner)
+    monkeypatch.setattr(os, "readlink", lambda path: "pid:[4026532999]")  # another namespace
+    process_marks.place_of_process_ids.cache_clear()
+
+    closed = close_abandoned_runs(platform.instance, Names())
+    process_marks.place_of_process_ids.cache_clear()
+
+    assert closed == []
+    assert started_runs(platform.instance) == {run_id}
+
+
 def test_a_retry_that_copied_the_process_of_its_parent_is_left_alone(platform):
     # Dagster copies the tags of the parent before the retry has a process of its own.
-    parent_id = start_run(platform, f"{HOST}:{DEAD_PROCESS}:1:")
+    parent_id = start_run(platform, f"{PLACE}:{DEAD_PROCESS}:1:")
     retry_id = start_run(
         platform,
-        f"{HOST}:{DEAD_PROCESS}:1:{parent_id}",
+        f"{PLACE}:{DEAD_PROCESS}:1:{parent_id}",
         parent_run_id=parent_id,
         root_run_id=parent_id,
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import shutil
-import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from nanoset_assets.build.builder import build
 from nanoset_assets.history.run_owner import close_abandoned_runs
 from nanoset_assets.names import Names
 from nanoset_core.project.project import Project
+from nanoset_core.storage.process_marks import place_of_process_ids
 
 TICKS = int(os.environ.get("TICKS", "8"))
 """How often the sensors of a random project are evaluated; 1,000 times take ten minutes."""
@@ -232,7 +232,7 @@ def abandoned_run(platform, instance) -> dg.DagsterRun:
     return instance.create_run_for_job(
         job_def=platform.definitions.resolve_job_def("one__corpus"),
         status=dg.DagsterRunStatus.STARTED,
-        tags={process_tag: f"{socket.gethostname()}:{DEAD_PROCESS}:1:"},
+        tags={process_tag: f"{place_of_process_ids()}:{DEAD_PROCESS}:1:"},
     )
 
 
