@@ -2,7 +2,7 @@
 
 A run makes assets, or one partition of each; a backfill is a request for many partitions, for which
 Dagster starts one run after the other. If an active run makes the dataset of the corpus `web`, for
-example, `"web" in ActiveRuns(instance, names).corpora` is true, and no sensor requests it.
+example, `"web" in ActiveRuns.look_up(instance, names).corpora` is true, and no sensor requests it.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from nanoset_assets.assets.output_names import asset_path, partition_of
 from nanoset_assets.assets.partition_sets import stages_of_corpora
 from nanoset_assets.assets.table import shape_of
 from nanoset_assets.dagster_compat import OpenBackfill, latest_planned, open_backfills
+from nanoset_assets.history.run_owner import close_abandoned_runs
 from nanoset_assets.names import Names
 from nanoset_assets.tags import BACKFILL_TAG, PARTITION_TAG, UNFINISHED
 from nanoset_core.stages.inventory.stage import INVENTORY
@@ -37,7 +38,7 @@ class ActiveRuns:
         names: Names,
         upstream: Mapping[str, Sequence[dg.AssetKey]] | None = None,
     ) -> None:
-        """Look up the runs that have not ended.
+        """Look up the runs that have not ended. Use `look_up` instead.
 
         Args:
             instance: The instance of Dagster that has the runs.
@@ -53,6 +54,26 @@ class ActiveRuns:
         self.runs: Sequence[dg.DagsterRun] = instance.get_runs(dg.RunsFilter(statuses=UNFINISHED))
         self._run_ids = {run.run_id for run in self.runs}
         self._is_active_by_node: dict[Node, bool] = {}
+
+    @staticmethod
+    def look_up(
+        instance: dg.DagsterInstance,
+        names: Names,
+        upstream: Mapping[str, Sequence[dg.AssetKey]] | None = None,
+    ) -> ActiveRuns:
+        """Look up the runs that have not ended, after marking those of killed processes as failed.
+
+        Otherwise, a run whose process was killed would count as active forever, and everything
+        would wait for it.
+
+        Args:
+            instance: The instance of Dagster that has the runs.
+            names: The names of the project in Dagster.
+            upstream: Corpus (text collection) → the assets of other teams that write its raw text,
+                such as `{"web": [AssetKey("crawl/pages")]}`; default: none.
+        """
+        close_abandoned_runs(instance, names)
+        return ActiveRuns(instance, names, upstream)
 
     @cached_property
     def corpora(self) -> set[str]:

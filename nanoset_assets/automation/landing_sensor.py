@@ -153,7 +153,7 @@ def _candidates(
         At most 200 corpora (MAX_REQUESTS) that can be built, and a note on each one that has to
         wait.
     """
-    active_runs = ActiveRuns(instance, project_defs.names, project_defs.upstream)
+    active_runs = ActiveRuns.look_up(instance, project_defs.names, project_defs.upstream)
     waiting_reasons = _waiting_reasons(active_runs)
     corpora: list[str] = []
     notes: list[str] = []

@@ -31,7 +31,6 @@ from nanoset_assets.automation.failed_runs import has_made, reason_not_repeated
 from nanoset_assets.code_location.loaded import reload_notes
 from nanoset_assets.dagster_compat import latest_data_versions
 from nanoset_assets.history.graph_state import current_inventories, record_existing_outputs
-from nanoset_assets.history.run_owner import close_abandoned_runs
 from nanoset_assets.project_defs import ProjectDefs, tick_result
 from nanoset_assets.tags import MAX_REQUESTS, RAW_TAG
 from nanoset_core.errors import ConfigError, InputError, NanosetError
@@ -108,11 +107,9 @@ def _evaluate(context: dg.SensorEvaluationContext, project_defs: ProjectDefs) ->
     Raises:
         NanosetError: Something is wrong with the folders, and there is no run to start.
     """
-    # A run whose process was killed would count as active forever: mark it as failed.
-    close_abandoned_runs(context.instance, project_defs.names)
     # Look up the active runs before the files. If a run ends in between, it still counts as active,
     # so that what it has just built is not requested again.
-    active_runs = ActiveRuns(context.instance, project_defs.names, project_defs.upstream)
+    active_runs = ActiveRuns.look_up(context.instance, project_defs.names, project_defs.upstream)
     project = project_defs.load()  # with the current nanoset.yaml
     note = project_defs.note_on_raw_folder(context.instance, project)
     if note is not None:

@@ -120,7 +120,7 @@ def _tick_result(
         return dg.SkipReason(visible(note))
     # Look up the active runs before the files. If a run ends in between, it still counts as active,
     # so that what it has just built is not requested again.
-    active_runs = ActiveRuns(context.instance, names)
+    active_runs = ActiveRuns.look_up(context.instance, names)
     text = scan_corpora(project)  # the files of each corpus
     _log_warnings(context, text, reload_notes(project_defs.config, project.config))
     sweep(project)  # removes temporary files of killed processes

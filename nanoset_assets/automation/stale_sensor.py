@@ -90,7 +90,7 @@ def _evaluate(context: dg.SensorEvaluationContext, project_defs: ProjectDefs) ->
     project = project_defs.load()  # with the current nanoset.yaml
     # Look up the active runs first, and then the outputs. The other way round, a run could build an
     # output and end in between: the output would look missing, and be requested again.
-    active_runs = ActiveRuns(instance, names)
+    active_runs = ActiveRuns.look_up(instance, names)
 
     # A corpus (a text collection) is a partition of each asset that is made from it. After an edit
     # of the settings, it may have to become one of a further asset.

@@ -37,7 +37,7 @@ from nanoset_assets.history.open_history import asset_database, history_kept_ope
 from nanoset_assets.assets.overview import OVERVIEW
 from nanoset_assets.assets.partition_sets import register
 from nanoset_assets.project_defs import ProjectDefs
-from nanoset_assets.history.run_owner import close_abandoned_runs, owner_tag
+from nanoset_assets.history.run_owner import owner_tag
 from nanoset_assets.runs import divide_into_runs, run_key
 from nanoset_assets.build.selection import selected
 from nanoset_assets.tags import REBUILD_TAG
@@ -267,13 +267,12 @@ class _Builder:
             names: The names of the project in Dagster.
         """
         started_reading_ns = time.time_ns()
-        close_abandoned_runs(self.instance, names)  # runs of killed processes have failed
         # Every text collection becomes a partition. The pages show them all, so do this even for
         # those that this build was not asked to look at.
         register(self.instance, names, survey.all_corpora, self.project.config)
         # Add the outputs that the history lacks, because another machine has made them. Leave out
         # those of active runs, which record their outputs themselves.
-        active_runs = ActiveRuns(self.instance, names)
+        active_runs = ActiveRuns.look_up(self.instance, names)
         state = load_graph_state(survey.graph, self.instance, names, active_runs)
 
         if self._has_nothing_to_do(survey, state, active_runs):

@@ -106,7 +106,7 @@ def load_graph_state(
             have made nothing.
     """
     if active_runs is None:
-        active_runs = ActiveRuns(instance, names)
+        active_runs = ActiveRuns.look_up(instance, names)
     # A step makes an output. It knows whether the output was made from the present inputs, by the
     # present settings (`is_up_to_date`).
     step_by_node = {step.node: step for step in graph.steps()}

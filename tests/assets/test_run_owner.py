@@ -117,6 +117,15 @@ def test_a_process_of_another_container_with_the_same_host_name_is_not_looked_up
     assert started_runs(platform.instance) == {run_id}
 
 
+@pytest.mark.parametrize("sensor", ["raw_text", "missing_or_stale"])
+def test_each_sensor_closes_runs_whose_process_has_died(platform, sensor):
+    start_run(platform, f"{PLACE}:{DEAD_PROCESS}:1:")
+
+    platform.evaluate(sensor)
+
+    assert started_runs(platform.instance) == set()
+
+
 def test_a_retry_that_copied_the_process_of_its_parent_is_left_alone(platform):
     # Dagster copies the tags of the parent before the retry has a process of its own.
     parent_id = start_run(platform, f"{PLACE}:{DEAD_PROCESS}:1:")
