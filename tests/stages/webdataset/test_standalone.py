@@ -564,6 +564,15 @@ def test_an_output_that_was_renamed_is_refused(pairs, tmp_path, out):
         shuffle_into(tmp_path / "moved", "--input", *pairs)
 
 
+def test_an_output_of_another_version_is_not_said_to_have_another_name(pairs, out, monkeypatch):
+    monkeypatch.setattr(shuffle_module, "VERSION", shuffle_module.VERSION + 1)
+
+    with pytest.raises(ConfigError, match="other input or settings") as caught:
+        shuffle_into(out, "--input", *pairs)
+
+    assert caught.value.found == "it was made by another version of nanoset"
+
+
 @pytest.fixture
 def nested_out(raw, text_options) -> Path:
     """An output within the folder that is its input."""

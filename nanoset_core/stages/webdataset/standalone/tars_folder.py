@@ -174,7 +174,7 @@ class TarsFolder:
             raise ConfigError(
                 "an output of other input or settings exists already",
                 where=self.output,
-                found="; ".join(_differences(earlier, recipe)) or "it was made under another name",
+                found="; ".join(_differences(earlier, recipe)),
                 remedy="name another --output, or replace this one with --overwrite",
             )
         foreign_files = sorted(names - {MANIFEST, *earlier.files})
@@ -273,16 +273,24 @@ class TarsFolder:
 
 
 def _differences(earlier: Manifest, recipe: Recipe) -> list[str]:
-    """Return in words how the input and settings of an earlier result differ from the present ones.
+    """Return in words how an earlier result differs from the one that would be made now.
 
     For example, one message about the input files, if they were rewritten since, and one about each
     option with another value, such as --seed.
 
     Args:
         earlier: Record of the earlier result.
-        recipe: Input and settings of the new result.
+        recipe: Input and settings of the new result, which has another digest.
+
+    Returns:
+        At least one difference.
     """
     differences: list[str] = []
+    if earlier.name != recipe.name:
+        differences.append("it was made under another name")
     if earlier.recipe["parents"] != recipe.parents:
         differences.append("it was made from other files, or they were moved or rewritten since")
-    return differences + flag_differences(earlier.recipe["options"], recipe.options, _FLAGS)
+    differences += flag_differences(earlier.recipe["options"], recipe.options, _FLAGS)
+    if not differences:
+        differences.append("it was made by another version of nanoset")
+    return differences
