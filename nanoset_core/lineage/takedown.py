@@ -191,7 +191,8 @@ def _copy_holdings(
     for copy in _copies(project.config):
         with suppress(MissingError):  # the copy has not been built
             manifest = require(project, copy.stage, copy.key)
-            documents = search.documents_of(context.datasets.copied_by(manifest))
+            dataset = context.datasets.copied_by(manifest, project.config)
+            documents = search.documents_of(dataset)
             if len(documents):
                 kind = "export" if copy.stage is EXPORT else "pbin"
                 yield Holding(f"{kind} {copy.key.subject}", len(documents))

@@ -142,13 +142,15 @@ class Datasets:
         manifest = outputs.version(DATASET.layout.folder, name, digest, what_if_missing, remedy)
         return self.open(manifest)
 
-    def copied_by(self, copy: Manifest) -> Dataset:
+    def copied_by(self, copy: Manifest, config: ProjectConfig) -> Dataset:
         """Return the version of a dataset that an export or a `.pbin` is a copy of.
 
         It need not be the current one, and nanoset.yaml may name another dataset by now.
 
         Args:
             copy: Manifest of the export or `.pbin`.
+            config: The settings of nanoset.yaml. They say where to look first, which saves requests
+                to a bucket.
 
         Raises:
             MissingError: The version was deleted.
@@ -157,6 +159,11 @@ class Datasets:
         # An export has recorded the name of its dataset. A .pbin has the name of its dataset.
         name = copy.facts.get("of", copy.name)
         digest = copy.recipe["parents"]["dataset"]
+        outputs = self.outputs
+        likely_folder = dataset_node(config, name).stage.layout.folder
+        manifest = outputs.manifest_at(outputs.folder / likely_folder / name / digest)
+        if manifest is not None:
+            return self.open(manifest)
         return self.version(name, digest, "a dataset that was copied is missing")
 
 

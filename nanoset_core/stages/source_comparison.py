@@ -61,7 +61,7 @@ def made_from(
         The dataset, or None if it is missing or damaged.
     """
     try:
-        dataset = Datasets(project.outputs).copied_by(manifest).manifest
+        dataset = Datasets(project.outputs).copied_by(manifest, project.config).manifest
         return Source(dataset, open_dataset(dataset, is_sampled=is_sampled))
     except NanosetError as error:
         # This is only a warning: the check of the dataset reports what is wrong with it.
