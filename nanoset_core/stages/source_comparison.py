@@ -91,6 +91,8 @@ class Compared(NamedTuple):
     """Number of tokens in the range."""
     wrong: WrongToken | None
     """The first token that differs, or None."""
+    n_counted: int = 0
+    """How many of the tokens are the one that is counted, if no token differs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,8 @@ class TokenComparison:
     """What to do about a wrong token, for messages."""
     stream: Stream | None = None
     """Where the tokens are in the .bin; None if it has exactly these tokens, in order."""
+    counted_token: int | None = None
+    """A token that is counted in the file meanwhile, such as the one that ends documents."""
 
     def of_ranges(
         self, ranges: Sequence[tuple[int, int]], dataset: Manifest, *, deep: bool
@@ -147,26 +151,29 @@ class TokenComparison:
             How many tokens were compared, and the first one that differs, if there is one.
         """
         first_token, stop_token = part
+        n_counted = 0
         for start in range(first_token, stop_token, _READ_TOKENS):
             stop = min(start + _READ_TOKENS, stop_token)
-            wrong = self._first_wrong_token(start, stop)
+            tokens = self.copy.read(start, stop)
+            wrong = self._first_wrong_token(tokens, start)
             if wrong is not None:
                 return Compared(n_tokens=stop - first_token, wrong=wrong)
-        return Compared(n_tokens=stop_token - first_token, wrong=None)
+            if self.counted_token is not None:
+                n_counted += int(np.count_nonzero(tokens == self.counted_token))
+        return Compared(n_tokens=stop_token - first_token, wrong=None, n_counted=n_counted)
 
-    def _first_wrong_token(self, start: int, stop: int) -> WrongToken | None:
-        """Return the first token of a range that differs from that of the dataset, or None.
+    def _first_wrong_token(self, tokens: NDArray[np.integer[Any]], start: int) -> WrongToken | None:
+        """Return the first of some tokens that differs from that of the dataset, or None.
 
             token                       100    101    102
             id in the file                5      9      7
             id in the dataset             5      8      7      the result: token 101 is 9, and not 8
 
         Args:
-            start: Number of the first token to compare.
-            stop: Number of the token after the last one; so few that they can be read together.
+            tokens: Successive tokens of the file, shape (n_tokens,).
+            start: Number of the first one.
         """
-        tokens = self.copy.read(start, stop)
-        expected = self._expected(start, stop)
+        expected = self._expected(start, start + len(tokens))
         wrong_indices = np.flatnonzero(tokens != expected)
         if len(wrong_indices) == 0:
             return None

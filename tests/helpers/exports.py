@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from helpers.building import make_corpora, make_export, make_view
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
+from nanoset_core.stages.dataset.token_check import StoredArray
 
 EXPORTS = """\
 views:
@@ -27,3 +32,25 @@ def build_exports(project: Project) -> dict[str, Manifest]:
     make_corpora(project, "web")
     make_view(project, "kept")
     return {name: make_export(project, name) for name in NAMES}
+
+
+def note_ranges_read(monkeypatch: pytest.MonkeyPatch, ending: str) -> list[tuple[int, int]]:
+    """Note which ranges of tokens verifications read from now on.
+
+    Args:
+        monkeypatch: Undoes this at the end of the test.
+        ending: Ending of the files of tokens, such as ".ds".
+
+    Returns:
+        A list to which the first token and the last one plus 1 of each range are added.
+    """
+    ranges_read: list[tuple[int, int]] = []
+    read = StoredArray.read
+
+    def read_and_note(array: StoredArray, start: int, stop: int) -> Any:
+        if array.name.endswith(ending):
+            ranges_read.append((start, stop))
+        return read(array, start, stop)
+
+    monkeypatch.setattr(StoredArray, "read", read_and_note)
+    return ranges_read

@@ -38,9 +38,6 @@ from nanoset_core.stages.source_comparison import TokenComparison, made_from
 from nanoset_core.stages.stage import Key, Stage
 from nanoset_core.storage.atomic import sha256_file
 
-_READ_TOKENS = 1 << 20
-"""Number of tokens that are compared at once."""
-
 
 def verify_export(project: Project, stage: Stage, key: Key, *, deep: bool = False) -> Report:
     """Check the current version of an export: a dataset's tokens in the format of another program.
@@ -171,12 +168,14 @@ class _ExportCheck:
         Args:
             tokens_file: Name of the export's file of tokens.
         """
-        n_end_tokens = self._compare_tokens(tokens_file)
-        if n_end_tokens is None:
-            return  # a token differs
+        comparison = self._token_comparison(tokens_file)
+        outcome = comparison.compare((0, int(self.export.facts["tokens"])))
+        comparison.conclude(self.report, [outcome])  # adds an error if a token differs
+        if outcome.wrong is not None:
+            return
 
         # Each document ends with one end token. Any other is part of the text of a document.
-        n_inside = n_end_tokens - self.export.facts["documents"]
+        n_inside = outcome.n_counted - self.export.facts["documents"]
         if n_inside > 0:
             self.report.warn(
                 f"{n_inside:,} end tokens are inside documents: "
@@ -185,33 +184,6 @@ class _ExportCheck:
                 expected="one after each document",
                 remedy="let the reader take the ends of documents from the file next to the tokens",
             )
-
-    def _compare_tokens(self, tokens_file: str) -> int | None:
-        """Compare all tokens of an export with those of the dataset, up to the first difference.
-
-        If they are equal, this also counts the tokens that end documents: with the end token 0,
-        there are 2 in 5 9 0 7 0.
-
-        Args:
-            tokens_file: Name of the export's file of tokens.
-
-        Returns:
-            The number of end tokens, or None if a token differs.
-        """
-        comparison = self._token_comparison(tokens_file)
-        end_token = framing(self.project).after[-1]  # the last token of every document
-        n_tokens = int(self.export.facts["tokens"])
-        n_end_tokens = 0
-        for start in range(0, n_tokens, _READ_TOKENS):
-            stop = min(start + _READ_TOKENS, n_tokens)
-            outcome = comparison.compare((start, stop))
-            if outcome.wrong is not None:
-                comparison.conclude(self.report, [outcome])  # adds an error to the report
-                return None
-            tokens = comparison.copy.read(start, stop)
-            n_end_tokens += int(np.count_nonzero(tokens == end_token))
-        self.report.figures["tokens_read"] = n_tokens
-        return n_end_tokens
 
     def _token_comparison(self, tokens_file: str) -> TokenComparison:
         """Prepare the comparison of an export's file of tokens with the dataset's, the .bin.
@@ -229,6 +201,7 @@ class _ExportCheck:
             remedy=remedy_for_bytes(self.export),
             # Where the tokens are in the .bin, if the dataset is a selection of documents.
             stream=stream_of(self.dataset),
+            counted_token=framing(self.project).after[-1],  # the last token of every document
         )
 
     def check_samples(self, export_format: SampledFormat, *, deep: bool) -> None:

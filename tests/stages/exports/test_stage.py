@@ -18,7 +18,7 @@ import pytest
 from helpers.buckets import root_in
 from helpers.building import make_corpora
 from helpers.changing import change_setting
-from helpers.exports import CHANGES, NAMES, build_exports
+from helpers.exports import CHANGES, NAMES, build_exports, note_ranges_read
 from helpers.inspecting import current_dataset, current_output, graph_of, read_dataset
 from helpers.sample_project import jsonl, sentences, write_project
 from nanoset_assets.ui.exports import export_metadata
@@ -311,6 +311,18 @@ def test_a_sound_export_is_not_blamed_for_a_damaged_dataset(project, name):
     [finding] = report.findings
     assert finding.what.startswith("the output datasets/web is damaged")
     assert finding.remedy.startswith(f"delete {current_dataset(project, 'web').folder}")
+
+
+def test_a_deep_verification_reads_each_token_of_an_export_once(built_project, monkeypatch):
+    n_tokens = current_export(built_project, "kept-ds").facts["tokens"]
+    monkeypatch.setattr("nanoset_core.stages.source_comparison._READ_TOKENS", 1000)
+    ranges_read = note_ranges_read(monkeypatch, ".ds")
+
+    [report] = verify_project(built_project, ["kept-ds"], deep=True)
+
+    assert messages_of(report) == []
+    starts = range(0, n_tokens, 1000)
+    assert ranges_read == [(start, min(start + 1000, n_tokens)) for start in starts]
 
 
 def test_end_tokens_within_documents_are_reported(make_project):
