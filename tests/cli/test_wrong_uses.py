@@ -144,6 +144,8 @@ WRONG_USES = [
     (f"map --plan --data-path {PAIR} --seq-length 100000000", ["train has no sample", "make samples shorter"]),
     (f"map --data-path {PAIR} --seq-length 100000000", ["train has no sample", "100,000,001 tokens or more"]),
     # unknown names, and values out of range
+    ("diff web --show -1", [USAGE, "--show", "-1 is not in the range x>=0"]),
+    (f"inspect {PAIR} --sequences -1", [USAGE, "--sequences", "-1 is not in the range x>=0"]),
     ("diff nope", ["nope", "no such corpus", "there is none yet", "remedy: run `nanoset build`"]),
     ("columns nope", ["nope", "no such corpus", "there is none yet", "remedy: run `nanoset build`"]),
     ("explain nope train 0", ["nope", "correct the names"]),

@@ -17,6 +17,8 @@ from nanoset_core.lineage.explain import SampleOrigin
 from nanoset_core.lineage.takedown import holdings
 from nanoset_core.lineage.texts import file_state
 from nanoset_core.outputs.manifest import Manifest
+from nanoset_core.project.diff.datasets import DatasetDiff, diff_datasets
+from nanoset_core.project.diff.versions import find_versions
 from nanoset_core.project.graph import Graph, graph_over
 from nanoset_core.project.project import Project
 from nanoset_core.project.status import project_status
@@ -206,3 +208,12 @@ def explain_context(project: Project, name: str, place: str | int) -> webdataset
 def find_document(project: Project, name: str, split: str | None = None, **document: Any) -> Any:
     """Return where a nanoset or webdataset holds a document, as `nanoset explain --id` does."""
     return find.find_document(project, name, split, **document)
+
+
+# Differences
+
+
+def diff_of(project: Project, first: str, second: str | None = None) -> DatasetDiff:
+    """Return how two versions of a dataset differ, which are named as for `nanoset diff`."""
+    versions = find_versions(project, first, second)
+    return diff_datasets(project, versions.old, versions.new)

@@ -20,7 +20,7 @@ from helpers.building import make_corpora
 from helpers.changing import change_web
 from helpers.child_processes import ROOT
 from helpers.command import print_status
-from helpers.inspecting import corpus_names
+from helpers.inspecting import corpus_names, diff_of
 from helpers.sample_platform import Platform, age
 from helpers.sample_project import CONFIG, jsonl, sentences, write_raw
 from helpers.toy_stage import COUNTS, Counts
@@ -28,7 +28,6 @@ from nanoset_assets.assets.output_names import check_asset_names
 from nanoset_assets.assets.table import SHAPES, AssetShape
 from nanoset_assets.build.builder import build
 from nanoset_core.errors import ConfigError
-from nanoset_core.project.diff.datasets import diff_datasets
 from nanoset_core.project.gc.collect import collect
 from nanoset_core.project.graph import stale_reasons
 from nanoset_core.project.project import Project
@@ -245,7 +244,7 @@ def test_an_output_without_its_file_is_damaged(project, folder):
 
 def fate_by_output(project: Project) -> dict[str, str]:
     """Return what the last change of web means for each output, as `nanoset diff` does."""
-    return {outcome.output: outcome.fate for outcome in diff_datasets(project, "web").outcomes}
+    return {outcome.output: outcome.fate for outcome in diff_of(project, "web").outcomes}
 
 
 def test_diff_says_that_outputs_of_the_corpus_have_to_be_rebuilt(project_with_new_dataset):

@@ -51,6 +51,7 @@ _FATE_STYLES = {
 @option(
     "--show",
     "How many source files to list, or how many documents of a view.",
+    type=click.IntRange(0),
     default=20,
     show_default=True,
 )
@@ -93,7 +94,7 @@ def command(first: str, second: str | None, config: Path, show: int, as_json: bo
         return
 
     if versions.are_whole_corpora:
-        dataset_diff = diff_datasets(project, first, second)
+        dataset_diff = diff_datasets(project, versions.old, versions.new)
         if as_json:
             print_json(dataset_diff.to_json(), ensure_ascii=False)
         else:

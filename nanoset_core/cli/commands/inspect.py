@@ -39,7 +39,13 @@ _DEFAULT_SPECIAL_TOKENS = (
 @click.command("inspect", cls=ManyValued, short_help="Show what an indexed dataset contains.")
 @click.argument("prefix", type=ANY_PATH)
 @tokenizer_options("to show text instead of ids")
-@option("--sequences", "How many sequences to show.", default=3, show_default=True)
+@option(
+    "--sequences",
+    "How many sequences to show.",
+    type=click.IntRange(0),
+    default=3,
+    show_default=True,
+)
 def command(prefix: Location, tokenizer: TokenizerPath | None, sequences: int) -> None:
     """Show the size and the first sequences of an indexed dataset.
 

@@ -15,7 +15,6 @@ from nanoset_core.outputs.differences import setting_differences
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.diff.outcomes import Outcome, find_outcomes
-from nanoset_core.project.diff.versions import find_versions
 from nanoset_core.project.project import Project
 from nanoset_core.stages.dataset.origin import shards_of
 from nanoset_core.stages.inventory.changes import FileChange, changed_files
@@ -132,38 +131,31 @@ class DatasetDiff:
         }
 
 
-def diff_datasets(project: Project, first: str, second: str | None = None) -> DatasetDiff:
+def diff_datasets(project: Project, old_dataset: Manifest, new_dataset: Manifest) -> DatasetDiff:
     """Compare two builds of the dataset of a text collection: the command `nanoset diff`.
 
-    Every build is kept as a version, which is named by a digest. There are two ways to say which
-    versions to compare:
-
-        nanoset diff web             the current version of the collection `web`, and the one before
-        nanoset diff 3f9c 81aa       the versions whose digests begin with these digits
+    Every build is kept as a version. `find_versions` finds those that a user names.
 
     Args:
         project: The project, whose output folder has the versions.
-        first: The name of the collection, or the first digits of the old version's digest.
-        second: None after a name, or the first digits of the new version's digest.
+        old_dataset: The manifest of the old version, which describes it.
+        new_dataset: The manifest of the new version.
 
     Returns:
         Which files and settings differ, and what the new version means for other outputs.
 
     Raises:
-        MissingError: There is no previous version, or what a version was made from was deleted.
-        ConfigError: There is no such version, there are several, or the two are of different
-            collections.
-        FormatError: The file that describes a version cannot be read.
+        MissingError: What a version was made from was deleted.
+        FormatError: The file that describes it cannot be read.
     """
-    versions = find_versions(project, first, second)
-    old = _open_version(project.outputs, versions.old)
-    new = _open_version(project.outputs, versions.new)
+    old = _open_version(project.outputs, old_dataset)
+    new = _open_version(project.outputs, new_dataset)
     return DatasetDiff(
         old=old,
         new=new,
         settings=setting_differences(old.options, new.options),
         files=_compare_files(old, new),
-        outcomes=list(find_outcomes(project, versions.old, versions.new)),
+        outcomes=list(find_outcomes(project, old_dataset, new_dataset)),
     )
 
 

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from helpers.building import make_corpora, make_shuffle_plan
 from helpers.changing import build, change_web
 from helpers.command import invoke_nanoset, json_of, output_of
+from helpers.inspecting import diff_of
 from helpers.sample_project import SPLITS, jsonl, sentences
 from nanoset_core import MMapIndexedDataset
 from nanoset_core.errors import ConfigError, FormatError, MissingError
-from nanoset_core.project.diff.datasets import DatasetDiff, FileDiff, diff_datasets
+from nanoset_core.project.diff.datasets import DatasetDiff, FileDiff
 from nanoset_core.project.gc.collect import collect
 from nanoset_core.project.project import Project
 from nanoset_core.stages.shards.document_counts import DocumentCounts, counts_by_file
@@ -91,7 +92,7 @@ def web_with_other_files(built, tmp_path_factory) -> TwoVersions:
 def test_the_current_version_of_a_corpus_is_compared_with_the_one_before(web_with_other_files):
     project, old, new = web_with_other_files
 
-    diff = diff_datasets(project, "web")
+    diff = diff_of(project, "web")
 
     assert diff.old.dataset.digest == old.digest
     assert diff.new.dataset.digest == new.digest
@@ -100,7 +101,7 @@ def test_the_current_version_of_a_corpus_is_compared_with_the_one_before(web_wit
 def test_files_that_differ_are_listed_with_their_documents_and_tokens(web_with_other_files):
     project, old, new = web_with_other_files
 
-    diff = diff_datasets(project, "web")
+    diff = diff_of(project, "web")
 
     assert diff.files == [
         FileDiff("part-0/web-0.jsonl", "removed", count_tokens(old, 0, 60), NO_DOCUMENTS),
@@ -116,14 +117,14 @@ def test_files_that_differ_are_listed_with_their_documents_and_tokens(web_with_o
 def test_the_files_that_differ_explain_the_change_of_the_token_count(web_with_other_files):
     project, old, new = web_with_other_files
 
-    diff = diff_datasets(project, "web")
+    diff = diff_of(project, "web")
 
     difference = diff.total("after").tokens - diff.total("before").tokens
     assert difference == new.facts["tokens"] - old.facts["tokens"]
 
 
 def test_shards_of_both_versions_are_counted(web_with_other_files):
-    diff = diff_datasets(web_with_other_files.project, "web")
+    diff = diff_of(web_with_other_files.project, "web")
 
     assert diff.shards_kept == len(diff.old.shards.keys() & diff.new.shards.keys())
     assert diff.shards_kept >= 1
@@ -132,7 +133,7 @@ def test_shards_of_both_versions_are_counted(web_with_other_files):
 def test_versions_are_compared_in_the_order_in_which_they_are_named(web_with_other_files):
     project, old, new = web_with_other_files
 
-    diff = diff_datasets(project, new.digest, old.digest)
+    diff = diff_of(project, new.digest, old.digest)
 
     assert [(file.path, file.change) for file in diff.files] == [
         ("part-1/web-3.jsonl", "changed"),
@@ -145,7 +146,7 @@ def test_changed_settings_are_named_and_change_every_file(copy):
     folder = copy()
     change_config(folder, "append_eod: true", "append_eod: false")
 
-    diff = diff_datasets(rebuild_web(folder), "web")
+    diff = diff_of(rebuild_web(folder), "web")
 
     changed_settings = [setting.partition(":")[0] for setting in diff.settings]
     assert changed_settings == ["token ids after each document (EOD)"]
@@ -164,7 +165,7 @@ def test_another_size_of_ranges_changes_no_file(copy):
     project = rebuild_web(folder)
     digest = project.outputs.current("datasets", "web").digest
 
-    diff = diff_datasets(project, digest, digest)
+    diff = diff_of(project, digest, digest)
 
     assert diff.files == []
     assert {outcome.fate for outcome in diff.outcomes} == {"survives"}
@@ -172,7 +173,7 @@ def test_another_size_of_ranges_changes_no_file(copy):
 
 def test_only_shards_of_files_that_differ_are_read(changed):
     project, folder = changed
-    diff_before = diff_datasets(project, "web")
+    diff_before = diff_of(project, "web")
     shards_of_changed_file = set()
     for version in (diff_before.old, diff_before.new):
         for digest, files in version.shards.items():
@@ -182,7 +183,7 @@ def test_only_shards_of_files_that_differ_are_read(changed):
         if shard_folder.name not in shards_of_changed_file:
             (shard_folder / "documents.parquet").write_bytes(b"not to be read")
 
-    diff = diff_datasets(project, "web")
+    diff = diff_of(project, "web")
 
     assert diff.files == diff_before.files
 
@@ -213,7 +214,7 @@ def build_all_of(project: Project) -> None:
 
 
 def test_before_the_rebuild_what_was_made_from_a_dataset_is_to_be_rebuilt(project_with_new_web):
-    diff = diff_datasets(project_with_new_web, "web")
+    diff = diff_of(project_with_new_web, "web")
 
     expected_fates = {"packed books": "survives", "webdataset shuffled": "to be rebuilt"}
     for split in SPLITS:
@@ -225,7 +226,7 @@ def test_before_the_rebuild_what_was_made_from_a_dataset_is_to_be_rebuilt(projec
 def test_with_a_new_plan_only_tars_of_the_old_plan_are_to_be_rebuilt(project_with_new_web):
     make_shuffle_plan(project_with_new_web, "shuffled")
 
-    diff = diff_datasets(project_with_new_web, "web")
+    diff = diff_of(project_with_new_web, "web")
 
     assert fate_by_output(diff)["webdataset shuffled"] == "to be rebuilt"
 
@@ -233,7 +234,7 @@ def test_with_a_new_plan_only_tars_of_the_old_plan_are_to_be_rebuilt(project_wit
 def test_after_the_rebuild_the_same_outputs_are_called_rebuilt(project_with_new_web):
     build_all_of(project_with_new_web)
 
-    diff = diff_datasets(project_with_new_web, "web")
+    diff = diff_of(project_with_new_web, "web")
 
     assert fate_by_output(diff)["nanoset pretrain train"] == "rebuilt"
     assert fate_by_output(diff)["webdataset shuffled"] == "rebuilt"
@@ -243,7 +244,7 @@ def test_the_index_files_that_a_rebuild_keeps_are_known_before_it(project_with_n
     cache = project_with_new_web.outputs.folder / "nanosets/pretrain/cache"
     cache_files_before = {path.name for path in cache.iterdir()}
 
-    diff = diff_datasets(project_with_new_web, "web")
+    diff = diff_of(project_with_new_web, "web")
 
     build_all_of(project_with_new_web)
     needed_files = needed_cache_files(project_with_new_web)
@@ -255,10 +256,10 @@ def test_the_index_files_that_a_rebuild_keeps_are_known_before_it(project_with_n
 
 
 def test_a_rebuild_does_not_change_the_number_of_index_files_that_are_kept(project_with_new_web):
-    diff_before = diff_datasets(project_with_new_web, "web")
+    diff_before = diff_of(project_with_new_web, "web")
     build_all_of(project_with_new_web)
 
-    diff_after = diff_datasets(project_with_new_web, "web")
+    diff_after = diff_of(project_with_new_web, "web")
 
     outcomes_before = {outcome.output: outcome for outcome in diff_before.outcomes}
     outcomes_after = {outcome.output: outcome for outcome in diff_after.outcomes}
@@ -275,7 +276,7 @@ def test_outputs_that_were_never_built_or_cannot_be_are_marked(copy):
     shutil.rmtree(folder / "data/webdatasets")
     change_web(folder)
 
-    diff = diff_datasets(rebuild_web(folder), "web")
+    diff = diff_of(rebuild_web(folder), "web")
 
     outcomes = {outcome.output: outcome for outcome in diff.outcomes}
     assert outcomes["webdataset shuffled"].fate == "not built"
@@ -296,26 +297,26 @@ def test_two_older_versions_can_be_compared(copy):
     first, second, third = digests
 
     # Digests may be abbreviated.
-    diff = diff_datasets(project, first[:8], second[:8])
+    diff = diff_of(project, first[:8], second[:8])
 
     assert diff.files[0].after.documents - diff.files[0].before.documents == 3
     fates = {outcome.fate for outcome in diff.outcomes if "pretrain" in outcome.output}
     assert fates == {"to be rebuilt"}
     # Index files are counted only for the current version.
     assert {outcome.index_files for outcome in diff.outcomes} == {None}
-    assert diff_datasets(project, first, third).files[0].after.documents == 66
+    assert diff_of(project, first, third).files[0].after.documents == 66
 
 
 def test_an_old_version_can_be_compared_while_gc_keeps_it(changed):
     project, _ = changed
-    diff_before = diff_datasets(project, "web")
+    diff_before = diff_of(project, "web")
 
     collect(project, keep=1)
-    assert diff_datasets(project, "web").to_json() == diff_before.to_json()
+    assert diff_of(project, "web").to_json() == diff_before.to_json()
 
     collect(project)
     with pytest.raises(MissingError, match="no previous version"):
-        diff_datasets(project, "web")
+        diff_of(project, "web")
 
 
 # Errors
@@ -335,7 +336,7 @@ def test_versions_that_do_not_exist_are_errors(built, first, second, error, mess
     project = Project.open(built / "nanoset.yaml")
 
     with pytest.raises(error, match=message):
-        diff_datasets(project, first, second)
+        diff_of(project, first, second)
 
 
 def test_an_error_about_a_view_that_was_not_built_names_those_that_were(copy):
@@ -347,7 +348,7 @@ def test_an_error_about_a_view_that_was_not_built_names_those_that_were(copy):
     project = Project.open(folder / "nanoset.yaml")
 
     with pytest.raises(ConfigError, match="the view has no dataset yet") as caught:
-        diff_datasets(project, "clean")
+        diff_of(project, "clean")
 
     assert caught.value.expected == "one of best"
 
@@ -358,7 +359,7 @@ def test_a_version_that_is_deleted_while_it_is_looked_up_is_no_version(built, mo
     monkeypatch.setattr(type(project.outputs), "manifest_at", lambda outputs, folder: None)
 
     with pytest.raises(ConfigError, match="no such version"):
-        diff_datasets(project, digest, digest)
+        diff_of(project, digest, digest)
 
 
 def test_versions_of_two_corpora_cannot_be_compared(built):
@@ -367,12 +368,12 @@ def test_versions_of_two_corpora_cannot_be_compared(built):
     code = project.outputs.current("datasets", "code")
 
     with pytest.raises(ConfigError, match="two corpora"):
-        diff_datasets(project, web.digest, code.digest)
+        diff_of(project, web.digest, code.digest)
 
 
 def table_of_changed_file(project: Project) -> Path:
     """Return the table of documents of the first current shard with the changed file."""
-    diff = diff_datasets(project, "web")
+    diff = diff_of(project, "web")
     for digest, files in diff.new.shards.items():
         if CHANGED_FILE in files:
             return project.outputs.folder / "shards/web" / digest / "documents.parquet"
@@ -384,7 +385,7 @@ def test_a_damaged_table_of_documents_is_an_error(changed):
     table_of_changed_file(project).write_bytes(b"PAR1 no")
 
     with pytest.raises(FormatError, match="not the table"):
-        diff_datasets(project, "web")
+        diff_of(project, "web")
 
 
 def test_a_missing_table_of_documents_is_an_error(changed):
@@ -392,7 +393,7 @@ def test_a_missing_table_of_documents_is_an_error(changed):
     table_of_changed_file(project).unlink()
 
     with pytest.raises(MissingError, match="table of documents is missing"):
-        diff_datasets(project, "web")
+        diff_of(project, "web")
 
 
 def test_a_deleted_inventory_is_an_error(changed):
@@ -400,7 +401,7 @@ def test_a_deleted_inventory_is_an_error(changed):
     shutil.rmtree(folder / "data/inventory/web")
 
     with pytest.raises(MissingError, match="inventory of this version was deleted"):
-        diff_datasets(project, "web")
+        diff_of(project, "web")
 
 
 # The command
