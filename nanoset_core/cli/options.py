@@ -269,13 +269,14 @@ def requested_ids(
         ids_of_file: The ids in the file that --ids-file names.
 
     Returns:
-        The ids; empty if the file lists none.
+        The ids without empty ones; no ids if the file lists none.
 
     Raises:
         UsageError: There are neither ids nor a file.
     """
-    all_ids = list(dict.fromkeys([*ids, *ids_of_file]))
-    if any(all_ids):  # one of them is not empty
+    # A shell variable without a value gives an empty id, which no document has.
+    all_ids = [identity for identity in dict.fromkeys([*ids, *ids_of_file]) if identity]
+    if all_ids:
         return all_ids
 
     has_file = context.get_parameter_source("ids_file") is ParameterSource.COMMANDLINE

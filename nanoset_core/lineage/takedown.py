@@ -29,7 +29,7 @@ from nanoset_core.stages.exports.stage import EXPORT
 from nanoset_core.stages.inventory.corpora import corpus_names
 from nanoset_core.stages.pbin.stage import PBIN, PBIN_DERIVED
 from nanoset_core.stages.stage import Key, Node, require
-from nanoset_core.stages.views.ids import COMMENT
+from nanoset_core.stages.views.ids import COMMENT, listed_ids
 from nanoset_core.stages.views.tables import document_values
 from nanoset_core.storage.atomic import write_atomic
 from nanoset_core.text.files.endings import is_table
@@ -76,11 +76,16 @@ def add_ids(file: Path, ids: Sequence[str], reason: str, day: str) -> list[str]:
 
     Raises:
         ConfigError: One of the ids cannot be a line of the list, or the list is a table.
+        InputError: The list is not UTF-8.
     """
     _check_can_be_listed(file, ids)
-    text = file.read_text(encoding="utf-8") if file.exists() else ""
-    listed_ids = set(text.replace("\r\n", "\n").split("\n"))
-    new_ids = [identity for identity in dict.fromkeys(ids) if identity not in listed_ids]
+    text = ""
+    present_ids: set[str] = set()
+    if file.exists():
+        present_ids.update(listed_ids(file.parent, [file.name]).to_pylist())
+        # `read_text` would replace a `\r` within an id by a line end.
+        text = file.read_bytes().decode("utf-8")
+    new_ids = [identity for identity in dict.fromkeys(ids) if identity not in present_ids]
     if not new_ids:
         return []
 

@@ -122,7 +122,7 @@ def is_given_file(project: Project, pattern: str, key: str, file: Path) -> bool:
     # the name of the file, which may be a link itself: it is a file of this folder all the same.
     path = file.parent.resolve() / file.name
 
-    if not _has_wildcard(pattern):
+    if not has_wildcard(pattern):
         given_path = project.config.local(pattern, key)  # without links
         is_the_file = file.resolve() == given_path
         is_in_the_folder = path.is_relative_to(given_path)
@@ -171,7 +171,7 @@ def _list_matching(pattern: _DividedPattern) -> _PatternListing:
         pattern: The divided pattern.
     """
     path = "/".join(pattern.names_below)
-    if _has_wildcard(path):
+    if has_wildcard(path):
         return _list_by_wildcards(pattern.folder, pattern.names_below)
     if not path:
         return _list_folder(pattern.folder)
@@ -326,12 +326,12 @@ def _folder_name_count(names: Sequence[str]) -> int:
     For example, `["data", "*", "ids.txt"]` → 1, and `["data", "lists", "ids.txt"]` → 2.
     """
     for index, name in enumerate(names):
-        if _has_wildcard(name):
+        if has_wildcard(name):
             return index
     return len(names) - 1
 
 
-def _has_wildcard(text: str) -> bool:
+def has_wildcard(text: str) -> bool:
     """Return whether a text contains a character that matches more than itself."""
     return any(character in text for character in "*?[")
 

@@ -183,3 +183,15 @@ def test_a_takedown_names_copies_that_are_not_on_the_list_yet(config, tmp_path):
 
     assert "is not taken down unless you name its id" in first
     assert "not taken down" not in second
+
+
+def test_a_takedown_takes_no_part_of_a_listed_id_for_an_id(config, tmp_path):
+    folder = shutil.copytree(config.parent, tmp_path / "project", symlinks=True)
+    # Only \n and \r\n divide the ids of a list: this one does not list `mirror`.
+    (folder / "drop.txt").write_text("mirror\u2028of another site\n")
+    options = ["--reason", "asked", "--no-build", "--config", folder]
+
+    printed = invoke_nanoset(["takedown", "web-3", *options]).output
+
+    assert "is not taken down unless you name its id" in printed
+    assert "mirror" in printed

@@ -74,7 +74,7 @@ def command(
     from nanoset_core.project.purge.plan import plan_purge
     from nanoset_core.project.purge.receipt import is_unfinished
 
-    all_ids = [identity for identity in requested_ids(context, ids, ids_file) if identity]
+    all_ids = requested_ids(context, ids, ids_file)
     project = Project.open(config)
     if not all_ids:
         return

@@ -37,9 +37,6 @@ if TYPE_CHECKING:
     from nanoset_core.project.project import Project
     from nanoset_core.project.settings import ProjectConfig
 
-_PATTERN_CHARACTERS = frozenset("*?[")
-"""A name with one of these is a pattern, which may match several files."""
-
 
 @click.command("takedown", short_help="Leave documents out of views.")
 @click.argument("ids", nargs=-1)
@@ -81,6 +78,7 @@ def command(
     from nanoset_core.lineage.exclusion import check_is_excluded
     from nanoset_core.lineage.takedown import add_ids
     from nanoset_core.project.project import Project
+    from nanoset_core.stages.views.ids import listed_ids
 
     all_ids = requested_ids(context, ids, ids_file)
     project = Project.open(config)
@@ -105,8 +103,8 @@ def command(
     _print_holdings(project, all_ids)
     # Other documents may have the same text. The list may have their ids already: these are taken
     # down, too, and not shown.
-    listed_ids = list_file.read_text(encoding="utf-8").splitlines()
-    print_copies(project, all_ids, fate="not taken down", ignored_ids=listed_ids)
+    ignored_ids = listed_ids(list_file.parent, [list_file.name]).to_pylist()
+    print_copies(project, all_ids, fate="not taken down", ignored_ids=ignored_ids)
 
     # Show what the list does not achieve: nobody should believe that the documents are taken out.
     # This is shown even if some outputs cannot be built.
@@ -286,11 +284,13 @@ def _only_list(config: ProjectConfig) -> Path:
         ConfigError: There is no such file, there are several, or it is in a bucket, where it cannot
             be changed.
     """
+    from nanoset_core.stages.given_files import has_wildcard
+
     names: set[str] = set()
     for view in config.views.values():
         names.update(view.files("exclude") or ())
     # Leave out patterns such as "lists/*.txt", which may name several files.
-    files = sorted(name for name in names if not _PATTERN_CHARACTERS.intersection(name))
+    files = sorted(name for name in names if not has_wildcard(name))
     is_clear = len(files) == 1 and not is_remote(files[0])
     # A view may also exclude a folder, with all lists in it.
     if not is_clear or config.local(files[0], "views.exclude").is_dir():

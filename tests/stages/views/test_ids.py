@@ -96,3 +96,14 @@ def test_no_ids_can_be_added_to_a_table(tmp_path):
 
     with pytest.raises(ConfigError, match="not to tables"):
         add_ids(tmp_path / "ids.parquet", ["b"], "reason", "2026-01-01")
+
+
+def test_ids_of_a_list_stay_as_they_are_if_others_are_added(tmp_path):
+    file = tmp_path / "list.txt"
+    file.write_bytes(b"\xef\xbb\xbffirst\r\na\rb\n")
+
+    added_ids = add_ids(file, ["first", "c"], "reason", "2026-01-01")
+
+    assert added_ids == ["c"]
+    assert file.read_bytes() == b"\xef\xbb\xbffirst\r\na\rb\n# 2026-01-01: reason\nc\n"
+    assert listed_ids(tmp_path, [file.name]).to_pylist() == ["first", "a\rb", "c"]
