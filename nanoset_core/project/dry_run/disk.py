@@ -44,8 +44,8 @@ def disk_need(project: Project, nodes: Collection[Node]) -> dict[str, int]:
         nodes: The outputs that will be made. Only kinds of outputs that are large are counted.
 
     Returns:
-        Kind of output → bytes, such as {"shards": 600000000, "datasets": 600000000, "tars": 0}; 0
-        for a kind that is not made.
+        Kind of output → bytes, such as {"shards": 600000000, "datasets": 600000000}, in the order
+        of the stages. Kinds that take no space are left out.
     """
     text_estimates = _TextEstimates(project)
     bytes_by_kind: dict[str, int] = {}
@@ -58,7 +58,7 @@ def disk_need(project: Project, nodes: Collection[Node]) -> dict[str, int]:
             bytes_by_kind[stage.estimated_as] += stage.disk_bytes(
                 project, node.key, text_estimates.of
             )
-    return bytes_by_kind
+    return {kind: size for kind, size in bytes_by_kind.items() if size > 0}
 
 
 class _TextEstimates:
@@ -149,18 +149,17 @@ def check_disk(project: Project, nodes: Collection[Node], say: Callable[[str], N
         say: Prints a line for the user.
 
     Raises:
-        StorageError: Less than 90 % of the estimate is free.
+        StorageError: Less than 90 % of the estimate is free, or the disk cannot be queried.
     """
-    if not nodes or project.config.root_place is not None:
+    free = free_bytes(project)
+    if not nodes or free is None:  # None: outputs are in a bucket
         return
 
     # Compare the need with the free space.
-    need = {kind: size for kind, size in disk_need(project, nodes).items() if size}
+    need = disk_need(project, nodes)
     total = sum(need.values())
-    folder = project.outputs.folder
-    free = shutil.disk_usage(nearest_existing(folder)).free
     if is_refused(total, free):
-        raise _too_little_room_error(folder, free, need)
+        raise _too_little_room_error(project.outputs.folder, free, need)
 
     warning = room_warning(total, free)
     if total < LEAST_BYTES and warning is None:

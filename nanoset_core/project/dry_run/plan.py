@@ -201,7 +201,7 @@ def plan(
     return DryRun(
         rows=tuple(_planned_rows(rows, due, blocked, label_of)),
         text_bytes=text_bytes(project, written, known_files=_listed_files(survey), rebuild=force),
-        disk_bytes=_disk_bytes(project, written),
+        disk_bytes=disk_need(project, written),
         not_estimated=_kinds_without_estimate(written),
         free_bytes=free_bytes(project),
         place=_place(project),  # the folder of the outputs, or the address in a bucket
@@ -346,23 +346,8 @@ def _failures_of_empty_views(
             yield f"nanoset {name} would fail: no tokens in {names}, {parts} of its mixture"
 
 
-def _disk_bytes(project: Project, nodes: Collection[Node]) -> dict[str, int]:
-    """Estimate how much disk space some outputs take, such as {"shards": 600000000}.
-
-    Args:
-        project: The project, whose folder of raw text is listed.
-        nodes: The outputs.
-
-    Returns:
-        Kind of output → bytes; kinds that are not made are left out.
-    """
-    if not nodes:
-        return {}
-    return {kind: size for kind, size in disk_need(project, nodes).items() if size}
-
-
 def _kinds_without_estimate(nodes: Iterable[Node]) -> tuple[str, ...]:
-    """Return the kinds of some outputs whose disk space `_disk_bytes` does not estimate.
+    """Return the kinds of some outputs whose disk space `disk_need` does not estimate.
 
     Most of them are small, such as views and index files. For example, of the dataset of `web`, a
     view of it, and the index files of the nanoset `pretrain`: ("nanoset", "view").

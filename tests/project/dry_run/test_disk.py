@@ -78,7 +78,7 @@ def test_tokens_are_estimated_by_the_size_of_the_text(make_project):
     assert need["shards"] == nearly(token_bytes)
     assert need["datasets"] == nearly(need["shards"])
     assert need["tars"] == nearly(tar_bytes(estimated_tokens(project, ".")))
-    assert need["packed"] == 0
+    assert "packed" not in need
 
 
 def test_of_many_corpora_with_compressed_files_only_the_first_ones_are_sampled(
@@ -111,7 +111,7 @@ def test_a_build_of_nothing_needs_no_space(make_project):
 
     need = disk_need(project, [])
 
-    assert need == dict.fromkeys(disk_need(project, every_node(project)), 0)
+    assert need == {}
 
 
 def project_with_tars_of(make_project, settings: str) -> Project:
@@ -222,7 +222,7 @@ def test_exports_that_consist_of_links_need_no_space(make_project):
 
     need = disk_need(project, every_node(project))
 
-    assert need["exports"] == 0
+    assert "exports" not in need
 
 
 def test_exports_that_are_written_need_the_space_of_their_tokens(make_project):
@@ -255,7 +255,7 @@ def test_after_a_build_only_what_would_be_rebuilt_needs_space(make_project):
     # The shards exist. Datasets count as to be written, and their size is known from the shards.
     need = disk_need(project, nodes)
     paths = {path.resolve() for path in project.outputs.folder.glob("datasets/*/*/*.bin")}
-    assert need["shards"] == 0
+    assert "shards" not in need
     assert need["datasets"] == nearly(sum(path.stat().st_size for path in paths))
 
     # A build that was interrupted has some of its shards.
@@ -359,6 +359,20 @@ def test_a_dry_run_warns_of_a_disk_on_which_the_build_would_be_refused():
     assert room_warning(2 * gib, free=3 * gib) is None
     assert room_warning(2 * gib, free=None) is None
     assert "would not start" in room_warning(2 * gib, free=gib)
+
+
+def test_a_disk_that_cannot_be_queried_is_an_error_with_its_place(make_project, monkeypatch):
+    project = Project.open(make_project())
+
+    def fail(place: Path) -> None:
+        raise OSError("input/output error")
+
+    monkeypatch.setattr(shutil, "disk_usage", fail)
+
+    with pytest.raises(StorageError, match="free space") as caught:
+        check_disk(project, every_node(project), print)
+
+    assert caught.value.where == str(project.config.file.parent)
 
 
 def test_a_large_project_is_refused_if_the_disk_is_too_small(disk_of_project, monkeypatch):
