@@ -38,7 +38,7 @@ COLUMNS = (
     "CPU s, other",
     "CPU ratio",
     "wall ratio",
-    "peak MB, other",
+    "peak MiB, other",
     "peak ratio",
     "bytes",
 )

@@ -248,6 +248,7 @@ def interleaved_calls(
         RuntimeError: A result is wrong, so that the call did not do the work that is timed.
     """
     costs = {name: Cost() for name in calls}
+    first_name = next(iter(calls))
     for number in range(rounds + 1):
         first_result: Any = None
         for name, call in calls.items():
@@ -260,10 +261,10 @@ def interleaved_calls(
                 costs[name].cpu.append(cpu)
                 costs[name].wall.append(wall)
 
-            if first_result is None:
+            if name == first_name:
                 first_result = result
             if not same(first_result, result):
-                raise RuntimeError(f"{name} gives another result than {next(iter(calls))}")
+                raise RuntimeError(f"{name} gives another result than {first_name}")
             del result  # so that the next call has its memory
     return costs
 
@@ -277,7 +278,7 @@ def print_head(title: str, megabytes: float = 0) -> None:
     """
     headings = [title, "CPU s (min–max)", "wall s", "CPU ratio", "wall ratio"]
     if megabytes:
-        headings += ["MB / CPU s", "peak MB"]
+        headings += ["MB / CPU s", "peak MiB"]
     n_numbers = len(headings) - 1
     print(f"\n| {' | '.join(headings)} |")
     print("| --- |" + " ---: |" * n_numbers, flush=True)

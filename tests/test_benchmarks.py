@@ -188,3 +188,10 @@ def test_a_call_with_another_result_is_not_timed() -> None:
 
     with pytest.raises(RuntimeError, match="b gives another result than a"):
         interleaved_calls(calls, 1, lambda result, expected: result == expected)
+
+
+def test_a_first_call_without_a_result_is_noticed() -> None:
+    calls = {"a": lambda: None, "b": lambda: 1}
+
+    with pytest.raises(RuntimeError, match="b gives another result than a"):
+        interleaved_calls(calls, 1, lambda result, expected: result == expected)
