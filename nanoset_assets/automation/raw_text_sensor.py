@@ -33,7 +33,7 @@ from nanoset_assets.dagster_compat import latest_data_versions
 from nanoset_assets.history.graph_state import current_inventories, record_existing_outputs
 from nanoset_assets.project_defs import ProjectDefs, tick_result
 from nanoset_assets.tags import MAX_REQUESTS, RAW_TAG
-from nanoset_core.errors import ConfigError, InputError, NanosetError
+from nanoset_core.errors import ConfigError, NanosetError, combined
 from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.project.graph import graph_over
 from nanoset_core.project.project import Project
@@ -206,7 +206,7 @@ class _Tick:
         has_requests = bool(run_requests or changes.requests)
         has_new_cursor = self.next_cursor != self.last_cursor
         if errors and not has_requests and not has_new_cursor:
-            raise _joined(errors)
+            raise combined(errors, self.project.config.raw_folder)
         self.notes += map(str, errors)
         # The caller logs the notes, so here they are only a part of the reason.
         return tick_result(
@@ -640,18 +640,3 @@ class _Tick:
         if n_unnamed > 0:
             texts.append(f"and {n_unnamed:,} more that are not read")
         return texts
-
-
-def _joined(errors: list[NanosetError]) -> NanosetError:
-    """Combine errors of the raw text into one, so that Dagster shows all of them.
-
-    Args:
-        errors: At least one. If there is only one, it is returned as it is.
-
-    Returns:
-        Such as "2 things are wrong with the raw text:", with the errors in the lines below.
-    """
-    if len(errors) == 1:
-        return errors[0]
-    lines = "\n".join(map(str, errors))
-    return InputError(f"{len(errors)} things are wrong with the raw text:\n{lines}")

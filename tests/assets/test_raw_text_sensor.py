@@ -23,7 +23,7 @@ from nanoset_assets.automation import failed_runs
 from nanoset_assets.automation import raw_text_sensor as sensors
 from nanoset_assets.definitions import build_definitions
 from nanoset_core import load_config
-from nanoset_core.errors import ConfigError, InputError, MissingError
+from nanoset_core.errors import ConfigError, MissingError
 from nanoset_core.project.project import Project
 
 FIRST_FILE = "web/part-0/web-0.jsonl"
@@ -472,8 +472,8 @@ def remove_all_corpora(platform: Platform) -> None:
         ),
         pytest.param(
             make_unreadable,
-            InputError,
-            "(?s)2 things are wrong.*rename the folder.*a link leads back",
+            ConfigError,
+            "(?s)2 mistakes.*rename the folder.*a link leads back",
             id="unreadable folders",
         ),
     ],
