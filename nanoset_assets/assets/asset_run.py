@@ -19,6 +19,7 @@ from nanoset_assets.tags import AUTOMATION_TAG, RAW_TAG
 from nanoset_assets.ui.metadata import failure, result
 from nanoset_core.errors import MissingError, NanosetError, StaleError
 from nanoset_core.outputs.manifest import Manifest
+from nanoset_core.project.graph import is_requested
 from nanoset_core.project.permission import check_allowed
 from nanoset_core.project.project import Project
 from nanoset_core.stages.stage import Key, Node, Stage, Summary, settings_warnings
@@ -57,7 +58,7 @@ class AssetRun:
     @property
     def _is_requested(self) -> bool:
         """Whether nanoset.yaml still requests the output: it may have been changed meanwhile."""
-        return self.key in self.stage.keys(self.project.config, (self.key.subject,))
+        return is_requested(self.project.config, self.node)
 
     @property
     def is_automatic(self) -> bool:

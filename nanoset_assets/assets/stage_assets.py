@@ -37,6 +37,7 @@ from nanoset_assets.project_defs import Automation, ProjectDefs, failure_without
 from nanoset_assets.tags import CHECK, INDIRECT
 from nanoset_core.errors import InputError
 from nanoset_core.outputs.failed_checks import FailedChecks
+from nanoset_core.project.graph import is_requested
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.inventory.stage import INVENTORY
@@ -396,7 +397,7 @@ def _results_of(run: AssetRun) -> Iterator[dg.MaterializeResult[Any]]:
         run: Knows the output, and how to make it.
     """
     config = run.project.config
-    if _can_be_skipped(run.stage, config, run.key):
+    if _can_be_skipped(config, run.node):
         note = f"{config.file} does not request {label_of(run.node)}: there is nothing to make"
         run.context.log.info(visible(note))
     elif run.project_defs.execute is None:
@@ -405,7 +406,7 @@ def _results_of(run: AssetRun) -> Iterator[dg.MaterializeResult[Any]]:
         yield from run.project_defs.execute(run)
 
 
-def _can_be_skipped(stage: Stage, config: ProjectConfig, key: Key) -> bool:
+def _can_be_skipped(config: ProjectConfig, node: Node) -> bool:
     """Return whether a run has nothing to make, because its output is no longer requested.
 
     This happens if somebody removes a data mixture from the settings while Dagster runs, and then
@@ -413,16 +414,14 @@ def _can_be_skipped(stage: Stage, config: ProjectConfig, key: Key) -> bool:
     them.
 
     Args:
-        stage: The step of the pipeline that the asset belongs to.
         config: The settings, as they are now.
-        key: The output that the run is to make.
+        node: The output that the run is to make.
     """
     # Runs of some assets fail in Dagster if they make nothing. So do not skip them: the step will
     # raise an error that says why.
-    if is_output_required(stage):
+    if is_output_required(node.stage):
         return False
-    requested_keys = stage.keys(config, (key.subject,))
-    return key not in requested_keys
+    return not is_requested(config, node)
 
 
 def _tags(shape: AssetShape, project_defs: ProjectDefs, subject: str) -> dict[str, str]:

@@ -767,6 +767,19 @@ def requested_nodes(config: ProjectConfig, corpora: Collection[str] = ()) -> lis
     return nodes
 
 
+def is_requested(config: ProjectConfig, node: Node) -> bool:
+    """Return whether a project should have an output, built or not.
+
+    Outputs that exist for each corpus are requested, whether or not the raw folder has the corpus.
+
+    Args:
+        config: The settings of nanoset.yaml.
+        node: The output.
+    """
+    corpora = [node.key.subject]
+    return node.key in node.stage.keys(config, corpora)
+
+
 def walk_inputs(
     outputs: Iterable[Node], inputs_of: Callable[[Node], Iterable[Node]]
 ) -> Iterator[Node]:
