@@ -5,6 +5,9 @@ everything downstream if it finds errors, for example a shard whose file was cut
 only show warnings, such as documents that contain texts of evaluations.
 """
 
+# There is no `from __future__ import annotations` here: Dagster reads the annotations of functions
+# that it calls, and does not understand them as texts.
+
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

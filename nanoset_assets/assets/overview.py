@@ -8,6 +8,9 @@ Nothing here builds anything, so the sensor is part of a project whatever `autom
 on even if `automation.enabled` is false.
 """
 
+# There is no `from __future__ import annotations` here: Dagster reads the annotations of functions
+# that it calls, and does not understand them as texts.
+
 import hashlib
 import time
 from collections.abc import Iterator, Sequence

@@ -13,6 +13,9 @@ The key, partitions and dependencies of an asset follow from its stage. Everythi
 description, is listed in `table.py`.
 """
 
+# There is no `from __future__ import annotations` here: Dagster reads the annotations of functions
+# that it calls, and does not understand them as texts.
+
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace

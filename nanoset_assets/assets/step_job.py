@@ -4,6 +4,9 @@ The user starts it in Dagster's Launchpad, for example with `step: 120`. The res
 samples with their documents and text, is recorded as an observation of the asset of the handoff.
 """
 
+# There is no `from __future__ import annotations` here: Dagster reads the annotations of functions
+# that it calls, and does not understand them as texts.
+
 from typing import Any
 
 import dagster as dg
