@@ -37,7 +37,6 @@ def run_key(step: Step) -> Hashable:
 def divide_into_runs(
     state: GraphState,
     accepts: Callable[[Step], bool],
-    run_key: Callable[[Step], Hashable],
     *,
     runs_in_sequence: bool = False,
 ) -> list[list[Step]]:
@@ -57,7 +56,6 @@ def divide_into_runs(
         state: The steps, inputs first, and which of them have to run.
         accepts: Returns whether the caller wants a step. It is called in the order of the steps,
             once for each that has to run and whose inputs will exist.
-        run_key: Returns a key of the run that a step belongs to, such as "web".
         runs_in_sequence: Whether the runs are executed one after another.
 
     Returns:
@@ -91,7 +89,7 @@ def _is_made_before(
 
     Args:
         node: The output that is needed.
-        run: Key of the run that needs it, such as "web".
+        run: Key of the run that needs it, such as ("corpus", "web"); see `run_key`.
         run_by_node: The outputs that earlier steps make → key of the run that makes each.
         runs_in_sequence: Whether each run ends before the next one begins. Otherwise, runs are
             executed at the same time.

@@ -19,7 +19,7 @@ from nanoset_assets.automation.failed_runs import reason_not_requested
 from nanoset_assets.code_location.loaded import RELOAD, LoadedAssets
 from nanoset_assets.history.graph_state import GraphState
 from nanoset_assets.names import Names
-from nanoset_assets.runs import divide_into_runs, run_key
+from nanoset_assets.runs import divide_into_runs
 from nanoset_assets.tags import AUTOMATION_TAG, WANTED_TAG
 from nanoset_core.project.graph import Step, check_failed_reason
 from nanoset_core.stages.inventory.stage import INVENTORY
@@ -79,7 +79,7 @@ def due_runs(
             waiting_reasons[label_of(step.node)] = reason
         return reason is None
 
-    runs = divide_into_runs(state, accepts=can_start, run_key=run_key)
+    runs = divide_into_runs(state, accepts=can_start)
     return DueRuns(runs, waiting_reasons)
 
 

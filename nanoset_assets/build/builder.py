@@ -38,7 +38,7 @@ from nanoset_assets.assets.overview import OVERVIEW
 from nanoset_assets.assets.partition_sets import register
 from nanoset_assets.project_defs import ProjectDefs
 from nanoset_assets.history.run_owner import owner_tag
-from nanoset_assets.runs import divide_into_runs, run_key
+from nanoset_assets.runs import divide_into_runs
 from nanoset_assets.build.selection import selected
 from nanoset_assets.tags import REBUILD_TAG
 from nanoset_core.execution.cluster_connection import connections_kept
@@ -491,7 +491,7 @@ def _runs_to_execute(
         return step.node in nodes_to_make
 
     # The build executes its runs in sequence, so a run can use what an earlier one makes.
-    return divide_into_runs(state, is_to_be_made, run_key, runs_in_sequence=True)
+    return divide_into_runs(state, is_to_be_made, runs_in_sequence=True)
 
 
 def _report_before_runs(plan: _BuildPlan, *, has_all_corpora: bool) -> BuildReport:

@@ -7,7 +7,6 @@ shards and dataset, which share a run, and a `.pbin`, which has a run of its own
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Any
 
 from nanoset_assets.history.graph_state import GraphState
 from nanoset_assets.runs import divide_into_runs
@@ -35,11 +34,6 @@ def chain_state(
     )
 
 
-def kind_of(step: Step) -> str:
-    """Return what a stage calls its outputs."""
-    return step.node.stage.kind
-
-
 def position_of(step: Step) -> int:
     """Return the position of a step in the chain, which `chain_state` stores as its digest."""
     return int(step.digest)
@@ -48,11 +42,10 @@ def position_of(step: Step) -> int:
 def runs_of(
     state: GraphState,
     accepts: Callable[[int], bool] = lambda position: True,
-    run_key: Callable[[Step], Any] = kind_of,
     **options: bool,
 ) -> list[list[int]]:
     """Return the positions of the steps of each run."""
-    runs = divide_into_runs(state, lambda step: accepts(position_of(step)), run_key, **options)
+    runs = divide_into_runs(state, lambda step: accepts(position_of(step)), **options)
     return [list(map(position_of, run)) for run in runs]
 
 
@@ -66,10 +59,6 @@ def test_a_run_contains_stale_steps_and_those_that_are_made_from_them():
 
 def test_a_step_waits_if_another_run_makes_its_input():
     assert runs_of(chain_state(stale=[1, 2, 3])) == [[1, 2]]
-
-
-def test_a_step_waits_for_its_input_if_each_step_has_its_own_run():
-    assert runs_of(chain_state(stale=[1, 2]), run_key=lambda step: step.node) == [[1]]
 
 
 def test_a_step_does_not_wait_for_another_run_that_is_executed_before():
