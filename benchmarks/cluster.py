@@ -37,7 +37,7 @@ from nanoset_core.stages.pbin.stage import PBIN
 from nanoset_core.stages.shards.make import tokenize_corpus
 from nanoset_core.stages.stage import Key
 from nanoset_core.storage.access import FileAccess
-from nanoset_core.storage.s3 import S3Store
+from nanoset_core.storage.stores.s3.store import S3Store
 
 CORPUS = "text"
 PROJECT = """raw: {raw}

@@ -54,8 +54,8 @@ from nanoset_core.stages.shards.one_shard import engine_choice
 from nanoset_core.stages.shards.verify import verify_shards
 from nanoset_core.stages.webdataset import make as shuffling
 from nanoset_core.storage.access import FileAccess
-from nanoset_core.storage.local import LocalStore
 from nanoset_core.storage.store import Stored
+from nanoset_core.storage.stores.local import LocalStore
 
 WORKERS = 32
 DOCUMENTS_PER_FILE = 9

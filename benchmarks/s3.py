@@ -27,8 +27,8 @@ from nanoset_core import load_nanoset
 from nanoset_core.demo.writing import write_demo
 from nanoset_core.errors import NanosetError
 from nanoset_core.project.settings import load_config
-from nanoset_core.storage.s3 import S3Store
 from nanoset_core.storage.settings import StorageSpec
+from nanoset_core.storage.stores.s3.store import S3Store
 
 BUCKET = "demo"
 MADE_ALL = r"Made ([1-9]\d*) of \1 outputs"

@@ -31,7 +31,7 @@ from helpers.sample_project import (
     write_project,
 )
 from nanoset_core.project.gc.collect import collect
-from nanoset_core.storage.leases import FOLDER as LEASES_FOLDER
+from nanoset_core.storage.in_use.leases import FOLDER as LEASES_FOLDER
 from nanoset_core.storage.store import Store
 
 HEAD = ("bucket",)

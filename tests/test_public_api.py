@@ -44,8 +44,8 @@ def modules_of_a_reader():
         "orjson",
         "nanoset_core.formats.pbin",
         "nanoset_core.outputs.deliver",
-        "nanoset_core.storage.filesystems",
-        "nanoset_core.storage.s3",
+        "nanoset_core.storage.stores.filesystems",
+        "nanoset_core.storage.stores.s3.store",
     ],
 )
 def test_a_reader_imports_what_it_needs_only(heavy, modules_of_a_reader):

@@ -33,9 +33,9 @@ from helpers.s3_server import StoredObject, restore
 from helpers.sample_project import jsonl
 from nanoset_core.project.gc.collect import collect
 from nanoset_core.project.project import Project
-from nanoset_core.storage import s3_joining
-from nanoset_core.storage.s3 import SHA256, S3Store
 from nanoset_core.storage.store import Store, Stored
+from nanoset_core.storage.stores.s3 import joining as s3_joining
+from nanoset_core.storage.stores.s3.store import SHA256, S3Store
 
 MACHINES = 2
 """Number of workers of the cluster."""

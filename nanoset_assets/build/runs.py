@@ -28,8 +28,8 @@ from nanoset_core.project.graph import Step, reasons_to_build
 from nanoset_core.project.permission import check_allowed
 from nanoset_core.project.project import Project, names_of
 from nanoset_core.stages.stage import Node, current_version
-from nanoset_core.storage.leases import FOLDER as LEASE_FOLDER
-from nanoset_core.storage.leases import Work, leased
+from nanoset_core.storage.in_use.leases import FOLDER as LEASE_FOLDER
+from nanoset_core.storage.in_use.leases import Work, leased
 
 
 class StepCounter:

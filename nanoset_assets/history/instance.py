@@ -26,8 +26,8 @@ import yaml
 from nanoset_core.errors import ConfigError, NanosetError, StorageError
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.storage.atomic import write_atomic
+from nanoset_core.storage.in_use.owners import Owner, lock_owner, wait_for_lock
 from nanoset_core.storage.os_errors import explained
-from nanoset_core.storage.owners import Owner, lock_owner, wait_for_lock
 from nanoset_core.storage.paths import expanded
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ import dagster as dg
 
 from nanoset_assets.names import Names
 from nanoset_assets.tags import OWNER_TAG, UNFINISHED
-from nanoset_core.storage.owners import process_stat
-from nanoset_core.storage.process_marks import is_process_alive, place_of_process_ids
+from nanoset_core.storage.in_use.owners import process_stat
+from nanoset_core.storage.in_use.process_marks import is_process_alive, place_of_process_ids
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 from nanoset_core.cli.echo import echo
 from nanoset_core.errors import FormatError
 from nanoset_core.records.json_records import JsonForm, Record, dump, load
-from nanoset_core.storage.uploads import write_small_file
+from nanoset_core.storage.writing.uploads import write_small_file
 from nanoset_core.wording import abbreviated, format_count
 
 if TYPE_CHECKING:

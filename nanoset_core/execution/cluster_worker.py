@@ -15,10 +15,10 @@ from nanoset_core.execution.cluster import Message
 from nanoset_core.execution.compatibility import CompatibilityCheck
 from nanoset_core.execution.progress import progress_reported_to
 from nanoset_core.storage.access import ROOM
-from nanoset_core.storage.local import LocalStore
+from nanoset_core.storage.copies.worker_folders import WorkerFolder, working_at
 from nanoset_core.storage.os_errors import explained
 from nanoset_core.storage.store import Store
-from nanoset_core.storage.worker_folders import WorkerFolder, working_at
+from nanoset_core.storage.stores.local import LocalStore
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")

@@ -24,10 +24,10 @@ from typing import NamedTuple, TypeAlias
 from nanoset_core.errors import MissingError, StaleError, StorageError
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import sha256_file
-from nanoset_core.storage.heartbeats import is_live, kept_fresh
-from nanoset_core.storage.local import LocalStore
-from nanoset_core.storage.process_marks import new_mark
+from nanoset_core.storage.in_use.heartbeats import is_live, kept_fresh
+from nanoset_core.storage.in_use.process_marks import new_mark
 from nanoset_core.storage.store import Store
+from nanoset_core.storage.stores.local import LocalStore
 
 FOLDER = ".workers"
 """Folder below the root for the folders of all runs."""

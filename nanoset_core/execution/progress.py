@@ -23,7 +23,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from nanoset_core.storage.leases import at_work
+from nanoset_core.storage.in_use.leases import at_work
 from nanoset_core.untrusted import visible
 from nanoset_core.wording import format_age
 

@@ -19,8 +19,8 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from nanoset_core.errors import FormatError, InputError, NanosetError, SourceChangedError
 from nanoset_core.lineage.documents import DocumentOrigin
-from nanoset_core.storage.input_files import status_of
 from nanoset_core.storage.location import Location
+from nanoset_core.storage.reading.input_files import status_of
 from nanoset_core.text.document_batch import DocumentBatch
 from nanoset_core.text.files.endings import format_of, is_cuttable
 from nanoset_core.text.files.listing import stat_file

@@ -44,7 +44,11 @@ from nanoset_core.outputs.receipts import (
     receipt_differences,
 )
 from nanoset_core.storage.atomic import UNFINISHED, sha256_file
-from nanoset_core.storage.drafts import (
+from nanoset_core.storage.location import Location, store_of
+from nanoset_core.storage.places import is_folder_in_the_way, takes_requests
+from nanoset_core.storage.requests import TRANSFERS_AT_ONCE, in_parallel
+from nanoset_core.storage.store import Store
+from nanoset_core.storage.writing.drafts import (
     alone_at,
     draft_folder,
     make_durable,
@@ -52,10 +56,6 @@ from nanoset_core.storage.drafts import (
     put_small_file,
     writing_into,
 )
-from nanoset_core.storage.location import Location, store_of
-from nanoset_core.storage.places import is_folder_in_the_way, takes_requests
-from nanoset_core.storage.requests import TRANSFERS_AT_ONCE, in_parallel
-from nanoset_core.storage.store import Store
 
 _REMEDY = "name another output, or replace this one with --overwrite"
 """What to do about an output that this call must not replace."""
@@ -71,7 +71,7 @@ class Draft:
 
     A command writes `web.bin` and `web.idx` to a temporary folder first. Along with them it passes
     on what it knows: counts for the receipt, and checksums, so that no file is read again.
-    `nanoset_core/storage/drafts.py` makes such folders.
+    `nanoset_core/storage/writing/drafts.py` makes such folders.
     """
 
     folder: Path

@@ -28,8 +28,8 @@ from nanoset_core.outputs.root import SEEN_SECONDS, OutputRoot
 from nanoset_core.records.digests import digest_of
 from nanoset_core.records.json_records import Record, dump, load, to_plain
 from nanoset_core.storage.access import FileAccess
-from nanoset_core.storage.removals import remove_file
-from nanoset_core.storage.uploads import write_small_file
+from nanoset_core.storage.removing.removals import remove_file
+from nanoset_core.storage.writing.uploads import write_small_file
 from nanoset_core.untrusted import safe_logger
 
 logger = safe_logger(__name__)

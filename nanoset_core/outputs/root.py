@@ -47,7 +47,7 @@ from nanoset_core.storage.atomic import (
     sweep_abandoned,
     write_atomic,
 )
-from nanoset_core.storage.local import LocalStore
+from nanoset_core.storage.copies.worker_folders import for_a_task
 from nanoset_core.storage.location import (
     copies_folder,
     is_remote,
@@ -55,11 +55,11 @@ from nanoset_core.storage.location import (
     remote_location,
 )
 from nanoset_core.storage.many_folders import call_for_folders
-from nanoset_core.storage.removals import remove_file
+from nanoset_core.storage.removing.removals import remove_file
 from nanoset_core.storage.settings import StorageSpec
 from nanoset_core.storage.store import Store
-from nanoset_core.storage.uploads import publish_folder, write_small_file
-from nanoset_core.storage.worker_folders import for_a_task
+from nanoset_core.storage.stores.local import LocalStore
+from nanoset_core.storage.writing.uploads import publish_folder, write_small_file
 from nanoset_core.untrusted import shell_word, shortened
 
 R = TypeVar("R")

@@ -20,9 +20,9 @@ from nanoset_core.stages.mappings.resolved import ResolvedNanoset
 from nanoset_core.stages.views.settings import base_of
 from nanoset_core.stages.webdataset.settings import WebdatasetSpec
 from nanoset_core.storage.access import FileAccess
-from nanoset_core.storage.leases import leased
+from nanoset_core.storage.copies.worker_folders import task_folder
+from nanoset_core.storage.in_use.leases import leased
 from nanoset_core.storage.location import local_path
-from nanoset_core.storage.worker_folders import task_folder
 from nanoset_core.tokenizers.files.source import as_source, missing_tokenizer, tokenizer_files
 from nanoset_core.tokenizers.tokenizer import TokenizerFacts, token_id, tokenizer_facts
 

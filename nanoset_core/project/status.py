@@ -30,7 +30,7 @@ from nanoset_core.stages.stage import (
     Summary,
     settings_warnings,
 )
-from nanoset_core.storage.leases import Work, under_way
+from nanoset_core.storage.in_use.leases import Work, under_way
 from nanoset_core.text.files.notices import Notice
 
 State = Literal["up to date", "stale", "missing", "failing", "being built", "not read"]

@@ -45,8 +45,8 @@ from nanoset_core.sampling.planned import BlendPlan, MemberPlan, SplitPlan
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import sha256_file
 from nanoset_core.storage.location import Location
-from nanoset_core.storage.npy_arrays import npy_array
 from nanoset_core.storage.paths import with_home
+from nanoset_core.storage.reading.npy_arrays import npy_array
 
 if TYPE_CHECKING:
     from nanoset_core.outputs.deliver import Delivery

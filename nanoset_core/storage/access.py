@@ -2,8 +2,8 @@
 
 A store is a bucket, or anything else that stores files by their names. Then the folder contains
 working copies: files are downloaded to it before they are read, and files that were written there
-are uploaded. `FileAccess` hides the difference from readers. Writers use `uploads.py`, and
-`removals.py` removes files.
+are uploaded. `FileAccess` hides the difference from readers. Writers use `writing/uploads.py`, and
+`removing/removals.py` removes files.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from typing import TypeVar
 
 from nanoset_core.errors import NanosetError
 from nanoset_core.storage.atomic import UNFINISHED, write_atomic
+from nanoset_core.storage.copies.mirror_room import make_room, note_use, set_time
 from nanoset_core.storage.listing import Entry, StoreListing, disk_entries
-from nanoset_core.storage.local import LocalStore
-from nanoset_core.storage.mapped_files import BLOCK_BYTES, BlockFile, MappedFile
-from nanoset_core.storage.mirror_room import make_room, note_use, set_time
 from nanoset_core.storage.os_errors import explained
+from nanoset_core.storage.reading.mapped_files import BLOCK_BYTES, BlockFile, MappedFile
 from nanoset_core.storage.regular_files import map_regular, read_regular
 from nanoset_core.storage.requests import SMALL_REQUESTS_AT_ONCE, in_parallel
 from nanoset_core.storage.store import Store, Stored, read_pieces
+from nanoset_core.storage.stores.local import LocalStore
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -9,7 +9,7 @@ import re
 from urllib.parse import urlsplit
 
 from nanoset_core.errors import ConfigError
-from nanoset_core.storage.filesystems import ROOT_ADDRESSES, ROOT_SCHEMES, WRAPPERS, is_known
+from nanoset_core.storage.stores.filesystems import ROOT_ADDRESSES, ROOT_SCHEMES, WRAPPERS, is_known
 from nanoset_core.untrusted import HIDDEN, without_secret_parameters, without_secrets
 
 _PASSWORD = re.compile(r"[^/@:]*:.*@", re.DOTALL)

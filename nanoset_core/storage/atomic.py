@@ -1,7 +1,7 @@
 """Write local files and folders so that each appears whole or not at all.
 
 A file or folder is first written under a temporary name next to its final place, and then renamed.
-The temporary name ends with a mark of the process that writes it (see `process_marks.py`):
+The temporary name ends with a mark of the process that writes it (see `in_use/process_marks.py`):
 
     .tmp-tokens.bin-<machine>-<pid>.<start of the process>-<random>
 
@@ -28,8 +28,12 @@ from pathlib import Path
 from typing import BinaryIO
 
 from nanoset_core.errors import StorageError
-from nanoset_core.storage.owners import wait_for_lock
-from nanoset_core.storage.process_marks import is_from_before_restart, is_owner_alive, new_mark
+from nanoset_core.storage.in_use.owners import wait_for_lock
+from nanoset_core.storage.in_use.process_marks import (
+    is_from_before_restart,
+    is_owner_alive,
+    new_mark,
+)
 from nanoset_core.storage.regular_files import open_regular
 
 UNFINISHED = ".tmp-"

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from nanoset_core.errors import ConfigError
-from nanoset_core.storage.local import LocalStore
 from nanoset_core.storage.paths import (
     check_no_variable,
     expanded,
@@ -21,12 +20,13 @@ from nanoset_core.storage.paths import (
     with_home,
 )
 from nanoset_core.storage.remote_path import INVALID_NAMES, RemotePath
-from nanoset_core.storage.s3_requests import S3_SCHEME
 from nanoset_core.storage.settings import StorageSpec
 from nanoset_core.storage.store import Store
+from nanoset_core.storage.stores.local import LocalStore
+from nanoset_core.storage.stores.s3.requests import S3_SCHEME
 
 if TYPE_CHECKING:
-    from nanoset_core.storage.object_store import CloudFilesystemStore
+    from nanoset_core.storage.stores.cloud_filesystem import CloudFilesystemStore
 
 _URL = re.compile("(?!file:)[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 """Beginning of an address that is not a path of this machine."""
@@ -224,7 +224,7 @@ def remote_location(
         check_filesystem_url,
         check_without_secrets,
     )
-    from nanoset_core.storage.s3_client import ENDPOINT_VARIABLES
+    from nanoset_core.storage.stores.s3.client import ENDPOINT_VARIABLES
 
     # Check what all kinds of addresses have in common.
     check_without_secrets(url, where)
@@ -290,7 +290,7 @@ def _filesystem(scheme: str, host: str, *, only_read: bool) -> Store:
         host: What follows it, such as the bucket.
         only_read: Whether nothing will be written.
     """
-    from nanoset_core.storage.filesystems import FilesystemStore
+    from nanoset_core.storage.stores.filesystems import FilesystemStore
 
     address = f"{scheme}://{host}"
     if only_read:
@@ -307,15 +307,15 @@ def _root_store_class(scheme: str) -> type[CloudFilesystemStore]:
     """
     # Imported here, because most commands use none of them, and importing all takes 6 ms.
     if scheme in ("gs", "gcs"):
-        from nanoset_core.storage.google_store import GoogleStore
+        from nanoset_core.storage.stores.google import GoogleStore
 
         return GoogleStore
     if scheme in ("abfs", "abfss", "az"):
-        from nanoset_core.storage.azure_store import AzureStore
+        from nanoset_core.storage.stores.azure import AzureStore
 
         return AzureStore
     if scheme == "memory":
-        from nanoset_core.storage.memory_store import MemoryStore
+        from nanoset_core.storage.stores.memory import MemoryStore
 
         return MemoryStore
     raise ValueError(f"outputs cannot be in {scheme}://")
@@ -327,8 +327,8 @@ def _bucket(name: str, storage: StorageSpec, *, only_read: bool) -> Store:
     No request is sent yet. For inputs, which are only read, another class is used: it sends
     requests through another library, s3fs, if that is installed.
     """
-    from nanoset_core.storage.s3 import S3Store
-    from nanoset_core.storage.s3_reading import S3Reader
+    from nanoset_core.storage.stores.s3.reading import S3Reader
+    from nanoset_core.storage.stores.s3.store import S3Store
 
     store_class = S3Reader if only_read else S3Store
     return store_class(

@@ -10,7 +10,7 @@ from typing import BinaryIO
 from nanoset_core.errors import InputError
 from nanoset_core.storage.file_stats import FileStat, ObjectStat, file_stat, stat_of_object
 from nanoset_core.storage.paths import has_control_characters, is_inside
-from nanoset_core.storage.reading import open_object
+from nanoset_core.storage.reading.objects import open_object
 from nanoset_core.storage.store import Store
 
 INVALID_NAMES = ("", ".", "..")

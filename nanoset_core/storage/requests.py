@@ -1,7 +1,7 @@
 """How many requests are sent to servers at the same time, and how often each is repeated.
 
 The stores of all clouds use this module. Why a request failed, and whether it is worth repeating,
-each store decides itself, such as `s3_requests.py` for S3.
+each store decides itself, as `stores/s3/requests.py` does for S3.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import chain, islice
 from typing import TypeVar
 
-from nanoset_core.storage.unanswered import warn
+from nanoset_core.storage.stores.unanswered import warn
 from nanoset_core.untrusted import without_secrets
 
 T = TypeVar("T")

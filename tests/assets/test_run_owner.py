@@ -15,7 +15,7 @@ from nanoset_assets.build.builder import USER_TAG
 from nanoset_assets.history.run_owner import close_abandoned_runs, is_run_process, owner_tag
 from nanoset_assets.names import Names
 from nanoset_assets.tags import OWNER_TAG
-from nanoset_core.storage import process_marks
+from nanoset_core.storage.in_use import process_marks
 
 DEAD_PROCESS = 2**22 - 7
 """A process id that is not in use."""

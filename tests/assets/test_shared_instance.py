@@ -18,7 +18,7 @@ from nanoset_assets.build.builder import build
 from nanoset_assets.history.run_owner import close_abandoned_runs
 from nanoset_assets.names import Names
 from nanoset_core.project.project import Project
-from nanoset_core.storage.process_marks import place_of_process_ids
+from nanoset_core.storage.in_use.process_marks import place_of_process_ids
 
 TICKS = int(os.environ.get("TICKS", "8"))
 """How often the sensors of a random project are evaluated; 1,000 times take ten minutes."""

@@ -44,8 +44,8 @@ from nanoset_core.execution.cluster_executor import ClusterExecutor
 from nanoset_core.execution.dask_scheduler import DaskScheduler
 from nanoset_core.execution.slurm import SlurmJobs
 from nanoset_core.storage.access import FileAccess
-from nanoset_core.storage.local import LocalStore
 from nanoset_core.storage.store import Store
+from nanoset_core.storage.stores.local import LocalStore
 
 pytestmark = pytest.mark.slow
 """The tests start a Slurm of several machines."""

@@ -19,7 +19,7 @@ import pytest
 from helpers.build_processes import finish_build, start_build
 from helpers.sample_project import FEWER, outputs_of, write_project
 from nanoset_assets.history.instance import HistoryError, history_faults
-from nanoset_core.storage.owners import Owner
+from nanoset_core.storage.in_use.owners import Owner
 
 LOCK_FILE = """
 import fcntl, os, signal, sys

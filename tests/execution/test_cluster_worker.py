@@ -14,7 +14,7 @@ from nanoset_core.execution.cluster import Message
 from nanoset_core.execution.cluster_worker import TaskWorker, run_on_worker
 from nanoset_core.execution.compatibility import compatibility_check
 from nanoset_core.storage.access import FileAccess
-from nanoset_core.storage.memory_store import MemoryStore
+from nanoset_core.storage.stores.memory import MemoryStore
 
 
 class WorkerOfThisProcess(TaskWorker):

@@ -22,7 +22,7 @@ from nanoset_core.execution.compatibility import (
     sweep_runs,
 )
 from nanoset_core.storage.access import FileAccess
-from nanoset_core.storage.local import LocalStore
+from nanoset_core.storage.stores.local import LocalStore
 
 
 @pytest.fixture

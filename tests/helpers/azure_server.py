@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from helpers.daemons import free_ports, running, wait_for
-from nanoset_core.storage.azure_store import AzureStore
+from nanoset_core.storage.stores.azure import AzureStore
 
 ACCOUNT = "devstoreaccount1"
 KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="

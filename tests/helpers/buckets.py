@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from helpers import azure_server, chosen_server, google_server, s3_server
-from nanoset_core.storage.object_store import CloudFilesystemStore
-from nanoset_core.storage.s3 import S3Store
 from nanoset_core.storage.store import Store
+from nanoset_core.storage.stores.cloud_filesystem import CloudFilesystemStore
+from nanoset_core.storage.stores.s3.store import S3Store
 
 MEMORY = ".fingerprints.json"
 """Ending of the files with remembered digests of raw text, which only save time."""

@@ -14,7 +14,7 @@ import pytest
 
 from helpers import s3_server, swift_server
 from helpers.ceph_server import ceph_server
-from nanoset_core.storage import s3_joining
+from nanoset_core.storage.stores.s3 import joining as s3_joining
 
 SERVER = os.environ.get("S3_SERVER", "moto")
 CREDENTIALS = dict(s3_server.CREDENTIALS)

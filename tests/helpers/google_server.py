@@ -24,7 +24,7 @@ from pathlib import Path
 import pytest
 
 from helpers.daemons import free_ports, running, wait_for
-from nanoset_core.storage.google_store import GoogleStore
+from nanoset_core.storage.stores.google import GoogleStore
 
 
 def why_missing() -> str | None:

@@ -41,7 +41,7 @@ from nanoset_core.stages.shards.standalone.inputs import resolve_inputs
 from nanoset_core.stages.stage import Node, require
 from nanoset_core.stages.webdataset.make import current_plan
 from nanoset_core.stages.webdataset.plan import ShufflePlan
-from nanoset_core.storage.leases import leased
+from nanoset_core.storage.in_use.leases import leased
 from nanoset_core.text.inventory.pieces import Inventory
 
 # Raw text

@@ -12,7 +12,7 @@ import pytest
 
 from helpers.buckets import upload_raw
 from helpers.sample_project import EOD, jsonl, sentences
-from nanoset_core.storage.s3 import S3Store
+from nanoset_core.storage.stores.s3.store import S3Store
 
 PIECE_BYTES = 6000
 """Size of a piece, in tests."""

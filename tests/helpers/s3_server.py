@@ -17,7 +17,7 @@ from urllib.parse import unquote
 import pytest
 
 from helpers.quick_moto import Answer, Request, backend, quick_answer
-from nanoset_core.storage.s3 import S3Store
+from nanoset_core.storage.stores.s3.store import S3Store
 
 CREDENTIALS = {
     "AWS_ACCESS_KEY_ID": "an-example-key",

@@ -26,7 +26,7 @@ from pathlib import Path
 
 from helpers import ceph_server, dask_cluster, s3_server, slurm_cluster
 from nanoset_core.demo.writing import write_demo
-from nanoset_core.storage.s3 import S3Store
+from nanoset_core.storage.stores.s3.store import S3Store
 
 ROOT = Path(__file__).parents[2]
 BUCKET = "demo"

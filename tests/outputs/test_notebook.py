@@ -13,7 +13,7 @@ from nanoset_core.outputs.notebook import Note, Notebook
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.records.json_records import JsonForm
 from nanoset_core.storage.access import FileAccess
-from nanoset_core.storage.local import LocalStore
+from nanoset_core.storage.stores.local import LocalStore
 
 FOLDER = "findings"
 

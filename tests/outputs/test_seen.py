@@ -19,7 +19,7 @@ from nanoset_core.outputs import root as root_module
 from nanoset_core.outputs.manifest import MANIFEST, Manifest, Recipe, Written
 from nanoset_core.outputs.root import OutputRoot, Seen
 from nanoset_core.storage.access import FileAccess
-from nanoset_core.storage.local import LocalStore
+from nanoset_core.storage.stores.local import LocalStore
 
 STAGE = "datasets"
 NAME = "web"

@@ -24,13 +24,14 @@ from helpers.chosen_server import CREDENTIALS, chosen_server
 from helpers.dagster_history import quick_history  # noqa: F401 - for all tests of this folder
 from helpers.large_texts import small_pieces_of_files, write_unread_project
 from helpers.sample_project import WITH_PBIN, write_project
-from nanoset_core.storage import s3, s3_reading
-from nanoset_core.storage.azure_store import AzureStore
-from nanoset_core.storage.google_store import GoogleStore
-from nanoset_core.storage.memory_store import MemoryStore
-from nanoset_core.storage.object_store import CloudFilesystemStore
-from nanoset_core.storage.s3 import S3Store
 from nanoset_core.storage.store import Store
+from nanoset_core.storage.stores.azure import AzureStore
+from nanoset_core.storage.stores.cloud_filesystem import CloudFilesystemStore
+from nanoset_core.storage.stores.google import GoogleStore
+from nanoset_core.storage.stores.memory import MemoryStore
+from nanoset_core.storage.stores.s3 import reading as s3_reading
+from nanoset_core.storage.stores.s3 import store as s3
+from nanoset_core.storage.stores.s3.store import S3Store
 
 
 @pytest.fixture(scope="session")

@@ -7,8 +7,8 @@ import pytest
 from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.storage.access import FileAccess
-from nanoset_core.storage.local import LocalStore
-from nanoset_core.storage.memory_store import MemoryStore
+from nanoset_core.storage.stores.local import LocalStore
+from nanoset_core.storage.stores.memory import MemoryStore
 
 
 @pytest.fixture

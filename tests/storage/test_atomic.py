@@ -18,7 +18,6 @@ from typing import NamedTuple
 import pytest
 
 from nanoset_core.errors import ConfigError, StorageError
-from nanoset_core.storage import process_marks
 from nanoset_core.storage.atomic import (
     UNFINISHED,
     atomic_file,
@@ -30,6 +29,7 @@ from nanoset_core.storage.atomic import (
     withdrawn,
     write_atomic,
 )
+from nanoset_core.storage.in_use import process_marks
 from nanoset_core.storage.location import local_path
 
 HOUR = 3600

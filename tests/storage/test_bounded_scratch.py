@@ -32,8 +32,8 @@ from nanoset_core.errors import MissingError, StorageError
 from nanoset_core.project.project import Project
 from nanoset_core.stages.checking import current_manifest
 from nanoset_core.storage.access import FileAccess
-from nanoset_core.storage.s3 import S3Store
 from nanoset_core.storage.settings import StorageSpec
+from nanoset_core.storage.stores.s3.store import S3Store
 
 SCRATCH_MIB = 4
 BUILD_AND_VERIFY = r"""

@@ -23,7 +23,7 @@ from nanoset_core import StorageSpec, load_nanoset
 from nanoset_core.errors import StorageError
 from nanoset_core.project.project import Project
 from nanoset_core.project.verify import verify_project
-from nanoset_core.storage.s3 import S3Store
+from nanoset_core.storage.stores.s3.store import S3Store
 
 
 @pytest.fixture

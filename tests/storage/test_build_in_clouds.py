@@ -19,7 +19,7 @@ from nanoset_core.project.project import Project
 from nanoset_core.project.purge.apply import purge
 from nanoset_core.project.purge.plan import plan_purge
 from nanoset_core.storage.location import remote_location
-from nanoset_core.storage.object_store import CloudFilesystemStore
+from nanoset_core.storage.stores.cloud_filesystem import CloudFilesystemStore
 
 READING_COMMANDS = (
     "status --json",

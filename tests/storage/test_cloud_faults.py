@@ -20,7 +20,7 @@ import pytest
 from campaigns.interruptions.proxy import FaultProxy, Plan
 from helpers import azure_server, google_server
 from nanoset_core.storage import requests
-from nanoset_core.storage.object_store import CloudFilesystemStore
+from nanoset_core.storage.stores.cloud_filesystem import CloudFilesystemStore
 
 PART_BYTES = 1 << 20
 """Objects are written in parts of this size."""

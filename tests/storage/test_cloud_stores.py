@@ -9,9 +9,9 @@ import pytest
 from storage.contract import StoreContract
 
 from nanoset_core.errors import ConfigError
-from nanoset_core.storage.azure_store import AzureStore
-from nanoset_core.storage.google_store import GoogleStore
-from nanoset_core.storage.memory_store import MemoryStore
+from nanoset_core.storage.stores.azure import AzureStore
+from nanoset_core.storage.stores.google import GoogleStore
+from nanoset_core.storage.stores.memory import MemoryStore
 
 # gcsfs sends bytes as they are, which aiohttp advises against if they are more than 1 MiB.
 pytestmark = pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")

@@ -28,7 +28,7 @@ from nanoset_core.errors import (
     StorageError,
 )
 from nanoset_core.formats.pbin.writing import write_pbin
-from nanoset_core.storage.s3 import S3Store
+from nanoset_core.storage.stores.s3.store import S3Store
 from nanoset_core.tokenizers.tokenizer import tokenizer_facts
 
 TEXT = f"--tokenizer IN/tokenizer.json --workers 1 --eod {EOD}"

@@ -16,9 +16,9 @@ from nanoset_core.execution import compatibility
 from nanoset_core.execution.compatibility import FOLDER, compatibility_check, sweep_runs
 from nanoset_core.project.gc.collect import collect
 from nanoset_core.project.project import Project
-from nanoset_core.storage import heartbeats
 from nanoset_core.storage.access import FileAccess
-from nanoset_core.storage.s3 import S3Store
+from nanoset_core.storage.in_use import heartbeats
+from nanoset_core.storage.stores.s3.store import S3Store
 
 # What workers must have in common with the process that gives them tasks
 

@@ -23,10 +23,10 @@ from nanoset_core.errors import StorageError
 from nanoset_core.outputs.manifest import FileFact, Manifest
 from nanoset_core.project.gc.collect import collect, plan_gc
 from nanoset_core.project.project import Project
-from nanoset_core.storage import s3_joining
-from nanoset_core.storage.s3 import S3Store
 from nanoset_core.storage.settings import StorageSpec
 from nanoset_core.storage.store import Store, read_pieces
+from nanoset_core.storage.stores.s3 import joining as s3_joining
+from nanoset_core.storage.stores.s3.store import S3Store
 
 CORPUS = "noise"
 DATASET = f"datasets/{CORPUS}"

@@ -20,7 +20,7 @@ from helpers.building import (
 from helpers.inspecting import current_dataset
 from nanoset_core.errors import StorageError
 from nanoset_core.project.project import Project
-from nanoset_core.storage.s3 import S3Store
+from nanoset_core.storage.stores.s3.store import S3Store
 
 SETTINGS = """\
 views: {short: {of: web, where: tokens < 20}}

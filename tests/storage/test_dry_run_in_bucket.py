@@ -10,7 +10,7 @@ from typing import Any
 
 from helpers import buckets
 from helpers.command import invoke_nanoset
-from nanoset_core.storage.s3 import S3Store
+from nanoset_core.storage.stores.s3.store import S3Store
 
 
 def dry_run(config: Path) -> dict[str, Any]:

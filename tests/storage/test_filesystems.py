@@ -39,9 +39,11 @@ from nanoset_core.errors import (
     StorageError,
 )
 from nanoset_core.project.project import Project
-from nanoset_core.storage import filesystems, reading, redirects, requests
-from nanoset_core.storage.filesystems import FilesystemStore
+from nanoset_core.storage import requests
 from nanoset_core.storage.location import remote_location
+from nanoset_core.storage.reading.objects import objects as reading
+from nanoset_core.storage.stores import filesystems, redirects
+from nanoset_core.storage.stores.filesystems import FilesystemStore
 from nanoset_core.text.documents import read_documents
 from nanoset_core.text.inventory.pieces import Piece, SourceRange
 

@@ -13,8 +13,8 @@ from nanoset_core.project.gc.bucket_copies import find_copies
 from nanoset_core.project.project import Project
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.remote_path import RemotePath
-from nanoset_core.storage.s3 import S3Store
 from nanoset_core.storage.store import Stored
+from nanoset_core.storage.stores.s3.store import S3Store
 from nanoset_core.text.files.contents import Contents, contents_of
 from nanoset_core.text.files.survey import list_corpora
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from nanoset_core.formats.indexed.identity import first_repeated_dataset
-from nanoset_core.storage.identity import file_identity, first_repeated
 from nanoset_core.storage.location import location
+from nanoset_core.storage.reading.identity import file_identity, first_repeated
 
 # Files
 

@@ -23,11 +23,18 @@ from nanoset_core.errors import StorageError
 from nanoset_core.project.gc.collect import collect, plan_gc
 from nanoset_core.project.project import Project
 from nanoset_core.project.status import project_status
-from nanoset_core.storage import heartbeats, leases
 from nanoset_core.storage.access import FileAccess
-from nanoset_core.storage.leases import Work, at_work, collecting, leased, leased_names, under_way
-from nanoset_core.storage.local import LocalStore
-from nanoset_core.storage.s3 import S3Store, Upload
+from nanoset_core.storage.in_use import heartbeats, leases
+from nanoset_core.storage.in_use.leases import (
+    Work,
+    at_work,
+    collecting,
+    leased,
+    leased_names,
+    under_way,
+)
+from nanoset_core.storage.stores.local import LocalStore
+from nanoset_core.storage.stores.s3.store import S3Store, Upload
 
 THIS_PROCESS = f"process {os.getpid()} on {platform.node()}, since 20"
 """How a lease names the process of the tests, up to the year."""
@@ -252,7 +259,7 @@ HOLD_LEASE_AND_STOP = """
 import os, signal, sys
 from pathlib import Path
 from nanoset_core.storage.access import FileAccess
-from nanoset_core.storage.leases import leased
+from nanoset_core.storage.in_use.leases import leased
 
 with leased(FileAccess(Path(sys.argv[1])), ["web"], on_wait=print):
     os.kill(os.getpid(), signal.SIGSTOP)
@@ -354,7 +361,7 @@ def test_a_lease_that_is_not_renewed_expires_and_is_removed(access, other, monke
 def test_a_lease_of_a_killed_process_of_this_machine_does_not_count(place, tmp_path):
     program = (
         "import sys, os, pickle\n"
-        "from nanoset_core.storage.leases import collecting\n"
+        "from nanoset_core.storage.in_use.leases import collecting\n"
         "access = pickle.load(open(sys.argv[1], 'rb'))\n"
         "with collecting(access):\n"
         "    os.kill(os.getpid(), 9)\n"

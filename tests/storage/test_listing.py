@@ -10,10 +10,10 @@ from nanoset_core.errors import StorageError
 from nanoset_core.storage import listing as listing_module
 from nanoset_core.storage import many_folders
 from nanoset_core.storage.access import FileAccess
-from nanoset_core.storage.local import LocalStore
 from nanoset_core.storage.many_folders import call_for_folders
-from nanoset_core.storage.removals import remove_file, withdraw_output
+from nanoset_core.storage.removing.removals import remove_file, withdraw_output
 from nanoset_core.storage.store import Store
+from nanoset_core.storage.stores.local import LocalStore
 
 FILES = {
     "datasets/web/current.json": b'{"digest": "0"}',

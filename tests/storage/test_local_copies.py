@@ -15,8 +15,8 @@ from nanoset_core.outputs.manifest import Recipe, Written
 from nanoset_core.project.gc import bucket_copies
 from nanoset_core.project.gc.bucket_copies import LocalCopy, find_copies
 from nanoset_core.project.project import Project
-from nanoset_core.storage.leases import leased
-from nanoset_core.storage.s3 import S3Store
+from nanoset_core.storage.in_use.leases import leased
+from nanoset_core.storage.stores.s3.store import S3Store
 
 
 @pytest.fixture

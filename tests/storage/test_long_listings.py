@@ -10,11 +10,11 @@ import pytest
 from botocore.exceptions import HTTPClientError
 
 from nanoset_core.errors import StorageError
-from nanoset_core.storage import long_listings
-from nanoset_core.storage.filesystems import FilesystemStore
-from nanoset_core.storage.long_listings import LongListing
-from nanoset_core.storage.s3 import S3Store
-from nanoset_core.storage.s3_requests import with_retries
+from nanoset_core.storage.stores import long_listings
+from nanoset_core.storage.stores.filesystems import FilesystemStore
+from nanoset_core.storage.stores.long_listings import LongListing
+from nanoset_core.storage.stores.s3.requests import with_retries
+from nanoset_core.storage.stores.s3.store import S3Store
 
 Page = dict[str, object]
 """The answer to a request for a page of a listing."""

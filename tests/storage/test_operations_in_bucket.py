@@ -28,7 +28,7 @@ from nanoset_core.project.project import Project
 from nanoset_core.project.status import project_status
 from nanoset_core.stages.shards.shard_sets import current_shards
 from nanoset_core.storage import many_folders
-from nanoset_core.storage.s3 import S3Store
+from nanoset_core.storage.stores.s3.store import S3Store
 
 COMMANDS = (
     "status --json",

@@ -16,7 +16,7 @@ from nanoset_core.stages.inventory.make import survey_corpus
 from nanoset_core.storage import access as access_module
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import unfinished_name
-from nanoset_core.storage.leases import leased
+from nanoset_core.storage.in_use.leases import leased
 from nanoset_core.storage.os_errors import explained, explained_error, explaining_all
 
 

@@ -22,8 +22,8 @@ from nanoset_core.stages.inventory.make import (
     make_inventory,
     remembered_inventory,
 )
-from nanoset_core.storage.s3 import S3Store
-from nanoset_core.storage.s3_reading import S3Reader
+from nanoset_core.storage.stores.s3.reading import S3Reader
+from nanoset_core.storage.stores.s3.store import S3Store
 
 DIGESTS_OF_WEB = f"inventory/web/{MEMORY}"
 """The file of a root with the digests of the raw text of the corpus web."""

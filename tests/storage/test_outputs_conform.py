@@ -17,13 +17,14 @@ from nanoset_core.outputs.manifest import Manifest, Recipe, Written
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.stages.checking import check_files
 from nanoset_core.stages.report import Report
-from nanoset_core.storage import requests, s3_requests
-from nanoset_core.storage import s3 as bucket_module
+from nanoset_core.storage import requests
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import sha256_file
-from nanoset_core.storage.local import LocalStore
-from nanoset_core.storage.s3 import S3Store
 from nanoset_core.storage.store import Store
+from nanoset_core.storage.stores.local import LocalStore
+from nanoset_core.storage.stores.s3 import requests as s3_requests
+from nanoset_core.storage.stores.s3 import store as bucket_module
+from nanoset_core.storage.stores.s3.store import S3Store
 
 RECIPE = Recipe("datasets", "web", 1, options={"seed": 1})
 OUTPUT = f"datasets/web/{RECIPE.digest}"

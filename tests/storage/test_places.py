@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from nanoset_core.errors import ConfigError, FormatError
+from nanoset_core.storage.copies.temporary import downloaded
 from nanoset_core.storage.location import remote_location, store_of
 from nanoset_core.storage.places import (
     by_place,
@@ -20,7 +21,6 @@ from nanoset_core.storage.places import (
 )
 from nanoset_core.storage.remote_path import RemotePath
 from nanoset_core.storage.settings import StorageSpec
-from nanoset_core.storage.temporary_copies import downloaded
 
 
 def at(path: str, bucket: str = "texts") -> RemotePath:

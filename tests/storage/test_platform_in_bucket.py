@@ -13,7 +13,7 @@ from helpers import buckets, s3_server
 from helpers.sample_platform import Platform
 from helpers.sample_project import jsonl, sentences
 from nanoset_assets.buckets import bucket_resources
-from nanoset_core.storage.s3 import S3Store
+from nanoset_core.storage.stores.s3.store import S3Store
 
 SETTLE_SECONDS = 2
 SECRETS = (

@@ -30,10 +30,11 @@ from nanoset_core.errors import (
     SourceChangedError,
     StorageError,
 )
-from nanoset_core.storage import reading, requests
-from nanoset_core.storage.mapped_files import BlockFile
+from nanoset_core.storage import requests
+from nanoset_core.storage.reading.mapped_files import BlockFile
+from nanoset_core.storage.reading.objects import objects as reading
 from nanoset_core.storage.remote_path import RemotePath
-from nanoset_core.storage.s3 import S3Store
+from nanoset_core.storage.stores.s3.store import S3Store
 from nanoset_core.text.inventory.take import take_inventory
 
 MIB = 1 << 20

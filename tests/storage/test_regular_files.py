@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from nanoset_core.errors import FormatError
-from nanoset_core.storage.npy_arrays import npy_array
 from nanoset_core.storage.paths import has_control_characters, is_inside
+from nanoset_core.storage.reading.npy_arrays import npy_array
 from nanoset_core.storage.regular_files import map_regular, open_regular
 
 

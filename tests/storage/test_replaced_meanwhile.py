@@ -10,7 +10,7 @@ from helpers.building import make_corpora, make_pbin
 from helpers.inspecting import node_at
 from nanoset_core.project.project import Project
 from nanoset_core.stages.report import DividedCheck, Report, run_here
-from nanoset_core.storage.s3 import S3Store
+from nanoset_core.storage.stores.s3.store import S3Store
 
 
 @pytest.fixture

@@ -29,14 +29,18 @@ from botocore.utils import parse_timestamp
 from helpers.answering import answering, send_answer
 from nanoset_core.errors import ConfigError, MissingError, StorageError
 from nanoset_core.loading.opening import load_nanoset
-from nanoset_core.storage import requests, s3, s3_joining, s3_requests, unanswered
+from nanoset_core.storage import requests
 from nanoset_core.storage.location import copies_folder, remote_location
 from nanoset_core.storage.remote_path import RemotePath
-from nanoset_core.storage.s3 import S3Store
-from nanoset_core.storage.s3_client import load_quickly, parse_time
-from nanoset_core.storage.s3_parts import file_parts
-from nanoset_core.storage.s3_requests import with_retries
 from nanoset_core.storage.settings import StorageSpec
+from nanoset_core.storage.stores import unanswered
+from nanoset_core.storage.stores.s3 import joining as s3_joining
+from nanoset_core.storage.stores.s3 import requests as s3_requests
+from nanoset_core.storage.stores.s3 import store as s3
+from nanoset_core.storage.stores.s3.client import load_quickly, parse_time
+from nanoset_core.storage.stores.s3.parts import file_parts
+from nanoset_core.storage.stores.s3.requests import with_retries
+from nanoset_core.storage.stores.s3.store import S3Store
 
 MIB = 1 << 20
 PART_BYTES = 5 * MIB

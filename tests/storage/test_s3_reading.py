@@ -17,10 +17,11 @@ from helpers.s3_server import requests_answered
 from helpers.sample_project import EOD
 from nanoset_core.errors import MissingError, SourceChangedError, StorageError
 from nanoset_core.project.settings import load_config
-from nanoset_core.storage import requests, s3_reading
-from nanoset_core.storage.reading import open_object
-from nanoset_core.storage.s3 import S3Store
-from nanoset_core.storage.s3_reading import S3Reader
+from nanoset_core.storage import requests
+from nanoset_core.storage.reading.objects import open_object
+from nanoset_core.storage.stores.s3 import reading as s3_reading
+from nanoset_core.storage.stores.s3.reading import S3Reader
+from nanoset_core.storage.stores.s3.store import S3Store
 
 MIB = 1 << 20
 SIZE = 20 * MIB

@@ -22,7 +22,7 @@ from helpers.sample_project import EOD, jsonl
 from nanoset_core.errors import SourceChangedError
 from nanoset_core.project.project import Project
 from nanoset_core.stages.dataset.verify import SAMPLED_DOCUMENTS, verify_corpus_dataset
-from nanoset_core.storage.s3 import S3Store
+from nanoset_core.storage.stores.s3.store import S3Store
 
 CONFIG = """\
 raw: {raw}

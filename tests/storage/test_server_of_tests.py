@@ -11,7 +11,7 @@ from botocore.exceptions import ClientError
 
 from helpers import s3_server
 from helpers.chosen_server import SERVER
-from nanoset_core.storage.s3 import S3Store
+from nanoset_core.storage.stores.s3.store import S3Store
 
 pytestmark = pytest.mark.skipif(SERVER != "moto", reason="another server writes its answers itself")
 

@@ -16,7 +16,7 @@ from helpers.sample_project import outputs_of, write_project
 from nanoset_core.errors import MissingError, StorageError
 from nanoset_core.project.gc.collect import collect
 from nanoset_core.project.project import Project
-from nanoset_core.storage.s3 import S3Store
+from nanoset_core.storage.stores.s3.store import S3Store
 
 N_SHARDS = 4
 FILES = ("tokens.bin", "tokens.idx")

@@ -18,7 +18,7 @@ from nanoset_core.stages.webdataset import make as shuffling
 from nanoset_core.stages.webdataset.plan import plan_shuffle
 from nanoset_core.stages.webdataset.planning import settings_of, sources_of
 from nanoset_core.stages.webdataset.stored_rows import StoredRows, is_worth_storing
-from nanoset_core.storage.s3 import S3Store
+from nanoset_core.storage.stores.s3.store import S3Store
 
 CORPORA = ("web", "code", "books")
 N_GROUPS = 3

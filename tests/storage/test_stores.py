@@ -16,11 +16,11 @@ import pytest
 from storage.contract import StoreContract, names_of, sha256_of_each
 
 from nanoset_core.errors import SourceChangedError
-from nanoset_core.storage import s3_joining
 from nanoset_core.storage.atomic import UNFINISHED
-from nanoset_core.storage.local import LocalStore
-from nanoset_core.storage.s3 import S3Store, Upload
-from nanoset_core.storage.s3_joining import (
+from nanoset_core.storage.store import Stored
+from nanoset_core.storage.stores.local import LocalStore
+from nanoset_core.storage.stores.s3 import joining as s3_joining
+from nanoset_core.storage.stores.s3.joining import (
     COPIED_BYTES,
     LEAST_BYTES,
     MOST_BYTES,
@@ -29,8 +29,8 @@ from nanoset_core.storage.s3_joining import (
     plan_parts,
     runs_of,
 )
-from nanoset_core.storage.s3_parts import MAX_PARTS, bytes_part
-from nanoset_core.storage.store import Stored
+from nanoset_core.storage.stores.s3.parts import MAX_PARTS, bytes_part
+from nanoset_core.storage.stores.s3.store import S3Store, Upload
 
 MIB = 1 << 20
 

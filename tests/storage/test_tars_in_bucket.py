@@ -14,8 +14,8 @@ from helpers.s3_server import StoredObject, restore
 from nanoset_core.project.project import Project
 from nanoset_core.stages.webdataset import make as shuffling
 from nanoset_core.stages.webdataset.verify import verify_webdataset
-from nanoset_core.storage import s3
-from nanoset_core.storage.s3 import S3Store
+from nanoset_core.storage.stores.s3 import store as s3
+from nanoset_core.storage.stores.s3.store import S3Store
 
 NAME = "shuffled"
 N_GROUPS = 3

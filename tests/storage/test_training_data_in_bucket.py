@@ -13,7 +13,7 @@ from helpers.building import make_handoff, make_nanoset
 from helpers.inspecting import current_output, verify_at
 from nanoset_core.outputs.root import Seen
 from nanoset_core.project.project import Project
-from nanoset_core.storage.s3 import S3Store
+from nanoset_core.storage.stores.s3.store import S3Store
 
 
 @contextmanager

@@ -14,10 +14,10 @@ from typing import NamedTuple
 import pytest
 
 from helpers.answering import answering, send_answer
-from nanoset_core.storage import unanswered
-from nanoset_core.storage.filesystems import FilesystemStore
-from nanoset_core.storage.s3 import S3Store
-from nanoset_core.storage.s3_reading import S3Reader
+from nanoset_core.storage.stores import unanswered
+from nanoset_core.storage.stores.filesystems import FilesystemStore
+from nanoset_core.storage.stores.s3.reading import S3Reader
+from nanoset_core.storage.stores.s3.store import S3Store
 
 BODY = b"x" * 1000
 HEADERS = {

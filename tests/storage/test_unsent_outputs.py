@@ -14,7 +14,7 @@ from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.diff.versions import find_versions
 from nanoset_core.project.project import Project
 from nanoset_core.storage.access import FileAccess
-from nanoset_core.storage.s3 import S3Store
+from nanoset_core.storage.stores.s3.store import S3Store
 
 RECIPE = Recipe("datasets", "web", 1)
 CONTENT = b"some bytes"

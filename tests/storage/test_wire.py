@@ -17,8 +17,8 @@ from helpers.s3_server import total_bytes
 from helpers.token_sources import plan_of, source_in_file, write_tars
 from nanoset_core.stages.webdataset.sources import STORED_ROW_BYTES, TokenSource
 from nanoset_core.storage.access import FileAccess
-from nanoset_core.storage.mapped_files import BlockFile
-from nanoset_core.storage.s3 import S3Store
+from nanoset_core.storage.reading.mapped_files import BlockFile
+from nanoset_core.storage.stores.s3.store import S3Store
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 

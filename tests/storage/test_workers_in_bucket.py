@@ -24,8 +24,8 @@ from helpers.s3_server import restore
 from helpers.sample_project import outputs_of
 from nanoset_core.project.project import Project
 from nanoset_core.project.verify import targets, verify_project
-from nanoset_core.storage.s3 import S3Store
 from nanoset_core.storage.store import Store
+from nanoset_core.storage.stores.s3.store import S3Store
 
 pytestmark = pytest.mark.slow
 """The tests start a Dask cluster, and kill its workers."""

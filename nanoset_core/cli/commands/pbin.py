@@ -355,7 +355,7 @@ def repair(file: Location, output: Location | None, overwrite: bool) -> None:
     wrong index, which is corrected, too.
     """
     from nanoset_core.outputs.deliver import replaced_file
-    from nanoset_core.storage.temporary_copies import downloaded
+    from nanoset_core.storage.copies.temporary import downloaded
 
     rewrite = partial(_rewrite, shown_name=str(file))
     if output is not None:
@@ -487,7 +487,7 @@ def _describe(path: Location) -> None:
         NanosetError: The file is missing, damaged or no .pbin.
     """
     from nanoset_core.formats.pbin.layout import load_index, open_pbin
-    from nanoset_core.storage.temporary_copies import path_and_access
+    from nanoset_core.storage.copies.temporary import path_and_access
 
     with path_and_access(path) as (local_path, access):
         # Of a file in a bucket, only the header and the index are downloaded.
@@ -659,7 +659,7 @@ def _make_file(
         those in its receipt.
     """
     from nanoset_core.outputs.deliver import make_once
-    from nanoset_core.storage.temporary_copies import downloaded
+    from nanoset_core.storage.copies.temporary import downloaded
 
     def download_and_work(target: Path) -> Facts:
         """Download the files, and write the output to a path."""

@@ -129,7 +129,7 @@ def _warn_of_running_builds(project: Project, *, builds_afterwards: bool) -> Non
         builds_afterwards: Whether this command itself will build, as soon as the running build has
             ended.
     """
-    from nanoset_core.storage.leases import builds_under_way
+    from nanoset_core.storage.in_use.leases import builds_under_way
 
     remedy = "run `nanoset build` once it has ended"
     if builds_afterwards:

@@ -30,7 +30,6 @@ from nanoset_core.formats.indexed.layout import (
     write_idx,
 )
 from nanoset_core.outputs.recorded_tokenization import check_same_tokenizer
-from nanoset_core.storage.appending import append_file
 from nanoset_core.storage.atomic import (
     alone_in,
     discard,
@@ -43,6 +42,7 @@ from nanoset_core.storage.atomic import (
 from nanoset_core.storage.location import path_on_this_machine
 from nanoset_core.storage.os_errors import explained_os_error, explaining_all
 from nanoset_core.storage.store import OnJoin, no_progress
+from nanoset_core.storage.writing.appending import append_file
 
 _MAX_LENGTH = 2**31 - 1
 """Longest sequence: lengths are int32 in the .idx."""

@@ -20,7 +20,7 @@ from nanoset_core.storage.location import (
     path_on_this_machine,
     remote_location,
 )
-from nanoset_core.storage.mapped_files import BlockFile, MappedFile
+from nanoset_core.storage.reading.mapped_files import BlockFile, MappedFile
 from nanoset_core.storage.store import Store
 
 

@@ -6,8 +6,8 @@ from collections.abc import Hashable, Iterable
 
 from nanoset_core.errors import ConfigError
 from nanoset_core.formats.indexed.layout import pair_files
-from nanoset_core.storage.identity import file_identity, has_same_content, names_of_both
 from nanoset_core.storage.location import Location
+from nanoset_core.storage.reading.identity import file_identity, has_same_content, names_of_both
 
 
 def first_repeated_dataset(prefixes: Iterable[Location]) -> tuple[Location, Location] | None:

@@ -43,7 +43,7 @@ from numpy.typing import NDArray
 
 from nanoset_core.errors import ConfigError, FormatError
 from nanoset_core.formats.pbin.pickle_codec import Entries, damaged, decode_index, first_number
-from nanoset_core.storage.mapped_files import MappedFile
+from nanoset_core.storage.reading.mapped_files import MappedFile
 from nanoset_core.storage.regular_files import map_regular, required
 
 TOKEN_BYTES = (1, 2, 4)

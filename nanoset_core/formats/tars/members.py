@@ -21,7 +21,7 @@ from nanoset_core.formats.tars.tar import (
     record_bytes,
     rename,
 )
-from nanoset_core.storage.npy_arrays import npy_array
+from nanoset_core.storage.reading.npy_arrays import npy_array
 
 MemberKind = Literal["json.gz", "npy"]
 """How a context is stored in a tar."""

@@ -20,8 +20,8 @@ from nanoset_core.project.project import Project
 from nanoset_core.project.stored_outputs import shared_folders, stage_folders
 from nanoset_core.records.digests import is_digest
 from nanoset_core.storage.access import FileAccess
-from nanoset_core.storage.leases import FOLDER as LEASE_FOLDER
-from nanoset_core.storage.leases import collecting, leased_names
+from nanoset_core.storage.in_use.leases import FOLDER as LEASE_FOLDER
+from nanoset_core.storage.in_use.leases import collecting, leased_names
 from nanoset_core.storage.paths import is_inside
 from nanoset_core.storage.store import Stored
 

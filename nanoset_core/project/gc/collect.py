@@ -49,10 +49,10 @@ from nanoset_core.stages.mappings.run_before import handoff_and_splits, handoff_
 from nanoset_core.stages.registry import stages, sweep
 from nanoset_core.stages.stage import CorpusStage, InternalStage
 from nanoset_core.storage.access import FileAccess
-from nanoset_core.storage.freed_space import FileSizes, freed_bytes
-from nanoset_core.storage.heartbeats import LEASE_SECONDS
-from nanoset_core.storage.leases import collecting, leased_names
-from nanoset_core.storage.removals import remove_file, withdraw_output
+from nanoset_core.storage.in_use.heartbeats import LEASE_SECONDS
+from nanoset_core.storage.in_use.leases import collecting, leased_names
+from nanoset_core.storage.removing.freed_space import FileSizes, freed_bytes
+from nanoset_core.storage.removing.removals import remove_file, withdraw_output
 from nanoset_core.storage.requests import SMALL_REQUESTS_AT_ONCE, in_parallel
 
 UNSEEN = (

@@ -28,7 +28,7 @@ from nanoset_core.stages.shards.shard_tokens import delete_own_tokens
 from nanoset_core.stages.shards.stage import TOKENIZED
 from nanoset_core.stages.stage import Key, find_current
 from nanoset_core.storage.access import FileAccess
-from nanoset_core.storage.leases import collecting
+from nanoset_core.storage.in_use.leases import collecting
 from nanoset_core.storage.store import Stored
 
 _BATCH_BYTES = 16 << 30

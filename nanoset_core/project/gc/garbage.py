@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from nanoset_core.storage.freed_space import FileSizes, freed_bytes
+from nanoset_core.storage.removing.freed_space import FileSizes, freed_bytes
 
 GarbageKind = Literal["version", "unfinished", "cache file", "tokens", "log"]
 """A complete version; a version whose build never ended; an index file of a trainer; the tokens of

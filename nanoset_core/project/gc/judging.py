@@ -22,8 +22,8 @@ from nanoset_core.stages.registry import stage_of
 from nanoset_core.stages.stage import Resumable, uploaded_files
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import UNFINISHED
-from nanoset_core.storage.freed_space import FileSizes
 from nanoset_core.storage.listing import Entry
+from nanoset_core.storage.removing.freed_space import FileSizes
 from nanoset_core.wording import format_count
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from nanoset_core.project.gc.garbage import Garbage, GarbageCollection, LeftAlone, Policy
 from nanoset_core.storage.atomic import UNFINISHED
-from nanoset_core.storage.freed_space import FileSizes
+from nanoset_core.storage.removing.freed_space import FileSizes
 
 OUTPUT = "logs of Slurm jobs"
 """What the logs belong to, in the table of `nanoset gc`."""

@@ -47,8 +47,8 @@ from nanoset_core.stages.shards.shortening import ShortenedShards, ShortenTask
 from nanoset_core.stages.shards.stage import TOKENIZED
 from nanoset_core.stages.stage import Key, find_current
 from nanoset_core.storage.access import FileAccess
-from nanoset_core.storage.leases import check_no_build, collecting
-from nanoset_core.storage.removals import withdraw_output
+from nanoset_core.storage.in_use.leases import check_no_build, collecting
+from nanoset_core.storage.removing.removals import withdraw_output
 from nanoset_core.text.inventory.pieces import SourceRange
 
 _ALL_VERSIONS = 1_000_000_000

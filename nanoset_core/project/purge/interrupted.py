@@ -19,9 +19,9 @@ from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.records.json_records import load
 from nanoset_core.stages.shards import purged
 from nanoset_core.storage.access import FileAccess
-from nanoset_core.storage.heartbeats import has_ended, kept_fresh, live_objects_after_sweep
-from nanoset_core.storage.leases import FOLDER as LEASE_FOLDER
-from nanoset_core.storage.process_marks import new_mark
+from nanoset_core.storage.in_use.heartbeats import has_ended, kept_fresh, live_objects_after_sweep
+from nanoset_core.storage.in_use.leases import FOLDER as LEASE_FOLDER
+from nanoset_core.storage.in_use.process_marks import new_mark
 from nanoset_core.storage.store import Store
 from nanoset_core.wording import format_count
 

@@ -20,8 +20,8 @@ from nanoset_core.project.stored_outputs import all_outputs
 from nanoset_core.records.digests import digest_of
 from nanoset_core.records.json_records import dump, load
 from nanoset_core.stages.shards import purged
-from nanoset_core.storage.removals import remove_file
-from nanoset_core.storage.uploads import write_small_file
+from nanoset_core.storage.removing.removals import remove_file
+from nanoset_core.storage.writing.uploads import write_small_file
 
 
 class PurgeReceipt:

@@ -20,8 +20,8 @@ from nanoset_core.stages.contamination.search import Evaluation
 from nanoset_core.stages.contamination.texts import read_texts
 from nanoset_core.stages.contamination.token_bytes import word_vocabulary
 from nanoset_core.stages.given_files import GivenFiles, given_files
-from nanoset_core.storage.identity import first_repeated, names_of_both
 from nanoset_core.storage.location import Location
+from nanoset_core.storage.reading.identity import first_repeated, names_of_both
 from nanoset_core.tokenizers.engines.reference import reference_engine
 
 VERSION = 1

@@ -25,7 +25,7 @@ from nanoset_core.stages.dataset.tokens import open_dataset
 from nanoset_core.stages.per_shard import SHARDS
 from nanoset_core.stages.sharded import DocumentsTask, Sharded, make_of_documents
 from nanoset_core.stages.stage import Key, require
-from nanoset_core.storage.leases import leased
+from nanoset_core.storage.in_use.leases import leased
 
 
 def contamination_recipe(project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:

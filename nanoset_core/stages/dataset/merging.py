@@ -27,7 +27,6 @@ from nanoset_core.stages.shards.one_shard import BIN, TOKENS
 from nanoset_core.stages.shards.shard_sets import current_shards, each_shard
 from nanoset_core.stages.shards.shard_tokens import altered, copy_tokens_back
 from nanoset_core.storage.atomic import sha256_file
-from nanoset_core.storage.local import LocalStore
 from nanoset_core.storage.regular_files import read_regular
 from nanoset_core.storage.store import (
     RANGE_BYTES,
@@ -37,6 +36,7 @@ from nanoset_core.storage.store import (
     Stored,
     pieces_text,
 )
+from nanoset_core.storage.stores.local import LocalStore
 
 T = TypeVar("T")
 _PROGRESS = "indexed_dataset"

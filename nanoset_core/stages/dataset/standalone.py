@@ -34,11 +34,11 @@ from nanoset_core.outputs.recorded_tokenization import (
     pair_receipt_names,
     recorded_tokenizations,
 )
-from nanoset_core.storage.identity import names_of_both
+from nanoset_core.storage.copies.temporary import downloaded
 from nanoset_core.storage.location import Location, store_of
 from nanoset_core.storage.places import common_bucket, path_in_place, real_path
+from nanoset_core.storage.reading.identity import names_of_both
 from nanoset_core.storage.store import Store, Stored
-from nanoset_core.storage.temporary_copies import downloaded
 
 COMMAND = "merge"
 """Name of the command, in the receipt next to an output."""

@@ -32,9 +32,9 @@ from nanoset_core.stages.dataset.token_ranges import (
 )
 from nanoset_core.stages.report import Report
 from nanoset_core.stages.shards.repeats import LOOK, repeats_text
-from nanoset_core.storage.local import LocalStore
 from nanoset_core.storage.requests import TRANSFERS_AT_ONCE
 from nanoset_core.storage.store import PieceCheck, Store
+from nanoset_core.storage.stores.local import LocalStore
 
 REMEDY = "write the dataset again (`nanoset build`, or `nanoset tokenize`)"
 """Remedy for a dataset with wrong tokens."""

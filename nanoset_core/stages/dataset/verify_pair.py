@@ -36,9 +36,9 @@ from nanoset_core.stages.dataset.token_ranges import (
 from nanoset_core.stages.report import CheckRunner, DividedCheck, Report, run_here
 from nanoset_core.stages.shards.repeats import MAX_DUPLICATE_FRACTION
 from nanoset_core.storage.access import FileAccess
+from nanoset_core.storage.copies.temporary import path_and_access
 from nanoset_core.storage.location import Location, store_of
 from nanoset_core.storage.store import PieceDigest
-from nanoset_core.storage.temporary_copies import path_and_access
 from nanoset_core.tokenizers.files import TokenizerPath, tokenizer_path
 from nanoset_core.tokenizers.tokenizer import token_id, tokenizer_facts
 

@@ -22,8 +22,8 @@ from nanoset_core.formats.indexed.stream import CHUNK_TOKENS, Hashed, Stream, st
 from nanoset_core.outputs.manifest import FileFact
 from nanoset_core.stages.exports.samples import Cut, SampledFormat
 from nanoset_core.storage.access import FileAccess
+from nanoset_core.storage.copies.worker_folders import for_a_task
 from nanoset_core.storage.store import Store
-from nanoset_core.storage.worker_folders import for_a_task
 
 _WINDOW_TOKENS = 1 << 23
 """About this many tokens are fetched at once from a bucket."""

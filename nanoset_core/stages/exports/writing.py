@@ -20,8 +20,8 @@ from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.formats.indexed.stream import Stream, document_spans, stream_tokens
 from nanoset_core.stages.exports.base import DatasetTraits
 from nanoset_core.stages.exports.formats import LinkedFormat
-from nanoset_core.storage.appending import append_file
 from nanoset_core.storage.regular_files import open_regular
+from nanoset_core.storage.writing.appending import append_file
 
 # How an export got its tokens, which its manifest records. A copy shares its blocks with the
 # original if the file system can do that.

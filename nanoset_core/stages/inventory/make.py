@@ -22,7 +22,7 @@ from nanoset_core.project.project import Project, despite_lost_copies
 from nanoset_core.records.json_records import dump
 from nanoset_core.stages.inventory.corpora import list_contents
 from nanoset_core.storage.file_stats import FileStat
-from nanoset_core.storage.leases import leased
+from nanoset_core.storage.in_use.leases import leased
 from nanoset_core.storage.location import Location
 from nanoset_core.storage.os_errors import explained
 from nanoset_core.storage.places import takes_requests

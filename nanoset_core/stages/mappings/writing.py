@@ -21,7 +21,7 @@ from nanoset_core.sampling.config import NanosetConfig
 from nanoset_core.sampling.descriptions import is_description
 from nanoset_core.sampling.planned import BlendPlan, MemberPlan, SplitPlan
 from nanoset_core.storage.access import FileAccess
-from nanoset_core.storage.uploads import upload_files
+from nanoset_core.storage.writing.uploads import upload_files
 
 FileEntries = Mapping[str, Mapping[str, Any]]
 """Name of an index file → its `bytes` and `sha256`."""

@@ -35,7 +35,7 @@ from nanoset_core.formats.pbin.writing import (
     write_parts,
 )
 from nanoset_core.outputs.manifest import FileFact
-from nanoset_core.storage.reading import open_object
+from nanoset_core.storage.reading.objects import open_object
 from nanoset_core.storage.regular_files import open_regular
 from nanoset_core.storage.store import Store
 

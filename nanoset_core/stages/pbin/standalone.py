@@ -31,8 +31,8 @@ from nanoset_core.stages.pbin.conversion import (
 )
 from nanoset_core.stages.shards.standalone.inputs import InputFiles, resolve_inputs
 from nanoset_core.storage.atomic import write_atomic
+from nanoset_core.storage.copies.temporary import downloaded, work_folder
 from nanoset_core.storage.location import Location, location, on_this_machine
-from nanoset_core.storage.temporary_copies import downloaded, work_folder
 from nanoset_core.text.rejects import RejectOptions
 from nanoset_core.tokenizers.end_token import end_token
 from nanoset_core.tokenizers.engines import EngineName

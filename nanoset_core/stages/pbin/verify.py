@@ -35,7 +35,7 @@ from nanoset_core.stages.report import (
 )
 from nanoset_core.stages.source_comparison import TokenComparison, made_from
 from nanoset_core.stages.stage import Key, Stage
-from nanoset_core.storage.mapped_files import MappedFile
+from nanoset_core.storage.reading.mapped_files import MappedFile
 
 _INDEX_ENTRY_BYTES = 20
 """Approximate size of a document's entry in the .idx of a dataset."""

@@ -20,8 +20,8 @@ from nanoset_core.stages.shards.facts import ShardFacts
 from nanoset_core.stages.shards.line_numbers import LineNumbers, piece_lines_of_corpus
 from nanoset_core.stages.shards.one_shard import REJECTS
 from nanoset_core.stages.shards.reject_list import read_rejects
+from nanoset_core.storage.copies.temporary import copies_in
 from nanoset_core.storage.location import Location
-from nanoset_core.storage.temporary_copies import copies_in
 from nanoset_core.text.inventory.pieces import Piece
 from nanoset_core.text.rejects import Reject, is_fault
 from nanoset_core.wording import abbreviated, format_bytes, format_count

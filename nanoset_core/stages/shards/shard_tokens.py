@@ -16,11 +16,11 @@ from nanoset_core.errors import StorageError
 from nanoset_core.outputs.manifest import MANIFEST, FileFact, Manifest, Recipe, StoredManifest
 from nanoset_core.records.json_records import dump, from_plain
 from nanoset_core.stages.shards.one_shard import BIN
-from nanoset_core.storage.appending import append_file
 from nanoset_core.storage.atomic import atomic_file, sha256_file
 from nanoset_core.storage.regular_files import open_regular
-from nanoset_core.storage.removals import remove_file
-from nanoset_core.storage.uploads import write_small_file
+from nanoset_core.storage.removing.removals import remove_file
+from nanoset_core.storage.writing.appending import append_file
+from nanoset_core.storage.writing.uploads import write_small_file
 
 
 def delete_own_tokens(shard: Manifest, in_dataset: FileFact) -> None:

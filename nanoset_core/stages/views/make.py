@@ -27,7 +27,7 @@ from nanoset_core.stages.views.settings import STAGE, base_of
 from nanoset_core.stages.views.stage import VIEW
 from nanoset_core.stages.views.writing import ViewSize, view_lengths, write_view_idx
 from nanoset_core.storage.atomic import claim_scratch, sha256_file, sweep_abandoned
-from nanoset_core.storage.leases import leased
+from nanoset_core.storage.in_use.leases import leased
 
 FileFacts = dict[str, str | FileFact]
 """File name → its sha256; for a file that was linked or copied, the facts of the original."""

@@ -45,7 +45,7 @@ from nanoset_core.stages.webdataset.write_options import WriteOptions
 from nanoset_core.stages.webdataset.writing import write_shards
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import sweep_abandoned
-from nanoset_core.storage.removals import remove_stored_folder
+from nanoset_core.storage.removing.removals import remove_stored_folder
 
 PLAN_FILE = "plan.json"
 

@@ -20,8 +20,8 @@ from nanoset_core.records.json_records import JsonForm, Record, dump, load
 from nanoset_core.stages.webdataset.tars import TarFacts, shard_stem, tar_name
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import fsync_folder
-from nanoset_core.storage.removals import remove_stored_folder
-from nanoset_core.storage.uploads import upload_files
+from nanoset_core.storage.removing.removals import remove_stored_folder
+from nanoset_core.storage.writing.uploads import upload_files
 
 MARKERS = ".shards"
 """Folder of the markers, within the folder of the tars."""

@@ -23,9 +23,9 @@ from nanoset_core.formats.indexed.layout import bin_path, idx_path, read_idx
 from nanoset_core.formats.indexed.stream import Stream, fills_bin, gathered
 from nanoset_core.stages.dataset.dataset import Dataset
 from nanoset_core.storage.access import FileAccess
-from nanoset_core.storage.mapped_files import BlockFile, MappedFile
+from nanoset_core.storage.copies.worker_folders import worker_folder
+from nanoset_core.storage.reading.mapped_files import BlockFile, MappedFile
 from nanoset_core.storage.regular_files import map_regular
-from nanoset_core.storage.worker_folders import worker_folder
 from nanoset_core.tokenizers.files import stat_signature
 
 STORED_ROW_BYTES = 32 << 10

@@ -32,8 +32,8 @@ from nanoset_core.stages.webdataset.sources import TokenSource, opened_once
 from nanoset_core.stages.webdataset.write_options import WriteOptions
 from nanoset_core.storage.atomic import UNFINISHED
 from nanoset_core.storage.requests import in_parallel
-from nanoset_core.storage.s3_parts import MULTIPART_BYTES
 from nanoset_core.storage.store import Store
+from nanoset_core.storage.stores.s3.parts import MULTIPART_BYTES
 
 ROWS = ".rows"
 """Folder of the parts, within the folder of the tars."""

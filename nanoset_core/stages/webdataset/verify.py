@@ -45,7 +45,7 @@ from nanoset_core.stages.webdataset.recipes import STAGE
 from nanoset_core.stages.webdataset.sources import TokenSource
 from nanoset_core.stages.webdataset.stage import SHUFFLE_PLAN, WEBDATASET
 from nanoset_core.stages.webdataset.tars import TarFacts, tar_name
-from nanoset_core.storage.uploads import drop_copies
+from nanoset_core.storage.writing.uploads import drop_copies
 
 _TARS_OPENED = 8
 """Number of tars that the quick check opens."""

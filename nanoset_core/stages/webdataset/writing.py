@@ -39,9 +39,9 @@ from nanoset_core.stages.webdataset.tars import TarFacts, output_bytes, write_ta
 from nanoset_core.stages.webdataset.write_options import WriteOptions
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import claim_scratch, fsync_folder, sweep_abandoned
+from nanoset_core.storage.copies.worker_folders import for_a_task
 from nanoset_core.storage.os_errors import explained
-from nanoset_core.storage.uploads import drop_copies, upload_files
-from nanoset_core.storage.worker_folders import for_a_task
+from nanoset_core.storage.writing.uploads import drop_copies, upload_files
 
 _MAPPED_SHARDS = 8
 """Shards in a run of the engine `mmap`, which holds no rows in memory."""

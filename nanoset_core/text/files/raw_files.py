@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from typing import BinaryIO
 
 from nanoset_core.errors import InputError, MissingError, NanosetError, SourceChangedError
-from nanoset_core.storage.input_files import Probe, open_input, probing
+from nanoset_core.storage.copies.worker_folders import worker_folder
 from nanoset_core.storage.location import Location
-from nanoset_core.storage.worker_folders import worker_folder
+from nanoset_core.storage.reading.input_files import Probe, open_input, probing
 
 READ_BYTES = 1 << 20
 """Bytes that are read at once."""

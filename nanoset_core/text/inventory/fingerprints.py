@@ -23,9 +23,9 @@ import numpy as np
 from nanoset_core.errors import SourceChangedError
 from nanoset_core.execution.processes import Executor
 from nanoset_core.storage.file_stats import FileStat, ObjectStat, file_stat
-from nanoset_core.storage.input_files import status_of
 from nanoset_core.storage.location import Location
 from nanoset_core.storage.places import takes_requests
+from nanoset_core.storage.reading.input_files import status_of
 from nanoset_core.storage.remote_path import RemotePath
 from nanoset_core.storage.requests import TRANSFERS_AT_ONCE, in_parallel
 from nanoset_core.text.files.endings import is_cuttable

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nanoset_core.storage.input_files import Probe
+from nanoset_core.storage.reading.input_files import Probe
 from nanoset_core.storage.requests import TRANSFERS_AT_ONCE, in_parallel
 
 WINDOW_BYTES = 64 << 10

@@ -6,9 +6,9 @@ import hashlib
 from collections.abc import Iterator
 from typing import Any
 
-from nanoset_core.storage.input_files import status_of
 from nanoset_core.storage.location import Location
 from nanoset_core.storage.places import is_here
+from nanoset_core.storage.reading.input_files import status_of
 from nanoset_core.text.files.raw_files import READ_BYTES, blocks_of, open_raw, source_changed
 from nanoset_core.text.inventory.pieces import CRC, ETAG, NO_DIGEST, Piece, etag_digest
 

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, BinaryIO, TypeVar
 
 from nanoset_core.errors import NanosetError
-from nanoset_core.storage.input_files import status_of
 from nanoset_core.storage.location import Location
+from nanoset_core.storage.reading.input_files import status_of
 from nanoset_core.text.files.content_kinds import HEAD_BYTES, describe_mismatch
 from nanoset_core.text.files.endings import format_of
 from nanoset_core.text.files.raw_files import open_raw, source_changed

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 
 from nanoset_core.errors import MissingError
-from nanoset_core.storage.worker_folders import local_copy_of
+from nanoset_core.storage.copies.worker_folders import local_copy_of
 from nanoset_core.tokenizers.files import named_tokens
 from nanoset_core.wording import alternatives_text
 

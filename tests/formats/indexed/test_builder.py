@@ -29,8 +29,8 @@ from nanoset_core.formats.indexed import builder as builder_module
 from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder, merge_indexed_datasets
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.formats.indexed.layout import HEADER, MAGIC, read_idx
-from nanoset_core.storage.appending import append_file
 from nanoset_core.storage.atomic import put_in_place
+from nanoset_core.storage.writing.appending import append_file
 
 
 def digests(prefix):

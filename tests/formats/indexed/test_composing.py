@@ -15,7 +15,7 @@ from nanoset_core.formats.indexed import composing
 from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder, merge_indexed_datasets
 from nanoset_core.formats.indexed.composing import StoredPair, write_merged_idx
 from nanoset_core.formats.indexed.layout import HEADER
-from nanoset_core.storage.local import LocalStore
+from nanoset_core.storage.stores.local import LocalStore
 
 DTYPE = np.dtype(np.uint16)
 

@@ -37,7 +37,7 @@ from nanoset_core.project.gc.garbage import GarbageCollection
 from nanoset_core.project.project import Project, names_of
 from nanoset_core.stages.webdataset import make as shuffling
 from nanoset_core.storage.atomic import published_folder
-from nanoset_core.storage.removals import withdraw_output
+from nanoset_core.storage.removing.removals import withdraw_output
 
 LONG_AGO = (1e9, 1e9)
 """Access and modification time of files that no process can be writing any more."""

@@ -14,7 +14,7 @@ from helpers.built_project import first_file, overwrite
 from nanoset_core.errors import NanosetError
 from nanoset_core.project.verify import Target, targets, verify_by
 from nanoset_core.stages.report import DividedCheck, Report, group_by_bytes
-from nanoset_core.storage.worker_folders import WorkerFolder, working_at
+from nanoset_core.storage.copies.worker_folders import WorkerFolder, working_at
 
 
 class ShufflingExecutor:

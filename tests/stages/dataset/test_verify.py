@@ -33,8 +33,8 @@ from nanoset_core.stages.dataset.token_ranges import (
 )
 from nanoset_core.stages.dataset.verify_pair import verify_pair
 from nanoset_core.stages.report import DividedCheck, Finding, Report, group_by_bytes, run_here
-from nanoset_core.storage.local import LocalStore
 from nanoset_core.storage.store import PieceDigest
+from nanoset_core.storage.stores.local import LocalStore
 
 EOD = 0
 N_SEQUENCES = 6

@@ -24,7 +24,7 @@ from nanoset_core.stages.exports.base import DatasetTraits
 from nanoset_core.stages.exports.formats import FORMATS, _metric
 from nanoset_core.stages.exports.standalone import ExportOptions, export_pair
 from nanoset_core.storage.location import location
-from nanoset_core.storage.s3 import S3Store
+from nanoset_core.storage.stores.s3.store import S3Store
 
 SEEDS = range(50)
 FORMATS_WITH_ENDS = [name for name, export in FORMATS.items() if export.needs_end]

@@ -13,7 +13,7 @@ from nanoset_core.errors import StorageError
 from nanoset_core.stages.webdataset.markers import read_markers, write_markers
 from nanoset_core.stages.webdataset.tars import TarFacts
 from nanoset_core.storage.access import FileAccess
-from nanoset_core.storage.uploads import upload_files
+from nanoset_core.storage.writing.uploads import upload_files
 
 FACTS = TarFacts(0, 1, 1, 0, 4, hashlib.sha256(b"good").hexdigest())
 """Facts of a tar with the bytes `good`."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nanoset_core.errors import MissingError
-from nanoset_core.storage.worker_folders import WorkerFolder, working_at
+from nanoset_core.storage.copies.worker_folders import WorkerFolder, working_at
 from nanoset_core.text.files.raw_files import open_raw, probe_raw
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.raw_files import LINES, cut_slowly
-from nanoset_core.storage.input_files import Probe
+from nanoset_core.storage.reading.input_files import Probe
 from nanoset_core.text.inventory import piece_cuts
 from nanoset_core.text.inventory.piece_cuts import WINDOW_BYTES, chained_cuts, separate_cuts
 

@@ -11,7 +11,6 @@ from typing import NamedTuple
 from nanoset_core.errors import InputError, MissingError
 from nanoset_core.stages.shards.standalone.input_patterns import ListedFile, find_matches
 from nanoset_core.storage.file_stats import FileStat
-from nanoset_core.storage.identity import first_repeated, names_of_both
 from nanoset_core.storage.location import Location, is_remote, remote_location, without_file_scheme
 from nanoset_core.storage.paths import expanded
 from nanoset_core.storage.places import (
@@ -22,6 +21,7 @@ from nanoset_core.storage.places import (
     requests_at_once,
     takes_requests,
 )
+from nanoset_core.storage.reading.identity import first_repeated, names_of_both
 from nanoset_core.storage.regular_files import check_no_pipe
 from nanoset_core.storage.requests import in_parallel
 from nanoset_core.text.files.contents import Contents, contents_of

@@ -46,11 +46,11 @@ from nanoset_core.stages.shards.standalone.options import (
 from nanoset_core.stages.shards.standalone.ranges import InputRanges
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import write_atomic
-from nanoset_core.storage.drafts import writing_into
+from nanoset_core.storage.copies.temporary import work_folder
 from nanoset_core.storage.location import Location, store_of
 from nanoset_core.storage.os_errors import writing_to
 from nanoset_core.storage.places import real_path
-from nanoset_core.storage.temporary_copies import work_folder
+from nanoset_core.storage.writing.drafts import writing_into
 from nanoset_core.tokenizers.encoders import encoders_of
 from nanoset_core.tokenizers.files import as_source
 from nanoset_core.tokenizers.tokenizer import TokenizerFacts, token_id, tokenizer_facts

@@ -21,11 +21,11 @@ from nanoset_core.stages.shards.standalone.inputs import check_different
 from nanoset_core.stages.webdataset.lists import LISTS
 from nanoset_core.stages.webdataset.standalone.options import InputKind
 from nanoset_core.stages.webdataset.standalone.sampling import EVERYTHING, Sampling
+from nanoset_core.storage.copies.temporary import any_remote, copies_in
 from nanoset_core.storage.location import Location, location
 from nanoset_core.storage.places import is_here, path_below, requests_at_once, takes_requests
 from nanoset_core.storage.regular_files import check_no_pipe
 from nanoset_core.storage.requests import in_parallel
-from nanoset_core.storage.temporary_copies import any_remote, copies_in
 from nanoset_core.text.files.contents import Contents, contents_of
 from nanoset_core.text.files.endings import ACCEPTED, is_text, suffix_of
 from nanoset_core.text.files.listing import natural_key

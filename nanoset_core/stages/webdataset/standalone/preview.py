@@ -27,9 +27,9 @@ from nanoset_core.stages.webdataset.standalone.options import (
 )
 from nanoset_core.stages.webdataset.standalone.tokens import survey_sources
 from nanoset_core.stages.webdataset.tars import output_bytes
+from nanoset_core.storage.copies.temporary import any_remote, temporary_folder
 from nanoset_core.storage.file_stats import FileStat
 from nanoset_core.storage.location import Location
-from nanoset_core.storage.temporary_copies import any_remote, temporary_folder
 from nanoset_core.text.document_batch import DocumentBatch
 from nanoset_core.text.documents import read_documents
 from nanoset_core.text.files.endings import is_cuttable

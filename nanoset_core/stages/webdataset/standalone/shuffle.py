@@ -43,11 +43,11 @@ from nanoset_core.stages.webdataset.write_options import WriteOptions
 from nanoset_core.stages.webdataset.writing import write_shards
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import alone_in, sweep_abandoned, write_atomic
-from nanoset_core.storage.drafts import folder_and_access, replacing
+from nanoset_core.storage.copies.temporary import work_folder
 from nanoset_core.storage.location import Location, on_this_machine
 from nanoset_core.storage.os_errors import writing_to
 from nanoset_core.storage.places import is_here
-from nanoset_core.storage.temporary_copies import work_folder
+from nanoset_core.storage.writing.drafts import folder_and_access, replacing
 from nanoset_core.tokenizers.files import tokenizer_files
 from nanoset_core.tokenizers.tokenizer import tokenizer_facts
 

@@ -9,16 +9,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from nanoset_core.storage import s3_requests
-from nanoset_core.storage.s3 import S3Store
-from nanoset_core.storage.s3_client import (
+from nanoset_core.storage.stores.s3 import requests as s3_requests
+from nanoset_core.storage.stores.s3.client import (
     DEFAULT_REGION,
     Server,
     client_settings,
     setting_up,
     with_quick_times,
 )
-from nanoset_core.storage.unanswered import BLOCK_BYTES, unanswered
+from nanoset_core.storage.stores.s3.store import S3Store
+from nanoset_core.storage.stores.unanswered import BLOCK_BYTES, unanswered
 
 
 @dataclass(frozen=True, slots=True)

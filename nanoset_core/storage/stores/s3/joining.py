@@ -26,9 +26,6 @@ from nanoset_core.errors import NanosetError, SourceChangedError, StorageError
 from nanoset_core.rounding import ceil_division
 from nanoset_core.storage.atomic import UNFINISHED
 from nanoset_core.storage.requests import SMALL_REQUESTS_AT_ONCE, TRANSFERS_AT_ONCE, in_parallel
-from nanoset_core.storage.s3 import S3Store, Upload, uploading
-from nanoset_core.storage.s3_parts import MAX_PARTS, bytes_part, encoded, md5_of_etag
-from nanoset_core.storage.s3_requests import status_of
 from nanoset_core.storage.store import (
     OnJoin,
     Stored,
@@ -38,6 +35,9 @@ from nanoset_core.storage.store import (
     gone,
     no_progress,
 )
+from nanoset_core.storage.stores.s3.parts import MAX_PARTS, bytes_part, encoded, md5_of_etag
+from nanoset_core.storage.stores.s3.requests import status_of
+from nanoset_core.storage.stores.s3.store import S3Store, Upload, uploading
 
 LEAST_BYTES = 5 << 20
 """Minimum size of a part, except the last one; a limit of S3."""

@@ -19,9 +19,9 @@ from nanoset_core.storage.atomic import (
     fsync_folder,
     sweep_abandoned,
 )
+from nanoset_core.storage.copies.temporary import scratch_root, temporary_folder
 from nanoset_core.storage.location import Location, store_of
 from nanoset_core.storage.os_errors import explained, writing_to
-from nanoset_core.storage.temporary_copies import scratch_root, temporary_folder
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 from nanoset_core.storage.file_stats import ObjectStat, stat_of_object
 from nanoset_core.storage.location import Location
-from nanoset_core.storage.reading import ObjectFile
+from nanoset_core.storage.reading.objects import ObjectFile
 from nanoset_core.storage.regular_files import open_regular
 from nanoset_core.storage.remote_path import RemotePath
 

@@ -17,18 +17,18 @@ from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple, TypeVar
 
-from nanoset_core.storage.filesystem_errors import http_status
-from nanoset_core.storage.filesystems import nanoseconds
-from nanoset_core.storage.long_listings import LongListing
-from nanoset_core.storage.object_store import (
+from nanoset_core.storage.requests import check_length
+from nanoset_core.storage.store import Store, Stored, checked_name
+from nanoset_core.storage.stores.cloud_filesystem import (
     CloudFilesystemStore,
     LostUploadError,
     ObjectVersion,
     PartsUpload,
     prefix_of,
 )
-from nanoset_core.storage.requests import check_length
-from nanoset_core.storage.store import Store, Stored, checked_name
+from nanoset_core.storage.stores.filesystem_errors import http_status
+from nanoset_core.storage.stores.filesystems import nanoseconds
+from nanoset_core.storage.stores.long_listings import LongListing
 
 T = TypeVar("T")
 _HOST_ENDING = ".core.windows.net"

@@ -1,7 +1,7 @@
 """Write objects through fsspec, so that Google Storage and Azure can be the root of a project.
 
 `CloudFilesystemStore` extends the store that only reads by everything that a root needs. Its
-subclasses say how one request is sent: `google_store.py`, `azure_store.py` and `memory_store.py`.
+subclasses say how one request is sent: `google.py`, `azure.py` and `memory.py`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from typing import Any, ClassVar, NamedTuple
 from nanoset_core.errors import MissingError, SourceChangedError, StorageError
 from nanoset_core.rounding import ceil_division
 from nanoset_core.storage.atomic import sha256_file
-from nanoset_core.storage.filesystems import FilesystemStore
 from nanoset_core.storage.store import (
     Stored,
     changed,
@@ -27,6 +26,7 @@ from nanoset_core.storage.store import (
     gone,
     regrouped,
 )
+from nanoset_core.storage.stores.filesystems import FilesystemStore
 
 PART_BYTES = 16 << 20
 """Objects larger than this are sent in parts of at least this size, one of which is in memory."""

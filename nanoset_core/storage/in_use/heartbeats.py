@@ -22,10 +22,10 @@ import time
 from collections.abc import Callable, Iterator
 
 from nanoset_core.errors import StorageError
-from nanoset_core.storage.local import LocalStore
-from nanoset_core.storage.owners import Owner, started_at
-from nanoset_core.storage.process_marks import is_mark_of_this_machine, is_owner_alive
+from nanoset_core.storage.in_use.owners import Owner, started_at
+from nanoset_core.storage.in_use.process_marks import is_mark_of_this_machine, is_owner_alive
 from nanoset_core.storage.store import Store
+from nanoset_core.storage.stores.local import LocalStore
 
 RENEWED_SECONDS = 15.0
 """Interval at which a process renews its objects."""

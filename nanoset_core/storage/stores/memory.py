@@ -7,8 +7,12 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from nanoset_core.errors import ConfigError
-from nanoset_core.storage.object_store import CloudFilesystemStore, ObjectVersion, PartsUpload
 from nanoset_core.storage.store import checked_name
+from nanoset_core.storage.stores.cloud_filesystem import (
+    CloudFilesystemStore,
+    ObjectVersion,
+    PartsUpload,
+)
 
 
 @dataclass(frozen=True, slots=True)

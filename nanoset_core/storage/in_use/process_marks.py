@@ -16,7 +16,7 @@ import platform
 import secrets
 from pathlib import Path
 
-from nanoset_core.storage.owners import process_stat
+from nanoset_core.storage.in_use.owners import process_stat
 
 _DIGEST_DIGITS = 4
 """Hex digits of each of the three digests in the name of a machine."""

@@ -38,19 +38,19 @@ from nanoset_core.errors import StorageError
 from nanoset_core.records.json_records import JsonForm, Record, dump, load
 from nanoset_core.records.stored_fields import stored
 from nanoset_core.storage.access import ROOM, FileAccess
-from nanoset_core.storage.heartbeats import (
+from nanoset_core.storage.in_use.heartbeats import (
     has_ended,
     kept_fresh,
     live_objects_after_sweep,
     owner_of,
     write_object,
 )
-from nanoset_core.storage.local import LocalStore
+from nanoset_core.storage.in_use.owners import Owner
+from nanoset_core.storage.in_use.process_marks import new_mark
 from nanoset_core.storage.os_errors import explained
-from nanoset_core.storage.owners import Owner
-from nanoset_core.storage.process_marks import new_mark
 from nanoset_core.storage.requests import SMALL_REQUESTS_AT_ONCE, in_parallel
 from nanoset_core.storage.store import Store
+from nanoset_core.storage.stores.local import LocalStore
 from nanoset_core.untrusted import safe_logger
 
 FOLDER = ".in-use"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 
 from nanoset_core.errors import StorageError
-from nanoset_core.storage.unanswered import safe_warning
+from nanoset_core.storage.stores.unanswered import safe_warning
 
 MAX_ENTRIES = 50_000_000
 """Objects and folders that one listing may have."""

@@ -22,17 +22,6 @@ from urllib.parse import quote
 
 from nanoset_core.errors import StorageError
 from nanoset_core.storage.atomic import UNFINISHED
-from nanoset_core.storage.filesystem_errors import http_status
-from nanoset_core.storage.filesystems import nanoseconds
-from nanoset_core.storage.long_listings import LongListing
-from nanoset_core.storage.object_store import (
-    PART_STEP,
-    CloudFilesystemStore,
-    LostUploadError,
-    ObjectVersion,
-    PartsUpload,
-    prefix_of,
-)
 from nanoset_core.storage.requests import (
     SMALL_REQUESTS_AT_ONCE,
     TRANSFERS_AT_ONCE,
@@ -48,6 +37,17 @@ from nanoset_core.storage.store import (
     damaged,
     no_progress,
 )
+from nanoset_core.storage.stores.cloud_filesystem import (
+    PART_STEP,
+    CloudFilesystemStore,
+    LostUploadError,
+    ObjectVersion,
+    PartsUpload,
+    prefix_of,
+)
+from nanoset_core.storage.stores.filesystem_errors import http_status
+from nanoset_core.storage.stores.filesystems import nanoseconds
+from nanoset_core.storage.stores.long_listings import LongListing
 
 T = TypeVar("T")
 MAX_SOURCES = 32

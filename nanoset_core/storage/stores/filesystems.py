@@ -1,8 +1,8 @@
 """Read raw text through fsspec: from Google Storage, Hugging Face, Azure, web servers and others.
 
 fsspec is a library with one interface to many file systems, each with a package that may have to be
-installed. The store of this module only reads; `object_store.py` adds writing for those that can
-be the root of a project. A file's *version* is its ETag, generation or hash, or else its time;
+installed. The store of this module only reads; `cloud_filesystem.py` adds writing for those that
+can be the root of a project. A file's *version* is its ETag, generation or hash, or else its time;
 every range is checked to be of the version that was listed.
 """
 
@@ -20,15 +20,6 @@ from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
 
 from nanoset_core.errors import ConfigError, NanosetError, StorageError
-from nanoset_core.storage.filesystem_errors import (
-    cause_of,
-    http_status,
-    is_missing_file,
-    is_refusal,
-    is_transient,
-)
-from nanoset_core.storage.long_listings import LongListing
-from nanoset_core.storage.redirects import checking_redirects
 from nanoset_core.storage.requests import (
     SMALL_REQUESTS_AT_ONCE,
     Attempts,
@@ -37,7 +28,16 @@ from nanoset_core.storage.requests import (
     in_parallel,
 )
 from nanoset_core.storage.store import Store, Stored, changed, checked_name, gone
-from nanoset_core.storage.unanswered import unanswered
+from nanoset_core.storage.stores.filesystem_errors import (
+    cause_of,
+    http_status,
+    is_missing_file,
+    is_refusal,
+    is_transient,
+)
+from nanoset_core.storage.stores.long_listings import LongListing
+from nanoset_core.storage.stores.redirects import checking_redirects
+from nanoset_core.storage.stores.unanswered import unanswered
 
 T = TypeVar("T")
 _EXTRAS = {

@@ -1,0 +1,1 @@
+"""Copies on this machine of files that are in buckets."""

@@ -1,0 +1,1 @@
+"""Who uses what: leases of outputs, and marks of the processes that hold them."""

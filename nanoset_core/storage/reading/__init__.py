@@ -1,0 +1,1 @@
+"""Read files, on a disk or in a bucket."""

@@ -1,0 +1,1 @@
+"""Remove files and whole outputs, and count the space that this frees."""

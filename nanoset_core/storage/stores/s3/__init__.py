@@ -1,0 +1,1 @@
+"""Buckets of S3, and of servers that speak its protocol."""

@@ -1,0 +1,1 @@
+"""Write files and whole outputs, on a disk or in a bucket."""
