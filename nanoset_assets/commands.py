@@ -268,7 +268,7 @@ def _show_dry_run(
             config = config.with_copies_in(Path(copies))
 
         project = Project(config, seen=Seen())  # `seen`: looks up each output only once
-        plan = dry_run(project, select=select, corpora=corpora, force=force)
+        plan = dry_run(project, select=select, corpora=corpora, rebuild=force)
     if as_json:
         print_json(plan.to_json())
     elif not plan.rows:

@@ -426,7 +426,7 @@ def dry_run(
     *,
     select: Sequence[str] = (),
     corpora: Sequence[str] = (),
-    force: bool = False,
+    rebuild: bool = False,
 ) -> DryRun:
     """Return what `build` would make with the same arguments, without making anything.
 
@@ -435,7 +435,7 @@ def dry_run(
         select: What would be built: selections in Dagster's syntax, such as `+pretrain/blend`, or
             names; empty: everything.
         corpora: Only these text collections (corpora) are examined; empty: all.
-        force: Whether selected outputs that are up to date would be rebuilt, too.
+        rebuild: Whether selected outputs that are up to date would be rebuilt, too.
 
     Returns:
         The outputs that would be made, with reasons and sizes.
@@ -458,7 +458,7 @@ def dry_run(
 
     project_defs = ProjectDefs.of(project.config)
     chosen = selected(survey.graph.nodes(), select, corpora, project_defs)
-    return plan(survey, chosen, label_of, force=force)
+    return plan(survey, chosen, label_of, rebuild=rebuild)
 
 
 def _runs_to_execute(

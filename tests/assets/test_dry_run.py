@@ -151,7 +151,7 @@ def test_outputs_whose_links_are_missing_are_planned_but_need_no_space(built_pla
         link.unlink()
 
     plan = dry_run(Project.open(config_file))
-    forced_plan = dry_run(Project.open(config_file), force=True)
+    forced_plan = dry_run(Project.open(config_file), rebuild=True)
 
     assert plan.step_count > 10
     assert plan.disk_bytes == {}
@@ -239,7 +239,7 @@ def test_outputs_that_are_up_to_date_are_planned_only_with_force(built_platform)
     project = Project.open(built_platform.config_file)
 
     plan = dry_run(project, corpora=["web"])
-    forced_plan = dry_run(project, corpora=["web"], force=True)
+    forced_plan = dry_run(project, corpora=["web"], rebuild=True)
 
     assert not plan.rows
     (row,) = forced_plan.rows

@@ -145,7 +145,7 @@ def plan(
     selected: Collection[Node],
     label_of: Callable[[Node], str],
     *,
-    force: bool = False,
+    rebuild: bool = False,
 ) -> DryRun:
     """Return what a build would make, without making it: `nanoset build --dry-run`.
 
@@ -160,7 +160,7 @@ def plan(
             collections that cannot be read.
         selected: The outputs that are to be built. What they are made from is built, too.
         label_of: Returns what the build calls the step that makes an output.
-        force: Whether to rebuild the selected outputs even if they are up to date.
+        rebuild: Whether to rebuild the selected outputs even if they are up to date.
 
     Returns:
         The plan. A build may do more: it repeats checks that were interrupted, which only the
@@ -174,7 +174,7 @@ def plan(
 
     # Find out the states first: the reasons to make an output depend on which other ones fail.
     rows = list(examined_rows(graph, survey.findings))
-    due = _due_nodes(graph, selected, force=force)
+    due = _due_nodes(graph, selected, rebuild=rebuild)
 
     # A build fails if a collection cannot be read, even one that is not selected.
     unreadable_nodes = _outputs_of_unreadable_corpora(survey)
@@ -185,7 +185,7 @@ def plan(
     blocked = unreadable_nodes | waiting_nodes
     possible = due - blocked
     # Of some outputs, only the link `current` is missing: setting it again needs no disk space.
-    written = possible if force else graph.nodes_to_write(possible)
+    written = possible if rebuild else graph.nodes_to_write(possible)
 
     # Choose the documents that views would have, and plan the nanosets that read these views.
     reader = LengthReader(project.outputs.access)
@@ -200,7 +200,7 @@ def plan(
         failures += failing_nanosets(graph, possible, planned_datasets, reader, budget)
     return DryRun(
         rows=tuple(_planned_rows(rows, due, blocked, label_of)),
-        text_bytes=text_bytes(project, written, known_files=_listed_files(survey), rebuild=force),
+        text_bytes=text_bytes(project, written, known_files=_listed_files(survey), rebuild=rebuild),
         disk_bytes=disk_need(project, written),
         not_estimated=_kinds_without_estimate(written),
         free_bytes=free_bytes(project),
@@ -224,7 +224,7 @@ def _listed_files(survey: ProjectSurvey) -> dict[str, KnownFiles]:
     return files_by_corpus
 
 
-def _due_nodes(graph: Graph, selected: Iterable[Node], *, force: bool) -> set[Node]:
+def _due_nodes(graph: Graph, selected: Iterable[Node], *, rebuild: bool) -> set[Node]:
     """Return what a build would make: the outputs that the user wants, and what these need.
 
     Only what is not up to date is made. For example, the user wants `pretrain`, a mixture of texts
@@ -237,8 +237,8 @@ def _due_nodes(graph: Graph, selected: Iterable[Node], *, force: bool) -> set[No
     Args:
         graph: The project's outputs, with the reasons why they are not up to date.
         selected: The outputs that the user wants, here `pretrain`.
-        force: Whether to make these even if they are up to date. What they need is still made only
-            if it is not.
+        rebuild: Whether to make these even if they are up to date. What they need is still made
+            only if it is not.
     """
 
     def is_stale(node: Node) -> bool:
@@ -249,7 +249,7 @@ def _due_nodes(graph: Graph, selected: Iterable[Node], *, force: bool) -> set[No
         """Return the outputs that an output is made directly from."""
         return node.direct_inputs(graph.project.config)
 
-    selected_due = {node for node in selected if force or is_stale(node)}
+    selected_due = {node for node in selected if rebuild or is_stale(node)}
     return add_stale_inputs(selected_due, inputs_of=inputs_of, is_stale=is_stale)
 
 
