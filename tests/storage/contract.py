@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from nanoset_core.errors import ConfigError, MissingError, SourceChangedError, StorageError
-from nanoset_core.storage.reading.objects import objects as reading
+from nanoset_core.storage.reading import objects as reading
 from nanoset_core.storage.store import PieceDigest, Store, Stored
 
 MIB = 1 << 20

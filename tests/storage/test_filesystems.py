@@ -41,7 +41,7 @@ from nanoset_core.errors import (
 from nanoset_core.project.project import Project
 from nanoset_core.storage import requests
 from nanoset_core.storage.location import remote_location
-from nanoset_core.storage.reading.objects import objects as reading
+from nanoset_core.storage.reading import objects as reading
 from nanoset_core.storage.stores import filesystems, redirects
 from nanoset_core.storage.stores.filesystems import FilesystemStore
 from nanoset_core.text.documents import read_documents

@@ -31,8 +31,8 @@ from nanoset_core.errors import (
     StorageError,
 )
 from nanoset_core.storage import requests
+from nanoset_core.storage.reading import objects as reading
 from nanoset_core.storage.reading.mapped_files import BlockFile
-from nanoset_core.storage.reading.objects import objects as reading
 from nanoset_core.storage.remote_path import RemotePath
 from nanoset_core.storage.stores.s3.store import S3Store
 from nanoset_core.text.inventory.take import take_inventory

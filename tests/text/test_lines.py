@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from helpers.raw_files import random_parts
 from nanoset_core.errors import InputError, SourceChangedError
-from nanoset_core.storage.reading.objects import input_files
+from nanoset_core.storage.reading import input_files
 from nanoset_core.text.files.content_kinds import describe_unreadable_content
 from nanoset_core.text.files.contents import contents_of
 from nanoset_core.text.inventory import fingerprints
