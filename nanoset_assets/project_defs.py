@@ -8,7 +8,6 @@ which reads nanoset.yaml again, so that an edit of a weight, for example, needs 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -18,21 +17,19 @@ import dagster as dg
 
 from nanoset_assets.history.run_owner import is_run_process, owner_tag
 from nanoset_assets.names import Names, names_of
+from nanoset_assets.run_log import RunLog
 from nanoset_assets.tags import REBUILD_TAG, REPEATABLE_TAG
 from nanoset_assets.ui.metadata import failure
 from nanoset_core.errors import ConfigError, NanosetError
-from nanoset_core.execution.progress import SILENT, Display, Progress, RunningWork
+from nanoset_core.execution.progress import SILENT, Progress
 from nanoset_core.project.permission import PassedChecks
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig, load_config
 from nanoset_core.stages.stage import Node
 from nanoset_core.storage.places import is_here
-from nanoset_core.untrusted import visible
 
 Automation = Literal["own", "host", "none"]
 """What builds missing and stale outputs: the project's sensors, the host's sensor, or nothing."""
-LOG_SECONDS = 15.0
-"""Seconds between two lines of progress in a run's log."""
 _RETRY_FAILURES_TAG = "dagster/retry_on_asset_or_op_failure"
 """Dagster's tag of runs: whether `run_retries` of dagster.yaml applies if a step failed."""
 
@@ -369,51 +366,3 @@ def failure_without_retry(
     }
     context.instance.add_run_tags(context.run.run_id, tags)
     return failure(error, allow_retries=False)
-
-
-def tick_result(
-    context: dg.SensorEvaluationContext,
-    requests: Sequence[dg.RunRequest] = (),
-    notes: Sequence[str] = (),
-    idle_reason: str = "",
-    **more: Any,
-) -> dg.SensorResult:
-    """Return what a sensor tells Dagster at the end of a call: runs to start, or why it has none.
-
-    For example:
-
-        requests          notes                     what Dagster shows
-        a run of `web`    "books: waits for web"    the run, and the note in the log
-        none              "books: waits for web"    skipped: books: waits for web
-        none              none                      skipped: nothing has changed (`idle_reason`)
-
-    Args:
-        context: Dagster's context of the call.
-        requests: The runs that Dagster shall start.
-        notes: What else the user may want to know.
-        idle_reason: Why no run is requested, if there are no notes either.
-        more: Further arguments of `dg.SensorResult`, such as `cursor`.
-    """
-    for note in notes:
-        context.log.info(visible(note))
-    skip_reason = None
-    if not requests:
-        skip_reason = visible("; ".join(notes) or idle_reason)
-    return dg.SensorResult(list(requests), skip_reason, **more)
-
-
-class RunLog(Display):
-    """Shows progress in the log of a run: work at its start, every few seconds, and at its end."""
-
-    def __init__(self, log: dg.DagsterLogManager) -> None:
-        self._log = log
-        self._logged_at = -LOG_SECONDS
-
-    def note(self, text: str) -> None:
-        self._log.info(visible(text))
-
-    def work(self, work: RunningWork, *, is_new: bool) -> None:
-        now = time.monotonic()
-        if now - self._logged_at >= LOG_SECONDS or work.is_finished:
-            self._logged_at = now
-            self._log.info(visible(work.description))

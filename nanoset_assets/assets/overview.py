@@ -28,9 +28,10 @@ from nanoset_assets.assets.project_look import (
 )
 from nanoset_assets.assets.stage_assets import GROUP
 from nanoset_assets.automation.cursors import OverviewCursor, cursor_text, read_cursor
+from nanoset_assets.automation.ticks import tick_result
 from nanoset_assets.dagster_compat import assets_with_failed_check, latest_runs, repository_of
 from nanoset_assets.names import Names
-from nanoset_assets.project_defs import Automation, ProjectDefs, tick_result
+from nanoset_assets.project_defs import Automation, ProjectDefs
 from nanoset_assets.tags import CHECK as CHECK_OF_FILES
 from nanoset_assets.tags import PROCESS_STARTED_AT
 from nanoset_assets.ui.metadata import failure

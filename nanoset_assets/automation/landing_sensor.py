@@ -18,9 +18,10 @@ from nanoset_assets.assets.table import shape_of
 from nanoset_assets.automation.active_runs import ActiveRuns
 from nanoset_assets.automation.cursors import LandingCursor, cursor_text, read_cursor
 from nanoset_assets.automation.raw_text_sensor import SENSOR as RAW_TEXT_SENSOR
+from nanoset_assets.automation.ticks import tick_result
 from nanoset_assets.dagster_compat import latest_materializations, latest_planned
 from nanoset_assets.names import Names
-from nanoset_assets.project_defs import ProjectDefs, tick_result
+from nanoset_assets.project_defs import ProjectDefs
 from nanoset_assets.tags import MAX_REQUESTS
 from nanoset_core.project.project import Project
 from nanoset_core.stages.inventory.corpora import scan_corpora

@@ -28,10 +28,11 @@ from nanoset_assets.automation.corpus_partitions import (
 )
 from nanoset_assets.automation.cursors import RawTextCursor, cursor_text, read_cursor
 from nanoset_assets.automation.failed_runs import has_made, reason_not_repeated
+from nanoset_assets.automation.ticks import tick_result
 from nanoset_assets.code_location.loaded import reload_notes
 from nanoset_assets.dagster_compat import latest_data_versions
 from nanoset_assets.history.graph_state import current_inventories, record_existing_outputs
-from nanoset_assets.project_defs import ProjectDefs, tick_result
+from nanoset_assets.project_defs import ProjectDefs
 from nanoset_assets.tags import MAX_REQUESTS, RAW_TAG
 from nanoset_core.errors import ConfigError, NanosetError, combined
 from nanoset_core.outputs.manifest import Recipe

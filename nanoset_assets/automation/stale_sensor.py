@@ -28,10 +28,11 @@ from nanoset_assets.automation.due_runs import (
     run_request,
     waiting_notes,
 )
+from nanoset_assets.automation.ticks import tick_result
 from nanoset_assets.code_location.loaded import LoadedAssets, reload_notes
 from nanoset_assets.history.graph_state import current_inventories, load_graph_state
 from nanoset_assets.names import Names
-from nanoset_assets.project_defs import ProjectDefs, tick_result
+from nanoset_assets.project_defs import ProjectDefs
 from nanoset_assets.tags import INDIRECT, MAX_REQUESTS
 from nanoset_core.project.graph import graph_over
 from nanoset_core.stages.inventory.stage import INVENTORY
