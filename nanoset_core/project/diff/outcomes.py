@@ -17,9 +17,9 @@ from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.graph import Graph, walk_inputs
 from nanoset_core.project.project import Project
 from nanoset_core.stages.dataset.stage import DATASET
+from nanoset_core.stages.derived import DerivedStage
 from nanoset_core.stages.mappings.facts import CACHE_FILES, cache_files
 from nanoset_core.stages.stage import Key, Node, SharesFiles, current_version
-from nanoset_core.stages.views.stage import DerivedStage
 
 Fate = Literal["survives", "rebuilt", "to be rebuilt", "not built"]
 

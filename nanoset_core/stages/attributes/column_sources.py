@@ -14,9 +14,10 @@ from nanoset_core.errors import MissingError
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig
+from nanoset_core.stages.aligned import AlignedStage
 from nanoset_core.stages.attributes.stage import ATTRIBUTES
 from nanoset_core.stages.columns.aligned import AlignedColumns, TablesOfOutput
-from nanoset_core.stages.columns.stage import COLUMNS, AlignedStage
+from nanoset_core.stages.columns.stage import COLUMNS
 from nanoset_core.stages.per_shard import SHARDS
 from nanoset_core.stages.stage import Key, Node, current_version, require
 from nanoset_core.text.tables.values import type_of

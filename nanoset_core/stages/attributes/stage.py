@@ -15,10 +15,10 @@ from nanoset_core.errors import NanosetError, one_line
 from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig
+from nanoset_core.stages.aligned import AlignedStage
 from nanoset_core.stages.attributes.given_tables import attributes_spec, files_setting
 from nanoset_core.stages.attributes.names import STAGE, TABLES_FOLDER, VERSION
 from nanoset_core.stages.attributes.policies import violations
-from nanoset_core.stages.columns.stage import AlignedStage
 from nanoset_core.stages.given_files import given_files
 from nanoset_core.stages.report import CheckRunner, Report, run_here
 from nanoset_core.stages.stage import (

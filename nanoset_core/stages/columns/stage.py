@@ -10,64 +10,19 @@ module, but few of them do that, and `nanoset status` has to start quickly.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from pathlib import Path
 
 from nanoset_core.outputs.manifest import Manifest, Recipe
-from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig
+from nanoset_core.stages.aligned import AlignedStage
 from nanoset_core.stages.columns.names import STAGE, TABLES_FOLDER, VERSION
-from nanoset_core.stages.per_shard import SHARDS
 from nanoset_core.stages.report import CheckRunner, Report, run_here
-from nanoset_core.stages.shards.stage import TOKENIZED
 from nanoset_core.stages.stage import (
     InternalStage,
     Key,
     Layout,
-    Node,
-    OutsideFiles,
-    PerCorpus,
     Summary,
 )
-
-
-class AlignedStage(PerCorpus, OutsideFiles):
-    """A stage whose outputs have values of each document of a corpus, in a table for each shard."""
-
-    tables_folder: str
-    """Folder of the tables, below the root; one version for each shard."""
-
-    def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
-        return {"tokenized": Node(TOKENIZED, key)}
-
-    def fault(self, project: Project, key: Key, manifest: Manifest) -> str | None:
-        """Return what is wrong with the tables that have values of documents, in words, or None.
-        The documents of a corpus are in several parts, called shards. Each has a table in a folder
-        that is named by a digest.
-
-        Args:
-            project: The project, whose outputs contain the folders.
-            key: The corpus.
-            manifest: The record of the tables, with their digests: {"shards": ["0a1b…", "77cd…"]}.
-        """
-
-        def is_complete(outputs: OutputRoot, folder: Path) -> bool:
-            """Return whether a folder has all files that were written to it."""
-            return outputs.find_at(folder) is not None
-
-        # Call it for each folder. In a bucket, all of them are looked up with few requests.
-        are_complete = project.outputs.each_version(
-            is_complete,
-            stage=self.tables_folder,
-            name=key.subject,
-            digests=manifest.facts[SHARDS],
-        )
-        if all(are_complete):
-            return None
-        return "the table of a shard is missing or damaged"
-
-    def references(self, outputs: OutputRoot, manifest: Manifest) -> Iterable[str]:
-        return [str(digest) for digest in manifest.facts[SHARDS]]
 
 
 class ColumnsStage(AlignedStage):

@@ -11,6 +11,7 @@ from nanoset_core.document_tables.row_groups import RowGroups
 from nanoset_core.errors import FormatError
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
+from nanoset_core.stages.aligned import AlignedStage
 from nanoset_core.stages.checking import (
     check_files,
     check_freshness,
@@ -18,7 +19,6 @@ from nanoset_core.stages.checking import (
     remedy_for_bytes,
 )
 from nanoset_core.stages.columns.column_table import TABLE
-from nanoset_core.stages.columns.stage import AlignedStage
 from nanoset_core.stages.per_shard import SHARDS
 from nanoset_core.stages.report import BUILD, Report
 from nanoset_core.stages.shards.document_rows import DocumentRows

@@ -12,13 +12,14 @@ from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.dataset_estimate import estimated_dataset_bytes
+from nanoset_core.stages.derived import DerivedStage
 from nanoset_core.stages.order_warnings import reordering_warnings
 from nanoset_core.stages.packs.pieces import PIECES_FILE
 from nanoset_core.stages.packs.show import packs_summary
 from nanoset_core.stages.report import CheckRunner, Report, run_here
 from nanoset_core.stages.stage import PART, Advising, Estimated, Key, Layout, Node, Summary
 from nanoset_core.stages.text_estimate import TextEstimate
-from nanoset_core.stages.views.stage import DerivedStage, unpacked_node
+from nanoset_core.stages.views.stage import unpacked_node
 
 VERSION = 1
 STAGE = "packs"
@@ -27,6 +28,7 @@ STAGE = "packs"
 class PacksStage(DerivedStage, Advising, Estimated):
     """Documents of a corpus or view, packed unbroken into sequences of one length."""
 
+    section = "packs"
     layout = Layout(STAGE, (PART,), uploaded_first=(".bin", ".idx", PIECES_FILE))
     kind = "pack"
     version = VERSION

@@ -11,7 +11,7 @@ but few of them choose documents, and `nanoset status` has to start quickly.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -23,6 +23,7 @@ from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.contamination.stage import CONTAMINATION
 from nanoset_core.stages.dataset.stage import DATASET
 from nanoset_core.stages.dataset.tokens import PIECES_ENDING
+from nanoset_core.stages.derived import DerivedStage
 from nanoset_core.stages.given_files import given_files
 from nanoset_core.stages.order_warnings import view_order_warnings
 from nanoset_core.stages.report import CheckRunner, Report, run_here
@@ -34,7 +35,6 @@ from nanoset_core.stages.stage import (
     Node,
     Planned,
     ReadingBudget,
-    Stage,
     Summary,
     counted,
     current_version,
@@ -79,34 +79,10 @@ def unpacked_node(config: ProjectConfig, name: str) -> Node:
     return Node(VIEW, Key(corpus, name))
 
 
-class DerivedStage(Stage):
-    """A stage of named datasets that are made of a corpus's documents: views and packed datasets.
-
-    The folder of the stage's outputs has the name of its section in nanoset.yaml.
-    """
-
-    def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
-        """Return which datasets of this stage of the pipeline the settings ask for.
-
-        For example, `views: {clean: {of: web}}` asks for the dataset `clean`, which is made from
-        the corpus `web`: this is Key("web", "clean").
-
-        Args:
-            config: The settings of nanoset.yaml.
-            corpora: All corpora, which are not needed here.
-        """
-        section = self.layout.folder  # "views" or "packs", a section of the settings
-        names = getattr(config, section)
-        keys = []
-        for name in names:
-            corpus = base_of(config.derived, name)  # also if it is made from another view
-            keys.append(Key(corpus, name, requested_at=f"{section}.{name}.of"))
-        return keys
-
-
 class ViewStage(DerivedStage, Planned, Advising):
     """Datasets of documents that are chosen from a corpus."""
 
+    section = "views"
     layout = Layout(STAGE, (PART,), uploaded_first=(".bin", ".idx", PIECES_ENDING))
     kind = "view"
     version = VERSION
