@@ -49,6 +49,7 @@ from nanoset_core.stages.datasets import current_dataset, dataset_of
 from nanoset_core.stages.handoff.make import write_handoff
 from nanoset_core.stages.inventory.make import make_inventory
 from nanoset_core.stages.mappings.make import write_mappings
+from nanoset_core.stages.report import run_here
 from nanoset_core.stages.shards.make import tokenize_corpus
 from nanoset_core.stages.shards.one_shard import engine_choice
 from nanoset_core.stages.shards.verify import verify_shards
@@ -285,6 +286,10 @@ class GrowthProject:
         shuffling.write_group(self.open_project(), "shuffled", 0)
         shuffling.finish(self.open_project(), "shuffled")
 
+    def verify_shards(self) -> None:
+        """Verify the shards of a corpus, without reading every byte."""
+        verify_shards(self.open_project(), "web", deep=False, run=run_here)
+
     def check_status(self, machine: str = "copies") -> None:
         """Look at the state of all outputs.
 
@@ -325,7 +330,7 @@ def with_shards(n_shards: int, seconds: float, tokenizer: str) -> None:
             "tars": project.make_tars,
             "status": project.check_status,
             "nothing new: shards": lambda: tokenize_corpus(project.open_project(), "web"),
-            "verify shards": lambda: verify_shards(project.open_project(), "web"),
+            "verify shards": project.verify_shards,
             "plan gc": lambda: plan_gc(project.open_project()),
             "another machine: the last document": project.explain_last_document,
             "a third machine: status": lambda: project.check_status("third"),

@@ -31,6 +31,7 @@ from helpers.sample_project import (
     write_project,
 )
 from nanoset_core.project.gc.collect import collect
+from nanoset_core.project.gc.garbage import Policy
 from nanoset_core.storage.in_use.leases import FOLDER as LEASES_FOLDER
 from nanoset_core.storage.store import Store
 
@@ -199,7 +200,7 @@ class Turns:
 
         # The root holds what a single machine would have built, and nothing else.
         project = build_all(self._local)
-        collect(project, unfinished=True)
+        collect(project, Policy(unfinished=True))
         digests: dict[str, str] = {}
         for key, digest in objects(self._place).items():
             if not key.startswith(LEASES_FOLDER):

@@ -16,12 +16,12 @@ import pytest
 
 from helpers.buckets import RawText, upload_raw
 from helpers.building import make_dataset, make_inventory, make_shards
-from helpers.inspecting import verify_output
+from helpers.inspecting import verify_at, verify_output
 from helpers.s3_server import bytes_answered, new_bucket
 from helpers.sample_project import EOD, jsonl
 from nanoset_core.errors import SourceChangedError
 from nanoset_core.project.project import Project
-from nanoset_core.stages.dataset.verify import SAMPLED_DOCUMENTS, verify_corpus_dataset
+from nanoset_core.stages.dataset.verify import SAMPLED_DOCUMENTS
 from nanoset_core.storage.stores.s3.store import S3Store
 
 CONFIG = """\
@@ -153,14 +153,16 @@ def test_making_shards_reads_a_file_for_its_documents_and_not_for_its_digest(bui
 
 
 # The check of a build, and that of `nanoset verify`.
-@pytest.mark.parametrize("verify", [verify_corpus_dataset, verify_output])
+@pytest.mark.parametrize(
+    ("verify", "output"), [(verify_at, "datasets/web"), (verify_output, "web")]
+)
 def test_a_file_is_not_read_again_for_each_sampled_document(
-    built_corpus, verify, endpoint, place, tmp_path
+    built_corpus, verify, output, endpoint, place, tmp_path
 ):
     project = Project.open(built_corpus.project.copy_to(tmp_path / "copy", place))
     n_bytes_before = bytes_answered[endpoint]
 
-    report = verify(project, "web")
+    report = verify(project, output)
 
     n_bytes = bytes_answered[endpoint] - n_bytes_before
     assert report.passed

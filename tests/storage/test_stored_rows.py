@@ -13,6 +13,7 @@ import pytest
 from helpers.s3_server import restore, total_bytes
 from helpers.sample_project import tree
 from nanoset_core.project.gc.collect import collect
+from nanoset_core.project.gc.garbage import Policy
 from nanoset_core.project.project import Project
 from nanoset_core.stages.webdataset import make as shuffling
 from nanoset_core.stages.webdataset.plan import plan_shuffle
@@ -178,7 +179,7 @@ def test_rows_that_an_interrupted_build_has_stored_are_used_by_the_next_one(proj
 
     # Garbage collection removes the parts of a webdataset that is never finished.
     assert parts_in_bucket(project)
-    collect(project, unfinished=True)
+    collect(project, Policy(unfinished=True))
     assert not parts_in_bucket(project)
 
 

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import pytest
 
 from helpers.buckets import calling_for_requests
+from helpers.inspecting import verify_at
 from helpers.s3_server import StoredObject, restore
 from nanoset_core.project.project import Project
 from nanoset_core.stages.webdataset import make as shuffling
-from nanoset_core.stages.webdataset.verify import verify_webdataset
 from nanoset_core.storage.stores.s3 import store as s3
 from nanoset_core.storage.stores.s3.store import S3Store
 
@@ -161,7 +161,7 @@ def test_all_damaged_lists_are_reported_in_the_order_of_their_names(project):
         path = f"webdatasets/{NAME}/{manifest.digest}/{name}"
         store.put(path, b"x" * manifest.files[name].size)
 
-    report = verify_webdataset(project, NAME)
+    report = verify_at(project, f"webdatasets/{NAME}")
 
     assert [finding.where for finding in report.errors] == [manifest.url(name) for name in lists]
     for finding in report.errors:

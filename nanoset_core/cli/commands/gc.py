@@ -49,7 +49,15 @@ _MAX_SHOWN = 50
 @flag("--no-locks", "Has no effect any more; kept for old scripts.", expose_value=False)
 @flag("--copies", "Instead, list or remove this machine's copies of a bucket's outputs.")
 @JSON_OPTION
-def command(config: Path, yes: bool, copies: bool, as_json: bool, **policy: Any) -> None:
+def command(
+    config: Path,
+    yes: bool,
+    keep: int,
+    older_than_days: float | None,
+    unfinished: bool,
+    copies: bool,
+    as_json: bool,
+) -> None:
     """List old versions of outputs that nothing needs any more; with --yes, remove them.
 
     `nanoset gc` keeps the current version of every output, and the older versions from which it was
@@ -59,6 +67,7 @@ def command(config: Path, yes: bool, copies: bool, as_json: bool, **policy: Any)
     The command also lists logs of Slurm jobs that have ended; with --yes, it removes them.
     """
     from nanoset_core.project.gc.collect import collect, plan_gc
+    from nanoset_core.project.gc.garbage import Policy
     from nanoset_core.project.project import Project
 
     project = Project.open(config)
@@ -66,8 +75,8 @@ def command(config: Path, yes: bool, copies: bool, as_json: bool, **policy: Any)
         _clear_copies(project, is_removal=yes, as_json=as_json)
         return
 
-    # The policy consists of --keep, --older-than and --unfinished.
-    collection = collect(project, **policy) if yes else plan_gc(project, **policy)
+    policy = Policy(keep, older_than_days, unfinished)
+    collection = collect(project, policy) if yes else plan_gc(project, policy)
     if as_json:
         print_json({"removed": yes, **_to_json(collection)})
     else:

@@ -23,7 +23,7 @@ import shutil
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from nanoset_core.errors import MissingError, StorageError, one_line_with_remedy
 from nanoset_core.loading.layout import HANDOFF
@@ -36,7 +36,13 @@ from nanoset_core.project.gc.dropping import (
     drop_duplicate_tokens,
     find_duplicate_tokens,
 )
-from nanoset_core.project.gc.garbage import Garbage, GarbageCollection, LeftAlone, Policy
+from nanoset_core.project.gc.garbage import (
+    KEEP_NOTHING_OLD,
+    Garbage,
+    GarbageCollection,
+    LeftAlone,
+    Policy,
+)
 from nanoset_core.project.gc.judging import files_below, judge_all, judge_all_shared_files
 from nanoset_core.project.gc.needed import Needed, digests_of_pieces, find_needed
 from nanoset_core.project.gc.slurm_logs import find_old_logs, remove_logs
@@ -61,7 +67,7 @@ UNSEEN = (
 )
 
 
-def plan_gc(project: Project, **policy: Any) -> GarbageCollection:
+def plan_gc(project: Project, policy: Policy = KEEP_NOTHING_OLD) -> GarbageCollection:
     """Return which old files `nanoset gc` would delete, without deleting anything.
 
     These are old versions of outputs (builds that newer ones have replaced), tokens that are stored
@@ -70,8 +76,7 @@ def plan_gc(project: Project, **policy: Any) -> GarbageCollection:
 
     Args:
         project: The project, whose output folder is searched.
-        policy: What to keep: `keep`, `older_than_days` and `unfinished`, the fields of a `Policy`.
-            For example, `keep=2` keeps two old versions of each output.
+        policy: What to keep. For example, `Policy(keep=2)` keeps two old versions of each output.
 
     Raises:
         StorageError: A folder of outputs, or a version that has to stay, cannot be read.
@@ -89,29 +94,26 @@ def plan_gc(project: Project, **policy: Any) -> GarbageCollection:
         # Such a shard may use the tokens of an old dataset now. It will use the current one, so it
         # does not count as a reason to keep the old one.
         digests_to_drop = {shard.folder.name for shard in duplicates if shard.why_not is None}
-        collection = _find_garbage(
-            project, Policy(**policy), builds_by_name, ignored_shards=digests_to_drop
-        )
+        collection = _find_garbage(project, policy, builds_by_name, ignored_shards=digests_to_drop)
     # Add the tokens of the shards, and the logs, to the report.
     collection = _with_dropped_tokens(collection, duplicates)
-    logs = find_old_logs(project.slurm_folder, Policy(**policy))
+    logs = find_old_logs(project.slurm_folder, policy)
     return replace(collection, garbage=(*collection.garbage, *logs))
 
 
-def collect(project: Project, **policy: Any) -> GarbageCollection:
+def collect(project: Project, policy: Policy = KEEP_NOTHING_OLD) -> GarbageCollection:
     """Delete old files that nothing needs any more, and return what was deleted: `nanoset gc`.
 
     Args:
         project: The project, whose output folder is searched.
-        policy: Fields of a `Policy`, which says what to keep, such as `keep=2`: two old versions of
-            each output.
+        policy: What to keep. For example, `Policy(keep=2)` keeps two old versions of each output.
 
     Raises:
         StorageError: A folder of outputs, or a version that has to stay, cannot be read.
     """
     # Delete logs of Slurm jobs that have ended. Do so before files of killed builds are removed,
     # which show what may be running: so exactly the logs that `plan_gc` lists are deleted.
-    logs = remove_logs(find_old_logs(project.slurm_folder, Policy(**policy)))
+    logs = remove_logs(find_old_logs(project.slurm_folder, policy))
     if _has_no_outputs(project.outputs):
         return logs
 
@@ -122,7 +124,7 @@ def collect(project: Project, **policy: Any) -> GarbageCollection:
     # outputs that a running build uses are left alone.
     access = project.outputs.access
     with collecting(access) as builds_by_name, access.named():
-        found = _find_garbage(project, Policy(**policy), builds_by_name)
+        found = _find_garbage(project, policy, builds_by_name)
         hidden = _hide_all(access, found.garbage)
         aborted = _delete_unfinished_uploads(project.outputs, found.unfinished, builds_by_name)
 

@@ -67,6 +67,10 @@ class Policy:
         return last_used_ns > limit_ns
 
 
+KEEP_NOTHING_OLD = Policy()
+"""The policy of `nanoset gc` without options."""
+
+
 @dataclass(frozen=True, slots=True)
 class Garbage:
     """A version or file that nothing needs and that may be removed."""

@@ -25,6 +25,7 @@ from nanoset_core.outputs.manifest import MANIFEST, Manifest
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.gc.collect import collect
 from nanoset_core.project.gc.dropping import drop_duplicate_tokens
+from nanoset_core.project.gc.garbage import Policy
 from nanoset_core.project.graph import requested_nodes
 from nanoset_core.project.project import Project
 from nanoset_core.project.purge.interrupted import announced
@@ -138,7 +139,7 @@ def _erase_old_versions(project: Project, plan: PurgePlan) -> PurgePlan:
 
     # Unfinished files of killed builds may contain the documents, too. A garbage collection deletes
     # these. Let it keep all complete versions: which of them go is the user's choice.
-    collect(project, keep=_ALL_VERSIONS, unfinished=True)
+    collect(project, Policy(keep=_ALL_VERSIONS, unfinished=True))
     return remaining
 
 

@@ -34,7 +34,7 @@ MAX_JOINED_AGAIN = 2_000_000
 """Up to this many documents and rows are joined again by every check, which takes some seconds."""
 
 
-def verify_attributes(project: Project, corpus: str, *, deep: bool = False) -> Report:
+def verify_attributes(project: Project, corpus: str, *, deep: bool) -> Report:
     """Check the attributes of documents: values that other tables have for their ids.
 
     Are the stored values complete, and as the settings demand? Unless there are too many, they are

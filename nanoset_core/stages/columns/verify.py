@@ -29,9 +29,7 @@ from nanoset_core.stages.stage import Key, current_version
 from nanoset_core.untrusted import shortened
 
 
-def verify_columns(
-    stage: AlignedStage, project: Project, corpus: str, *, deep: bool = False
-) -> Report:
+def verify_columns(stage: AlignedStage, project: Project, corpus: str, *, deep: bool) -> Report:
     """Check the tables with values of documents, such as their languages.
 
     The documents of a corpus are in several parts, called shards, and each has a table of values

@@ -24,7 +24,7 @@ from nanoset_core.stages.stage import Key
 from nanoset_core.wording import format_count
 
 
-def verify_contamination(project: Project, key: Key, *, deep: bool = False) -> Report:
+def verify_contamination(project: Project, key: Key, *, deep: bool) -> Report:
     """Check a list of documents that contain evaluation texts, and report these documents.
 
     An earlier step has searched a corpus and stored the list. This checks that the list is whole

@@ -34,7 +34,7 @@ from nanoset_core.stages.dataset.tokens import fetch_tokens, pieces_of_bin, read
 from nanoset_core.stages.dataset.verify_pair import verify_pair
 from nanoset_core.stages.datasets import dataset_of
 from nanoset_core.stages.inventory.make import fingerprint_memory, inventory_of
-from nanoset_core.stages.report import BUILD, FORCE_BUILD, CheckRunner, Report, Severity, run_here
+from nanoset_core.stages.report import BUILD, FORCE_BUILD, CheckRunner, Report, Severity
 from nanoset_core.stages.shards.repeats import LIMIT_KEY
 from nanoset_core.stages.shards.stage import TOKENIZED
 from nanoset_core.stages.shards.verify import check_losses
@@ -59,9 +59,7 @@ _FILE_CHANGES = {"changed": "the file was changed since", "gone": "the file was 
 """State of a raw file → what a message says about it."""
 
 
-def verify_corpus_dataset(
-    project: Project, corpus: str, *, deep: bool = False, run: CheckRunner = run_here
-) -> Report:
+def verify_corpus_dataset(project: Project, corpus: str, *, deep: bool, run: CheckRunner) -> Report:
     """Check the current dataset of a corpus: a file with the tokens of its documents, and an index.
 
     It is compared with three things:

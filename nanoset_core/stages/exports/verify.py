@@ -39,7 +39,7 @@ from nanoset_core.stages.stage import Key, Stage
 from nanoset_core.storage.atomic import sha256_file
 
 
-def verify_export(project: Project, stage: Stage, key: Key, *, deep: bool = False) -> Report:
+def verify_export(project: Project, stage: Stage, key: Key, *, deep: bool) -> Report:
     """Check the current version of an export: a dataset's tokens in the format of another program.
 
     A quick check reads little: the sizes of files, and small files, which say where documents end

@@ -18,7 +18,7 @@ from nanoset_core.stages.report import BUILD, Report
 from nanoset_core.stages.stage import Key
 
 
-def verify_held_out(project: Project, nanoset: str, *, deep: bool = False) -> Report:
+def verify_held_out(project: Project, nanoset: str, *, deep: bool) -> Report:
     """Check that train reads no documents that are meant for valid or test, as far as is known.
 
     An earlier step has compared what they read, and stored a list of such documents. So this only

@@ -56,7 +56,7 @@ _SAMPLED_ENTRIES = 1 << 16
 """Entries of a blend that every check looks at."""
 
 
-def verify_mappings(project: Project, name: str, split: SplitName, *, deep: bool = False) -> Report:
+def verify_mappings(project: Project, name: str, split: SplitName, *, deep: bool) -> Report:
     """Check the index files of every dataset of one split.
 
     They must have the names that the trainer looks for and the sizes that were written. The .idx
@@ -110,7 +110,7 @@ def verify_mappings(project: Project, name: str, split: SplitName, *, deep: bool
     return report
 
 
-def verify_blend(project: Project, name: str, split: SplitName, *, deep: bool = False) -> Report:
+def verify_blend(project: Project, name: str, split: SplitName, *, deep: bool) -> Report:
     """Check the index files of the blend of one split.
 
     A blend says which dataset each sample is read from. Its files are checked like those of

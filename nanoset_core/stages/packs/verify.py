@@ -40,7 +40,7 @@ _SAMPLED_PACKS = 16
 """Number of packs that a quick check compares if the packs are too large to be packed again."""
 
 
-def verify_packs(project: Project, key: Key, *, deep: bool = False) -> Report:
+def verify_packs(project: Project, key: Key, *, deep: bool) -> Report:
     """Check packs: samples of one length that were filled with documents.
 
     If there are few tokens, the documents are packed again, and every byte must be the same.

@@ -42,7 +42,7 @@ _INDEX_ENTRY_BYTES = 20
 
 
 def verify_pbin(
-    project: Project, stage: Stage, key: Key, *, deep: bool = False, run: CheckRunner = run_here
+    project: Project, stage: Stage, key: Key, *, deep: bool, run: CheckRunner
 ) -> Report:
     """Check a `.pbin`, the file of tokens and their index from which the framework Modalities
     trains.

@@ -22,7 +22,6 @@ from nanoset_core.stages.report import (
     DividedCheck,
     Report,
     group_by_bytes,
-    run_here,
 )
 from nanoset_core.stages.shards.document_rows import DocumentRows
 from nanoset_core.stages.shards.facts import ShardFacts
@@ -45,9 +44,7 @@ _COUNTS = ("lines", "documents", "skipped", "sequences", "tokens", "rejected", "
 """Counts of a corpus that must be the sums of those of its shards."""
 
 
-def verify_shards(
-    project: Project, corpus: str, *, deep: bool = False, run: CheckRunner = run_here
-) -> Report:
+def verify_shards(project: Project, corpus: str, *, deep: bool, run: CheckRunner) -> Report:
     """Check the tokens of a corpus as they were made: in parts, the shards, before they are merged.
 
     It checks that

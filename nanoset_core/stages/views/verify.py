@@ -36,7 +36,7 @@ MAX_QUICK_DOCUMENTS = 4_000_000
 """Documents of a corpus up to which every check chooses its views again: this takes seconds."""
 
 
-def verify_view(project: Project, corpus: str, name: str, *, deep: bool = False) -> Report:
+def verify_view(project: Project, corpus: str, name: str, *, deep: bool) -> Report:
     """Check a view: a selection of a corpus's documents, which were chosen by rules.
 
     Its files must be whole, and its documents must be documents of the corpus. The view is also

@@ -57,9 +57,7 @@ _MAX_PARTS = 64
 """At most this many parts of a deep check, since each part reads the plan, which may be large."""
 
 
-def verify_webdataset(
-    project: Project, name: str, *, deep: bool = False, run: CheckRunner = run_here
-) -> Report:
+def verify_webdataset(project: Project, name: str, *, deep: bool, run: CheckRunner) -> Report:
     """Check the files of a shuffled dataset: tars of training samples, and lists that name them.
 
                     a quick check                         a deep check

@@ -20,6 +20,7 @@ from nanoset_core import MMapIndexedDataset
 from nanoset_core.errors import ConfigError, FormatError, MissingError
 from nanoset_core.project.diff.datasets import DatasetDiff, FileDiff
 from nanoset_core.project.gc.collect import collect
+from nanoset_core.project.gc.garbage import Policy
 from nanoset_core.project.project import Project
 from nanoset_core.stages.shards.document_counts import DocumentCounts, counts_by_file
 from nanoset_core.stages.shards.document_table import document_table
@@ -311,7 +312,7 @@ def test_an_old_version_can_be_compared_while_gc_keeps_it(changed):
     project, _ = changed
     diff_before = diff_of(project, "web")
 
-    collect(project, keep=1)
+    collect(project, Policy(keep=1))
     assert diff_of(project, "web").to_json() == diff_before.to_json()
 
     collect(project)

@@ -19,6 +19,7 @@ from helpers.sample_project import jsonl, sentences, tree
 from nanoset_core.errors import StorageError
 from nanoset_core.outputs.manifest import read_manifest
 from nanoset_core.project.gc.collect import bytes_freed_by_removing, collect, plan_gc
+from nanoset_core.project.gc.garbage import Policy
 from nanoset_core.project.project import Project
 from nanoset_core.project.verify import verify_project
 from nanoset_core.stages.shards.shard_sets import current_shards
@@ -251,7 +252,7 @@ def test_older_versions_are_kept_with_the_dataset_that_holds_their_tokens(droppe
     old_dataset = open_project(dropped).outputs.current("datasets", "web")
     project = rebuild(dropped)
 
-    collect(project, keep=1)
+    collect(project, Policy(keep=1))
 
     assert old_dataset.folder.is_dir()
     for shard_set in project.outputs.versions("tokenized", "web"):

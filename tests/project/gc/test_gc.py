@@ -33,7 +33,7 @@ from nanoset_core import load_nanoset
 from nanoset_core.errors import StorageError
 from nanoset_core.project.gc import collect as gc_module
 from nanoset_core.project.gc.collect import collect, plan_gc
-from nanoset_core.project.gc.garbage import GarbageCollection
+from nanoset_core.project.gc.garbage import GarbageCollection, Policy
 from nanoset_core.project.project import Project, names_of
 from nanoset_core.stages.webdataset import make as shuffling
 from nanoset_core.storage.atomic import published_folder
@@ -167,7 +167,7 @@ def test_collections_during_a_build_of_another_process_do_no_harm(changed):
     n_removed = 0
     while process.is_alive():
         folders_before = folders_of_versions()
-        collection = collect(project, unfinished=True)
+        collection = collect(project, Policy(unfinished=True))
         n_collections += 1
         n_removed += len(collection.garbage)
         wait_until(partial(build_made_progress, folders_before), 0.1, 0.02)
@@ -177,6 +177,11 @@ def test_collections_during_a_build_of_another_process_do_no_harm(changed):
     assert n_removed > 0
     collect(project)
     assert tree(folder / "data") == tree_of_fresh_build(folder)
+
+
+def random_policy(draw: random.Random) -> Policy:
+    """Return a policy that keeps at most one old version."""
+    return Policy(keep=draw.randrange(2), unfinished=draw.random() < 0.5)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -191,7 +196,7 @@ def test_changes_builds_and_collections_in_any_order_end_as_a_fresh_build(copy, 
         lambda: make_mappings(project, "pretrain", draw.choice(["train", "valid"])),
         lambda: make_shuffle_plan(project, "shuffled"),
         lambda: make_tars(project, "shuffled", draw.randrange(3)),
-        lambda: collect(project, keep=draw.randrange(2), unfinished=draw.random() < 0.5),
+        lambda: collect(project, random_policy(draw)),
         lambda: collect(project),
     ]
 
@@ -201,7 +206,7 @@ def test_changes_builds_and_collections_in_any_order_end_as_a_fresh_build(copy, 
         # A nanoset that was not touched can be read at any time.
         load_nanoset(folder / "data", "plain", "train").batch(range(10))
 
-    collection = collect(build(folder), unfinished=True)
+    collection = collect(build(folder), Policy(unfinished=True))
     assert collection.left_alone == ()
     assert tree(folder / "data") == tree_of_fresh_build(folder)
 
@@ -218,7 +223,7 @@ def test_a_number_of_older_versions_is_kept_with_all_that_they_need(three_versio
     for second, digest in enumerate([oldest, middle, newest]):
         os.utime(versions / digest / "manifest.json", (second, second))
 
-    collect(project, keep=1)
+    collect(project, Policy(keep=1))
 
     remaining = {
         path.name for path in versions.iterdir() if path.is_dir() and not path.is_symlink()
@@ -246,7 +251,7 @@ def two_days_old(changed) -> Project:
 def test_versions_that_were_just_replaced_are_kept_for_a_day(changed):
     project, _ = changed
 
-    assert plan_gc(project, older_than_days=1).garbage == ()
+    assert plan_gc(project, Policy(older_than_days=1)).garbage == ()
 
 
 def test_an_old_version_that_was_just_replaced_is_kept_for_a_day(two_days_old):
@@ -254,18 +259,18 @@ def test_an_old_version_that_was_just_replaced_is_kept_for_a_day(two_days_old):
     for path in data.rglob("current.json"):
         path.touch()
 
-    assert plan_gc(two_days_old, older_than_days=1).garbage == ()
+    assert plan_gc(two_days_old, Policy(older_than_days=1)).garbage == ()
     assert plan_gc(two_days_old).garbage != ()
 
 
 # Also numbers of days that no timestamp can express.
 @pytest.mark.parametrize("days", [3, 10.0**6, 1e300])
 def test_versions_younger_than_a_number_of_days_are_kept(two_days_old, days):
-    assert plan_gc(two_days_old, older_than_days=days).garbage == ()
+    assert plan_gc(two_days_old, Policy(older_than_days=days)).garbage == ()
 
 
 def test_versions_older_than_a_number_of_days_are_removed(two_days_old):
-    garbage = plan_gc(two_days_old, older_than_days=1).garbage
+    garbage = plan_gc(two_days_old, Policy(older_than_days=1)).garbage
 
     assert garbage == plan_gc(two_days_old).garbage
     assert garbage != ()
@@ -335,7 +340,7 @@ def test_shards_of_an_interrupted_build_are_removed_only_on_request(copy):
     # They are kept, so that the next build needs not make them again.
     assert "shards/web" not in output_names(collect(project))
 
-    removed = collect(project, unfinished=True).garbage
+    removed = collect(project, Policy(unfinished=True)).garbage
     assert len([item for item in removed if item.output == "shards/web"]) == 1
     collect(build(folder))
     assert tree(folder / "data") == tree_of_fresh_build(folder)
@@ -354,7 +359,7 @@ def test_shards_of_a_corpus_that_was_never_finished_are_removed_only_on_request(
     project = open_project(folder)
 
     assert plan_gc(project).garbage == ()
-    assert output_names(plan_gc(project, unfinished=True)) == {"shards/web"}
+    assert output_names(plan_gc(project, Policy(unfinished=True))) == {"shards/web"}
 
 
 def test_tars_that_are_being_written_are_kept(copy):
@@ -492,7 +497,7 @@ def test_an_old_version_with_a_damaged_manifest_is_left_alone(copy):
 
     # Whether it is to be kept is unknown if old versions are kept.
     with pytest.raises(StorageError, match="nothing is removed"):
-        collect(project, keep=1)
+        collect(project, Policy(keep=1))
 
     collection = collect(project)
     (reason, *_) = reasons_to_leave_alone(collection, f"datasets/web/{old_version.name}")
@@ -569,7 +574,7 @@ def test_nothing_is_removed_if_it_is_unknown_what_is_needed(changed, damage, dam
 
     for collect_or_plan in (plan_gc, collect):
         with pytest.raises(StorageError, match="nothing is removed") as caught:
-            collect_or_plan(project, keep=0)
+            collect_or_plan(project)
         assert damaged_output in f"{caught.value.where} {caught.value.found}"
     assert tree(folder / "data") == data_before
     outcome = invoke_nanoset(["gc", "--yes", "--config", folder / "nanoset.yaml"])
@@ -794,7 +799,7 @@ def test_logs_of_slurm_jobs_that_have_ended_are_removed(slurm_folder):
 
 
 def test_logs_of_slurm_jobs_are_kept_for_a_number_of_days(slurm_folder):
-    assert collect(project_of(slurm_folder), older_than_days=1) == GarbageCollection()
+    assert collect(project_of(slurm_folder), Policy(older_than_days=1)) == GarbageCollection()
     assert len(list(slurm_folder.iterdir())) == 2
 
 

@@ -25,6 +25,7 @@ from nanoset_assets.ui.exports import export_metadata
 from nanoset_core import load_config
 from nanoset_core.errors import ConfigError
 from nanoset_core.project.gc.collect import collect, plan_gc
+from nanoset_core.project.gc.garbage import Policy
 from nanoset_core.project.project import Project
 from nanoset_core.project.verify import targets, verify_project
 from nanoset_core.stages.exports import samples
@@ -457,7 +458,7 @@ def test_an_interrupted_build_of_samples_leaves_the_files_that_it_has_written(pr
 
 @pytest.mark.usefixtures("written_numbers")
 def test_the_files_of_an_interrupted_build_of_samples_can_be_collected(project_without_mds):
-    garbage = plan_gc(project_without_mds, unfinished=True).garbage
+    garbage = plan_gc(project_without_mds, Policy(unfinished=True)).garbage
 
     assert "exports/web-mds" in {item.output for item in garbage}
 
