@@ -301,11 +301,11 @@ def _print_dry_run(plan: DryRun) -> None:
     echo(_disk_line(plan))
     warning = room_warning(sum(plan.disk_bytes.values()), plan.free_bytes)
     if warning is not None:
-        echo(warning)
-    for line in plan.failures:
-        echo(line, fg="red")
-    for line in plan.warnings:
-        echo(line, fg="yellow")
+        echo(f"warning: {warning}")
+    for failure in plan.failures:
+        echo(failure, fg="red")
+    for warning in plan.warnings:
+        echo(f"warning: {warning}", fg="yellow")
     echo("Nothing was made: this was a dry run.")
 
 

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from helpers.building import make_blend, make_corpora, make_handoff, make_mappings, make_nanoset
-from helpers.command import output_of
+from helpers.command import json_of, output_of
 from helpers.inspecting import explain_sample, verify_output
 from helpers.sample_project import SPLITS, jsonl, sentences
 from nanoset_core import load_nanoset
@@ -307,6 +307,15 @@ def test_a_dry_run_warns_that_phases_would_be_planned_again(project):
 
     assert f"warning: nanoset plain-phase-2 handoff: its handoff {old_handoff.digest}" in printed
     assert "warning: nanoset later" not in printed
+
+
+def test_warnings_in_the_json_of_a_dry_run_begin_with_the_output(project):
+    add_text(project, "web")
+
+    plan = json_of("build", "--dry-run", "--json", "--config", project.config.file)
+
+    assert plan["warnings"]
+    assert all(warning.startswith("nanoset ") for warning in plan["warnings"])
 
 
 def test_a_dry_run_does_not_warn_of_phases_that_are_rebuilt_as_they_are(project):

@@ -167,11 +167,11 @@ def check_disk(project: Project, nodes: Collection[Node], say: Callable[[str], N
     sizes = _sizes_text(need)
     say(f"takes about {format_bytes(total)} of disk ({sizes}); {format_bytes(free)} are free")
     if warning is not None:
-        say(warning)
+        say(f"warning: {warning}")
 
 
 def room_warning(needed: int, free: int | None) -> str | None:
-    """Return the warning for a build that may not fit on the disk, or None if it fits.
+    """Return the warning for a build that may not fit on the disk, as a clause; None if it fits.
 
     Args:
         needed: Bytes that the build takes, by estimate.
@@ -180,8 +180,8 @@ def room_warning(needed: int, free: int | None) -> str | None:
     if free is None or free >= needed:
         return None
     if is_refused(needed, free):
-        return "warning: the disk is too small for this build, which would not start"
-    return "warning: the disk may be too small for this build"
+        return "the disk is too small for this build, which would not start"
+    return "the disk may be too small for this build"
 
 
 def is_refused(needed: int, free: int | None) -> bool:

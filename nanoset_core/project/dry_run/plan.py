@@ -260,8 +260,8 @@ def _replacement_warnings(graph: Graph, nodes: Collection[Node]) -> Iterator[str
     with the handoff of the nanoset `pretrain`, whose name (digest) begins with 3125. Then text was
     added, and a build would order the samples in another way:
 
-        warning: nanoset pretrain handoff: its handoff 3125 would be replaced, and the samples may
-        get another order. …
+        nanoset pretrain handoff: its handoff 3125 would be replaced, and the samples may get
+        another order. …
 
     Args:
         graph: The project's outputs, with what each is made from.
@@ -279,7 +279,7 @@ def _replacement_warnings(graph: Graph, nodes: Collection[Node]) -> Iterator[str
         changed_inputs = _inputs_to_change(graph, node, nodes)  # such as ["blend"]
         warning = stage.replacement_warning(graph.project, current_manifest, changed_inputs)
         if warning is not None:
-            yield f"warning: {node.row.label}: {warning}"
+            yield f"{node.row.label}: {warning}"
 
 
 def _inputs_to_change(graph: Graph, node: Node, nodes: Collection[Node]) -> list[str]:

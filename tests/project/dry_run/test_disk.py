@@ -358,7 +358,9 @@ def test_a_dry_run_warns_of_a_disk_on_which_the_build_would_be_refused():
 
     assert room_warning(2 * gib, free=3 * gib) is None
     assert room_warning(2 * gib, free=None) is None
-    assert "would not start" in room_warning(2 * gib, free=gib)
+    assert room_warning(2 * gib, free=gib) == (
+        "the disk is too small for this build, which would not start"
+    )
 
 
 def test_a_disk_that_cannot_be_queried_is_an_error_with_its_place(make_project, monkeypatch):
