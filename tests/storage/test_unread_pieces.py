@@ -7,7 +7,6 @@ of a local build nevertheless.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -45,7 +44,7 @@ from helpers.sample_project import jsonl, sentences
 from nanoset_assets.ui.previews import first_rejects
 from nanoset_core.errors import ConfigError, InputError, MissingError
 from nanoset_core.project.project import Project
-from nanoset_core.project.purge.plan import DocumentInShard, plan_purge
+from nanoset_core.project.purge.plan import CurrentDocument, plan_purge
 from nanoset_core.project.verify import verify_project
 from nanoset_core.stages.shards.line_numbers import PIECE_LINES
 from nanoset_core.stages.shards.one_shard import REJECTS
@@ -155,13 +154,9 @@ def remedy_for_rejected_line(project: Project, reject: Any) -> str:
     return caught.value.remedy
 
 
-def documents_to_erase(project: Project, ids: Sequence[str]) -> list[DocumentInShard]:
-    """Return the documents of the corpus web that a purge would erase.
-
-    Their rows are set to 0: they depend on the shards, which are cut in other places.
-    """
-    documents = plan_purge(project, ids).current["web"]
-    return [replace(document, row=0) for document in documents]
+def documents_to_erase(project: Project, ids: Sequence[str]) -> Sequence[CurrentDocument]:
+    """Return the documents of the corpus web that a purge would erase."""
+    return plan_purge(project, ids).current["web"]
 
 
 def test_documents_and_rejected_lines_have_the_same_numbers_as_in_a_local_build(local, remote):

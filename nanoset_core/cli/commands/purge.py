@@ -297,6 +297,6 @@ def _old_document_count(plan: PurgePlan) -> int:
     old_documents: set[tuple[str, str]] = set()
     for shard, documents in plan.documents.items():
         old_documents.update((shard.corpus, document.id) for document in documents)
-    for corpus, documents in plan.current.items():
-        old_documents.difference_update((corpus, document.id) for document in documents)
+    for corpus, current_documents in plan.current.items():
+        old_documents.difference_update((corpus, document.id) for document in current_documents)
     return len(old_documents)

@@ -279,7 +279,7 @@ def _places_in_text(
     for shard in shards:
         pieces = ranges[shard.number].pieces
         for document in shard.documents:
-            place = purged.place_of(pieces, document.file, document.line, document.offset)
+            place = purged.place_of(pieces, document.file, document.line_in_piece, document.offset)
             places.append(place)
     return places
 

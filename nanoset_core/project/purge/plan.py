@@ -7,7 +7,7 @@ All shards below the root are searched for the documents, not only the current o
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -44,12 +44,25 @@ class DocumentInShard:
     """Its number in the shard, from 0."""
     file: str
     """Its file of the raw text, relative to the corpus's folder."""
-    line: int
-    """Number of its line or row, from 1. `PurgePlan` says whether lines are counted within the
-    file, or within its piece of the file.
+    line_in_piece: int
+    """Number of its line or row, from 1, within the piece of the file that the shard was made from.
     """
     offset: int
     """Byte offset of the line; -1 for a row of a table."""
+    id: str
+    """The document's own id."""
+    tokens: int
+    """How many tokens it has."""
+
+
+@dataclass(frozen=True, slots=True)
+class CurrentDocument:
+    """A document of a current shard, with its place in the raw text."""
+
+    file: str
+    """Its file of the raw text, relative to the corpus's folder."""
+    line: int
+    """Number of its line or row in the file, from 1."""
     id: str
     """The document's own id."""
     tokens: int
@@ -92,10 +105,9 @@ class PurgePlan:
     corpora: tuple[str, ...]
     """The corpora that are searched; empty for all."""
     documents: Mapping[ShardKey, Sequence[DocumentInShard]]
-    """Shard → the documents in it that are erased. Lines are counted within pieces of files."""
-    current: Mapping[str, Sequence[DocumentInShard]]
-    """Corpus → the documents in its current shards that are erased. Lines are counted within files.
-    """
+    """Shard → the documents in it that are erased."""
+    current: Mapping[str, Sequence[CurrentDocument]]
+    """Corpus → the documents in its current shards that are erased."""
     versions: tuple[TaintedVersion, ...]
     """The versions to erase, each before those that it was made from."""
 
@@ -128,7 +140,7 @@ def plan_purge(project: Project, ids: Sequence[str], corpora: Collection[str] = 
 
     # Some of these shards are old. List the documents of the current ones by corpus, with the
     # numbers of their lines in the raw files.
-    current: dict[str, list[DocumentInShard]] = {}
+    current: dict[str, list[CurrentDocument]] = {}
     for shard in documents_by_shard:
         corpus = shard.corpus
         if corpus not in current:
@@ -245,8 +257,7 @@ def _documents_with_ids(shard: Manifest | None, ids: Any) -> list[DocumentInShar
         ids: The ids, an Arrow array of texts, such as ["http://a.org/1"].
 
     Returns:
-        The documents, in the order of the table. If the shard begins in the middle of a large file,
-        their lines are counted from there.
+        The documents, in the order of the table.
     """
     if shard is None:
         return []
@@ -256,7 +267,7 @@ def _documents_with_ids(shard: Manifest | None, ids: Any) -> list[DocumentInShar
         document = DocumentInShard(
             row=row_number,
             file=row["file"],
-            line=row["line"],
+            line_in_piece=row["line"],
             offset=row["byte_offset"],
             id=row["id"],
             tokens=row["tokens"],
@@ -267,7 +278,7 @@ def _documents_with_ids(shard: Manifest | None, ids: Any) -> list[DocumentInShar
 
 def _current_documents(
     project: Project, corpus: str, documents: Mapping[ShardKey, Sequence[DocumentInShard]]
-) -> list[DocumentInShard]:
+) -> list[CurrentDocument]:
     """Return which documents to be erased are in use now, with their lines in the raw text.
 
     Args:
@@ -286,13 +297,15 @@ def _current_documents(
     for digest in shard_list.facts[SHARDS]:
         shard = ShardKey(corpus, digest)
         for document in documents.get(shard, []):
-            line_in_file = line_numbers.in_file(document.file, document.offset, document.line)
-            current_documents.append(replace(document, line=line_in_file))
+            line = line_numbers.in_file(document.file, document.offset, document.line_in_piece)
+            current_documents.append(
+                CurrentDocument(document.file, line, document.id, document.tokens)
+            )
     return current_documents
 
 
 def _check_in_raw_folder(
-    project: Project, current: Mapping[str, Sequence[DocumentInShard]]
+    project: Project, current: Mapping[str, Sequence[CurrentDocument]]
 ) -> None:
     """Check that erasing some documents does not lose others.
 
