@@ -130,10 +130,10 @@ def flag(names: str, help: str, **arguments: Any) -> Callable[[Decorated], Decor
     return option(names, help, is_flag=True, **arguments)
 
 
-def combined(*options: Callable[[Any], Any]) -> Callable[[Decorated], Decorated]:
+def several_options(*options: Callable[[Any], Any]) -> Callable[[Decorated], Decorated]:
     """Return one decorator that adds several options to a command.
 
-        both = combined(option("--seed", "…"), option("--output", "…"))
+        both = several_options(option("--seed", "…"), option("--output", "…"))
 
     After this, `@both` in front of a command is the same as the two decorators in this order.
 
@@ -303,7 +303,7 @@ def options_for(section: type[DataclassInstance], *names: str) -> Callable[[Deco
         names: The fields.
     """
     options = [option_for(section, name) for name in names]
-    return combined(*options)
+    return several_options(*options)
 
 
 def option_for(

@@ -20,11 +20,11 @@ from nanoset_core.cli.options import (
     FOLDER,
     OVERWRITE_OPTION,
     Decorated,
-    combined,
     many_valued_option,
     option,
     option_for,
     options_for,
+    several_options,
 )
 from nanoset_core.errors import ConfigError
 
@@ -72,7 +72,7 @@ def tokenizer_options(
     """
     options = _options_that_name_files(use)
     options += _options_that_describe(has_vocab_size_option=has_vocab_size_option)
-    add_options = combined(*options)  # one decorator that adds all of them
+    add_options = several_options(*options)  # one decorator that adds all of them
 
     def decorate(command: Decorated) -> Decorated:
         """Add the options to a command that has a parameter `tokenizer`."""
@@ -210,7 +210,7 @@ def text_options(
     # `option` expects the names of an option, and at the end that of the command's parameter, in
     # one text: "--scratch --tmp-dir scratch".
     scratch_names = " ".join(["--scratch", *scratch_flags, "scratch"])
-    return combined(
+    return several_options(
         tokenizer_options(use, has_vocab_size_option=has_vocab_size_option),
         option(
             "--eod",

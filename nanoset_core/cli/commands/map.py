@@ -21,12 +21,12 @@ from nanoset_core.cli.options import (
     FILE,
     OVERWRITE_OPTION,
     ManyValued,
-    combined,
     flag,
     many_valued_option,
     option,
     option_for,
     options_for,
+    several_options,
 )
 from nanoset_core.errors import ConfigError
 from nanoset_core.sampling.config import DEFAULT_SPLIT
@@ -45,7 +45,7 @@ _DATA_PARAMETERS = (
 """Parameters of the command whose options name data, so that no project is needed."""
 
 
-_DATA_OPTIONS = combined(
+_DATA_OPTIONS = several_options(
     many_valued_option(
         "--data-path",
         "Without a project: prefixes of .bin/.idx pairs, or a weight before each prefix.",
@@ -63,7 +63,7 @@ _DATA_OPTIONS = combined(
 """Options that name data without a project."""
 
 # `option_for` takes the type, default and help of an option from the field of a settings class.
-_SAMPLES_OPTIONS = combined(
+_SAMPLES_OPTIONS = several_options(
     option_for(
         NanosetSpec,
         "split",
@@ -94,7 +94,7 @@ _SAMPLES_OPTIONS = combined(
 )
 """Options for the samples of each split, without a project."""
 
-_TRAINER_OPTIONS = combined(
+_TRAINER_OPTIONS = several_options(
     option_for(NanosetSpec, "preset"),
     option(
         "--trainer", f"Version and tokenizer options of Megatron-LM, as in nanoset.yaml: {EXAMPLE}."
