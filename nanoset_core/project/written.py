@@ -28,7 +28,7 @@ from nanoset_core.stages.contamination.settings import ContaminationSpec, contam
 from nanoset_core.stages.exports.settings import ExportSpec, reader_errors
 from nanoset_core.stages.mappings.rules import end_token_errors
 from nanoset_core.stages.mappings.settings import NanosetSpec
-from nanoset_core.stages.packs.packing_key import pack_errors, pack_reader_errors
+from nanoset_core.stages.packs.rules import pack_errors, pack_reader_errors
 from nanoset_core.stages.packs.settings import PacksSpec
 from nanoset_core.stages.pbin.settings import pbin_errors
 from nanoset_core.stages.shards.settings import (
