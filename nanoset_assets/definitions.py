@@ -17,7 +17,7 @@ from typing import Any, get_args
 import dagster as dg
 
 from nanoset_assets.assets.checks import checks_for
-from nanoset_assets.assets.output_names import check_asset_names, job_of
+from nanoset_assets.assets.output_names import CORPUS_JOB, check_asset_names, job_of
 from nanoset_assets.assets.overview import overview_asset, overview_sensor
 from nanoset_assets.assets.stage_assets import asset_outputs, stage_asset
 from nanoset_assets.assets.step_job import STEP_JOB, step_job
@@ -32,7 +32,6 @@ from nanoset_assets.project_defs import Automation, ProjectDefs
 from nanoset_core.errors import ConfigError, one_of, remedy_for_name
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.records.parsing import CONFIG_FILE, CONFIG_VARIABLE
-from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.stages.registry import stages
 from nanoset_core.stages.stage import Key, Node
 
@@ -220,7 +219,7 @@ def _sensors(
             assets; `none`: nothing.
         jobs: Name → job, which the sensors request.
     """
-    corpus_job = jobs[INVENTORY.kind]  # makes all outputs of a corpus up to its dataset
+    corpus_job = jobs[CORPUS_JOB]  # makes all outputs of a corpus up to its dataset
     sensors = [overview_sensor(project_defs, automation)]  # only reports
     if automation != "none":
         sensors.append(raw_text_sensor(project_defs, corpus_job))

@@ -18,6 +18,8 @@ from nanoset_core.stages.stage import InternalStage, Node, Stage, is_of_corpora
 if TYPE_CHECKING:
     from nanoset_assets.assets.table import AssetShape
 
+CORPUS_JOB = INVENTORY.kind
+"""Name of the job that makes all outputs of a corpus up to its dataset, without the prefix."""
 _NO_JOB_CHARACTER = re.compile("[^A-Za-z0-9_]")
 """A character that Dagster does not allow in the name of a job."""
 

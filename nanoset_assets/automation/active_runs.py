@@ -14,14 +14,13 @@ from itertools import chain
 
 import dagster as dg
 
-from nanoset_assets.assets.output_names import asset_path, partition_of
+from nanoset_assets.assets.output_names import CORPUS_JOB, asset_path, partition_of
 from nanoset_assets.assets.partition_sets import stages_of_corpora
 from nanoset_assets.assets.table import shape_of
 from nanoset_assets.dagster_compat import OpenBackfill, latest_planned, open_backfills
 from nanoset_assets.history.run_owner import close_abandoned_runs
 from nanoset_assets.names import Names
 from nanoset_assets.tags import BACKFILL_TAG, PARTITION_TAG, UNFINISHED
-from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.stages.stage import Node
 
 
@@ -94,7 +93,7 @@ class ActiveRuns:
         Args:
             run: A run of any job. It either executes the whole job, or lists the assets to make.
         """
-        corpus_job = self.names.definition(INVENTORY.kind)  # "corpus", with the project's prefix
+        corpus_job = self.names.definition(CORPUS_JOB)  # "corpus", with the project's prefix
         if run.job_name == corpus_job:
             return True
         listed_assets = run.asset_selection or set()  # empty for a run of the whole job

@@ -31,7 +31,7 @@ from nanoset_assets.automation.failed_runs import has_made, reason_not_repeated
 from nanoset_assets.automation.ticks import tick_result
 from nanoset_assets.code_location.loaded import reload_notes
 from nanoset_assets.dagster_compat import latest_data_versions
-from nanoset_assets.history.graph_state import current_inventories, record_existing_outputs
+from nanoset_assets.history.graph_state import record_existing_outputs
 from nanoset_assets.project_defs import ProjectDefs
 from nanoset_assets.tags import MAX_REQUESTS, RAW_TAG
 from nanoset_core.errors import ConfigError, NanosetError, combined
@@ -41,6 +41,7 @@ from nanoset_core.project.project import Project
 from nanoset_core.project.requested_corpora import check_requested_corpora
 from nanoset_core.stages.inventory.corpora import scan_corpora
 from nanoset_core.stages.inventory.make import (
+    current_inventory_recipes,
     inventory_recipe,
     overwritten_file,
     quiet_period_of,
@@ -304,7 +305,8 @@ class _Tick:
             books     one more                         a request
             code      one more, still being written    no request before it is complete
         """
-        inventories = current_inventories(self.project, self.text.corpora)  # corpus → its recipe
+        # Corpus → the recipe of its inventory.
+        inventories = current_inventory_recipes(self.project, self.text.corpora)
 
         # Another machine may have built corpora that are up to date. Add them to the history.
         up_to_date = self._up_to_date(inventories)  # web

@@ -30,11 +30,12 @@ from nanoset_assets.automation.due_runs import (
 )
 from nanoset_assets.automation.ticks import tick_result
 from nanoset_assets.code_location.loaded import LoadedAssets, reload_notes
-from nanoset_assets.history.graph_state import current_inventories, load_graph_state
+from nanoset_assets.history.graph_state import load_graph_state
 from nanoset_assets.names import Names
 from nanoset_assets.project_defs import ProjectDefs
 from nanoset_assets.tags import INDIRECT, MAX_REQUESTS
 from nanoset_core.project.graph import graph_over
+from nanoset_core.stages.inventory.make import current_inventory_recipes
 from nanoset_core.stages.inventory.stage import INVENTORY
 
 SENSOR = "missing_or_stale"
@@ -100,7 +101,7 @@ def _evaluate(context: dg.SensorEvaluationContext, project_defs: ProjectDefs) ->
 
     # Which outputs are missing or out of date, and which of these can be built now? An output has
     # to wait if one of its inputs has to be built first, or if a run is working on it.
-    graph = graph_over(project, current_inventories(project, corpora))
+    graph = graph_over(project, current_inventory_recipes(project, corpora))
     state = load_graph_state(graph, instance, names, active_runs)
     loaded_assets = LoadedAssets.of(project_defs.config)  # the assets that Dagster knows
     pending = due_runs(

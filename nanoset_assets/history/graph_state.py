@@ -27,12 +27,9 @@ from nanoset_assets.tags import CHECK, RECORDED
 from nanoset_assets.ui.mappings import reader_metadata
 from nanoset_assets.ui.metadata import output_metadata
 from nanoset_core.outputs.failed_checks import FailedChecks
-from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.project.graph import Graph, Step
 from nanoset_core.project.project import Project
-from nanoset_core.records.json_records import from_plain
 from nanoset_core.stages.handoff.stage import TRAINER_FILES
-from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.stages.stage import Node
 
 
@@ -320,26 +317,3 @@ def _metadata_of_existing(graph: Graph, node: Node) -> dict[str, Any]:
         # Code of other teams, which trains on the files, looks here for the folder of the project.
         metadata |= reader_metadata(project, node.key.subject)
     return metadata
-
-
-def current_inventories(project: Project, corpora: Iterable[str]) -> dict[str, Recipe]:
-    """Return what identifies the files with which each text collection (corpus) was last built.
-
-    A sensor compares this with the files that are in the folder of the corpus now.
-
-    Args:
-        project: Its outputs are read.
-        corpora: Names of corpora, such as {"web", "books"}.
-
-    Returns:
-        Corpus → recipe, with a digest of all names and bytes of its files. Corpora that were never
-        built are left out.
-    """
-    names = sorted(corpora)
-    # The first output of a corpus is its inventory, a list of its files.
-    versions = project.outputs.current_versions(INVENTORY.layout.folder, names)
-    recipes: dict[str, Recipe] = {}
-    for corpus, version in zip(names, versions, strict=True):
-        if version.whole_manifest is not None:
-            recipes[corpus] = from_plain(Recipe, version.whole_manifest.recipe)
-    return recipes

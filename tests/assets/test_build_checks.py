@@ -11,7 +11,7 @@ import dagster as dg
 import pytest
 
 from helpers.built_project import overwrite
-from helpers.inspecting import current_output
+from helpers.inspecting import current_output, graph_of
 from helpers.sample_platform import Platform, open_copy
 from helpers.sample_project import OF_BOOKS, write_project
 from nanoset_assets.assets.checks import VerificationError
@@ -20,7 +20,7 @@ from nanoset_assets.build.builder import build, dry_run
 from nanoset_assets.build.report import BuildReport
 from nanoset_assets.dagster_compat import assets_with_failed_check, has_failed_last_check
 from nanoset_assets.definitions import build_definitions
-from nanoset_assets.history.graph_state import current_inventories, load_graph_state
+from nanoset_assets.history.graph_state import load_graph_state
 from nanoset_assets.names import Names
 from nanoset_assets.tags import CHECK
 from nanoset_core.outputs.failed_checks import FOLDER, record_failure
@@ -333,7 +333,7 @@ def test_dagster_learns_that_an_output_was_verified_after_its_check_had_failed(b
 
 def test_a_check_that_fails_while_the_outputs_are_looked_at_stays_failed(built_platform):
     project = Project.open(built_platform.config_file)
-    graph = graph_over(project, current_inventories(project, ["web"]))
+    graph = graph_of(project, "web")
     assert all(step.is_up_to_date for step in graph.steps())  # it has read that no check has failed
 
     damage_and_check(built_platform)

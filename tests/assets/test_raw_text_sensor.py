@@ -540,7 +540,7 @@ def test_a_corpus_whose_run_has_not_ended_is_not_requested(platform):
 def test_a_corpus_whose_run_ends_during_a_tick_is_not_requested(platform, monkeypatch):
     platform.look()
     run = start_run(platform, request_of(platform, "web"))
-    read_inventories = sensors.current_inventories
+    read_inventories = sensors.current_inventory_recipes
 
     def read_inventories_and_end_run(*arguments: Any) -> Any:
         inventories = read_inventories(*arguments)
@@ -548,7 +548,7 @@ def test_a_corpus_whose_run_ends_during_a_tick_is_not_requested(platform, monkey
         platform.instance.report_dagster_event(event, run.run_id)
         return inventories
 
-    monkeypatch.setattr(sensors, "current_inventories", read_inventories_and_end_run)
+    monkeypatch.setattr(sensors, "current_inventory_recipes", read_inventories_and_end_run)
 
     assert sorted(platform.requested_run_keys()) == ["books", "code"]
 

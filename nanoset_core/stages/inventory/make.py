@@ -19,7 +19,7 @@ from nanoset_core.execution.processes import Executor
 from nanoset_core.outputs.manifest import Manifest, Recipe, Written
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project, despite_lost_copies
-from nanoset_core.records.json_records import dump
+from nanoset_core.records.json_records import dump, from_plain
 from nanoset_core.stages.inventory.corpora import list_contents
 from nanoset_core.storage.file_stats import FileStat
 from nanoset_core.storage.in_use.leases import leased
@@ -393,6 +393,29 @@ def current_inventory(project: Project, corpus: str) -> tuple[Manifest, Inventor
     """
     manifest = require_inventory(project, corpus)
     return manifest, load_inventory(manifest)
+
+
+def current_inventory_recipes(project: Project, corpora: Iterable[str]) -> dict[str, Recipe]:
+    """Return what identifies the files with which each text collection (corpus) was last built.
+
+    A sensor compares this with the files that are in the folder of the corpus now.
+
+    Args:
+        project: Its outputs are read.
+        corpora: Names of corpora, such as {"web", "books"}.
+
+    Returns:
+        Corpus → recipe, with a digest of all names and bytes of its files. Corpora that were never
+        built are left out.
+    """
+    names = sorted(corpora)
+    # The first output of a corpus is its inventory, a list of its files.
+    versions = project.outputs.current_versions(STAGE, names)
+    recipes: dict[str, Recipe] = {}
+    for corpus, version in zip(names, versions, strict=True):
+        if version.whole_manifest is not None:
+            recipes[corpus] = from_plain(Recipe, version.whole_manifest.recipe)
+    return recipes
 
 
 def inventory_at(outputs: OutputRoot, corpus: str, digest: str) -> Inventory | None:
