@@ -26,7 +26,7 @@ from nanoset_core.execution.progress import Progress, step_count
 from nanoset_core.outputs.failed_checks import FailedChecks
 from nanoset_core.project.graph import Step, reasons_to_build
 from nanoset_core.project.permission import check_allowed
-from nanoset_core.project.project import Project, names_of
+from nanoset_core.project.project import Project, leased_names
 from nanoset_core.stages.stage import Node, current_version
 from nanoset_core.storage.in_use.leases import FOLDER as LEASE_FOLDER
 from nanoset_core.storage.in_use.leases import Work, leased
@@ -137,7 +137,7 @@ class BuildRuns:
             # If the file cannot be written, continue without it: the outputs cannot be written
             # either, and the step that fails will report the reason.
             with contextlib.suppress(StorageError):
-                names = names_of(self.project, subject)  # the subject, and what it is made from
+                names = leased_names(self.project, subject)  # the subject, and what it is made from
                 access = self.project.outputs.access
                 stack.enter_context(leased(access, names, subject, on_wait=self._report_wait))
             yield

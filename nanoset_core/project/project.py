@@ -324,7 +324,7 @@ def holding(
     def call_with_lease(project: Project, name: str, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
         """Call the function with a lease on the output, and on what it is made from."""
         access = project.outputs.access
-        with leased(access, names_of(project, name), name):
+        with leased(access, leased_names(project, name), name):
             # If another process deletes local copies of files in a bucket, call it again.
             return despite_lost_copies(access, lambda: function(project, name, *args, **kwargs))
 
@@ -381,7 +381,7 @@ def _missing_paths(error: FileNotFoundError | MissingError) -> list[Any]:
     return [*error.args, error.filename, error.filename2]
 
 
-def names_of(project: Project, name: str) -> set[str]:
+def leased_names(project: Project, name: str) -> set[str]:
     """Return the names of what must not be deleted while an output is made: it, and what it needs.
 
     For example, a nanoset, which is what a training reads, is made from a view (a selection of

@@ -34,7 +34,7 @@ from nanoset_core.errors import StorageError
 from nanoset_core.project.gc import collect as gc_module
 from nanoset_core.project.gc.collect import collect, plan_gc
 from nanoset_core.project.gc.garbage import GarbageCollection, Policy
-from nanoset_core.project.project import Project, names_of
+from nanoset_core.project.project import Project, leased_names
 from nanoset_core.stages.webdataset import make as shuffling
 from nanoset_core.storage.atomic import published_folder
 from nanoset_core.storage.removing.removals import withdraw_output
@@ -319,7 +319,7 @@ def test_what_a_running_build_works_on_is_kept(changed):
     ],
 )
 def test_a_build_also_holds_the_corpora_of_what_it_builds(built, name, corpora):
-    assert names_of(open_project(built), name) == {name} | corpora
+    assert leased_names(open_project(built), name) == {name} | corpora
 
 
 def test_shards_of_an_interrupted_build_are_removed_only_on_request(copy):
