@@ -72,6 +72,13 @@ def read_raw_documents(raw_folder) -> dict[tuple[str, str, int], RawDocument]:
     return documents
 
 
+def beginning_of(text: str) -> str:
+    """Return what is shown of a text: its first 160 characters, and "…" if there are more."""
+    if len(text) > 160:
+        return f"{text[:160]}…"
+    return text
+
+
 def read_decompressed(path) -> bytes:
     """Return the content of a raw file of lines."""
     data = path.read_bytes()
@@ -151,16 +158,20 @@ def test_the_tokens_of_a_piece_are_shown_as_text(
             decoded = tokenizer.decode(
                 document[slice(*piece.document_tokens)], skip_special_tokens=False
             )
-            assert decoded.startswith(piece.text.removesuffix("…"))
+            assert piece.text == beginning_of(decoded)
 
 
-def test_the_raw_text_of_a_piece_is_shown(explained_samples, raw_documents):
+def test_the_raw_text_of_a_piece_is_shown(explained_samples, raw_documents, tokenizer):
     for sample in explained_samples:
         for piece in sample.origin.pieces:
             origin = piece.origin
             text = raw_documents[origin.corpus, origin.file, origin.line].text
+            # The end-of-document token, which is the last one, has no text.
+            token_begins = [begin for begin, _ in tokenizer.encode(text).offsets]
+            bounds = [*token_begins, len(text), len(text)]
+            start, stop = piece.document_tokens
             assert piece.source.state == "unchanged"
-            assert piece.source.text.removesuffix("…") in text
+            assert piece.source.text == beginning_of(text[bounds[start] : bounds[stop]])
 
 
 def test_the_token_counts_of_a_sample_add_up_to_its_length(explained_samples):
