@@ -12,6 +12,7 @@ import pytest
 
 from helpers.built_project import overwrite
 from helpers.inspecting import current_output, graph_of
+from helpers.nonempty import nonempty
 from helpers.sample_platform import Platform, open_copy
 from helpers.sample_project import OF_BOOKS, write_project
 from nanoset_assets.assets.checks import VerificationError
@@ -73,7 +74,7 @@ def test_every_output_of_a_build_is_checked(evaluations, template):
 
 
 def test_the_checks_of_a_build_pass_and_would_block(evaluations):
-    for evaluation in evaluations.values():
+    for evaluation in nonempty(evaluations.values()):
         assert evaluation.passed
         assert evaluation.blocking
 
@@ -113,7 +114,7 @@ def test_outputs_that_were_never_checked_are_not_built_again(make_project, insta
 def test_every_check_has_a_description_and_only_the_verification_blocks(make_project):
     graph = build_definitions(Project.open(make_project()).config).resolve_asset_graph()
 
-    for key in graph.asset_check_keys:
+    for key in nonempty(graph.asset_check_keys):
         spec = graph.get_check_spec(key)
         assert spec.description
         assert spec.blocking == (key.name == CHECK)

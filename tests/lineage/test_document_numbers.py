@@ -21,6 +21,7 @@ from helpers.building import (
 )
 from helpers.command import json_of, output_of
 from helpers.inspecting import current_dataset, current_shards, lineage_of, read_dataset
+from helpers.nonempty import nonempty
 from helpers.sample_project import write_project
 from nanoset_core import load_nanoset
 from nanoset_core.errors import MissingError
@@ -136,8 +137,8 @@ micro_batch_size: 4
 global_batch_size: 40
 """)
 
-    for sample in explain_step(project, run_file, 2).samples:
-        for piece in sample.pieces:
+    for sample in nonempty(explain_step(project, run_file, 2).samples):
+        for piece in nonempty(sample.pieces):
             check_origin(project, tables, piece.origin)
 
 

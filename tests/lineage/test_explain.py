@@ -18,6 +18,7 @@ import zstandard
 from tokenizers import Tokenizer
 
 from helpers.command import invoke_nanoset
+from helpers.nonempty import nonempty
 from nanoset_core.errors import FormatError, MissingError, SampleIndexError
 from nanoset_core.lineage import documents as documents_module
 from nanoset_core.lineage.explain import SampleOrigin, explain_sample
@@ -129,7 +130,7 @@ def test_a_sample_has_the_tokens_of_the_documents_that_are_named(
 ):
     for sample in explained_samples:
         expected = np.full(len(sample.tokens), sample.padding, np.int64)
-        for piece in sample.origin.pieces:
+        for piece in nonempty(sample.origin.pieces):
             origin = piece.origin
             text = raw_documents[origin.corpus, origin.file, origin.line].text
             document = [*tokenizer.encode(text).ids, project.special("eod")]
@@ -140,7 +141,7 @@ def test_a_sample_has_the_tokens_of_the_documents_that_are_named(
 
 def test_documents_are_named_with_their_id_and_offset(explained_samples, raw_documents):
     for sample in explained_samples:
-        for piece in sample.origin.pieces:
+        for piece in nonempty(sample.origin.pieces):
             origin = piece.origin
             document = raw_documents[origin.corpus, origin.file, origin.line]
             assert origin.byte_offset == document.byte_offset
@@ -151,7 +152,7 @@ def test_the_tokens_of_a_piece_are_shown_as_text(
     project, explained_samples, raw_documents, tokenizer
 ):
     for sample in explained_samples:
-        for piece in sample.origin.pieces:
+        for piece in nonempty(sample.origin.pieces):
             origin = piece.origin
             text = raw_documents[origin.corpus, origin.file, origin.line].text
             document = [*tokenizer.encode(text).ids, project.special("eod")]
@@ -163,7 +164,7 @@ def test_the_tokens_of_a_piece_are_shown_as_text(
 
 def test_the_raw_text_of_a_piece_is_shown(explained_samples, raw_documents, tokenizer):
     for sample in explained_samples:
-        for piece in sample.origin.pieces:
+        for piece in nonempty(sample.origin.pieces):
             origin = piece.origin
             text = raw_documents[origin.corpus, origin.file, origin.line].text
             # The end-of-document token, which is the last one, has no text.

@@ -12,6 +12,7 @@ import pytest
 from helpers.building import make_handoff, make_nanoset
 from helpers.changing import change_setting
 from helpers.command import invoke_nanoset, json_of, output_of
+from helpers.nonempty import nonempty
 from nanoset_core import load_nanoset
 from nanoset_core.errors import ConfigError, MissingError, SampleIndexError
 from nanoset_core.lineage import run as run_module
@@ -111,7 +112,7 @@ def test_the_steps_of_a_run_read_all_samples_in_turn(project, run_file):
 
 
 def test_a_sample_of_a_step_is_explained_as_it_is_without_a_run(project, run_file):
-    for of_step in explain_step(project, run_file, STEPS[-1]).samples[::5]:
+    for of_step in nonempty(explain_step(project, run_file, STEPS[-1]).samples[::5]):
         alone = explain_sample(project, "pretrain", "train", of_step.sample)
 
         # For many samples, the raw text is not read.
@@ -145,7 +146,7 @@ def test_a_rank_that_the_step_does_not_have_is_refused(project, run_file):
 
 
 def test_without_the_project_no_text_is_shown(project, run_file):
-    for sample in explain_step(project.outputs.folder, run_file, 7).samples:
+    for sample in nonempty(explain_step(project.outputs.folder, run_file, 7).samples):
         assert {piece.text for piece in sample.pieces} == {None}
 
 
@@ -178,7 +179,7 @@ def test_a_document_is_found_in_the_steps_that_read_it(project, write_run, nanos
             for piece in sample.pieces:
                 expected[piece.origin.corpus, piece.origin.document].add(reading)
 
-    for (corpus, number), readings in list(expected.items())[::37]:
+    for (corpus, number), readings in nonempty(list(expected.items())[::37]):
         (document_steps,) = find_steps(project, file, number=number, corpus=corpus)
         (places,) = find_document(project, nanoset, "train", number=number, corpus=corpus)
         assert list(document_steps.steps) == sorted(readings, key=astuple)

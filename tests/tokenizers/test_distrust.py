@@ -14,6 +14,7 @@ import pytest
 
 from helpers.building import make_inventory, make_shards, open_project, output_root, run_stages
 from helpers.inspecting import reasons_to_build
+from helpers.nonempty import nonempty
 from helpers.progress import RecordingDisplay
 from helpers.sabotage import (
     EngineWithMissingTokens,
@@ -223,7 +224,7 @@ def test_what_a_distrusted_engine_made_is_not_overwritten(distrusting_config):
     run_stages(open_project(distrusting_config))
 
     new_digest_by_file = tree(data)
-    for name, digest in digest_by_file.items():
+    for name, digest in nonempty(digest_by_file.items()):
         if not name.endswith(("/current", ".json")):
             assert new_digest_by_file[name] == digest
 

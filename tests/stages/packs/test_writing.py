@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+from helpers.nonempty import nonempty
 from helpers.packs import Piece, as_pieces, read_pieces, write_packs, write_view
 from nanoset_core import MMapIndexedDatasetBuilder
 from nanoset_core.document_tables.row_groups import RowGroups
@@ -111,7 +112,7 @@ def n_tokens_of(documents: Sequence[np.ndarray]) -> int:
 
 
 def test_a_piece_has_the_tokens_of_its_document(packed):
-    for piece in packed.pieces:
+    for piece in nonempty(packed.pieces):
         tokens = packed.packs[piece.pack][piece.start : piece.stop]
         document = packed.documents[piece.document]
         assert np.array_equal(tokens, document[piece.first : piece.first + piece.n_tokens])
