@@ -11,6 +11,7 @@ import dagster as dg
 import pytest
 
 from helpers.built_project import overwrite
+from helpers.editing import edit
 from helpers.inspecting import current_output, graph_of
 from helpers.nonempty import nonempty
 from helpers.sample_platform import Platform, open_copy
@@ -191,7 +192,7 @@ def test_files_that_are_not_read_cause_no_second_build(build_with_odd_files):
 def test_a_warning_is_described_and_passes_the_check(built_platform):
     # The dataset was made of other text than the raw file has now.
     raw_file = built_platform.raw / "web/part-0/web-0.jsonl"
-    raw_file.write_bytes(raw_file.read_bytes().replace(b"model", b"modem"))
+    edit(raw_file, b"model", b"modem")
 
     result = built_platform.definitions.resolve_job_def("corpus").execute_in_process(
         instance=built_platform.instance,
@@ -383,7 +384,7 @@ def damage_tars_and_check(platform: Platform) -> tuple[Path, bytes]:
         if "current" not in path.parts
     ]
     content = tar.read_bytes()
-    tar.write_bytes(content.replace(b".npy", b".nqy", 1))
+    edit(tar, b".npy", b".nqy", count=1)
     platform.carry_out({"shuffled/tars": {"0"}}, raises=False)
     return tar, content
 

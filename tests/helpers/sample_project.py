@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from helpers.editing import edited
+
 EOD = "<|endoftext|>"
 SPLITS = ("train", "valid", "test")
 
@@ -234,8 +236,7 @@ def write_project(
     (folder / "tokenizer.json").write_bytes(tokenizer_file.read_bytes())
     text = CONFIG
     for old, new in (replacements or {}).items():
-        assert old in text
-        text = text.replace(old, new)
+        text = edited(text, old, new)
     (folder / "nanoset.yaml").write_text(text)
     return folder / "nanoset.yaml"
 

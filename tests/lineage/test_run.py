@@ -12,6 +12,7 @@ import pytest
 from helpers.building import make_handoff, make_nanoset
 from helpers.changing import change_setting
 from helpers.command import invoke_nanoset, json_of, output_of
+from helpers.editing import edited
 from helpers.nonempty import nonempty
 from nanoset_core import load_nanoset
 from nanoset_core.errors import ConfigError, MissingError, SampleIndexError
@@ -54,8 +55,7 @@ def write_run(tmp_path):
     def write(*replacements: tuple[str, str]):
         text = RUN
         for old, new in replacements:
-            assert old in text
-            text = text.replace(old, new)
+            text = edited(text, old, new)
         file = tmp_path / "run.yaml"
         file.write_text(text)
         return file

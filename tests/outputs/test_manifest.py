@@ -21,6 +21,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from helpers.editing import edit
 from nanoset_core.errors import FormatError, MissingError, StorageError
 from nanoset_core.outputs.differences import setting_differences
 from nanoset_core.outputs.manifest import (
@@ -188,7 +189,7 @@ def truncate_manifest(folder: Path) -> None:
 def edit_recipe(folder: Path) -> None:
     """Change an option of the recipe in a manifest."""
     path = folder / MANIFEST
-    path.write_text(path.read_text().replace('"eod": 0', '"eod": 1'))
+    edit(path, '"eod": 0', '"eod": 1')
 
 
 @pytest.mark.parametrize("damage", [delete_file, truncate_manifest, edit_recipe])

@@ -28,6 +28,7 @@ from helpers.building import (
 )
 from helpers.changing import build, change_web
 from helpers.command import invoke_nanoset
+from helpers.editing import edit, edited
 from helpers.inspecting import graph_of, leased_by_a_build, node_at
 from helpers.sample_project import SPLITS, jsonl, sentences, tree
 from nanoset_core.errors import NanosetError
@@ -67,13 +68,6 @@ def outdated(folder: Path) -> dict[str, str]:
 def reasons(folder: Path, label: str) -> list[str]:
     """Return why a row is in its state."""
     return list(rows_by_label(folder)[label].why)
-
-
-def change_config(folder: Path, old: str, new: str) -> None:
-    """Replace text in the nanoset.yaml of a project."""
-    config = folder / "nanoset.yaml"
-    assert old in config.read_text()
-    config.write_text(config.read_text().replace(old, new))
 
 
 def print_status(folder: Path) -> str:
@@ -208,8 +202,8 @@ def test_equal_reasons_share_a_line_if_there_are_many(copy, monkeypatch):
 def test_causes_come_before_what_follows_from_them_if_there_are_many(copy, monkeypatch):
     monkeypatch.setattr("nanoset_core.cli.commands.status._MAX_REASONS", 3)
     folder = copy()
-    change_config(folder, "append_eod: true", "append_eod: false")
-    change_config(folder, "seed: 7", "seed: 8")
+    edit(folder / "nanoset.yaml", "append_eod: true", "append_eod: false")
+    edit(folder / "nanoset.yaml", "seed: 7", "seed: 8")
 
     lines = print_status(folder).splitlines()
 
@@ -233,7 +227,7 @@ def add_file(file: Path) -> None:
 
 def change_file(file: Path) -> None:
     """Write other text of the same length into a file of raw text."""
-    file.write_bytes(file.read_bytes().replace(b"the", b"eht"))
+    edit(file, b"the", b"eht")
 
 
 def append_to_file(file: Path) -> None:
@@ -293,8 +287,8 @@ def test_a_large_file_with_a_new_time_is_not_read_and_makes_its_corpus_stale(cop
 def test_a_corpus_of_several_inputs_of_an_input_is_one_reason_before_its_text_was_read(copy):
     folder = copy()
     # The index mappings of `pretrain` are made from web itself, and from a view of it.
-    change_config(folder, "{web: 0.7, code: 0.3}", "{web: 0.5, clean: 0.5}")
-    change_config(folder, "nanosets:", "views: {clean: {of: web, tokens: 100}}\nnanosets:")
+    edit(folder / "nanoset.yaml", "{web: 0.7, code: 0.3}", "{web: 0.5, clean: 0.5}")
+    edit(folder / "nanoset.yaml", "nanosets:", "views: {clean: {of: web, tokens: 100}}\nnanosets:")
     graph = Graph(open_project(folder), known={}, corpora=["web"])
 
     blend = node_at("nanosets/pretrain/train/blend")
@@ -419,9 +413,9 @@ def test_the_notice_of_a_file_that_shrank_disappears_when_the_file_is_restored(s
 def test_changed_settings_are_named_with_their_values(copy):
     folder = copy()
 
-    change_config(folder, "append_eod: true", "append_eod: false")
-    change_config(folder, "seed: 7", "seed: 8")
-    change_config(folder, "member: npy", "member: json.gz")
+    edit(folder / "nanoset.yaml", "append_eod: true", "append_eod: false")
+    edit(folder / "nanoset.yaml", "seed: 7", "seed: 8")
+    edit(folder / "nanoset.yaml", "member: npy", "member: json.gz")
 
     changed_settings = [reason.partition(":")[0] for reason in reasons(folder, "corpus web")]
     assert changed_settings == ["token ids after each document (EOD)"]
@@ -434,7 +428,7 @@ def test_changed_settings_are_named_with_their_values(copy):
 def test_a_new_path_for_trainers_is_described_in_words(copy):
     folder = copy()
 
-    change_config(folder, "    trainer_path: /lustre/data\n", "")
+    edit(folder / "nanoset.yaml", "    trainer_path: /lustre/data\n", "")
 
     start = (
         "where trainers find the outputs (trainer_path, or else their location): /lustre/data → "
@@ -449,7 +443,7 @@ def test_two_configurations_of_one_root_see_what_the_other_one_replaced(copy):
     folder = copy()
     other_config = folder / "other.yaml"
     text = (folder / "nanoset.yaml").read_text()
-    other_config.write_text(text.replace("seed: 7", "seed: 8"))
+    other_config.write_text(edited(text, "seed: 7", "seed: 8"))
 
     # The seed of one nanoset makes nothing else stale.
     other_rows = project_status(Project.open(other_config))
@@ -592,7 +586,7 @@ def test_corpora_that_cannot_be_read_are_failing_and_all_others_have_their_state
 def test_a_split_that_cannot_be_built_is_failing(copy):
     folder = copy()
     too_many_samples = "samples: {train: 4000000}\n    max_epochs: 2"
-    change_config(folder, "samples: {train: 400}", too_many_samples)
+    edit(folder / "nanoset.yaml", "samples: {train: 400}", too_many_samples)
 
     rows = rows_by_label(folder)
 
@@ -605,7 +599,7 @@ def test_a_split_that_cannot_be_built_is_failing(copy):
 
 def test_a_handoff_is_failing_if_its_trainer_cannot_take_the_path(copy):
     folder = copy()
-    change_config(folder, "/lustre/data", "/my data")
+    edit(folder / "nanoset.yaml", "/lustre/data", "/my data")
 
     row = rows_by_label(folder)["nanoset pretrain handoff"]
 
@@ -643,7 +637,9 @@ def test_rejected_lines_are_counted_and_the_files_that_list_them_are_named(with_
 
 
 def test_a_corpus_fails_if_a_new_limit_allows_fewer_rejected_lines(with_rejects):
-    change_config(with_rejects, "max_rejected_fraction: 0.2", "max_rejected_fraction: 0.001")
+    edit(
+        with_rejects / "nanoset.yaml", "max_rejected_fraction: 0.2", "max_rejected_fraction: 0.001"
+    )
 
     row = rows_by_label(with_rejects)["corpus web"]
 
@@ -670,7 +666,9 @@ def test_a_corpus_whose_documents_are_all_empty_is_failing_after_they_were_token
 
 
 def test_rejected_lines_of_a_changed_file_are_counted_after_its_shards_were_made(with_rejects):
-    change_config(with_rejects, "max_rejected_fraction: 0.2", "max_rejected_fraction: 0.001")
+    edit(
+        with_rejects / "nanoset.yaml", "max_rejected_fraction: 0.2", "max_rejected_fraction: 0.001"
+    )
     add_bad_lines(with_rejects, 1)
     assert outdated(with_rejects)["corpus web"] == "stale"
 
@@ -708,7 +706,7 @@ def test_groups_of_tars_are_not_looked_at_if_their_webdataset_is_up_to_date(buil
 
 def test_groups_of_tars_are_counted_while_they_are_written(copy):
     folder = copy()
-    change_config(folder, "seed: 5", "seed: 6")
+    edit(folder / "nanoset.yaml", "seed: 5", "seed: 6")
     assert reasons(folder, "webdataset shuffled") == ["seed: 5 → 6"]
 
     project = open_project(folder)

@@ -21,6 +21,7 @@ from helpers.building import (
     make_shards,
     make_view,
 )
+from helpers.editing import edit
 from helpers.inspecting import (
     current_dataset,
     current_output,
@@ -208,8 +209,7 @@ def test_a_view_names_the_line_of_a_document_that_does_not_fit(local, remote):
 
 
 def test_a_text_among_numbers_is_named_with_the_number_of_its_line(unread):
-    settings = unread.read_text()
-    unread.write_text(settings.replace("documents: {", "documents: {columns: [quality], "))
+    edit(unread, "documents: {", "documents: {columns: [quality], ")
     project = with_view(unread, "good: {of: web, where: quality >= 3}")
     rows = [{"text": "word", "quality": 4} for _ in range(1000)]
     rows.append({"text": "word", "quality": "n/a"})
@@ -265,7 +265,7 @@ def refusal_of_shards(project: Project) -> InputError:
 def test_a_refusal_names_the_same_lines_as_that_of_a_local_build(local, remote):
     # Allow fewer rejected lines than the text has.
     config = remote.config.file
-    config.write_text(config.read_text().replace("0.5", "0.01"))
+    edit(config, "0.5", "0.01")
     strict = Project.open(config)
     policy = reject_policy(strict, "web")
     folder = strict.config.corpus_folder("web")
@@ -293,7 +293,7 @@ def test_a_refusal_names_the_same_lines_as_that_of_a_local_build(local, remote):
 def test_a_damaged_line_whose_number_is_unknown_is_named_by_its_first_byte(
     unread, n_lines_before, line
 ):
-    unread.write_text(unread.read_text().replace("max_rejected_fraction: 0.5", "on_reject: fail"))
+    edit(unread, "max_rejected_fraction: 0.5", "on_reject: fail")
     project = Project.open(unread)
     lines = jsonl(sentences("web", 400)).splitlines(keepends=True)
     text_before = b"".join(lines[:n_lines_before])

@@ -13,6 +13,7 @@ import dagster as dg
 import pytest
 
 from helpers.building import make_inventory, make_shards, open_project, output_root, run_stages
+from helpers.editing import edit
 from helpers.inspecting import reasons_to_build
 from helpers.nonempty import nonempty
 from helpers.progress import RecordingDisplay
@@ -176,7 +177,7 @@ def test_one_build_replaces_all_that_was_built_before_the_fault_was_found(
     assert digests_of_datasets(config) != expected_digests()
 
     # Build new documents with an audit.
-    config.write_text(config.read_text().replace("audit: 0, ", "audit: 1, "))
+    edit(config, "audit: 0, ", "audit: 1, ")
     add_documents_to_web(config.parent)
     with dg.DagsterInstance.ephemeral(tempdir=str(tmp_path)) as instance:
         report = build(open_project(config), instance)

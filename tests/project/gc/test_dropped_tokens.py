@@ -14,6 +14,7 @@ import pytest
 
 from helpers.building import make_dataset
 from helpers.changing import build, change_web, rebuild, tree_of_fresh_build
+from helpers.editing import edit
 from helpers.inspecting import lineage_of, verify_at
 from helpers.sample_project import jsonl, sentences, tree
 from nanoset_core.errors import StorageError
@@ -182,7 +183,7 @@ def test_a_root_is_hardly_larger_than_its_datasets_tars_and_tables(copy):
         long_rows.append({"id": str(number), "text": " ".join(texts)})
     (folder / "raw/web/long.jsonl").write_bytes(jsonl(long_rows))
     config = folder / "nanoset.yaml"
-    config.write_text(config.read_text().replace("range_mib: 0.02", "range_mib: 0.5"))
+    edit(config, "range_mib: 0.02", "range_mib: 0.5")
     request_drop(folder)
 
     collect(build(folder))
@@ -261,7 +262,7 @@ def test_older_versions_are_kept_with_the_dataset_that_holds_their_tokens(droppe
 
     # Without the setting, the shards that need an older dataset keep it.
     config = dropped / "nanoset.yaml"
-    config.write_text(config.read_text().replace("drop", "keep"))
+    edit(config, "drop", "keep")
     collect(rebuild(dropped, "later"))
     assert passes_verification(dropped)
 

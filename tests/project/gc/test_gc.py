@@ -26,6 +26,7 @@ from helpers.building import (
 from helpers.changing import build, change_web, rebuild, tree_of_fresh_build
 from helpers.child_processes import forking_context, wait_until
 from helpers.command import invoke_nanoset
+from helpers.editing import edit
 from helpers.inspecting import current_output, leased_by_a_build, lineage_of, node_at
 from helpers.progress import RecordingDisplay, ShownWork
 from helpers.sample_project import jsonl, sentences, tree
@@ -682,7 +683,7 @@ def test_old_versions_that_somebody_changed_are_left_alone(copy, change, reason)
 def test_outputs_that_are_not_configured_any_more_are_left_alone(copy):
     folder = copy()
     config = folder / "nanoset.yaml"
-    config.write_text(config.read_text().replace("  plain:\n", "  other:\n"))
+    edit(config, "  plain:\n", "  other:\n")
     shutil.rmtree(folder / "raw/books")
     (folder / "raw/books").mkdir()
     shutil.rmtree(folder / "raw/code")

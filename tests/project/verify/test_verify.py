@@ -17,6 +17,7 @@ import pytest
 
 from helpers.building import make_corpora
 from helpers.built_project import first_file, overwrite, problems
+from helpers.editing import edit
 from helpers.inspecting import node_at, verify_at, verify_output
 from helpers.nonempty import nonempty
 from helpers.sample_project import jsonl, sentences
@@ -250,7 +251,7 @@ def replace_in(pattern: str, old: bytes, new: bytes) -> Damage:
     def damage(project: Project) -> None:
         paths = sorted(project.outputs.folder.glob(pattern))
         path = next(path for path in paths if old in path.read_bytes())
-        path.write_bytes(path.read_bytes().replace(old, new, 1))
+        edit(path, old, new, count=1)
 
     return damage
 
@@ -265,7 +266,7 @@ def change_settings(old: str, new: str) -> Damage:
 
     def damage(project: Project) -> None:
         file = project.config.file
-        file.write_text(file.read_text().replace(old, new))
+        edit(file, old, new)
 
     return damage
 
@@ -606,7 +607,7 @@ def changed_raw_file(copy) -> Path:
     """A raw file of a built project that was changed after the build."""
     project = copy()
     path = project.config.raw_folder / "web/part-0/web-1.jsonl"
-    path.write_bytes(path.read_bytes().replace(b"model", b"modem"))
+    edit(path, b"model", b"modem")
     return path
 
 

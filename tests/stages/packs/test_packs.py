@@ -21,6 +21,7 @@ from helpers.building import (
     make_webdataset,
 )
 from helpers.command import invoke_nanoset
+from helpers.editing import edit
 from helpers.inspecting import (
     count_documents,
     current_dataset,
@@ -172,8 +173,8 @@ def padded_project(built, tmp_path_factory) -> Project:
     is_rebuilt = shutil.ignore_patterns("webdatasets", "shuffle_plans")
     shutil.copytree(built.parent, folder, symlinks=True, ignore=is_rebuilt)
     file = folder / "nanoset.yaml"
-    text = file.read_text().replace("packing: {tail: carry}", "packing: {tail: pad}")
-    file.write_text(text.replace('eod: "<|endoftext|>"}', 'eod: "<|endoftext|>", pad: "<|pad|>"}'))
+    edit(file, "packing: {tail: carry}", "packing: {tail: pad}")
+    edit(file, 'eod: "<|endoftext|>"}', 'eod: "<|endoftext|>", pad: "<|pad|>"}')
     return Project.open(file)
 
 

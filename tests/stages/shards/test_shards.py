@@ -18,6 +18,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from helpers.editing import edit
 from helpers.locations import GOLDEN_FILES
 from helpers.nonempty import nonempty
 from helpers.sample_pairs import pair_bytes
@@ -396,7 +397,7 @@ def test_a_tokenizer_that_changed_is_noticed_although_its_engine_is_loaded(corpu
     file = Path(shutil.copyfile(GOLDEN / "tokenizer.json", tmp_path / "tokenizer.json"))
     task = task_for(corpus, tmp_path / "out", tokenizer_file=file)
     task.make()
-    file.write_text(file.read_text().replace('"ignore_merges":false', '"ignore_merges":true'))
+    edit(file, '"ignore_merges":false', '"ignore_merges":true')
     # Another version of the recipe, since the shard of the first one exists.
     other_recipe = dataclasses.replace(task.recipe, version=2)
     other_task = dataclasses.replace(task, recipe=other_recipe)
