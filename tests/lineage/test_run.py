@@ -11,7 +11,7 @@ import pytest
 
 from helpers.building import make_handoff, make_nanoset
 from helpers.changing import change_setting
-from helpers.command import invoke_nanoset, json_of, output_of
+from helpers.command import explain, explain_json, invoke_nanoset
 from helpers.editing import edited
 from helpers.nonempty import nonempty
 from nanoset_core import load_nanoset
@@ -406,16 +406,6 @@ def test_the_batch_size_of_a_phase_is_that_of_its_schedule(
 
 
 # The command
-
-
-def explain(project, *arguments) -> str:
-    """Return what `nanoset explain` prints."""
-    return output_of("explain", *arguments, "--config", project.config.file)
-
-
-def explain_json(project, *arguments):
-    """Return the JSON that `nanoset explain` prints."""
-    return json_of("explain", *arguments, "--json", "--config", project.config.file)
 
 
 def test_the_steps_of_a_range_are_those_of_each_step(project, run_file):

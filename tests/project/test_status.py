@@ -25,6 +25,7 @@ from helpers.building import (
     make_shards,
     make_shuffle_plan,
     make_tars,
+    open_project_in,
 )
 from helpers.changing import build, change_web
 from helpers.command import invoke_nanoset
@@ -49,14 +50,9 @@ PRETRAIN_ROWS = {f"nanoset pretrain {part}" for part in (*SPLITS, "handoff")}
 """Labels of the rows of the nanoset `pretrain`, which is made from the corpora web and code."""
 
 
-def open_project(folder: Path) -> Project:
-    """Open the project in a folder."""
-    return Project.open(folder / "nanoset.yaml")
-
-
 def rows_by_label(folder: Path) -> dict[str, StatusRow]:
     """Return the rows of a project's status by their labels, such as `corpus web`."""
-    return {row.label: row for row in project_status(open_project(folder))}
+    return {row.label: row for row in project_status(open_project_in(folder))}
 
 
 def outdated(folder: Path) -> dict[str, str]:
@@ -119,7 +115,7 @@ def test_corpora_come_before_what_is_made_from_them(built):
 
 
 def test_a_corpus_has_the_figures_of_its_dataset(built):
-    dataset = open_project(built).outputs.current("datasets", "web")
+    dataset = open_project_in(built).outputs.current("datasets", "web")
 
     row = rows_by_label(built)["corpus web"]
 
@@ -272,7 +268,7 @@ def test_a_large_file_with_a_new_time_is_not_read_and_makes_its_corpus_stale(cop
     # Fingerprints are remembered only of files that were not written just now.
     for path in (folder / "raw/web").rglob("*.jsonl*"):
         os.utime(path, (time.time() - 100, time.time() - 100))
-    make_inventory(open_project(folder), "web")
+    make_inventory(open_project_in(folder), "web")
     touched_file = folder / "raw/web/part-1/web-3.jsonl"
     os.utime(touched_file, (time.time() - 99, time.time() - 99))
 
@@ -289,7 +285,7 @@ def test_a_corpus_of_several_inputs_of_an_input_is_one_reason_before_its_text_wa
     # The index mappings of `pretrain` are made from web itself, and from a view of it.
     edit(folder / "nanoset.yaml", "{web: 0.7, code: 0.3}", "{web: 0.5, clean: 0.5}")
     edit(folder / "nanoset.yaml", "nanosets:", "views: {clean: {of: web, tokens: 100}}\nnanosets:")
-    graph = Graph(open_project(folder), known={}, corpora=["web"])
+    graph = Graph(open_project_in(folder), known={}, corpora=["web"])
 
     blend = node_at("nanosets/pretrain/train/blend")
 
@@ -350,7 +346,7 @@ def test_files_that_did_not_change_are_not_read(copy, monkeypatch):
     for path in (folder / "raw").rglob("*.jsonl*"):
         os.utime(path, (1e9, 1e9))
     for corpus in ("web", "code", "books"):
-        make_inventory(open_project(folder), corpus)
+        make_inventory(open_project_in(folder), corpus)
 
     def refuse_to_read(*_: object) -> NoReturn:
         raise AssertionError("a file was read")
@@ -655,7 +651,7 @@ def test_a_corpus_whose_documents_are_all_empty_is_failing_after_they_were_token
     (folder / "raw/empty/a.jsonl").write_bytes(jsonl([{"text": "", "id": "1"}]))
     assert outdated(folder)["corpus empty"] == "missing"
 
-    project = open_project(folder)
+    project = open_project_in(folder)
     make_inventory(project, "empty")
     with pytest.raises(NanosetError):
         make_shards(project, "empty")
@@ -672,7 +668,7 @@ def test_rejected_lines_of_a_changed_file_are_counted_after_its_shards_were_made
     add_bad_lines(with_rejects, 1)
     assert outdated(with_rejects)["corpus web"] == "stale"
 
-    project = open_project(with_rejects)
+    project = open_project_in(with_rejects)
     make_inventory(project, "web")
     with pytest.raises(NanosetError):
         make_shards(project, "web")
@@ -709,7 +705,7 @@ def test_groups_of_tars_are_counted_while_they_are_written(copy):
     edit(folder / "nanoset.yaml", "seed: 5", "seed: 6")
     assert reasons(folder, "webdataset shuffled") == ["seed: 5 → 6"]
 
-    project = open_project(folder)
+    project = open_project_in(folder)
     plan = make_shuffle_plan(project, "shuffled")
     make_tars(project, "shuffled", 1)
     assert reasons(folder, "webdataset shuffled") == [
@@ -725,7 +721,7 @@ def test_groups_of_tars_are_counted_while_they_are_written(copy):
 def test_the_row_of_a_running_build_is_marked(copy):
     folder = copy()
 
-    with leased_by_a_build(open_project(folder), "web"):
+    with leased_by_a_build(open_project_in(folder), "web"):
         busy_labels = {label for label, row in rows_by_label(folder).items() if row.busy}
         assert busy_labels == {"corpus web"}
         assert outdated(folder) == {}
@@ -736,7 +732,7 @@ def test_a_corpus_is_printed_as_being_built_instead_of_stale(copy):
     change_web(folder)
     (change,) = reasons(folder, "corpus web")
 
-    with leased_by_a_build(open_project(folder), "web"):
+    with leased_by_a_build(open_project_in(folder), "web"):
         outcome = invoke_nanoset(["status", "--config", folder / "nanoset.yaml"])
         rows = print_status_as_json(folder)
 
@@ -760,7 +756,7 @@ def test_outputs_that_a_build_makes_later_wait_and_keep_their_reasons(copy):
     (folder / "raw/books/late.jsonl").write_bytes(jsonl(sentences("late", 3)))
     reasons_before = rows_by_label(folder)["packed books"].why
 
-    with leased_by_a_build(open_project(folder), "books"):
+    with leased_by_a_build(open_project_in(folder), "books"):
         rows = rows_by_label(folder)
 
     assert rows["corpus books"].state == "being built"
@@ -777,7 +773,7 @@ def test_outputs_that_a_build_makes_later_wait_and_keep_their_reasons(copy):
 
 def check_against_graph(folder: Path) -> None:
     """Check that the rows that are not up to date are those of the steps that a build makes."""
-    steps = graph_of(open_project(folder)).steps()
+    steps = graph_of(open_project_in(folder)).steps()
     stale_steps = [step for step in steps if not step.is_up_to_date]
     labels = {" ".join(filter(None, step.node.row)) for step in stale_steps}
 
@@ -789,7 +785,7 @@ def check_against_graph(folder: Path) -> None:
 def test_exactly_what_a_build_would_make_is_not_up_to_date(copy, seed):
     folder = copy()
     draw = random.Random(seed)
-    project = open_project(folder)
+    project = open_project_in(folder)
     actions = [
         lambda: change_web(folder, f"word{draw.random()}"),
         lambda: make_inventory(project, "web"),
@@ -916,7 +912,7 @@ def test_a_project_without_old_versions_names_none(built):
 
 def test_old_versions_are_named_with_their_size_and_the_command_that_removes_them(copy):
     folder = copy()
-    project = open_project(folder)
+    project = open_project_in(folder)
     change_web(folder)
     build(folder)
 

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import pytest
 
+from helpers.files import names_in
 from nanoset_core.errors import ConfigError, StorageError
 from nanoset_core.storage.atomic import (
     UNFINISHED,
@@ -34,11 +35,6 @@ from nanoset_core.storage.location import local_path
 
 HOUR = 3600
 DAY = 24 * HOUR
-
-
-def names_in(folder: Path) -> list[str]:
-    """Return the sorted names of the files and folders in a folder."""
-    return sorted(path.name for path in folder.iterdir())
 
 
 def unfinished_names_in(folder: Path) -> list[str]:

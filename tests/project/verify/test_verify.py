@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 import struct
@@ -18,6 +17,7 @@ import pytest
 from helpers.building import make_corpora
 from helpers.built_project import first_file, overwrite, problems
 from helpers.editing import edit
+from helpers.files import sha256_of
 from helpers.inspecting import node_at, verify_at, verify_output
 from helpers.nonempty import nonempty
 from helpers.sample_project import jsonl, sentences
@@ -35,11 +35,6 @@ Check = Callable[[Project, bool], Report]
 
 ONE_MILLION = 10**6
 """More than any index file of the project has entries."""
-
-
-def sha256_of(path: Path) -> str:
-    """Return the sha256 of a file."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def cache_file(project: Project, nanoset: str, split: str, ending: str) -> Path:

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from helpers.nonempty import nonempty
-from helpers.packs import Piece, as_pieces, read_pieces, write_packs, write_view
+from helpers.packs import Piece, as_pieces, read_pieces, write_packs
+from helpers.views import write_view
 from nanoset_core import MMapIndexedDatasetBuilder
 from nanoset_core.document_tables.row_groups import RowGroups
 from nanoset_core.sampling.packing import assignment
@@ -82,7 +83,7 @@ def dataset(request, tmp_path_factory):
         return UnpackedDataset(folder / "all", documents)
 
     numbers = np.random.default_rng(8).integers(0, len(documents), 200)
-    write_view(folder / "all", folder / "view", numbers[:90], numbers[90:])
+    write_view(folder / "view", folder / "all", numbers[:90], numbers[90:])
     return UnpackedDataset(folder / "view", [documents[number] for number in numbers])
 
 
