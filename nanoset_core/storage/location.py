@@ -50,6 +50,17 @@ def local_path(url: str, *, base: Path, where: str) -> Path:
     """
     if is_remote(url):
         raise _only_local_error(url, where)
+    beginning, separator, _rest = url.partition("://")
+    is_file_url = _FILE_URL.match(url) is not None
+    if separator and "/" not in beginning and not is_file_url:
+        # Such as " s3://bucket" in quotes. Outputs would be written to a folder named " s3:".
+        raise ConfigError(
+            "neither an address nor a path",
+            where=where,
+            found=repr(url),
+            expected="an address that begins with a scheme, such as s3://, or a path",
+            remedy="correct what precedes ://, or begin a path that contains it with ./",
+        )
     path = (base / expanded(without_file_scheme(url), where)).resolve()
     # A folder may really have such a name. `Path.exists` would raise an error if this user may not
     # look into the folder above.

@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 import pytest
 
-from helpers.files import names_in
 from nanoset_core.errors import ConfigError, StorageError
 from nanoset_core.storage.atomic import (
     UNFINISHED,
@@ -35,6 +34,11 @@ from nanoset_core.storage.location import local_path
 
 HOUR = 3600
 DAY = 24 * HOUR
+
+
+def names_in(folder: Path) -> list[str]:
+    """Return the sorted names of the files and folders in a folder."""
+    return sorted(path.name for path in folder.iterdir())
 
 
 def unfinished_names_in(folder: Path) -> list[str]:
@@ -388,6 +392,14 @@ def test_a_bucket_is_refused_where_only_local_paths_are_allowed():
 
     assert caught.value.where == "nanoset.yaml: raw"
     assert caught.value.remedy
+
+
+@pytest.mark.parametrize("url", [" s3://bucket/a", "s3 ://bucket/a", "'s3://bucket/a'", "://a"])
+def test_an_address_with_a_mistake_in_its_scheme_is_not_taken_for_a_path(url):
+    with pytest.raises(ConfigError, match="neither an address nor a path") as caught:
+        local_path(url, base=Path("/base"), where="nanoset.yaml: root")
+
+    assert caught.value.found == repr(url)
 
 
 # What other processes of this machine left
@@ -758,7 +770,7 @@ def test_it_is_unknown_whether_a_process_is_alive_if_the_system_hides_its_start(
 def test_a_process_that_ended_without_its_parent_noticing_is_not_alive():
     """In a container without an init, it stays in the table of processes."""
     program = (
-        "from nanoset_core.storage import process_marks\n"
+        "from nanoset_core.storage.in_use import process_marks\n"
         "print(process_marks.new_mark(), flush=True)\n"
     )
     child = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
