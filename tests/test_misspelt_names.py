@@ -3,7 +3,6 @@
 import pytest
 
 from helpers.command import invoke_nanoset
-from helpers.editing import edit
 from nanoset_core.errors import closest_name, remedy_for_name
 
 VIEWS = (
@@ -40,9 +39,8 @@ def run(make_project):
     """Run a command in a project that was not built; return what it printed."""
     config = make_project(replacements={"nanosets:\n": VIEWS})
 
-    def run(*words, changes=()):
-        for old, new in changes:
-            edit(config, old, new)
+    def run(*words, edit=("", "")):
+        config.write_text(config.read_text().replace(*edit))
         result = invoke_nanoset([*words, "--config", str(config)])
         return f"{result.output}{result.exception}"
 
@@ -66,15 +64,15 @@ def test_commands_name_what_was_probably_meant(run, words, meant):
 
 
 @pytest.mark.parametrize(
-    ("replacement", "meant"),
+    ("edit", "meant"),
     [
         (("blend: books", "blend: boks"), "books"),
         (("corpora: [web,", "corpora: [web-claen,"), "web-clean"),
         (("of: web, where", "of: wbe, where"), "web"),
     ],
 )
-def test_a_build_names_what_was_probably_meant_in_nanoset_yaml(run, replacement, meant):
-    assert f"did you mean '{meant}'?" in run("build", changes=[replacement])
+def test_a_build_names_what_was_probably_meant_in_nanoset_yaml(run, edit, meant):
+    assert f"did you mean '{meant}'?" in run("build", edit=edit)
 
 
 @pytest.mark.parametrize(

@@ -66,14 +66,7 @@ def faults_of(text: str) -> list[Fault]:
     """Return the faults of a module, by line."""
     # All nodes, which take most of the time to find.
     nodes = list(ast.walk(ast.parse(text)))
-    return sorted(
-        [
-            *tuple_assignments(nodes),
-            *nested_comprehensions(nodes),
-            *vague_names(nodes),
-            *unchecked_edits(nodes),
-        ]
-    )
+    return sorted([*tuple_assignments(nodes), *nested_comprehensions(nodes), *vague_names(nodes)])
 
 
 def tuple_assignments(nodes: Sequence[ast.AST]) -> Iterator[Fault]:
@@ -129,24 +122,6 @@ def vague_names(nodes: Sequence[ast.AST]) -> Iterator[Fault]:
             )
 
 
-def unchecked_edits(nodes: Sequence[ast.AST]) -> Iterator[Fault]:
-    """Yield each call that writes a text in which something may have been replaced, or nothing.
-
-    `str.replace` does not say whether it has found what it replaces.
-    """
-    for node in nodes:
-        if not isinstance(node, ast.Call) or len(node.args) != 1:
-            continue
-        is_write = getattr(node.func, "attr", "") in ("write_text", "write_bytes")
-        function = getattr(node.args[0], "func", None)
-        if is_write and getattr(function, "attr", "") == "replace":
-            yield Fault(
-                node.lineno,
-                "a file is edited although the replaced text may not be there: use `edit` or "
-                "`edited` of tests/helpers/editing.py",
-            )
-
-
 def annotated_fields(nodes: Sequence[ast.AST]) -> Iterator[ast.expr]:
     """Yield the targets of the annotated fields of all classes."""
     for node in nodes:
@@ -184,7 +159,6 @@ def test_code_can_be_read_line_by_line() -> None:
         ("names = sorted(n for n in names if any(s in n for s in signs))", "write a loop"),
         ("for one in documents: pass", "name it in the field's words"),
         ("def take(given): pass", "name it in the field's words"),
-        ("file.write_text(file.read_text().replace('7', '8'))", "use `edit`"),
     ],
 )
 def test_a_fault_is_named_by_its_line_with_what_to_write_instead(code: str, advice: str) -> None:

@@ -10,13 +10,13 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import dagster as dg
 import pytest
 
-from helpers.changing import change_web
 from helpers.progress import RecordingDisplay
 from helpers.sample_project import jsonl, sentences, write_project
 from nanoset_assets import commands
@@ -46,6 +46,12 @@ def corpus_steps(*corpora: str) -> set[str]:
     return labels
 
 
+def append_documents(config_file: Path) -> None:
+    """Append documents to a raw file of the corpus `web`."""
+    with (config_file.parent / "raw/web/part-0/web-0.jsonl").open("ab") as file:
+        file.write(jsonl(sentences("late", 3)))
+
+
 def printed_report(project: Project, report: BuildReport, capsys) -> str:
     """Return what `nanoset build` prints of a report."""
     capsys.readouterr()
@@ -72,7 +78,7 @@ def test_a_selected_asset_is_built_with_everything_that_it_needs(make_project, i
 
 
 def test_only_stale_outputs_are_made_for_a_selected_asset(built_platform):
-    change_web(built_platform.config_file.parent)
+    append_documents(built_platform.config_file)
     project = Project.open(built_platform.config_file)
 
     report = build(project, built_platform.instance, select="indexed_dataset")
@@ -495,7 +501,7 @@ def test_the_report_names_corpora_whose_text_has_changed_since_the_build_listed_
     config_file = make_project()
     project = Project.open(config_file)
     report = build(project, instance, select="indexed_dataset")
-    change_web(config_file.parent)
+    append_documents(config_file)
 
     printed = printed_report(project, report, capsys)
 
@@ -506,7 +512,7 @@ def test_the_report_names_corpora_whose_text_has_changed_since_the_build_listed_
 
 
 def test_the_report_does_not_name_corpora_that_were_stale_and_not_selected(built_platform, capsys):
-    change_web(built_platform.config_file.parent)
+    append_documents(built_platform.config_file)
     (built_platform.config_file.parent / "raw/books/new.jsonl").write_bytes(jsonl(["some text"]))
     project = Project.open(built_platform.config_file)
     report = build(project, built_platform.instance, select="books")

@@ -20,7 +20,6 @@ from dagster.components.testing import create_defs_folder_sandbox
 from dagster_shared.serdes.objects import EnvRegistryKey
 
 import nanoset_assets
-from helpers.nonempty import nonempty
 from helpers.sample_project import write_project
 from nanoset_assets import NanosetComponent, build_definitions
 from nanoset_assets.definitions import definitions_of
@@ -594,7 +593,7 @@ def test_lists_show_the_first_paragraph_of_every_description_in_full(make_projec
     descriptions = [graph.get(key).description for key in graph.get_all_asset_keys()]
     descriptions += [graph.get_check_spec(key).description for key in graph.asset_check_keys]
 
-    for description in nonempty(descriptions):
+    for description in descriptions:
         first_paragraph = description.partition("\n\n")[0]
         assert len(first_paragraph) <= LISTED_CHARACTERS, first_paragraph
 

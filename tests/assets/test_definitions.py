@@ -15,7 +15,6 @@ from dagster._core.remote_representation.external_data import RepositorySnap
 from dagster_shared.serdes import deserialize_value, serialize_value
 
 import nanoset_assets
-from helpers.editing import edit
 from helpers.sample_platform import Platform
 from helpers.sample_project import WITH_PBIN
 from nanoset_assets.build.builder import build
@@ -113,7 +112,9 @@ def test_an_asset_is_rebuilt_if_the_launchpad_says_so(config, instance):
 
 def test_a_run_of_a_nanoset_that_was_removed_from_the_settings_is_refused(config, instance):
     job = build_definitions(config).resolve_job_def("plain")
-    edit(config.file, "  plain:", "  other:")
+    text = config.file.read_text()
+    assert "  plain:" in text
+    config.file.write_text(text.replace("  plain:", "  other:"))
 
     with pytest.raises(dg.Failure, match="other"):
         job.execute_in_process(
@@ -125,7 +126,9 @@ def test_a_run_of_a_nanoset_that_was_removed_from_the_settings_is_refused(config
 
 def test_a_run_of_a_webdataset_that_was_removed_from_the_settings_is_refused(config, instance):
     job = build_definitions(config).resolve_job_def("shuffled")
-    edit(config.file, "  shuffled:", "  other:")
+    text = config.file.read_text()
+    assert "  shuffled:" in text
+    config.file.write_text(text.replace("  shuffled:", "  other:"))
 
     with pytest.raises(dg.Failure, match="other"):
         job.execute_in_process(

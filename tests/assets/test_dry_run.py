@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from helpers.changing import change_setting, change_web
+from helpers.changing import change_setting
 from helpers.command import invoke_nanoset, json_of
-from helpers.sample_project import OF_BOOKS, write_project
+from helpers.sample_project import OF_BOOKS, jsonl, sentences, write_project
 from nanoset_assets.build.builder import build, dry_run
 from nanoset_core.errors import ConfigError
 from nanoset_core.project.dry_run import disk
@@ -43,6 +43,12 @@ def planned_steps(plan: DryRun) -> set[str]:
     for row in plan.rows:
         steps.update(row.steps)
     return steps
+
+
+def append_documents(config_file: Path) -> None:
+    """Append documents to a raw file of the corpus `web`."""
+    with (config_file.parent / "raw/web/part-0/web-0.jsonl").open("ab") as file:
+        file.write(jsonl(sentences("late", 3)))
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +112,7 @@ nanosets:"""
 def test_a_dry_run_writes_nothing_in_a_built_project_whose_text_has_changed(
     built_platform, tmp_path
 ):
-    change_web(built_platform.config_file.parent)
+    append_documents(built_platform.config_file)
     state_before = folder_state(tmp_path)
 
     result = invoke_dry_run(built_platform.config_file)
@@ -155,7 +161,7 @@ def test_outputs_whose_links_are_missing_are_planned_but_need_no_space(built_pla
 
 def test_the_plan_after_a_change_of_text_names_the_steps_of_the_build(built_platform):
     config_file = built_platform.config_file
-    change_web(config_file.parent)
+    append_documents(config_file)
 
     choice = ["pretrain/index_mappings"]  # what is made of the new text, but for the webdataset
 
@@ -168,7 +174,7 @@ def test_the_plan_after_a_change_of_text_names_the_steps_of_the_build(built_plat
 
 
 def test_the_plan_after_a_change_of_text_gives_the_file_as_the_reason(built_platform):
-    change_web(built_platform.config_file.parent)
+    append_documents(built_platform.config_file)
 
     plan = dry_run(Project.open(built_platform.config_file))
 

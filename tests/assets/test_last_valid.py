@@ -21,7 +21,6 @@ import yaml
 from dagster.components.testing import create_defs_folder_sandbox
 
 from helpers.child_processes import forking_context
-from helpers.editing import edit, edited
 from helpers.launched_run import execute_job
 from helpers.sample_platform import Platform, age
 from helpers.sample_project import jsonl, sentences
@@ -130,7 +129,7 @@ def test_after_a_correction_the_corrected_file_is_the_last_valid_one(config_file
     config_file.write_text("")
     build_definitions(config_file)
 
-    config_file.write_text(edited(text, "pretrain:", "other:"))
+    config_file.write_text(text.replace("pretrain:", "other:"))
     assert BLEND not in loaded_keys(config_file)
 
     config_file.write_text("")
@@ -206,7 +205,7 @@ def test_a_copy_that_cannot_be_stored_at_all_is_a_warning(config_file, caplog):
 def test_a_newer_copy_next_to_the_file_replaces_one_in_dagster_home(config_file, obstacle):
     build_definitions(config_file)
     obstacle.unlink()
-    edit(config_file, "pretrain:", "other:")
+    config_file.write_text(config_file.read_text().replace("pretrain:", "other:"))
     build_definitions(config_file)
 
     config_file.write_text("")
@@ -233,7 +232,8 @@ def sandbox(config_file) -> Iterator[Any]:
 
 def misspell_key(config_file: Path) -> None:
     """Misspell the key `sequence_length`."""
-    edit(config_file, "sequence_length", "sequence_lenght", count=1)
+    text = config_file.read_text()
+    config_file.write_text(text.replace("sequence_length", "sequence_lenght", 1))
 
 
 def test_the_definitions_of_a_component_are_those_of_the_last_valid_file(config_file, sandbox):

@@ -27,7 +27,6 @@ from helpers.inspecting import (
     plan_of,
     read_dataset,
 )
-from helpers.nonempty import nonempty
 from helpers.sample_project import jsonl, sentences, write_project
 from nanoset_assets.definitions import build_definitions
 from nanoset_assets.names import Names
@@ -439,7 +438,7 @@ def test_the_plan_of_a_split_has_a_row_for_each_share_of_its_samples(split_page)
 def test_the_plan_of_a_split_shows_weights_in_percent(split_page):
     weights = column_of(split_page["plan"], "weight")
 
-    assert all(weight.endswith("%") for weight in nonempty(weights))
+    assert all(weight.endswith("%") for weight in weights)
 
 
 def test_the_plan_of_a_split_without_limits_has_no_column_of_limits(split_page):
@@ -528,7 +527,7 @@ def test_a_dataset_is_summarised_by_its_losses_and_readers(first_run):
 
 def test_every_page_starts_with_the_summary_and_ends_with_path_and_digest(corpus_runs):
     for run in corpus_runs:
-        for asset, page in nonempty(run.items()):
+        for asset, page in run.items():
             names = list(page)
             assert names[0] == "summary", asset
             assert names[-2:] == ["path", "digest"], asset
@@ -536,15 +535,15 @@ def test_every_page_starts_with_the_summary_and_ends_with_path_and_digest(corpus
 
 def test_no_markdown_of_a_page_is_folded(corpus_runs):
     for run in corpus_runs:
-        for asset, page in nonempty(run.items()):
-            for name, value in nonempty(page.items()):
+        for asset, page in run.items():
+            for name, value in page.items():
                 if isinstance(value, dg.MarkdownMetadataValue):
                     assert len(value.value) < INLINE_CHARACTERS, f"{asset}: {name}"
 
 
 def test_paths_are_relative_to_the_folder_of_the_project(first_run):
-    for asset, page in nonempty(first_run.items()):
-        for name, value in nonempty(page.items()):
+    for asset, page in first_run.items():
+        for name, value in page.items():
             if isinstance(value, dg.PathMetadataValue):
                 assert not value.path.startswith("/"), f"{asset}: {name}"
 
@@ -600,7 +599,7 @@ def assets_that_make_outputs(asset_graph: Any) -> list[Any]:
 
 
 def test_every_asset_has_kinds_a_code_version_a_group_and_a_description(asset_graph):
-    for asset in nonempty(assets_that_make_outputs(asset_graph)):
+    for asset in assets_that_make_outputs(asset_graph):
         assert asset.kinds, asset.key
         assert asset.code_version, asset.key
         assert asset.group_name in {"corpora", "pretrain", "plain", "shuffled"}, asset.key

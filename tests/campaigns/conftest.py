@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from helpers.campaigns import run_program
+from campaigns.runner import run_campaign as run_with_options
 from helpers.dagster_history import quick_history  # noqa: F401 - of the builds of campaigns
 from helpers.sample_project import tokenizer_json
 from nanoset_core.stages.shards.one_shard import engine_choice
@@ -18,9 +18,9 @@ RunCampaign = Callable[..., tuple[list[dict[str, Any]], str]]
 
 @pytest.fixture(scope="session")
 def run_campaign(tmp_path_factory: pytest.TempPathFactory) -> RunCampaign:
-    """A function that runs a campaign as a program, and returns its table and its errors.
+    """A function like that of `campaigns.runner`, of campaigns that know their tokenizer already.
 
-    The program knows its tokenizer already: examining it takes longer than most of a campaign.
+    To examine the tokenizer takes longer than most of a campaign.
     """
     folder = tmp_path_factory.mktemp("known")
     (folder / "tokenizer.json").write_bytes(tokenizer_json())
@@ -32,6 +32,6 @@ def run_campaign(tmp_path_factory: pytest.TempPathFactory) -> RunCampaign:
         current_folder: Path, campaign: str, *options: str, code: int | None = 0
     ) -> tuple[list[dict[str, Any]], str]:
         cache_options = ("--cache", str(folder / "cache"))
-        return run_program(current_folder, campaign, *cache_options, *options, code=code)
+        return run_with_options(current_folder, campaign, *cache_options, *options, code=code)
 
     return run

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from campaigns.runner import run_campaign
 from helpers.buckets import CLOUDS, Cloud
 
 TRIALS = {"S3": 142, "Google": 101, "Azure": 84}
@@ -12,7 +13,7 @@ TRIALS = {"S3": 142, "Google": 101, "Azure": 84}
 
 @pytest.mark.slow
 @pytest.mark.parametrize("cloud", CLOUDS.values(), ids=CLOUDS)
-def test_three_machines_take_turns_in_a_bucket(tmp_path, run_campaign, cloud: Cloud):
+def test_three_machines_take_turns_in_a_bucket(tmp_path, cloud: Cloud):
     reason = cloud.why_missing()
     if reason is not None:
         pytest.skip(reason)

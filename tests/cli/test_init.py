@@ -15,7 +15,6 @@ from tokenizers import AddedToken, Tokenizer, models
 
 from helpers.building import build_all
 from helpers.command import invoke_nanoset, output_of
-from helpers.editing import edit
 from helpers.locations import REPOSITORY
 from helpers.sample_project import encoded, sentences
 from nanoset_core import load_nanoset
@@ -942,7 +941,10 @@ def test_tokenize_names_the_token_that_ends_documents(tokenize_ab):
 def build_with_preset(folder: Path, preset: str) -> Path:
     """Add a preset to the first nanoset.yaml, build, and return the folder of the handoff."""
     config = folder / "nanoset.yaml"
-    edit(config, "    seed: 1234\n", f"    seed: 1234\n    preset: {preset}\n", count=1)
+    text = config.read_text()
+    config.write_text(
+        text.replace("    seed: 1234\n", f"    seed: 1234\n    preset: {preset}\n", 1)
+    )
     build_all(config)
     return folder / "data/nanosets/pretrain/handoff/current"
 

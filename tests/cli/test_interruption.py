@@ -26,7 +26,6 @@ from helpers.child_processes import (
     start_nanoset,
     wait_until,
 )
-from helpers.editing import edit
 from helpers.interrupted_builds import (
     SHARD_MANIFESTS,
     check_build_is_interrupted,
@@ -115,7 +114,7 @@ def test_the_next_build_continues_an_interrupted_one_with_its_shards(interrupted
     times_before = {path: path.stat().st_mtime_ns for path in folder.glob(SHARD_MANIFESTS)}
     # With one process: the start of workers would take most of the time.
     config = folder / "nanoset.yaml"
-    edit(config, '"workers": 2', '"workers": 1')
+    config.write_text(config.read_text().replace('"workers": 2', '"workers": 1'))
     output = folder / "output of the next build"
 
     process = start_forked("build", "-c", config, output=output)

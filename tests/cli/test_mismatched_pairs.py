@@ -87,16 +87,16 @@ def test_a_view_of_the_first_documents_is_read(command):
 
 
 @pytest.mark.parametrize("command", EXCEPT_VERIFY)
-def test_documents_that_are_not_back_to_back_are_read_without_a_manifest(folder, command):
-    write_view(folder / "some", folder / "web", EVERY_SECOND)
+def test_documents_that_are_not_back_to_back_are_read_without_a_manifest(command):
+    write_view("some", "web", EVERY_SECOND)
 
     result = invoke(command, "some")
 
     assert result.exit_code == 0, result.output
 
 
-def test_verify_accepts_a_view_in_its_folder(folder):
-    write_view(folder / "some", folder / "web", EVERY_SECOND)
+def test_verify_accepts_a_view_in_its_folder():
+    write_view("some", "web", EVERY_SECOND)
     write_view_manifest("some", documents=10, tokens=10 * LENGTH)
 
     result = invoke_nanoset(["verify", "some", "--deep"])
@@ -104,8 +104,8 @@ def test_verify_accepts_a_view_in_its_folder(folder):
     assert result.exit_code == 0, result.output
 
 
-def test_verify_compares_a_view_with_its_manifest(folder):
-    write_view(folder / "some", folder / "web", EVERY_SECOND)
+def test_verify_compares_a_view_with_its_manifest():
+    write_view("some", "web", EVERY_SECOND)
     write_view_manifest("some", documents=11, tokens=10 * LENGTH)
 
     result = invoke_nanoset(["verify", "some"])
@@ -116,7 +116,7 @@ def test_verify_compares_a_view_with_its_manifest(folder):
 
 def test_merge_says_that_a_pair_may_be_a_view(folder):
     (folder / "parts").mkdir()
-    write_view(folder / "parts/some", folder / "web", EVERY_SECOND)
+    write_view("parts/some", "web", EVERY_SECOND)
 
     result = invoke_nanoset(["merge", "--input", "parts", "--output-prefix", "all"])
 

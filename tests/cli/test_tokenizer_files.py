@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from helpers.command import invoke_nanoset, output_of, run_nanoset
-from helpers.editing import edit
 from helpers.locations import GOLDEN_FILES
 from nanoset_core import MMapIndexedDataset
 from nanoset_core.errors import ConfigError
@@ -366,7 +365,9 @@ def test_init_writes_the_choice_of_special_tokens_and_status_asks_for_it(tmp_pat
     config = tmp_path / "nanoset.yaml"
 
     run_nanoset("init", tmp_path)
+    text = config.read_text()
+    assert "special_tokens: none" in text
     assert "megatron-core" not in invoke_nanoset(["status", "-c", config]).output
 
-    edit(config, "special_tokens: none", "")
+    config.write_text(text.replace("special_tokens: none", ""))
     assert "megatron-core up to 0.14" in invoke_nanoset(["status", "-c", config]).output

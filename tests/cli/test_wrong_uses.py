@@ -10,7 +10,6 @@ import pytest
 from click.testing import Result
 
 from helpers.command import invoke_nanoset, output_of, run_nanoset
-from helpers.editing import edited
 from helpers.sample_project import CONFIG, EOD, write_raw
 from nanoset_core.cli.entry import message
 from nanoset_core.errors import NanosetError
@@ -213,7 +212,7 @@ def folder(tmp_path_factory, tokenizer_file):
     (folder / "empty.yaml").write_text("# nothing yet\n")
     for name, (old, new) in CONFIGURATIONS.items():
         assert old in CONFIG, name
-        (folder / f"{name}.yaml").write_text(edited(CONFIG, old, new, count=1))
+        (folder / f"{name}.yaml").write_text(CONFIG.replace(old, new, 1))
 
     # The pair PAIR.
     run_nanoset(

@@ -23,7 +23,6 @@ from live.dagster_dev import has_loaded, query
 
 from helpers.child_processes import start_forked
 from helpers.daemons import free_ports, running, until
-from helpers.editing import edited
 from helpers.sample_project import jsonl, sentences
 from nanoset_assets.definitions import build_definitions
 from nanoset_assets.names import Names
@@ -110,7 +109,7 @@ def dagster_home(
     folder.mkdir()
     settings = (DEPLOY / "machine" / "dagster.yaml").read_text()
     assert settings.count("default_limit: 2\n") == 1
-    settings = edited(settings, "default_limit: 2\n", f"default_limit: {N_RUNS}\n")
+    settings = settings.replace("default_limit: 2\n", f"default_limit: {N_RUNS}\n")
     (folder / "dagster.yaml").write_text(settings)
     monkeypatch.setenv("DAGSTER_HOME", str(folder))
     return folder
@@ -133,7 +132,7 @@ def write_workspace(folder: Path, port: int) -> Path:
     """Write the workspace.yaml of deploy/machine, with another address of the code server."""
     text = (DEPLOY / "machine" / "workspace.yaml").read_text()
     assert "host: code, port: 4000" in text
-    text = edited(text, "host: code, port: 4000", f"host: 127.0.0.1, port: {port}")
+    text = text.replace("host: code, port: 4000", f"host: 127.0.0.1, port: {port}")
     (folder / "workspace.yaml").write_text(text)
     return folder / "workspace.yaml"
 
@@ -287,7 +286,7 @@ def write_share(folder: Path, number: int) -> Path:
     for corpus in CORPORA[number:N_BUILT:N_BUILDS]:
         write_corpus(raw_folder, corpus, 3)
     config_file = folder / f"nanoset-{number}.yaml"
-    config_file.write_text(edited(SETTINGS, "raw: raw\n", f"raw: {raw_folder.name}\n"))
+    config_file.write_text(SETTINGS.replace("raw: raw\n", f"raw: {raw_folder.name}\n"))
     return config_file
 
 

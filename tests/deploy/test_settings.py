@@ -13,8 +13,6 @@ import dagster as dg
 import pytest
 import yaml
 
-from helpers.nonempty import nonempty
-
 REPOSITORY = Path(__file__).parents[2]
 DEPLOY = REPOSITORY / "deploy"
 KUBERNETES = DEPLOY / "kubernetes"
@@ -270,7 +268,7 @@ def test_the_launcher_names_the_generated_config_maps(launcher_config):
 
 
 def test_the_files_of_the_config_map_of_the_instance_exist():
-    for file_name in nonempty(config_maps()["nanoset-instance"]["files"]):
+    for file_name in config_maps()["nanoset-instance"]["files"]:
         assert (KUBERNETES / file_name).is_file()
 
 
@@ -286,21 +284,21 @@ def test_the_environment_in_kubernetes_has_exactly_the_variables_of_the_settings
 def test_every_deployment_has_an_account_that_exists():
     accounts = names_of_kind("ServiceAccount")
 
-    for pod in nonempty(deployment_pods()):
+    for pod in deployment_pods():
         assert pod["serviceAccountName"] in accounts
 
 
 def test_every_deployment_has_the_environment_and_the_password_of_the_launcher(launcher_config):
     secret_name = launcher_config["postgres_password_secret"]
 
-    for pod in nonempty(deployment_pods()):
+    for pod in deployment_pods():
         container = pod["containers"][0]
         assert container["envFrom"] == [{"configMapRef": {"name": "nanoset-environment"}}]
         assert container["env"][0]["valueFrom"]["secretKeyRef"]["name"] == secret_name
 
 
 def test_every_deployment_has_the_settings_of_the_instance():
-    for pod in nonempty(deployment_pods()):
+    for pod in deployment_pods():
         assert {"configMap": {"name": "nanoset-instance"}, "name": "instance"} in pod["volumes"]
 
 
@@ -436,14 +434,14 @@ def test_the_task_runs_code_server_daemon_and_webserver(containers):
 def test_every_container_has_exactly_the_variables_of_the_settings(containers):
     variables = variables_in(read_settings("ecs"))
 
-    for container in nonempty(containers.values()):
+    for container in containers.values():
         entries = [*container["environment"], *container["secrets"]]
         names = {entry["name"] for entry in entries}
         assert names - {"DAGSTER_CURRENT_IMAGE"} == variables
 
 
 def test_every_container_mounts_the_project(containers):
-    for container in nonempty(containers.values()):
+    for container in containers.values():
         assert container["mountPoints"][0]["containerPath"] == "/nanoset"
 
 

@@ -29,7 +29,6 @@ from helpers.child_processes import (
 )
 from helpers.chosen_server import CREDENTIALS, chosen_server
 from helpers.dask_cluster import within
-from helpers.editing import edited
 from helpers.inspecting import corpus_names
 from helpers.progress import RecordingDisplay
 from helpers.s3_server import new_bucket
@@ -283,7 +282,7 @@ def submit_workers(cluster: Slurm, run_folder: Path, elements: str, seconds: int
     """Submit an array of workers that run for some time, and return the number of its job."""
     text = (SCRIPTS / "workers.sbatch").read_text()
     script = run_folder / "workers.sbatch"
-    script.write_text(edited(text, "lifetime=3000", f"lifetime={seconds}"))
+    script.write_text(text.replace("lifetime=3000", f"lifetime={seconds}"))
     options = ["--array", elements, "--cpus-per-task=1"]
     return cluster.submit(script, sbatch_options=options, folder=run_folder.parents[1])
 

@@ -14,7 +14,6 @@ import pytest
 from helpers.building import build_all, make_inventory, make_shards
 from helpers.changing import change_web
 from helpers.child_processes import members, start_forked, wait_until
-from helpers.editing import edit, edited
 from helpers.inspecting import verify_at
 from helpers.sample_platform import build_template, copy_template
 from helpers.sample_project import jsonl, sentences, tree, write_project
@@ -183,7 +182,7 @@ def test_a_changed_file_rebuilds_its_corpus_and_its_dependants(built, history):
 
 def test_a_build_reports_outputs_that_another_configuration_replaces(built, history, capsys):
     other = built.with_name("other.yaml")
-    other.write_text(edited(built.read_text(), "seed: 7", "seed: 8"))
+    other.write_text(built.read_text().replace("seed: 7", "seed: 8"))
 
     # Another nanoset.yaml with the same root: its outputs take the place of the first ones.
     shown = build_and_show(other, history, capsys)
@@ -205,7 +204,7 @@ def test_a_build_that_begins_again_reports_what_it_has_replaced_before(
     built, history, capsys, monkeypatch
 ):
     other = built.with_name("other.yaml")
-    other.write_text(edited(built.read_text(), "seed: 7", "seed: 8"))
+    other.write_text(built.read_text().replace("seed: 7", "seed: 8"))
     build_and_show(other, history, capsys)
 
     # A tokenizing engine becomes distrusted during the build, so that the build begins again.
@@ -218,8 +217,8 @@ def test_a_build_that_begins_again_reports_what_it_has_replaced_before(
 
 
 def test_a_build_names_the_splits_whose_settings_have_changed(built, history, capsys):
-    edit(built, "seed: 7", "seed: 8")
-    edit(built, "samples: {train: 400}", "samples: {train: 300}")
+    config = built.read_text().replace("seed: 7", "seed: 8")
+    built.write_text(config.replace("samples: {train: 400}", "samples: {train: 300}"))
 
     report = build(Project.open(built), history, select="pretrain")
     show_report(Project.open(built), report)
@@ -258,7 +257,7 @@ def test_a_forced_build_notices_an_overwritten_file_that_looks_unchanged(built, 
     build(project, history, select="web")
     inventory_before = project.outputs.require("inventory", "web", remedy="build")
     # The new text has the same size, and as after `rsync --inplace --times`, the same inode and time.
-    edit(file, b"the", b"teh")
+    file.write_bytes(file.read_bytes().replace(b"the", b"teh"))
     os.utime(file, ns=(an_hour_ago, an_hour_ago))
 
     ordinary_report = build(Project.open(built), history, select="web")
@@ -402,7 +401,7 @@ def test_a_build_that_was_killed_at_any_moment_is_completed_with_the_same_bytes(
     assert n_killed >= 2
 
     # The next build completes the outputs, with one process, which needs no workers to start.
-    edit(config, "workers: 2", "workers: 1")
+    config.write_text(config.read_text().replace("workers: 2", "workers: 1"))
     process, output = start_build(config, home)
     process.join()
     assert process.exitcode == 0, output.read_text()
@@ -485,7 +484,7 @@ def test_rejects_can_be_made_an_error_before_and_after_a_build(make_project, ins
     config = make_project()
     add_to_web(config, b"nonsense\n")
     lenient_settings = config.read_text()
-    strict_settings = edited(lenient_settings, "max_rejected_fraction: 0.2", "on_reject: fail")
+    strict_settings = lenient_settings.replace("max_rejected_fraction: 0.2", "on_reject: fail")
 
     def build_web(settings):
         config.write_text(settings)
@@ -613,7 +612,7 @@ def test_a_corrupt_gzip_that_is_no_longer_allowed_fails_what_was_built(
     """As in a project that an older version built: its current dataset is judged again."""
     config, _ = cut_and_built
     (allowed,) = LENIENT.values()
-    edit(config, allowed, "max_rejected_fraction: 0.2")
+    config.write_text(config.read_text().replace(allowed, "max_rejected_fraction: 0.2"))
 
     report = build(Project.open(config), instance, corpora=["code"])
 
@@ -677,7 +676,7 @@ def test_a_corpus_that_cannot_be_surveyed_blocks_only_its_dependants(
 
 def test_another_range_size_makes_other_shards_but_the_same_datasets(built, history):
     digests_before = tree(built.parent / "data/datasets")
-    edit(built, "range_mib: 0.02", "range_mib: 64")
+    built.write_text(built.read_text().replace("range_mib: 0.02", "range_mib: 64"))
 
     report = build(Project.open(built), history)
 
@@ -694,7 +693,7 @@ def test_a_file_that_changes_during_a_build_fails_its_corpus(make_project, insta
     project = Project.open(config)
     make_inventory(project, "web")
     file = config.parent / "raw/web/part-0/web-1.jsonl"
-    edit(file, b"web", b"wob")
+    file.write_bytes(file.read_bytes().replace(b"web", b"wob"))
 
     with pytest.raises(SourceChangedError, match=r"web-1\.jsonl"):
         make_shards(project, "web")

@@ -9,7 +9,6 @@ import yaml
 
 from helpers.building import make_blend, make_corpora, make_handoff, make_mappings, make_nanoset
 from helpers.command import json_of, output_of
-from helpers.editing import edit
 from helpers.inspecting import explain_sample, verify_output
 from helpers.sample_project import SPLITS, jsonl, sentences
 from nanoset_core import load_nanoset
@@ -60,13 +59,16 @@ def block(project) -> str:
 @pytest.fixture
 def continuing(project, block) -> Project:
     """The project after the block was copied into its nanoset.yaml."""
-    return reopened_with(project, ("  later:\n", f"  later:\n{block.splitlines()[2]}\n"))
+    return edited(project, ("  later:\n", f"  later:\n{block.splitlines()[2]}\n"))
 
 
-def reopened_with(project, *changes):
+def edited(project, *changes):
     """Change nanoset.yaml, and open the project again."""
+    text = project.config.file.read_text()
     for old, new in changes:
-        edit(project.config.file, old, new)
+        assert old in text
+        text = text.replace(old, new)
+    project.config.file.write_text(text)
     return Project.open(project.config.file)
 
 
@@ -153,7 +155,7 @@ def test_the_command_that_a_build_prints_reads_a_sample_that_was_not_consumed(co
 
 
 def test_a_phase_that_ends_early_cannot_be_continued(project):
-    changed = reopened_with(
+    changed = edited(
         project,
         ("continue: true", "continue: true\n    max_epochs: 1\n    on_exhaustion: stop"),
         ("iterations: 60", "iterations: 6000"),
@@ -168,7 +170,7 @@ def test_a_continued_run_stays_as_it_is_when_the_earlier_one_changes(continuing)
     earlier = outputs.current("nanosets", "plain-phase-2/handoff")
     later = outputs.current("nanosets", "later/handoff")
 
-    changed = reopened_with(continuing, ("books: 1}}]", "books: 4}}]"))
+    changed = edited(continuing, ("books: 1}}]", "books: 4}}]"))
     make_mappings(changed, "plain-phase-2", "train")
     make_mappings(changed, "later", "train")
     blend = make_blend(changed, "later", "train")
@@ -238,7 +240,7 @@ def test_a_phase_whose_text_has_not_changed_has_no_warning(project):
 
 
 def test_phases_with_another_seed_have_a_warning(project):
-    changed = reopened_with(project, ("    continue: true\n", "    continue: true\n    seed: 99\n"))
+    changed = edited(project, ("    continue: true\n", "    continue: true\n    seed: 99\n"))
 
     build_phases(changed)
 
@@ -257,7 +259,7 @@ def test_phases_with_another_seed_have_a_warning(project):
     ],
 )
 def test_settings_that_keep_the_order_have_no_warning(project, change):
-    changed = reopened_with(project, change)
+    changed = edited(project, change)
 
     build_phases(changed)
 
@@ -278,7 +280,7 @@ def test_a_phase_that_ends_earlier_because_another_one_follows_has_no_warning(pr
     old_handoff = project.outputs.current("nanosets", "plain-phase-2/handoff")
     second_phase = "{blend: {web: 1, books: 1}"
     new_phases = f"{second_phase}, until: 50}}, {{blend: {{web: 1, books: 2}}}}]"
-    changed = reopened_with(project, (f"{second_phase}}}]", new_phases))
+    changed = edited(project, (f"{second_phase}}}]", new_phases))
 
     build_phases(changed)
 
@@ -345,7 +347,7 @@ SPLIT = ('split: "8,1,1"\n    trainer', 'split: "7,2,1"\n    trainer')
     ids=["another split", "no sample left", "consumed in an earlier phase", "none left of a mix"],
 )
 def test_settings_with_which_a_run_cannot_continue_are_refused(continuing, changes, reason):
-    changed = reopened_with(continuing, *changes)
+    changed = edited(continuing, *changes)
 
     with pytest.raises(NanosetError, match=reason):
         NanosetContext(changed, "later").plan("train")

@@ -12,7 +12,6 @@ import unicodedata
 import pytest
 
 from helpers.build_processes import finish_build, start_build
-from helpers.nonempty import nonempty
 from helpers.pseudo_terminal import COLUMNS, run_in_terminal
 from helpers.sample_project import write_project
 from nanoset_core.cli.progress import Bars
@@ -98,7 +97,7 @@ def test_a_line_of_progress_always_ends_with_the_time_and_the_eta(screen):
 def test_no_line_is_longer_than_the_terminal(screen):
     lines = itertools.chain.from_iterable(screen.frames())
 
-    assert all(len(line) <= COLUMNS for line in nonempty(lines))
+    assert all(len(line) <= COLUMNS for line in lines)
 
 
 def test_the_time_advances_while_a_step_reports_nothing(screen):

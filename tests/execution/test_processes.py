@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 import pytest
 
 from helpers.child_processes import start, wait_until
-from helpers.process_table import living_process
 from helpers.worker_tasks import process_id, process_id_after, report_many_notes
 from nanoset_core.errors import NanosetError
 from nanoset_core.execution.processes import run_tasks
@@ -25,9 +24,19 @@ from nanoset_core.execution.processes import run_tasks
 IMPORT_PATH = os.pathsep.join(path for path in sys.path if path)
 
 
+def is_alive(pid: int) -> bool:
+    """Return whether a process exists and has not ended."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    return state != "Z"  # a process that has ended, which its parent has not noticed
+
+
 def are_alive(pids: list[int]) -> bool:
-    """Return whether any of some processes exists and has not ended."""
-    return any(living_process(pid) for pid in pids)
+    """Return whether any of some processes is alive."""
+    return any(is_alive(pid) for pid in pids)
 
 
 # Spawned workers
@@ -63,7 +72,7 @@ def test_workers_end_if_the_results_are_not_read_to_their_end():
     results.close()
 
     assert time.monotonic() - start_time < 300, "the long task was waited for"
-    assert living_process(pid) is None
+    assert not is_alive(pid)
 
 
 def test_workers_do_not_change_the_main_module():
@@ -299,7 +308,7 @@ def owner(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Owner]:
     try:
         assert wait_until(lambda: len(pids_of_tasks()) == 2)
         worker_pids = pids_of_tasks()
-        assert all(living_process(pid) for pid in worker_pids)
+        assert all(is_alive(pid) for pid in worker_pids)
         yield Owner(process, worker_pids)
         assert wait_until(lambda: not are_alive(worker_pids))
         assert len(pids_of_tasks()) == 2
@@ -322,7 +331,7 @@ def test_ctrl_c_in_a_terminal_is_left_to_the_owner_of_the_workers(owner):
     for pid in owner.worker_pids:
         os.kill(pid, signal.SIGINT)
     time.sleep(0.3)
-    assert all(living_process(pid) for pid in owner.worker_pids)
+    assert all(is_alive(pid) for pid in owner.worker_pids)
 
     os.killpg(owner.process.pid, signal.SIGINT)
     _, errors = owner.process.communicate(timeout=20)

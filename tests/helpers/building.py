@@ -45,11 +45,6 @@ def open_project(config: Path, progress: Progress = SILENT, *, rebuild: bool = F
     return Project.open(config, progress, rebuild=rebuild)
 
 
-def open_project_in(folder: Path) -> Project:
-    """Open the project whose nanoset.yaml is in a folder."""
-    return Project.open(folder / "nanoset.yaml")
-
-
 def build_all(config: Path) -> Project:
     """Open a project and build every output that its settings ask for."""
     project = Project.open(config)

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from helpers.building import build_all
-from helpers.editing import edited
 from helpers.sample_project import CONFIG, jsonl, write_raw
 from nanoset_core.project.project import Project
 from nanoset_core.stages.report import Report
@@ -72,7 +71,7 @@ def built(tmp_path_factory: pytest.TempPathFactory, tokenizer_file: Path) -> Pat
     _write_table(folder / "raw" / "books" / "table.parquet")
     (folder / "tokenizer.json").write_bytes(tokenizer_file.read_bytes())
     (folder / "nanoset.yaml").write_text(
-        edited(CONFIG, "webdatasets:", EXTRA + "pbin: [web, books]\nwebdatasets:")
+        CONFIG.replace("webdatasets:", EXTRA + "pbin: [web, books]\nwebdatasets:")
     )
     build_all(folder / "nanoset.yaml")
     return folder

@@ -6,7 +6,6 @@ import shutil
 from pathlib import Path
 
 from helpers.building import build_all
-from helpers.editing import edit
 from helpers.sample_project import jsonl, sentences, tree
 from nanoset_core.project.project import Project
 
@@ -40,7 +39,7 @@ def tree_of_fresh_build(folder: Path, *, without: str = "") -> dict[str, str]:
     shutil.copytree(folder, fresh_folder, ignore=shutil.ignore_patterns("data"))
     config = fresh_folder / "nanoset.yaml"
     if without:
-        edit(config, without, "")
+        config.write_text(config.read_text().replace(without, ""))
     build(fresh_folder)
     digest_by_file = tree(fresh_folder / "data")
     shutil.rmtree(fresh_folder)
@@ -50,5 +49,7 @@ def tree_of_fresh_build(folder: Path, *, without: str = "") -> dict[str, str]:
 def change_setting(project: Project, old: str, new: str) -> Project:
     """Replace text in the nanoset.yaml of a project, and open the project again."""
     file = project.config.file
-    edit(file, old, new)
+    text = file.read_text()
+    assert old in text
+    file.write_text(text.replace(old, new))
     return Project.open(file)

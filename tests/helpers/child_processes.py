@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from helpers import dagster_history
-from helpers.process_table import living_processes
 
 ROOT = Path(__file__).parents[2]
 Value = TypeVar("Value")
@@ -55,7 +54,18 @@ def start_nanoset(*arguments: object, before: str = "", **options: Any) -> subpr
 
 def members(group: int) -> list[int]:
     """Return the ids of the living processes of a group."""
-    return [process.key.pid for process in living_processes() if process.group == group]
+    process_ids = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            text = stat.read_text()
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # the process has ended
+        # The name of the program may contain spaces: the fields after it follow its bracket.
+        fields = text.rpartition(")")[2].split()
+        is_zombie = fields[0] == "Z"
+        if int(fields[2]) == group and not is_zombie:
+            process_ids.append(int(stat.parent.name))
+    return process_ids
 
 
 def wait_until(condition: Callable[[], Value], seconds: float = 60.0, pause: float = 0.02) -> Value:

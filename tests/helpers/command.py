@@ -47,16 +47,6 @@ def json_of(*arguments: object) -> Any:
     return json.loads(run_nanoset(*arguments).stdout)
 
 
-def explain(project: Project, *arguments: object) -> str:
-    """Return what `nanoset explain` prints about a project."""
-    return output_of("explain", *arguments, "--config", project.config.file)
-
-
-def explain_json(project: Project, *arguments: object) -> Any:
-    """Return the JSON that `nanoset explain` prints about a project."""
-    return json_of("explain", *arguments, "--json", "--config", project.config.file)
-
-
 def messages_of(outcome: Result) -> str:
     """Return all that a person is told: what the command printed, and the message of its error."""
     if isinstance(outcome.exception, Exception):

@@ -14,16 +14,22 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from helpers.child_processes import wait_until
-from helpers.process_table import ProcessKey, living_processes
 
 START_SECONDS = 90
 """How long a program may take to run, or to start."""
 MARK_VARIABLE = "NANOSET_LIVE_TEST"
 """Environment variable by which the processes of a program are recognised."""
 Value = TypeVar("Value")
+
+
+class ProcessKey(NamedTuple):
+    """Identifies a process: its id alone may be used again by another one."""
+
+    pid: int
+    started_at: int
 
 
 def until(look: Callable[[], Value], seconds: float, problem: Callable[[], str]) -> Value:
@@ -101,12 +107,11 @@ def _end(process: subprocess.Popen[bytes], mark: bytes, patience: float) -> None
         signalled: set[ProcessKey] = set()
         deadline = time.monotonic() + patience
         while True:
-            living_keys = set()
-            for row in living_processes():
-                living_keys.add(row.key)
-                if row.session == process.pid or _has_variable(row.key.pid, mark):
-                    marked.add(row.key)
-            living = marked & living_keys
+            session_by_process = _living_processes()
+            for key, session in session_by_process.items():
+                if session == process.pid or _has_variable(key, mark):
+                    marked.add(key)
+            living = marked & session_by_process.keys()
             if not living or time.monotonic() > deadline:
                 break
             for key in living - signalled:
@@ -117,15 +122,29 @@ def _end(process: subprocess.Popen[bytes], mark: bytes, patience: float) -> None
             time.sleep(0.05)
 
     process.wait(timeout=10)
-    remaining = marked & {row.key for row in living_processes()}
+    remaining = marked & _living_processes().keys()
     if remaining:
         raise RuntimeError(f"these processes would not end: {sorted(remaining)}")
 
 
-def _has_variable(pid: int, variable: bytes) -> bool:
+def _living_processes() -> dict[ProcessKey, int]:
+    """Return the session of each process that is not a zombie."""
+    session_by_process = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended in the meantime
+            # The fields after the name of the program, which may contain spaces and parentheses:
+            # the first is the state, the fourth the session, and the twentieth the time of start.
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            if fields[0] != "Z":
+                key = ProcessKey(int(folder.name), int(fields[19]))
+                session_by_process[key] = int(fields[3])
+    return session_by_process
+
+
+def _has_variable(process: ProcessKey, variable: bytes) -> bool:
     """Return whether a process has a variable, as NAME=VALUE, in its environment."""
     with suppress(OSError):  # it has ended in the meantime, or is another user's
-        environment = Path(f"/proc/{pid}/environ").read_bytes()
+        environment = Path(f"/proc/{process.pid}/environ").read_bytes()
         return variable in environment.split(b"\0")
     return False
 

@@ -6,7 +6,6 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from helpers.editing import edited
 from helpers.sample_project import EOD, jsonl, sentences
 from nanoset_core.project.project import Project
 
@@ -62,6 +61,7 @@ def open_with_corpora(
     """
     config = CONFIG
     for text, replacement in (replacements or {}).items():
-        config = edited(config, text, replacement)
+        assert text in config
+        config = config.replace(text, replacement)
     (folder / "nanoset.yaml").write_text(config + corpora)
     return Project.open(folder / "nanoset.yaml")

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from helpers.buckets import upload_raw
-from helpers.editing import edit
 from helpers.sample_project import EOD, jsonl, sentences
 from nanoset_core.storage.stores.s3.store import S3Store
 
@@ -76,6 +75,8 @@ def write_unread_project(folder: Path, tokenizer_file: Path, place: S3Store) -> 
     config = write_project_of_large_text(folder, tokenizer_file)
     raw_url = upload_raw(folder / "raw", place).url()
     source_settings = f"fingerprint: etag-pieces, endpoint_url: {place.endpoint_url!r}"
-    edit(config, "raw: raw", f"raw: {raw_url}")
-    edit(config, "fingerprint: content", source_settings)
+    settings = config.read_text()
+    settings = settings.replace("raw: raw", f"raw: {raw_url}")
+    settings = settings.replace("fingerprint: content", source_settings)
+    config.write_text(settings)
     return config

@@ -9,13 +9,14 @@ from typing import NamedTuple
 import numpy as np
 
 from nanoset_core import MMapIndexedDataset
-from nanoset_core.formats.indexed.layout import bin_path, idx_path
+from nanoset_core.formats.indexed.layout import bin_path, idx_path, read_idx
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.sampling.split_data import LengthReader
 from nanoset_core.stages.packs.make import planned_packs
 from nanoset_core.stages.packs.pieces import PieceRows, PieceTable
 from nanoset_core.stages.packs.writing import PackingRules, PackWriter, write_pack_idx
+from nanoset_core.stages.views.writing import write_view_idx
 
 
 class Piece(NamedTuple):
@@ -72,3 +73,15 @@ def as_pieces(columns: PieceRows) -> list[Piece]:
     """Return some columns of a table of pieces as rows."""
     rows = np.stack(columns, axis=1)  # (n_pieces, 5)
     return [Piece(*row) for row in rows.tolist()]
+
+
+def write_view(source: Path, target: Path, *chosen: np.ndarray) -> None:
+    """Write a view of an indexed dataset: the chosen documents, in this order.
+
+    Args:
+        source: Prefix of the dataset.
+        target: Prefix of the view, which shares the tokens of the dataset.
+        chosen: Numbers of documents, in blocks.
+    """
+    bin_path(target).hardlink_to(bin_path(source))
+    write_view_idx(idx_path(target), read_idx(idx_path(source)), lambda: list(chosen))

@@ -18,7 +18,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from helpers.child_processes import wait_until
-from helpers.daemons import free_ports
 
 HOST = "127.0.0.1"
 HIDE_NANOSET = """
@@ -30,6 +29,12 @@ class Finder:
 sys.meta_path.insert(0, Finder())
 """
 """Code after which Python does not find nanoset."""
+
+
+def free_port() -> int:
+    """Return a port at which nothing listens at the moment."""
+    with socket.create_server((HOST, 0)) as server:
+        return int(server.getsockname()[1])
 
 
 class RayNode:
@@ -77,7 +82,8 @@ class RayNodes:
             has_nanoset: Whether the head can import nanoset.
         """
         self.folder = folder
-        self._port, self._client_port = free_ports(2)
+        self._port = free_port()
+        self._client_port = free_port()
         self.address = f"ray://{HOST}:{self._client_port}"
         """The address of the client server."""
         self.nodes: list[RayNode] = []

@@ -16,7 +16,6 @@ from typing import Any
 
 import dagster as dg
 
-from helpers.editing import edit
 from nanoset_assets.automation import raw_text_sensor, stale_sensor
 from nanoset_assets.build.builder import BuildReport, build
 from nanoset_assets.definitions import build_definitions
@@ -64,7 +63,9 @@ class Platform:
 
     def edit_settings(self, old: str, new: str) -> None:
         """Replace a text of nanoset.yaml, without loading the definitions again."""
-        edit(self.config_file, old, new)
+        text = self.config_file.read_text()
+        assert old in text
+        self.config_file.write_text(text.replace(old, new))
 
     @property
     def corpora(self) -> set[str]:

@@ -12,8 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from helpers.editing import edited
-
 EOD = "<|endoftext|>"
 SPLITS = ("train", "valid", "test")
 
@@ -236,7 +234,8 @@ def write_project(
     (folder / "tokenizer.json").write_bytes(tokenizer_file.read_bytes())
     text = CONFIG
     for old, new in (replacements or {}).items():
-        text = edited(text, old, new)
+        assert old in text
+        text = text.replace(old, new)
     (folder / "nanoset.yaml").write_text(text)
     return folder / "nanoset.yaml"
 

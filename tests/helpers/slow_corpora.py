@@ -9,10 +9,30 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
+from nanoset_core.formats.indexed.layout import idx_path, read_idx
 from nanoset_core.sampling.config import NanosetConfig
 from nanoset_core.sampling.corpora import CorpusPart, CorpusParts
+from nanoset_core.stages.views.writing import write_view_idx
+
+
+def write_view(folder: Path, name: str, base_prefix: str, documents: Sequence[int]) -> str:
+    """Write a dataset of some documents of another one, over the same tokens.
+
+    Returns:
+        The prefix of the view.
+    """
+    prefix = folder / name
+    os.link(f"{base_prefix}.bin", f"{prefix}.bin")
+    blocks = []
+    if len(documents) > 0:
+        blocks.append(np.array(documents, np.int64))
+    write_view_idx(idx_path(prefix), read_idx(idx_path(Path(base_prefix))), lambda: blocks)
+    return str(prefix)
 
 
 class SlowCorpora:

@@ -20,7 +20,6 @@ import pytest
 
 from helpers.child_processes import wait_until
 from helpers.daemons import free_ports
-from helpers.process_table import living_process
 
 TOOLS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scancel", "scontrol", "srun")
 START_SECONDS = 60
@@ -247,12 +246,12 @@ def _is_running(name: str, pid_file: Path) -> bool:
 
 def _supervisor_of(pid: int) -> int | None:
     """Return the parent of a process if that is one of Slurm's; otherwise None."""
-    process = living_process(pid)
-    if process is None:
-        return None
-    with suppress(OSError):  # the parent has ended in the meantime
-        if Path(f"/proc/{process.parent}/exe").readlink().name.startswith("slurmstepd"):
-            return process.parent
+    with suppress(OSError):
+        # The fields after the name of the program: the second is the parent.
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        parent = int(fields[1])
+        if Path(f"/proc/{parent}/exe").readlink().name.startswith("slurmstepd"):
+            return parent
     return None
 
 

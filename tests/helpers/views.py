@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 
 from helpers.inspecting import current_dataset, lineage_of, read_dataset
 from nanoset_core import MMapIndexedDataset, MMapIndexedDatasetBuilder
-from nanoset_core.formats.indexed.layout import bin_path, idx_path, read_idx
+from nanoset_core.formats.indexed.layout import read_idx
 from nanoset_core.outputs.manifest import MANIFEST, Recipe, StoredManifest
 from nanoset_core.project.project import Project
 from nanoset_core.records.json_records import dump
@@ -55,22 +56,11 @@ def origins(project: Project, name: str) -> list[Any]:
     return lineage_of(project, dataset).origins(range(dataset.facts["documents"]))
 
 
-def write_view(prefix: Path, source: Path, *blocks: Sequence[int] | np.ndarray) -> str:
-    """Write a view of an indexed dataset: some of its documents, with the same tokens.
-
-    Args:
-        prefix: Prefix of the view.
-        source: Prefix of the dataset.
-        blocks: Numbers of the documents, in the order of the view. They may come in several
-            sequences, each of which is written before the next.
-
-    Returns:
-        The prefix of the view.
-    """
-    bin_path(prefix).hardlink_to(bin_path(source))
-    chosen = [np.array(block, np.int64) for block in blocks]
-    write_view_idx(idx_path(prefix), read_idx(idx_path(source)), lambda: chosen)
-    return str(prefix)
+def write_view(prefix: str, base: str, documents: Sequence[int]) -> None:
+    """Write a pair with the tokens of another one, whose .idx lists only some documents."""
+    shutil.copyfile(f"{base}.bin", f"{prefix}.bin")
+    chosen = np.array(documents)
+    write_view_idx(Path(f"{prefix}.idx"), read_idx(f"{base}.idx"), lambda: [chosen])
 
 
 def write_view_manifest(name: str, *, documents: int, tokens: int) -> None:

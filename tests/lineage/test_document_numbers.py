@@ -19,9 +19,8 @@ from helpers.building import (
     make_view,
     make_webdataset,
 )
-from helpers.command import explain, explain_json
+from helpers.command import json_of, output_of
 from helpers.inspecting import current_dataset, current_shards, lineage_of, read_dataset
-from helpers.nonempty import nonempty
 from helpers.sample_project import write_project
 from nanoset_core import load_nanoset
 from nanoset_core.errors import MissingError
@@ -137,8 +136,8 @@ micro_batch_size: 4
 global_batch_size: 40
 """)
 
-    for sample in nonempty(explain_step(project, run_file, 2).samples):
-        for piece in nonempty(sample.pieces):
+    for sample in explain_step(project, run_file, 2).samples:
+        for piece in sample.pieces:
             check_origin(project, tables, piece.origin)
 
 
@@ -187,6 +186,16 @@ def test_the_error_names_the_view_that_leaves_a_document_out(project, tables):
 
 
 # The command
+
+
+def explain(project, *arguments) -> str:
+    """Return what `nanoset explain` prints."""
+    return output_of("explain", *arguments, "--config", project.config.file)
+
+
+def explain_json(project, *arguments):
+    """Return the JSON that `nanoset explain` prints."""
+    return json_of("explain", *arguments, "--json", "--config", project.config.file)
 
 
 def test_the_command_names_the_corpus_and_the_view_of_a_number(project):

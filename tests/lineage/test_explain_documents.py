@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helpers.nonempty import nonempty
 from nanoset_core import (
     BlendedNanoset,
     MMapIndexedDatasetBuilder,
@@ -175,7 +174,7 @@ def searched_split(request, built) -> SearchedSplit:
 
 
 def test_a_document_is_found_in_all_samples_that_contain_it(searched_split):
-    for key, places in nonempty(searched_split.places.items()):
+    for key, places in searched_split.places.items():
         spans = [
             Span(appearance.sample, appearance.sample_tokens[0], *appearance.document_tokens)
             for appearance in places.appearances
@@ -184,7 +183,7 @@ def test_a_document_is_found_in_all_samples_that_contain_it(searched_split):
 
 
 def test_a_reason_is_given_if_a_part_of_a_document_is_never_seen(searched_split):
-    for places in nonempty(searched_split.places.values()):
+    for places in searched_split.places.values():
         is_seen_completely = places.tokens_seen == places.origin.tokens
         assert (places.reason is None) == is_seen_completely
 

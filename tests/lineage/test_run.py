@@ -11,9 +11,7 @@ import pytest
 
 from helpers.building import make_handoff, make_nanoset
 from helpers.changing import change_setting
-from helpers.command import explain, explain_json, invoke_nanoset
-from helpers.editing import edited
-from helpers.nonempty import nonempty
+from helpers.command import invoke_nanoset, json_of, output_of
 from nanoset_core import load_nanoset
 from nanoset_core.errors import ConfigError, MissingError, SampleIndexError
 from nanoset_core.lineage import run as run_module
@@ -55,7 +53,8 @@ def write_run(tmp_path):
     def write(*replacements: tuple[str, str]):
         text = RUN
         for old, new in replacements:
-            text = edited(text, old, new)
+            assert old in text
+            text = text.replace(old, new)
         file = tmp_path / "run.yaml"
         file.write_text(text)
         return file
@@ -112,7 +111,7 @@ def test_the_steps_of_a_run_read_all_samples_in_turn(project, run_file):
 
 
 def test_a_sample_of_a_step_is_explained_as_it_is_without_a_run(project, run_file):
-    for of_step in nonempty(explain_step(project, run_file, STEPS[-1]).samples[::5]):
+    for of_step in explain_step(project, run_file, STEPS[-1]).samples[::5]:
         alone = explain_sample(project, "pretrain", "train", of_step.sample)
 
         # For many samples, the raw text is not read.
@@ -146,7 +145,7 @@ def test_a_rank_that_the_step_does_not_have_is_refused(project, run_file):
 
 
 def test_without_the_project_no_text_is_shown(project, run_file):
-    for sample in nonempty(explain_step(project.outputs.folder, run_file, 7).samples):
+    for sample in explain_step(project.outputs.folder, run_file, 7).samples:
         assert {piece.text for piece in sample.pieces} == {None}
 
 
@@ -179,7 +178,7 @@ def test_a_document_is_found_in_the_steps_that_read_it(project, write_run, nanos
             for piece in sample.pieces:
                 expected[piece.origin.corpus, piece.origin.document].add(reading)
 
-    for (corpus, number), readings in nonempty(list(expected.items())[::37]):
+    for (corpus, number), readings in list(expected.items())[::37]:
         (document_steps,) = find_steps(project, file, number=number, corpus=corpus)
         (places,) = find_document(project, nanoset, "train", number=number, corpus=corpus)
         assert list(document_steps.steps) == sorted(readings, key=astuple)
@@ -406,6 +405,16 @@ def test_the_batch_size_of_a_phase_is_that_of_its_schedule(
 
 
 # The command
+
+
+def explain(project, *arguments) -> str:
+    """Return what `nanoset explain` prints."""
+    return output_of("explain", *arguments, "--config", project.config.file)
+
+
+def explain_json(project, *arguments):
+    """Return the JSON that `nanoset explain` prints."""
+    return json_of("explain", *arguments, "--json", "--config", project.config.file)
 
 
 def test_the_steps_of_a_range_are_those_of_each_step(project, run_file):

@@ -21,7 +21,6 @@ import yaml
 from helpers.building import finish_webdataset, make_corpora, make_shuffle_plan, make_tars
 from helpers.command import invoke_nanoset, json_of, messages_of, output_of
 from helpers.inspecting import plan_of, read_dataset
-from helpers.nonempty import nonempty
 from helpers.tars import iterate_members
 from nanoset_core.errors import ConfigError, MissingError, SampleIndexError
 from nanoset_core.formats.tars.members import read_member
@@ -179,24 +178,24 @@ def test_a_context_has_the_tokens_of_the_documents_that_are_named(
 
 
 def test_the_token_counts_of_a_context_add_up_to_its_length(explained):
-    for origin in nonempty(explained.origins):
+    for origin in explained.origins:
         assert origin.bos_tokens + origin.tokens + origin.pad_tokens == SEQUENCE_LENGTH
 
 
 def test_the_documents_of_a_context_begin_after_its_bos_token(explained):
-    for origin in nonempty(explained.origins):
+    for origin in explained.origins:
         first_position, _ = origin.pieces[0].sample_tokens
         assert first_position == origin.bos_tokens
 
 
 def test_a_context_belongs_to_the_corpus_of_its_first_token(explained):
-    for origin in nonempty(explained.origins):
+    for origin in explained.origins:
         assert origin.corpus == origin.pieces[0].origin.corpus
 
 
 def test_only_with_the_tail_carry_a_context_has_documents_of_two_corpora(explained):
     corpus_counts = set()
-    for origin in nonempty(explained.origins):
+    for origin in explained.origins:
         corpora = {piece.origin.corpus for piece in origin.pieces}
         corpus_counts.add(len(corpora))
 
@@ -216,7 +215,7 @@ def test_a_document_is_found_in_all_contexts_that_contain_it(
     explained, tar_project, tokens_by_document
 ):
     expected = defaultdict(list)
-    for origin in nonempty(explained.origins):
+    for origin in explained.origins:
         for piece in origin.pieces:
             expected[piece.origin.corpus, piece.origin.document].append(
                 (origin.position, piece.sample_tokens, piece.document_tokens)

@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.loaded_samples import assert_identical_samples
-from helpers.nonempty import nonempty
 from helpers.sample_pairs import write_pair
 from nanoset_core.errors import ConfigError, SampleIndexError, StaleError
 from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder
@@ -260,13 +259,13 @@ def samples(request, splits):
 
 
 def test_a_blend_has_enough_samples_of_each_dataset(splits):
-    for split in nonempty(splits):
+    for split in splits:
         assert isinstance(split, BlendedNanoset)
         assert len(split) == 27 + 14  # 40 samples 2:1, each rounded up
 
 
 def test_a_blend_reads_the_samples_of_its_datasets(splits):
-    for split in nonempty(splits):
+    for split in splits:
         batch = split.batch(range(len(split)))
         for index in range(len(split)):
             dataset_number = split.dataset_index[index]
@@ -290,7 +289,7 @@ def test_a_damaged_entry_of_a_blend_does_not_end_a_loop(splits):
 
 
 def test_a_blend_says_where_its_tokens_come_from(splits):
-    for split in nonempty(splits):
+    for split in splits:
         for index in range(len(split)):
             dataset_number, sources = split.sources(index)
 

@@ -32,13 +32,19 @@ TAILS = {"a": "pad", "b": "carry"}
 """Datasets of which there are packs, too, and what becomes of the room in their last packs."""
 
 
-pytestmark = pytest.mark.usefixtures("single_process")
-
-
 @pytest.fixture
 def nemo(monkeypatch) -> Splits:
     """A function that builds datasets as NeMo does; it fails if index files are missing."""
     return nemo_builder(monkeypatch, may_build=False)
+
+
+@pytest.fixture(autouse=True)
+def process():
+    """A run of one process."""
+    dist = pytest.importorskip("torch.distributed", reason="torch is not installed")
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
 
 
 @pytest.fixture

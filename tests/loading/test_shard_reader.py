@@ -16,7 +16,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helpers.nonempty import nonempty
 from helpers.tars import iterate_members
 from helpers.token_sources import plan_of, read_tar, source_in_file, write_webdataset
 from nanoset_core.errors import ConfigError, FormatError, MissingError, StaleError
@@ -99,7 +98,7 @@ def test_each_worker_reads_its_samples_in_the_order_of_the_tars(folder, world_si
     order = first_tokens(iterate_shards(folder))
     position_by_context = {context: position for position, context in enumerate(order)}
 
-    for contexts in nonempty(read_by_workers(folder, world_size, n_workers)):
+    for contexts in read_by_workers(folder, world_size, n_workers):
         positions = [position_by_context[context] for context in contexts]
         assert positions == sorted(positions)
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from helpers.files import names_in
 from nanoset_core.errors import ConfigError, FormatError, StorageError
 from nanoset_core.outputs.apart import check_apart
 from nanoset_core.outputs.deliver import Delivery, make_once
@@ -48,6 +47,11 @@ def write_once(
 
     all_options = {"text": text, **(options or {})}
     return make_once("tool", target, [source], all_options, write, overwrite=overwrite)
+
+
+def names_in(folder: Path) -> list[str]:
+    """Return the names of the files in a folder."""
+    return sorted(path.name for path in folder.iterdir())
 
 
 # The same call again

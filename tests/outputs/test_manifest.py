@@ -21,7 +21,6 @@ from typing import Any, ClassVar
 
 import pytest
 
-from helpers.editing import edit
 from nanoset_core.errors import FormatError, MissingError, StorageError
 from nanoset_core.outputs.differences import setting_differences
 from nanoset_core.outputs.manifest import (
@@ -189,7 +188,7 @@ def truncate_manifest(folder: Path) -> None:
 def edit_recipe(folder: Path) -> None:
     """Change an option of the recipe in a manifest."""
     path = folder / MANIFEST
-    edit(path, '"eod": 0', '"eod": 1')
+    path.write_text(path.read_text().replace('"eod": 0', '"eod": 1'))
 
 
 @pytest.mark.parametrize("damage", [delete_file, truncate_manifest, edit_recipe])

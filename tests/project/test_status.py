@@ -25,11 +25,9 @@ from helpers.building import (
     make_shards,
     make_shuffle_plan,
     make_tars,
-    open_project_in,
 )
 from helpers.changing import build, change_web
 from helpers.command import invoke_nanoset
-from helpers.editing import edit, edited
 from helpers.inspecting import graph_of, leased_by_a_build, node_at
 from helpers.sample_project import SPLITS, jsonl, sentences, tree
 from nanoset_core.errors import NanosetError
@@ -50,9 +48,14 @@ PRETRAIN_ROWS = {f"nanoset pretrain {part}" for part in (*SPLITS, "handoff")}
 """Labels of the rows of the nanoset `pretrain`, which is made from the corpora web and code."""
 
 
+def open_project(folder: Path) -> Project:
+    """Open the project in a folder."""
+    return Project.open(folder / "nanoset.yaml")
+
+
 def rows_by_label(folder: Path) -> dict[str, StatusRow]:
     """Return the rows of a project's status by their labels, such as `corpus web`."""
-    return {row.label: row for row in project_status(open_project_in(folder))}
+    return {row.label: row for row in project_status(open_project(folder))}
 
 
 def outdated(folder: Path) -> dict[str, str]:
@@ -64,6 +67,13 @@ def outdated(folder: Path) -> dict[str, str]:
 def reasons(folder: Path, label: str) -> list[str]:
     """Return why a row is in its state."""
     return list(rows_by_label(folder)[label].why)
+
+
+def change_config(folder: Path, old: str, new: str) -> None:
+    """Replace text in the nanoset.yaml of a project."""
+    config = folder / "nanoset.yaml"
+    assert old in config.read_text()
+    config.write_text(config.read_text().replace(old, new))
 
 
 def print_status(folder: Path) -> str:
@@ -115,7 +125,7 @@ def test_corpora_come_before_what_is_made_from_them(built):
 
 
 def test_a_corpus_has_the_figures_of_its_dataset(built):
-    dataset = open_project_in(built).outputs.current("datasets", "web")
+    dataset = open_project(built).outputs.current("datasets", "web")
 
     row = rows_by_label(built)["corpus web"]
 
@@ -198,8 +208,8 @@ def test_equal_reasons_share_a_line_if_there_are_many(copy, monkeypatch):
 def test_causes_come_before_what_follows_from_them_if_there_are_many(copy, monkeypatch):
     monkeypatch.setattr("nanoset_core.cli.commands.status._MAX_REASONS", 3)
     folder = copy()
-    edit(folder / "nanoset.yaml", "append_eod: true", "append_eod: false")
-    edit(folder / "nanoset.yaml", "seed: 7", "seed: 8")
+    change_config(folder, "append_eod: true", "append_eod: false")
+    change_config(folder, "seed: 7", "seed: 8")
 
     lines = print_status(folder).splitlines()
 
@@ -223,7 +233,7 @@ def add_file(file: Path) -> None:
 
 def change_file(file: Path) -> None:
     """Write other text of the same length into a file of raw text."""
-    edit(file, b"the", b"eht")
+    file.write_bytes(file.read_bytes().replace(b"the", b"eht"))
 
 
 def append_to_file(file: Path) -> None:
@@ -268,7 +278,7 @@ def test_a_large_file_with_a_new_time_is_not_read_and_makes_its_corpus_stale(cop
     # Fingerprints are remembered only of files that were not written just now.
     for path in (folder / "raw/web").rglob("*.jsonl*"):
         os.utime(path, (time.time() - 100, time.time() - 100))
-    make_inventory(open_project_in(folder), "web")
+    make_inventory(open_project(folder), "web")
     touched_file = folder / "raw/web/part-1/web-3.jsonl"
     os.utime(touched_file, (time.time() - 99, time.time() - 99))
 
@@ -283,9 +293,9 @@ def test_a_large_file_with_a_new_time_is_not_read_and_makes_its_corpus_stale(cop
 def test_a_corpus_of_several_inputs_of_an_input_is_one_reason_before_its_text_was_read(copy):
     folder = copy()
     # The index mappings of `pretrain` are made from web itself, and from a view of it.
-    edit(folder / "nanoset.yaml", "{web: 0.7, code: 0.3}", "{web: 0.5, clean: 0.5}")
-    edit(folder / "nanoset.yaml", "nanosets:", "views: {clean: {of: web, tokens: 100}}\nnanosets:")
-    graph = Graph(open_project_in(folder), known={}, corpora=["web"])
+    change_config(folder, "{web: 0.7, code: 0.3}", "{web: 0.5, clean: 0.5}")
+    change_config(folder, "nanosets:", "views: {clean: {of: web, tokens: 100}}\nnanosets:")
+    graph = Graph(open_project(folder), known={}, corpora=["web"])
 
     blend = node_at("nanosets/pretrain/train/blend")
 
@@ -346,7 +356,7 @@ def test_files_that_did_not_change_are_not_read(copy, monkeypatch):
     for path in (folder / "raw").rglob("*.jsonl*"):
         os.utime(path, (1e9, 1e9))
     for corpus in ("web", "code", "books"):
-        make_inventory(open_project_in(folder), corpus)
+        make_inventory(open_project(folder), corpus)
 
     def refuse_to_read(*_: object) -> NoReturn:
         raise AssertionError("a file was read")
@@ -409,9 +419,9 @@ def test_the_notice_of_a_file_that_shrank_disappears_when_the_file_is_restored(s
 def test_changed_settings_are_named_with_their_values(copy):
     folder = copy()
 
-    edit(folder / "nanoset.yaml", "append_eod: true", "append_eod: false")
-    edit(folder / "nanoset.yaml", "seed: 7", "seed: 8")
-    edit(folder / "nanoset.yaml", "member: npy", "member: json.gz")
+    change_config(folder, "append_eod: true", "append_eod: false")
+    change_config(folder, "seed: 7", "seed: 8")
+    change_config(folder, "member: npy", "member: json.gz")
 
     changed_settings = [reason.partition(":")[0] for reason in reasons(folder, "corpus web")]
     assert changed_settings == ["token ids after each document (EOD)"]
@@ -424,7 +434,7 @@ def test_changed_settings_are_named_with_their_values(copy):
 def test_a_new_path_for_trainers_is_described_in_words(copy):
     folder = copy()
 
-    edit(folder / "nanoset.yaml", "    trainer_path: /lustre/data\n", "")
+    change_config(folder, "    trainer_path: /lustre/data\n", "")
 
     start = (
         "where trainers find the outputs (trainer_path, or else their location): /lustre/data → "
@@ -439,7 +449,7 @@ def test_two_configurations_of_one_root_see_what_the_other_one_replaced(copy):
     folder = copy()
     other_config = folder / "other.yaml"
     text = (folder / "nanoset.yaml").read_text()
-    other_config.write_text(edited(text, "seed: 7", "seed: 8"))
+    other_config.write_text(text.replace("seed: 7", "seed: 8"))
 
     # The seed of one nanoset makes nothing else stale.
     other_rows = project_status(Project.open(other_config))
@@ -582,7 +592,7 @@ def test_corpora_that_cannot_be_read_are_failing_and_all_others_have_their_state
 def test_a_split_that_cannot_be_built_is_failing(copy):
     folder = copy()
     too_many_samples = "samples: {train: 4000000}\n    max_epochs: 2"
-    edit(folder / "nanoset.yaml", "samples: {train: 400}", too_many_samples)
+    change_config(folder, "samples: {train: 400}", too_many_samples)
 
     rows = rows_by_label(folder)
 
@@ -595,7 +605,7 @@ def test_a_split_that_cannot_be_built_is_failing(copy):
 
 def test_a_handoff_is_failing_if_its_trainer_cannot_take_the_path(copy):
     folder = copy()
-    edit(folder / "nanoset.yaml", "/lustre/data", "/my data")
+    change_config(folder, "/lustre/data", "/my data")
 
     row = rows_by_label(folder)["nanoset pretrain handoff"]
 
@@ -633,9 +643,7 @@ def test_rejected_lines_are_counted_and_the_files_that_list_them_are_named(with_
 
 
 def test_a_corpus_fails_if_a_new_limit_allows_fewer_rejected_lines(with_rejects):
-    edit(
-        with_rejects / "nanoset.yaml", "max_rejected_fraction: 0.2", "max_rejected_fraction: 0.001"
-    )
+    change_config(with_rejects, "max_rejected_fraction: 0.2", "max_rejected_fraction: 0.001")
 
     row = rows_by_label(with_rejects)["corpus web"]
 
@@ -651,7 +659,7 @@ def test_a_corpus_whose_documents_are_all_empty_is_failing_after_they_were_token
     (folder / "raw/empty/a.jsonl").write_bytes(jsonl([{"text": "", "id": "1"}]))
     assert outdated(folder)["corpus empty"] == "missing"
 
-    project = open_project_in(folder)
+    project = open_project(folder)
     make_inventory(project, "empty")
     with pytest.raises(NanosetError):
         make_shards(project, "empty")
@@ -662,13 +670,11 @@ def test_a_corpus_whose_documents_are_all_empty_is_failing_after_they_were_token
 
 
 def test_rejected_lines_of_a_changed_file_are_counted_after_its_shards_were_made(with_rejects):
-    edit(
-        with_rejects / "nanoset.yaml", "max_rejected_fraction: 0.2", "max_rejected_fraction: 0.001"
-    )
+    change_config(with_rejects, "max_rejected_fraction: 0.2", "max_rejected_fraction: 0.001")
     add_bad_lines(with_rejects, 1)
     assert outdated(with_rejects)["corpus web"] == "stale"
 
-    project = open_project_in(with_rejects)
+    project = open_project(with_rejects)
     make_inventory(project, "web")
     with pytest.raises(NanosetError):
         make_shards(project, "web")
@@ -702,10 +708,10 @@ def test_groups_of_tars_are_not_looked_at_if_their_webdataset_is_up_to_date(buil
 
 def test_groups_of_tars_are_counted_while_they_are_written(copy):
     folder = copy()
-    edit(folder / "nanoset.yaml", "seed: 5", "seed: 6")
+    change_config(folder, "seed: 5", "seed: 6")
     assert reasons(folder, "webdataset shuffled") == ["seed: 5 → 6"]
 
-    project = open_project_in(folder)
+    project = open_project(folder)
     plan = make_shuffle_plan(project, "shuffled")
     make_tars(project, "shuffled", 1)
     assert reasons(folder, "webdataset shuffled") == [
@@ -721,7 +727,7 @@ def test_groups_of_tars_are_counted_while_they_are_written(copy):
 def test_the_row_of_a_running_build_is_marked(copy):
     folder = copy()
 
-    with leased_by_a_build(open_project_in(folder), "web"):
+    with leased_by_a_build(open_project(folder), "web"):
         busy_labels = {label for label, row in rows_by_label(folder).items() if row.busy}
         assert busy_labels == {"corpus web"}
         assert outdated(folder) == {}
@@ -732,7 +738,7 @@ def test_a_corpus_is_printed_as_being_built_instead_of_stale(copy):
     change_web(folder)
     (change,) = reasons(folder, "corpus web")
 
-    with leased_by_a_build(open_project_in(folder), "web"):
+    with leased_by_a_build(open_project(folder), "web"):
         outcome = invoke_nanoset(["status", "--config", folder / "nanoset.yaml"])
         rows = print_status_as_json(folder)
 
@@ -756,7 +762,7 @@ def test_outputs_that_a_build_makes_later_wait_and_keep_their_reasons(copy):
     (folder / "raw/books/late.jsonl").write_bytes(jsonl(sentences("late", 3)))
     reasons_before = rows_by_label(folder)["packed books"].why
 
-    with leased_by_a_build(open_project_in(folder), "books"):
+    with leased_by_a_build(open_project(folder), "books"):
         rows = rows_by_label(folder)
 
     assert rows["corpus books"].state == "being built"
@@ -773,7 +779,7 @@ def test_outputs_that_a_build_makes_later_wait_and_keep_their_reasons(copy):
 
 def check_against_graph(folder: Path) -> None:
     """Check that the rows that are not up to date are those of the steps that a build makes."""
-    steps = graph_of(open_project_in(folder)).steps()
+    steps = graph_of(open_project(folder)).steps()
     stale_steps = [step for step in steps if not step.is_up_to_date]
     labels = {" ".join(filter(None, step.node.row)) for step in stale_steps}
 
@@ -785,7 +791,7 @@ def check_against_graph(folder: Path) -> None:
 def test_exactly_what_a_build_would_make_is_not_up_to_date(copy, seed):
     folder = copy()
     draw = random.Random(seed)
-    project = open_project_in(folder)
+    project = open_project(folder)
     actions = [
         lambda: change_web(folder, f"word{draw.random()}"),
         lambda: make_inventory(project, "web"),
@@ -912,7 +918,7 @@ def test_a_project_without_old_versions_names_none(built):
 
 def test_old_versions_are_named_with_their_size_and_the_command_that_removes_them(copy):
     folder = copy()
-    project = open_project_in(folder)
+    project = open_project(folder)
     change_web(folder)
     build(folder)
 

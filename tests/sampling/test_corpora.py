@@ -14,8 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.sample_pairs import GROWING, write_pair
-from helpers.slow_corpora import SlowCorpora, SlowMember, slow_coverage
-from helpers.views import write_view
+from helpers.slow_corpora import SlowCorpora, SlowMember, slow_coverage, write_view
 from nanoset_core.errors import InputError
 from nanoset_core.loading.builder import NanosetBuilder
 from nanoset_core.sampling.config import NanosetConfig, Order
@@ -54,13 +53,13 @@ def full(folder) -> str:
 @pytest.fixture(scope="module")
 def half(folder, full) -> str:
     """The prefix of a view with the first half of the corpus."""
-    return write_view(folder / "half", Path(full), FIRST_HALF)
+    return write_view(folder, "half", full, FIRST_HALF)
 
 
 @pytest.fixture(scope="module")
 def rest(folder, full) -> str:
     """The prefix of a view with the second half of the corpus."""
-    return write_view(folder / "rest", Path(full), SECOND_HALF)
+    return write_view(folder, "rest", full, SECOND_HALF)
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +129,7 @@ def test_a_corpus_is_counted_as_by_a_look_at_each_token(views, has_full, samples
         if has_full:
             documents_by_prefix[base] = range(30)
         for number, documents in enumerate(views):
-            view = write_view(folder / f"view-{number}", Path(base), documents)
+            view = write_view(folder, f"view-{number}", base, documents)
             documents_by_prefix[view] = documents
         config = config_of(dict(zip(documents_by_prefix, weights, strict=False)), samples)
         train = cover_train(config, SlowCorpora(lengths, documents_by_prefix))
@@ -373,7 +372,7 @@ def test_members_without_common_documents_are_limited_separately(half, rest, pol
 
 def test_the_copies_in_a_view_that_repeats_documents_count(folder, full):
     documents = [*FIRST_HALF, *FIRST_HALF]
-    twice = write_view(folder / "twice", Path(full), documents)
+    twice = write_view(folder, "twice", full, documents)
     config = config_of(twice, samples=300)
 
     with pytest.raises(InputError, match=r"documents that twice repeats 1\.64 times in train"):

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helpers.nonempty import nonempty
 from helpers.records import plain, through_json
 from helpers.slow_indices import slow_document_index, slow_shuffle_index
 from nanoset_core.errors import ConfigError, InputError
@@ -242,7 +241,7 @@ def test_a_first_phase_is_what_the_trainer_itself_builds(data):
 
     plan = plan_split(config, "train")
 
-    assert all(member.order is None for member in nonempty(plan.members))
+    assert all(member.order is None for member in plan.members)
 
 
 def test_an_equal_second_phase_has_the_blend_and_the_hashes_of_the_first(data):

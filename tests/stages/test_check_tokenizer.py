@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from helpers.building import build_all, open_project
-from helpers.editing import edited
 from helpers.sample_project import CONFIG, write_project
 from nanoset_core.errors import StaleError
 from nanoset_core.project.project import Project
@@ -42,7 +41,7 @@ def project_with_other_tokenizer(config_file: Path) -> Project:
     vocabulary[first], vocabulary[second] = vocabulary[second], vocabulary[first]
     (folder / "other.json").write_text(json.dumps(tokenizer))
     other_config = folder / "other.yaml"
-    other_config.write_text(edited(config_file.read_text(), "tokenizer.json", "other.json"))
+    other_config.write_text(config_file.read_text().replace("tokenizer.json", "other.json"))
     return open_project(other_config)
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from helpers.building import make_corpora, open_project_in
+from helpers.building import make_corpora
 from helpers.changing import change_web
 from helpers.child_processes import ROOT
 from helpers.command import print_status
@@ -60,6 +60,11 @@ def write_project_without_nanosets(folder: Path, tokenizer_file: Path) -> Path:
     return folder
 
 
+def open_project(folder: Path) -> Project:
+    """Open the project in a folder."""
+    return Project.open(folder / "nanoset.yaml")
+
+
 def make_counts(project: Project) -> None:
     """Make the datasets of all corpora and their counts."""
     for corpus in corpus_names(project):
@@ -71,7 +76,7 @@ def make_counts(project: Project) -> None:
 def counted(tmp_path_factory: pytest.TempPathFactory, tokenizer_file: Path) -> Path:
     """The folder of a project with corpora and their counts; tests must not write to it."""
     folder = write_project_without_nanosets(tmp_path_factory.mktemp("toy") / "p", tokenizer_file)
-    make_counts(open_project_in(folder))
+    make_counts(open_project(folder))
     return folder
 
 
@@ -84,7 +89,7 @@ def folder(counted: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def project(folder: Path) -> Project:
     """The copy."""
-    return open_project_in(folder)
+    return open_project(folder)
 
 
 @pytest.fixture
@@ -286,10 +291,10 @@ def test_builds_and_sensors_make_the_outputs_as_an_asset(tmp_path, tokenizer_fil
     home.mkdir()
     with dg.DagsterInstance.local_temp(str(home)) as instance:
         # A build makes the counts of each corpus, and a second one nothing.
-        report = build(open_project_in(folder), instance)
+        report = build(open_project(folder), instance)
         assert not report.failed
         assert report.made.keys() >= {"document_counts [books]", "document_counts [web]"}
-        assert build(open_project_in(folder), instance).made == {}
+        assert build(open_project(folder), instance).made == {}
 
         # The asset has the description of the table, and depends on the inputs of the stage.
         platform = Platform(config, instance)

@@ -25,7 +25,6 @@ from helpers.building import (
     make_tars,
 )
 from helpers.dask_cluster import OWN_MOUNTS, can_hide
-from helpers.editing import edit
 from helpers.inspecting import node_at, read_dataset, verify_at
 from helpers.progress import RecordingDisplay
 from helpers.sample_project import WITH_PBIN, jsonl, outputs_of, sentences
@@ -54,7 +53,8 @@ sys.exit("\n".join(str(error) for error in errors))
 
 def limit_copies(config: Path, mib: int = 1) -> None:
     """Limit the room for working copies in a nanoset.yaml."""
-    edit(config, "storage: {", f"storage: {{scratch_mib: {mib}, ")
+    settings = config.read_text()
+    config.write_text(settings.replace("storage: {", f"storage: {{scratch_mib: {mib}, "))
 
 
 def run_on_a_small_disk(code: str, config: Path, n_bytes: int) -> str:
@@ -335,7 +335,7 @@ def test_a_check_of_index_files_that_do_not_fit_says_which_setting_to_change(
 
 def test_shards_are_made_by_fewer_workers_if_there_is_little_room(remote_project, monkeypatch):
     config = remote_project()
-    edit(config, "workers: 1", "workers: 3")
+    config.write_text(config.read_text().replace("workers: 1", "workers: 3"))
     monkeypatch.setattr(StorageSpec, "capacity", 100_000)
     display = RecordingDisplay()
     project = Project.open(config, display.progress)

@@ -16,7 +16,6 @@ from helpers import buckets, s3_server
 from helpers.buckets import root_in
 from helpers.building import make_dataset, make_inventory, make_shards
 from helpers.chosen_server import LEAST_BYTES, small_parts
-from helpers.editing import edit
 from helpers.inspecting import current_output, current_shards, verify_at
 from helpers.s3_server import total_bytes
 from helpers.sample_project import jsonl, outputs_of
@@ -79,9 +78,12 @@ def write_project(folder: Path, tokenizer_file: Path, replacements: Mapping[str,
 
 
 def change_settings(config: Path, replacements: Mapping[str, str]) -> None:
-    """Replace texts in a nanoset.yaml."""
+    """Replace texts in a nanoset.yaml, each of which it must contain."""
+    settings = config.read_text()
     for old, new in replacements.items():
-        edit(config, old, new)
+        assert old in settings
+        settings = settings.replace(old, new)
+    config.write_text(settings)
 
 
 def tokenize(config: Path) -> Project:

@@ -11,7 +11,6 @@ import pytest
 from helpers import s3_server
 from helpers.buckets import count_shard_requests, objects, remove_copies, root_in
 from helpers.building import make_dataset, make_inventory, make_shards
-from helpers.editing import edit
 from helpers.inspecting import current_shards, verify_at
 from helpers.sample_project import outputs_of, write_project
 from nanoset_core.errors import MissingError, StorageError
@@ -91,7 +90,8 @@ def test_another_machine_reads_each_shard_once(config, place, local_build):
 def test_it_is_made_within_the_bucket_if_there_is_little_room_for_copies(
     config, place, local_build
 ):
-    edit(config, "storage: {", "storage: {scratch_mib: 16, ")
+    text = config.read_text()
+    config.write_text(text.replace("storage: {", "storage: {scratch_mib: 16, "))
 
     make_dataset(Project.open(config), "web")
 
@@ -144,7 +144,8 @@ def test_a_shard_that_was_deleted_in_the_bucket_is_missing(config, place, file):
 def test_shards_whose_tokens_were_dropped_are_merged_within_the_bucket(config, place, local_build):
     """Their tokens are only in the dataset, which may be large."""
     dataset = make_dataset(Project.open(config), "web")
-    edit(config, "storage: {", "storage: {shards: drop, ")
+    text = config.read_text()
+    config.write_text(text.replace("storage: {", "storage: {shards: drop, "))
     collect(Project.open(config))
     assert all(
         shard.files["tokens.bin"].within for shard in current_shards(Project.open(config), "web")

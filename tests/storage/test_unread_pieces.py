@@ -21,7 +21,6 @@ from helpers.building import (
     make_shards,
     make_view,
 )
-from helpers.editing import edit
 from helpers.inspecting import (
     current_dataset,
     current_output,
@@ -40,7 +39,6 @@ from helpers.large_texts import (
     write_project_of_large_text,
     write_unread_project,
 )
-from helpers.nonempty import nonempty
 from helpers.s3_server import new_bucket
 from helpers.sample_project import jsonl, sentences
 from nanoset_assets.ui.previews import first_rejects
@@ -167,7 +165,7 @@ def test_documents_and_rejected_lines_have_the_same_numbers_as_in_a_local_build(
 
 
 def test_documents_are_found_by_the_numbers_of_their_lines(local, remote):
-    for place in nonempty(places_of_documents(local)[::23]):
+    for place in places_of_documents(local)[::23]:
         [by_number] = find_document(remote, "plain", "train", file=place.file, line=place.line)
         assert by_number.origin.document == place.document
         assert by_number.origin.line == place.line
@@ -181,7 +179,7 @@ def test_a_line_that_does_not_exist_is_not_found(remote):
 
 
 def test_rejected_lines_are_explained_as_in_a_local_build(local, remote):
-    for reject in nonempty(rejects_of(local)[::7]):
+    for reject in rejects_of(local)[::7]:
         remedy = remedy_for_rejected_line(local, reject)
         assert remedy_for_rejected_line(remote, reject) == remedy
 
@@ -209,7 +207,8 @@ def test_a_view_names_the_line_of_a_document_that_does_not_fit(local, remote):
 
 
 def test_a_text_among_numbers_is_named_with_the_number_of_its_line(unread):
-    edit(unread, "documents: {", "documents: {columns: [quality], ")
+    settings = unread.read_text()
+    unread.write_text(settings.replace("documents: {", "documents: {columns: [quality], "))
     project = with_view(unread, "good: {of: web, where: quality >= 3}")
     rows = [{"text": "word", "quality": 4} for _ in range(1000)]
     rows.append({"text": "word", "quality": "n/a"})
@@ -265,7 +264,7 @@ def refusal_of_shards(project: Project) -> InputError:
 def test_a_refusal_names_the_same_lines_as_that_of_a_local_build(local, remote):
     # Allow fewer rejected lines than the text has.
     config = remote.config.file
-    edit(config, "0.5", "0.01")
+    config.write_text(config.read_text().replace("0.5", "0.01"))
     strict = Project.open(config)
     policy = reject_policy(strict, "web")
     folder = strict.config.corpus_folder("web")
@@ -293,7 +292,7 @@ def test_a_refusal_names_the_same_lines_as_that_of_a_local_build(local, remote):
 def test_a_damaged_line_whose_number_is_unknown_is_named_by_its_first_byte(
     unread, n_lines_before, line
 ):
-    edit(unread, "max_rejected_fraction: 0.5", "on_reject: fail")
+    unread.write_text(unread.read_text().replace("max_rejected_fraction: 0.5", "on_reject: fail"))
     project = Project.open(unread)
     lines = jsonl(sentences("web", 400)).splitlines(keepends=True)
     text_before = b"".join(lines[:n_lines_before])

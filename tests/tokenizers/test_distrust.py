@@ -13,9 +13,7 @@ import dagster as dg
 import pytest
 
 from helpers.building import make_inventory, make_shards, open_project, output_root, run_stages
-from helpers.editing import edit
 from helpers.inspecting import reasons_to_build
-from helpers.nonempty import nonempty
 from helpers.progress import RecordingDisplay
 from helpers.sabotage import (
     EngineWithMissingTokens,
@@ -177,7 +175,7 @@ def test_one_build_replaces_all_that_was_built_before_the_fault_was_found(
     assert digests_of_datasets(config) != expected_digests()
 
     # Build new documents with an audit.
-    edit(config, "audit: 0, ", "audit: 1, ")
+    config.write_text(config.read_text().replace("audit: 0, ", "audit: 1, "))
     add_documents_to_web(config.parent)
     with dg.DagsterInstance.ephemeral(tempdir=str(tmp_path)) as instance:
         report = build(open_project(config), instance)
@@ -225,7 +223,7 @@ def test_what_a_distrusted_engine_made_is_not_overwritten(distrusting_config):
     run_stages(open_project(distrusting_config))
 
     new_digest_by_file = tree(data)
-    for name, digest in nonempty(digest_by_file.items()):
+    for name, digest in digest_by_file.items():
         if not name.endswith(("/current", ".json")):
             assert new_digest_by_file[name] == digest
 

@@ -5,13 +5,13 @@ Faults that make tokens useless are errors. The others are notices, which the co
 
 from __future__ import annotations
 
+import hashlib
 import json
 
 import numpy as np
 import pytest
 
 from helpers.command import invoke_nanoset
-from helpers.files import sha256_of
 from helpers.golden_tokenizers import (
     FILES,
     GOLDEN_JSON,
@@ -56,6 +56,11 @@ def tokenize(folder, tokenizer):
     arguments = ["tokenize", "--input", input_path, "--output-prefix", folder / "out"]
     arguments += ["--workers", 1, "--engine", "tokenizers", "--tokenizer", tokenizer]
     return invoke_nanoset(arguments)
+
+
+def sha256_of(path):
+    """Return the SHA-256 of a file."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 # Sound tokenizers

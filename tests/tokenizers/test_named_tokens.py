@@ -6,6 +6,7 @@ folder that both load. Tokens that these treat differently are only noticed.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from typing import Any, NamedTuple
@@ -14,7 +15,6 @@ import numpy as np
 import pytest
 
 from helpers.command import invoke_nanoset
-from helpers.files import sha256_of
 from helpers.golden_tokenizers import GOLDEN_JSON, NO_FLAGS, copy_golden_file
 from nanoset_core.tokenizers.end_token import end_token
 from nanoset_core.tokenizers.engines import make_engine
@@ -72,6 +72,11 @@ def change_tokenizer(folder, **settings):
     path = folder / "tokenizer.json"
     content = json.loads(path.read_bytes())
     path.write_text(json.dumps({**content, **settings}))
+
+
+def sha256_of(path):
+    """Return the SHA-256 of a file."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def tokenize(folder, *options):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import numpy as np
 import pytest
 
-from helpers.files import sha256_of
 from helpers.golden_tokenizers import GOLDEN_JSON, NO_FLAGS, write_golden_json
 from nanoset_core.errors import ConfigError, FormatError, MissingError
 from nanoset_core.tokenizers.engines import reference
@@ -32,6 +33,11 @@ def write_with_added_tokens(folder, id_by_content):
         tokenizer["model"]["vocab"].update(id_by_content)
 
     write_golden_json(folder, change)
+
+
+def sha256_of(path):
+    """Return the SHA-256 of a file."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 # Facts

@@ -312,6 +312,7 @@ class FilesystemStore(Store):
 
     def read_range(self, name: str, begin: int, end: int, mark: str | None = None) -> bytes:
         """Return the bytes from `begin` to `end`, exclusive, of one version of a file.
+
         A large file is read in ranges. If it is replaced meanwhile, the ranges must not be mixed.
         These file systems cannot be asked for a certain version. So the version is looked up after
         each range was read: if it is still the expected one, it was so while the bytes were read.

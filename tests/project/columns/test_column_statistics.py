@@ -16,7 +16,6 @@ import pytest
 from helpers.building import make_attributes, make_columns, make_corpora, open_project
 from helpers.command import invoke_nanoset, json_of, output_of
 from helpers.inspecting import current_output, read_dataset
-from helpers.nonempty import nonempty
 from helpers.sample_project import jsonl, write_corpus
 from nanoset_assets.ui import columns as columns_page
 from nanoset_core.errors import ConfigError
@@ -253,11 +252,11 @@ def test_the_command_prints_all_columns_and_their_values(project):
 
     output = output_of("columns", "web", "-c", project.config.file)
 
-    for row in nonempty(column_rows(corpus.columns)):
+    for row in column_rows(corpus.columns):
         assert row.column in output
         assert row.median in output
-    for column in nonempty(corpus.columns):
-        for value_row in nonempty(value_rows(corpus, column)):
+    for column in corpus.columns:
+        for value_row in value_rows(corpus, column):
             assert value_row.value in output
 
 

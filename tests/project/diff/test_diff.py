@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from helpers.building import make_corpora, make_shuffle_plan
 from helpers.changing import build, change_web
 from helpers.command import invoke_nanoset, json_of, output_of
-from helpers.editing import edit
 from helpers.inspecting import diff_of
 from helpers.sample_project import SPLITS, jsonl, sentences
 from nanoset_core import MMapIndexedDataset
@@ -37,6 +36,13 @@ def rebuild_web(folder: Path) -> Project:
     project = Project.open(folder / "nanoset.yaml")
     make_corpora(project, "web")
     return project
+
+
+def change_config(folder: Path, old: str, new: str) -> None:
+    """Replace text in the nanoset.yaml of a project."""
+    config = folder / "nanoset.yaml"
+    assert old in config.read_text()
+    config.write_text(config.read_text().replace(old, new))
 
 
 def count_tokens(dataset: Any, start: int, n_documents: int) -> DocumentCounts:
@@ -139,7 +145,7 @@ def test_versions_are_compared_in_the_order_in_which_they_are_named(web_with_oth
 
 def test_changed_settings_are_named_and_change_every_file(copy):
     folder = copy()
-    edit(folder / "nanoset.yaml", "append_eod: true", "append_eod: false")
+    change_config(folder, "append_eod: true", "append_eod: false")
 
     diff = diff_of(rebuild_web(folder), "web")
 
@@ -156,7 +162,7 @@ def test_changed_settings_are_named_and_change_every_file(copy):
 
 def test_another_size_of_ranges_changes_no_file(copy):
     folder = copy()
-    edit(folder / "nanoset.yaml", "range_mib: 0.02", "range_mib: 0.5")
+    change_config(folder, "range_mib: 0.02", "range_mib: 0.5")
     project = rebuild_web(folder)
     digest = project.outputs.current("datasets", "web").digest
 
@@ -267,11 +273,7 @@ def test_a_rebuild_does_not_change_the_number_of_index_files_that_are_kept(proje
 
 def test_outputs_that_were_never_built_or_cannot_be_are_marked(copy):
     folder = copy()
-    edit(
-        folder / "nanoset.yaml",
-        "samples: {train: 400}",
-        "samples: {train: 4000000}\n    max_epochs: 2",
-    )
+    change_config(folder, "samples: {train: 400}", "samples: {train: 4000000}\n    max_epochs: 2")
     shutil.rmtree(folder / "data/webdatasets")
     change_web(folder)
 
@@ -340,11 +342,7 @@ def test_versions_that_do_not_exist_are_errors(built, first, second, error, mess
 
 def test_an_error_about_a_view_that_was_not_built_names_those_that_were(copy):
     folder = copy()
-    edit(
-        folder / "nanoset.yaml",
-        "nanosets:\n",
-        "views: {clean: {of: web, documents: 3}}\nnanosets:\n",
-    )
+    change_config(folder, "nanosets:\n", "views: {clean: {of: web, documents: 3}}\nnanosets:\n")
     # nanoset stores what it remembers of lists of ids in a hidden folder next to the views.
     for name in (".given", "best"):
         (folder / "data" / "views" / name).mkdir(parents=True)

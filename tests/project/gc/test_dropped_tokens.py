@@ -12,9 +12,8 @@ from typing import Any, NoReturn
 
 import pytest
 
-from helpers.building import make_dataset, open_project_in
+from helpers.building import make_dataset
 from helpers.changing import build, change_web, rebuild, tree_of_fresh_build
-from helpers.editing import edit
 from helpers.inspecting import lineage_of, verify_at
 from helpers.sample_project import jsonl, sentences, tree
 from nanoset_core.errors import StorageError
@@ -27,6 +26,11 @@ from nanoset_core.stages.shards.shard_sets import current_shards
 
 DROP = "storage: {shards: drop}\n"
 """The setting that is specified here, as lines of nanoset.yaml."""
+
+
+def open_project(folder: Path) -> Project:
+    """Open the project in a folder."""
+    return Project.open(folder / "nanoset.yaml")
 
 
 def request_drop(folder: Path) -> Path:
@@ -42,7 +46,7 @@ def shared_dropped(built, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("dropped") / "project"
     shutil.copytree(built, folder, symlinks=True)
     request_drop(folder)
-    collect(open_project_in(folder))
+    collect(open_project(folder))
     return folder
 
 
@@ -76,7 +80,7 @@ def token_files(folder: Path) -> list[Path]:
 
 def passes_verification(folder: Path) -> bool:
     """Return whether `nanoset verify --deep` finds no fault in a project."""
-    return all(report.passed for report in verify_project(open_project_in(folder), deep=True))
+    return all(report.passed for report in verify_project(open_project(folder), deep=True))
 
 
 # Collections
@@ -84,7 +88,7 @@ def passes_verification(folder: Path) -> bool:
 
 def test_without_the_setting_shards_keep_their_tokens(built):
     assert token_files(built)
-    assert plan_gc(open_project_in(built)).garbage == ()
+    assert plan_gc(open_project(built)).garbage == ()
 
 
 def test_a_collection_removes_the_tokens_of_shards(shared_dropped):
@@ -100,7 +104,7 @@ def test_outputs_without_tokens_of_shards_pass_verification(shared_dropped):
 
 
 def test_a_second_collection_finds_nothing(dropped):
-    project = open_project_in(dropped)
+    project = open_project(dropped)
 
     assert plan_gc(project).garbage == ()
     assert collect(project).garbage == ()
@@ -110,7 +114,7 @@ def test_a_plan_names_the_tokens_and_changes_nothing(copy):
     folder = request_drop(copy())
     tree_before = tree(folder)
 
-    plan = plan_gc(open_project_in(folder))
+    plan = plan_gc(open_project(folder))
 
     assert tree(folder) == tree_before
     assert {item.kind for item in plan.garbage} == {"tokens"}
@@ -119,9 +123,9 @@ def test_a_plan_names_the_tokens_and_changes_nothing(copy):
 
 def test_a_collection_removes_what_its_plan_names(copy, shared_dropped):
     folder = request_drop(copy())
-    plan = plan_gc(open_project_in(folder))
+    plan = plan_gc(open_project(folder))
 
-    collection = collect(open_project_in(folder))
+    collection = collect(open_project(folder))
 
     planned_paths = sorted(item.path for item in plan.garbage)
     assert sorted(item.path for item in collection.garbage) == planned_paths
@@ -130,7 +134,7 @@ def test_a_collection_removes_what_its_plan_names(copy, shared_dropped):
 
 def test_tokens_are_kept_if_the_dataset_has_other_bytes(copy):
     folder = request_drop(copy())
-    project = open_project_in(folder)
+    project = open_project(folder)
     dataset = project.outputs.current("datasets", "web")
     with (dataset.folder / "web_text_document.bin").open("r+b") as file:
         file.write(b"\xff")
@@ -147,7 +151,7 @@ def test_tokens_are_kept_if_the_dataset_has_other_bytes(copy):
 
 def test_tokens_are_kept_if_the_disk_is_full_and_old_versions_are_removed(copy, monkeypatch):
     folder = request_drop(copy())
-    old_dataset = open_project_in(folder).outputs.current("datasets", "web")
+    old_dataset = open_project(folder).outputs.current("datasets", "web")
     project = rebuild(folder)
     tokens_before = token_files(folder)
 
@@ -178,7 +182,7 @@ def test_a_root_is_hardly_larger_than_its_datasets_tars_and_tables(copy):
         long_rows.append({"id": str(number), "text": " ".join(texts)})
     (folder / "raw/web/long.jsonl").write_bytes(jsonl(long_rows))
     config = folder / "nanoset.yaml"
-    edit(config, "range_mib: 0.02", "range_mib: 0.5")
+    config.write_text(config.read_text().replace("range_mib: 0.02", "range_mib: 0.5"))
     request_drop(folder)
 
     collect(build(folder))
@@ -204,14 +208,14 @@ def test_a_build_has_nothing_to_do_after_tokens_were_dropped(dropped):
 
 
 def test_documents_can_be_looked_up_after_tokens_were_dropped(shared_dropped):
-    project = open_project_in(shared_dropped)
+    project = open_project(shared_dropped)
     dataset = project.outputs.current("datasets", "web")
 
     assert lineage_of(project, dataset).origins([0])[0].id == "web-0"
 
 
 def test_appends_with_collections_between_equal_fresh_builds(dropped):
-    old_dataset = open_project_in(dropped).outputs.current("datasets", "web")
+    old_dataset = open_project(dropped).outputs.current("datasets", "web")
 
     project = rebuild(dropped)
 
@@ -245,7 +249,7 @@ def test_two_appends_without_a_collection_equal_a_fresh_build(dropped):
 
 
 def test_older_versions_are_kept_with_the_dataset_that_holds_their_tokens(dropped):
-    old_dataset = open_project_in(dropped).outputs.current("datasets", "web")
+    old_dataset = open_project(dropped).outputs.current("datasets", "web")
     project = rebuild(dropped)
 
     collect(project, Policy(keep=1))
@@ -257,21 +261,21 @@ def test_older_versions_are_kept_with_the_dataset_that_holds_their_tokens(droppe
 
     # Without the setting, the shards that need an older dataset keep it.
     config = dropped / "nanoset.yaml"
-    edit(config, "drop", "keep")
+    config.write_text(config.read_text().replace("drop", "keep"))
     collect(rebuild(dropped, "later"))
     assert passes_verification(dropped)
 
 
 def lose_the_index(dropped: Path) -> None:
     """Remove the index of the dataset, and build."""
-    dataset = open_project_in(dropped).outputs.current("datasets", "web")
+    dataset = open_project(dropped).outputs.current("datasets", "web")
     (dataset.folder / "web_text_document.idx").unlink()
     build(dropped)
 
 
 def lose_the_dataset(dropped: Path) -> None:
     """Remove the dataset, and with it the tokens of its shards, and build."""
-    dataset = open_project_in(dropped).outputs.current("datasets", "web")
+    dataset = open_project(dropped).outputs.current("datasets", "web")
     shutil.rmtree(dataset.folder)
     build(dropped)
 
@@ -288,7 +292,7 @@ def test_a_dataset_can_be_rebuilt_although_shards_have_no_tokens(dropped, remake
     remake(dropped)
 
     assert stored_outputs(dropped) == outputs_before
-    collect(open_project_in(dropped))
+    collect(open_project(dropped))
     assert not token_files(dropped)
     assert passes_verification(dropped)
 
@@ -299,7 +303,7 @@ def test_a_dataset_can_be_rebuilt_although_shards_have_no_tokens(dropped, remake
 @pytest.fixture
 def damaged_tokens(dropped) -> Path:
     """The file of a dataset's tokens, in which a byte of the first shard is another one."""
-    dataset = open_project_in(dropped).outputs.current("datasets", "web")
+    dataset = open_project(dropped).outputs.current("datasets", "web")
     path = dataset.folder / "web_text_document.bin"
     with path.open("r+b") as file:
         file.seek(5)
@@ -310,7 +314,7 @@ def damaged_tokens(dropped) -> Path:
 def test_damage_in_a_dataset_is_reported_of_the_shard_whose_tokens_it_holds(
     dropped, damaged_tokens
 ):
-    project = open_project_in(dropped)
+    project = open_project(dropped)
 
     report = verify_at(project, "tokenized/web", deep=True)
 
@@ -336,7 +340,7 @@ def test_damaged_tokens_are_not_copied_into_the_next_dataset(dropped, damaged_to
     # The remedy: without the shard, the next build makes it from the text.
     shutil.rmtree(project.outputs.folder / "shards/web" / first_shard)
     build(dropped)
-    collect(open_project_in(dropped))
+    collect(open_project(dropped))
     assert stored_outputs(dropped) == outputs_of_fresh_build(dropped)
     assert passes_verification(dropped)
 
@@ -412,24 +416,24 @@ def check_killed_at_each_step(folder: Path, action: Callable[[], object]) -> Non
     while exit_code == 9:
         step += 1
         exit_code = exit_code_if_killed(step, action)
-        check_tokens(open_project_in(folder))
+        check_tokens(open_project(folder))
 
     assert exit_code == 0
     assert step > 5
-    collect(open_project_in(folder))
+    collect(open_project(folder))
     assert not token_files(folder)
 
 
 def test_a_killed_collection_loses_no_tokens(copy):
     folder = request_drop(copy())
 
-    check_killed_at_each_step(folder, lambda: collect(open_project_in(folder)))
+    check_killed_at_each_step(folder, lambda: collect(open_project(folder)))
 
 
 def test_a_killed_collection_after_an_append_loses_no_tokens(dropped):
     rebuild(dropped)
 
-    check_killed_at_each_step(dropped, lambda: collect(open_project_in(dropped)))
+    check_killed_at_each_step(dropped, lambda: collect(open_project(dropped)))
 
 
 def test_a_killed_rebuild_of_a_dataset_loses_no_tokens(dropped):

@@ -22,12 +22,10 @@ from helpers.building import (
     make_shards,
     make_shuffle_plan,
     make_tars,
-    open_project_in,
 )
 from helpers.changing import build, change_web, rebuild, tree_of_fresh_build
 from helpers.child_processes import forking_context, wait_until
 from helpers.command import invoke_nanoset
-from helpers.editing import edit
 from helpers.inspecting import current_output, leased_by_a_build, lineage_of, node_at
 from helpers.progress import RecordingDisplay, ShownWork
 from helpers.sample_project import jsonl, sentences, tree
@@ -61,6 +59,11 @@ def three_versions(built_three_times, tmp_path) -> Path:
     return shutil.copytree(built_three_times, tmp_path / "project", symlinks=True)
 
 
+def open_project(folder: Path) -> Project:
+    """Open the project in a folder."""
+    return Project.open(folder / "nanoset.yaml")
+
+
 def restore_web(folder: Path) -> None:
     """Undo the changes of `change_web`."""
     (folder / "raw/web/part-1/web-3.jsonl").write_bytes(jsonl(sentences("web", 240)[180:]))
@@ -82,7 +85,7 @@ def output_names(collection: GarbageCollection) -> set[str]:
 def test_a_project_without_old_versions_has_no_garbage(copy):
     folder = copy()
     data_before = tree(folder / "data")
-    project = open_project_in(folder)
+    project = open_project(folder)
 
     assert plan_gc(project) == GarbageCollection()
     assert collect(project) == GarbageCollection()
@@ -93,13 +96,13 @@ def test_a_project_without_old_versions_has_no_garbage(copy):
 def test_a_plan_changes_nothing(built_three_times):
     data_before = tree(built_three_times / "data")
 
-    plan_gc(open_project_in(built_three_times))
+    plan_gc(open_project(built_three_times))
 
     assert tree(built_three_times / "data") == data_before
 
 
 def test_a_plan_has_the_size_of_all_its_garbage(built_three_times):
-    plan = plan_gc(open_project_in(built_three_times))
+    plan = plan_gc(open_project(built_three_times))
 
     size = 0
     for item in plan.garbage:
@@ -110,7 +113,7 @@ def test_a_plan_has_the_size_of_all_its_garbage(built_three_times):
 
 
 def test_only_outputs_made_from_the_corpus_that_changed_have_garbage(built_three_times):
-    plan = plan_gc(open_project_in(built_three_times))
+    plan = plan_gc(open_project(built_three_times))
 
     assert not plan.left_alone
     assert output_names(plan) >= {
@@ -128,7 +131,7 @@ def test_only_outputs_made_from_the_corpus_that_changed_have_garbage(built_three
 
 def test_a_collection_leaves_exactly_what_a_fresh_build_makes(built, three_versions):
     folder = three_versions
-    project = open_project_in(folder)
+    project = open_project(folder)
     plan = plan_gc(project)
 
     collection = collect(project)
@@ -148,7 +151,7 @@ def test_collections_during_a_build_of_another_process_do_no_harm(changed):
     change_web(folder, "later")
     process = forking_context().Process(target=build, args=(folder,))
     process.start()
-    project = open_project_in(folder)
+    project = open_project(folder)
 
     def folders_of_versions() -> set[str]:
         # Not by rglob, which fails if a folder is removed meanwhile.
@@ -185,7 +188,7 @@ def random_policy(draw: random.Random) -> Policy:
 def test_changes_builds_and_collections_in_any_order_end_as_a_fresh_build(copy, seed):
     folder = copy()
     draw = random.Random(seed)
-    project = open_project_in(folder)
+    project = open_project(folder)
     actions = [
         lambda: change_web(folder, f"word{draw.random()}"),
         lambda: restore_web(folder),
@@ -212,7 +215,7 @@ def test_changes_builds_and_collections_in_any_order_end_as_a_fresh_build(copy, 
 
 
 def test_a_number_of_older_versions_is_kept_with_all_that_they_need(three_versions):
-    project = open_project_in(three_versions)
+    project = open_project(three_versions)
     versions = three_versions / "data/datasets/web"
     newest, middle, oldest = [
         manifest.digest for manifest in project.outputs.versions("datasets", "web")
@@ -278,7 +281,7 @@ def test_versions_older_than_a_number_of_days_are_removed(two_days_old):
 
 def test_what_a_stale_nanoset_needs_is_kept(copy):
     folder = copy()
-    project = open_project_in(folder)
+    project = open_project(folder)
     old_dataset = project.outputs.current("datasets", "web")
     samples_before = load_nanoset(folder / "data", "pretrain", "train").batch(range(50))
 
@@ -297,7 +300,7 @@ def test_what_a_running_build_works_on_is_kept(changed):
     project, folder = changed
     data_before = tree(folder / "data")
 
-    with leased_by_a_build(open_project_in(folder), "web"):
+    with leased_by_a_build(open_project(folder), "web"):
         collection = collect(project)
 
     (reason,) = reasons_to_leave_alone(collection, "shards/web")
@@ -316,7 +319,7 @@ def test_what_a_running_build_works_on_is_kept(changed):
     ],
 )
 def test_a_build_also_holds_the_corpora_of_what_it_builds(built, name, corpora):
-    assert leased_names(open_project_in(built), name) == {name} | corpora
+    assert leased_names(open_project(built), name) == {name} | corpora
 
 
 def test_shards_of_an_interrupted_build_are_removed_only_on_request(copy):
@@ -332,7 +335,7 @@ def test_shards_of_an_interrupted_build_are_removed_only_on_request(copy):
     display = RecordingDisplay(on_work=interrupt_after_the_last_shard)
     with pytest.raises(KeyboardInterrupt):
         make_corpora(Project.open(folder / "nanoset.yaml", display.progress), "web")
-    project = open_project_in(folder)
+    project = open_project(folder)
 
     # They are kept, so that the next build needs not make them again.
     assert "shards/web" not in output_names(collect(project))
@@ -353,7 +356,7 @@ def test_shards_of_a_corpus_that_was_never_finished_are_removed_only_on_request(
         "webdatasets",
     ):
         shutil.rmtree(folder / "data" / output)
-    project = open_project_in(folder)
+    project = open_project(folder)
 
     assert plan_gc(project).garbage == ()
     assert output_names(plan_gc(project, Policy(unfinished=True))) == {"shards/web"}
@@ -362,7 +365,7 @@ def test_shards_of_a_corpus_that_was_never_finished_are_removed_only_on_request(
 def test_tars_that_are_being_written_are_kept(copy):
     folder = copy()
     change_web(folder)
-    project = open_project_in(folder)
+    project = open_project(folder)
     make_corpora(project, "web")
     make_shuffle_plan(project, "shuffled")
     make_tars(project, "shuffled", 0)
@@ -384,7 +387,7 @@ def test_tars_that_are_being_written_are_kept(copy):
 
 def test_temporary_folders_are_removed_unless_their_process_is_alive(copy):
     folder = copy()
-    project = open_project_in(folder)
+    project = open_project(folder)
     shards = folder / "data/shards/web"
     abandoned = shards / ".tmp-0123-dead"
 
@@ -487,7 +490,7 @@ def test_a_version_whose_files_stay_is_reported(changed, monkeypatch):
 
 def test_an_old_version_with_a_damaged_manifest_is_left_alone(copy):
     folder = copy()
-    old_version = open_project_in(folder).outputs.current("datasets", "web").folder
+    old_version = open_project(folder).outputs.current("datasets", "web").folder
     project = rebuild(folder)
     (old_version / "manifest.json").write_text("{")
     os.utime(old_version / "manifest.json", (1, 1))
@@ -665,7 +668,7 @@ def remove_manifest(version: Path) -> Path:
 )
 def test_old_versions_that_somebody_changed_are_left_alone(copy, change, reason):
     folder = copy()
-    old_version = open_project_in(folder).outputs.current("datasets", "web").folder
+    old_version = open_project(folder).outputs.current("datasets", "web").folder
     project = rebuild(folder)
     old_version = change(old_version)
     version_before = tree(old_version)
@@ -679,12 +682,12 @@ def test_old_versions_that_somebody_changed_are_left_alone(copy, change, reason)
 def test_outputs_that_are_not_configured_any_more_are_left_alone(copy):
     folder = copy()
     config = folder / "nanoset.yaml"
-    edit(config, "  plain:\n", "  other:\n")
+    config.write_text(config.read_text().replace("  plain:\n", "  other:\n"))
     shutil.rmtree(folder / "raw/books")
     (folder / "raw/books").mkdir()
     shutil.rmtree(folder / "raw/code")
 
-    plan = plan_gc(open_project_in(folder))
+    plan = plan_gc(open_project(folder))
 
     assert plan.garbage == ()
     paths = [item.path.relative_to(folder / "data").as_posix() for item in plan.left_alone]
@@ -759,7 +762,7 @@ HOUR_SECONDS = 3600
 @pytest.fixture
 def slurm_folder(make_project) -> Path:
     """The folder of a project for Slurm, with a log of each kind, written an hour ago."""
-    folder = open_project_in(make_project().parent).slurm_folder
+    folder = open_project(make_project().parent).slurm_folder
     folder.mkdir(parents=True)
     for name in ("nanoset-1.out", "nanoset-1.err"):
         write_at(folder / name, time.time() - HOUR_SECONDS)
@@ -781,7 +784,7 @@ def start_cluster(slurm_folder: Path, started: float) -> None:
 
 def project_of(slurm_folder: Path) -> Project:
     """Open the project that a folder for Slurm belongs to."""
-    return open_project_in(slurm_folder.parents[1])
+    return open_project(slurm_folder.parents[1])
 
 
 def test_logs_of_slurm_jobs_that_have_ended_are_removed(slurm_folder):

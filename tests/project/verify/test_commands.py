@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from helpers.command import invoke_nanoset
-from helpers.editing import edited
 from nanoset_core import MMapIndexedDatasetBuilder
 from nanoset_core.errors import ConfigError, MissingError
 
@@ -172,7 +171,7 @@ def test_verify_reports_a_missing_file_with_a_remedy(copy):
 def test_a_split_that_is_not_built_is_one_error(built, tmp_path):
     settings = (built / "nanoset.yaml").read_text()
     config = tmp_path / "nanoset.yaml"
-    config.write_text(edited(settings, "root: data", f"root: {tmp_path}/data"))
+    config.write_text(settings.replace("root: data", f"root: {tmp_path}/data"))
     for name in ("raw", "tokenizer.json"):
         (tmp_path / name).symlink_to(built / name)
 

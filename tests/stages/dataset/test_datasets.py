@@ -15,7 +15,6 @@ import pytest
 
 from helpers.building import make_corpora, make_packs, make_view
 from helpers.inspecting import current_dataset
-from helpers.nonempty import nonempty
 from helpers.sample_project import jsonl, write_project
 from nanoset_core.errors import MissingError
 from nanoset_core.project.project import Project
@@ -115,7 +114,7 @@ def all_pieces(dataset: Any) -> list[NumberedPiece]:
 
 
 def test_a_piece_of_a_document_has_the_tokens_that_the_corpus_has(dataset):
-    for number, piece in nonempty(all_pieces(dataset)):
+    for number, piece in all_pieces(dataset):
         expected = document_tokens(dataset.corpus, number)
         stop = piece.first + piece.stop - piece.start
 
@@ -125,7 +124,7 @@ def test_a_piece_of_a_document_has_the_tokens_that_the_corpus_has(dataset):
 
 
 def test_the_tokens_of_a_document_are_those_that_the_corpus_has(dataset):
-    for document, number in enumerate(nonempty(corpus_numbers(dataset))):
+    for document, number in enumerate(corpus_numbers(dataset)):
         expected = document_tokens(dataset.corpus, number)
         n_tokens = sum(piece.stop - piece.start for piece in dataset.pieces_of(document))
 
@@ -219,7 +218,7 @@ def test_the_pieces_of_packs_are_not_read_to_find_no_documents(project, monkeypa
 def test_the_copies_of_a_document_are_the_documents_with_its_number_in_the_corpus(dataset):
     numbers = np.array(corpus_numbers(dataset))
 
-    for number in nonempty(np.unique(numbers).tolist()):
+    for number in np.unique(numbers).tolist():
         if len(document_tokens(dataset.corpus, number)) > 0:
             copies = dataset.copies_of(number)
             assert copies.tolist() == np.flatnonzero(numbers == number).tolist()
@@ -247,7 +246,7 @@ def test_the_documents_in_some_sequences_are_those_with_a_piece_there(dataset):
     start = 3
     stop = 9
     expected = set()
-    for number, piece in nonempty(all_pieces(dataset)):
+    for number, piece in all_pieces(dataset):
         if start <= piece.sequence < stop:
             expected.add(number)
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from helpers.editing import edit
 from nanoset_core.outputs.manifest import FileFact, Manifest
 from nanoset_core.outputs.root import open_root
 from nanoset_core.stages.dataset import differences as differences_module
@@ -49,7 +48,7 @@ def dataset(tmp_path: Path, request: pytest.FixtureRequest) -> Manifest:
 def damage(dataset: Manifest) -> None:
     """Change a byte of the second piece of a dataset's token file."""
     path = dataset.folder / "web.bin"
-    edit(path, b"second", b"secand")
+    path.write_bytes(path.read_bytes().replace(b"second", b"secand"))
 
 
 def findings_of(dataset: Manifest, *, deep: bool = True) -> list[str]:

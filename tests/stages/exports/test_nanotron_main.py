@@ -16,7 +16,6 @@ import yaml
 
 from helpers.building import make_blend, make_handoff, make_mappings, make_nanoset
 from helpers.changing import change_setting
-from helpers.editing import edit
 from helpers.exports import CHANGES, build_exports
 from helpers.inspecting import graph_of, node_at
 from helpers.sample_project import write_project
@@ -54,7 +53,7 @@ CONFIG = {
 def built(tmp_path_factory, tokenizer_file) -> Path:
     """The nanoset.yaml of a project with exports and nanosets; not to be written to."""
     file = write_project(tmp_path_factory.mktemp("smol") / "project", tokenizer_file, CONFIG)
-    edit(file, "nanosets:\n", NANOSETS)
+    file.write_text(file.read_text().replace("nanosets:\n", NANOSETS))
     project = Project.open(file)
     build_exports(project)
     for name in NAMES:
@@ -292,10 +291,15 @@ def copied_settings(built, tmp_path) -> Path:
     return tmp_path / "p" / built.name
 
 
+def replace_once(file: Path, old: str, new: str) -> None:
+    """Replace the first occurrence of some text in a file."""
+    text = file.read_text()
+    assert old in text
+    file.write_text(text.replace(old, new, 1))
+
+
 def test_exports_are_found_by_what_they_are_of_whatever_their_names(copied_settings):
-    edit(
-        copied_settings, "kept-ds: {", "code-ds: {of: code, format: datatrove}\n  kept: {", count=1
-    )
+    replace_once(copied_settings, "kept-ds: {", "code-ds: {of: code, format: datatrove}\n  kept: {")
 
     assert load_config(copied_settings)
 
@@ -330,7 +334,7 @@ def test_exports_are_found_by_what_they_are_of_whatever_their_names(copied_setti
     ],
 )
 def test_settings_that_nanotron_does_not_support_are_refused(copied_settings, old, new, message):
-    edit(copied_settings, old, new, count=1)
+    replace_once(copied_settings, old, new)
 
     with pytest.raises(ConfigError, match=re.escape(message)):
         load_config(copied_settings)

@@ -18,7 +18,6 @@ import pytest
 from helpers.buckets import root_in
 from helpers.building import make_corpora
 from helpers.changing import change_setting
-from helpers.editing import edited
 from helpers.exports import CHANGES, NAMES, build_exports, note_ranges_read
 from helpers.inspecting import current_dataset, current_output, graph_of, read_dataset
 from helpers.sample_project import jsonl, sentences, write_project
@@ -401,7 +400,7 @@ def test_a_length_of_samples_is_required_for_formats_with_samples_only(
     built, tmp_path, old, new, message
 ):
     file = tmp_path / "nanoset.yaml"
-    file.write_text(edited(built.read_text(), old, new))
+    file.write_text(built.read_text().replace(old, new))
 
     with pytest.raises(ConfigError, match=message):
         load_config(file)

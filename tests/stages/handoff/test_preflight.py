@@ -21,7 +21,6 @@ import pytest
 import yaml
 
 from helpers.building import build_all
-from helpers.editing import edit
 from helpers.locations import GOLDEN_FILES
 from helpers.sample_project import CONFIG, write_project
 from nanoset_core.project.project import Project
@@ -321,7 +320,9 @@ def with_token_ids(handoff: Path, folder: Path, token_ids: dict[str, int]) -> Pa
     copy = folder / "handoff"
     shutil.copytree(handoff, copy)
     script = copy / "preflight.py"
-    edit(script, TOKEN_IDS_LINE, f"TOKEN_IDS: dict[str, int] = {token_ids}")
+    text = script.read_text()
+    assert TOKEN_IDS_LINE in text
+    script.write_text(text.replace(TOKEN_IDS_LINE, f"TOKEN_IDS: dict[str, int] = {token_ids}"))
     return copy
 
 

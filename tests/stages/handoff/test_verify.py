@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from helpers.built_project import first_file, problems
-from helpers.editing import edit
 from nanoset_core.project.project import Project
 from nanoset_core.project.verify import targets
 from nanoset_core.stages.handoff.make import write_handoff
@@ -36,7 +35,7 @@ def test_every_handoff_is_verified_with_its_project(project):
 def test_a_line_edited_by_hand_is_an_error(copy):
     project = copy()
     path = file_of(project, "pretrain", "arguments.txt")
-    edit(path, "--seq-length 32", "--seq-length 64")
+    path.write_text(path.read_text().replace("--seq-length 32", "--seq-length 64"))
 
     (finding,) = verify_handoff(project, "pretrain").errors
 
@@ -80,10 +79,10 @@ def test_a_file_that_was_deleted_is_an_error(copy):
 def test_a_stale_handoff_is_a_warning_and_still_compared_with_what_was_written(copy):
     project = copy()
     config = project.config.file
-    edit(config, "seed: 7", "seed: 8")
+    config.write_text(config.read_text().replace("seed: 7", "seed: 8"))
     project = Project.open(config)
     path = file_of(project, "pretrain", "arguments.txt")
-    edit(path, "--seed 7", "--seed 8")
+    path.write_text(path.read_text().replace("--seed 7", "--seed 8"))
 
     report = verify_handoff(project, "pretrain")
 

@@ -15,7 +15,6 @@ import pytest
 
 from helpers.building import make_corpora, make_packs, make_view
 from helpers.command import invoke_nanoset
-from helpers.editing import edit
 from helpers.inspecting import current_dataset, dataset_of, lineage_of
 from helpers.packs import plan_packs
 from helpers.sample_project import SPLITS, write_project
@@ -88,9 +87,12 @@ def copy_with_blend(
     """
     shutil.copytree(built.config.file.parent, folder, symlinks=True)
     file = folder / "nanoset.yaml"
+    text = file.read_text()
+    old_samples = "    samples: {train: 400}\n"
+    assert old_samples in text
     new_samples = f"    samples: {{train: {samples}}}\n" if samples else ""
-    edit(file, "{web: 0.7, code: 0.3}", blend)
-    edit(file, "    samples: {train: 400}\n", new_samples + limits)
+    text = text.replace("{web: 0.7, code: 0.3}", blend)
+    file.write_text(text.replace(old_samples, new_samples + limits))
     return Project.open(file)
 
 
@@ -310,7 +312,7 @@ def test_status_has_the_numbers_of_the_plan(mapped):
 
 def test_status_counts_no_token_as_unused_that_is_read_through_another_dataset(blended):
     file = blended("{web: 0.9, half: 0.1}", 480).config.file  # all of web, and a part of half
-    edit(file, 'split: "80,15,5"', 'split: "1,0,0"')
+    file.write_text(file.read_text().replace('split: "80,15,5"', 'split: "1,0,0"'))
     project = Project.open(file)
     make_train(project)
 

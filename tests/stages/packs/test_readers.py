@@ -116,6 +116,15 @@ READERS = {
 }
 
 
+@pytest.fixture
+def process() -> Iterator[None]:
+    """A distributed run of one process, which nanotron needs."""
+    dist = pytest.importorskip("torch.distributed", reason="torch is not installed")
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
 @pytest.fixture(params=READERS)
 def reader(request: pytest.FixtureRequest) -> Reader:
     """The reader of a trainer that is installed."""
@@ -184,7 +193,7 @@ def count_reads(
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.usefixtures("single_process")
+@pytest.mark.usefixtures("process")
 def test_every_sample_is_one_pack(reader, packed_corpora, cache):
     prefix, packs = next(iter(packed_corpora.items()))
 
@@ -198,7 +207,7 @@ def test_every_sample_is_one_pack(reader, packed_corpora, cache):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.usefixtures("single_process")
+@pytest.mark.usefixtures("process")
 def test_every_sample_of_a_blend_is_one_pack(reader, packed_corpora, cache):
     n_packs_of_first = len(next(iter(packed_corpora.values())))
 

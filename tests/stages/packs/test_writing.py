@@ -10,9 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from helpers.nonempty import nonempty
-from helpers.packs import Piece, as_pieces, read_pieces, write_packs
-from helpers.views import write_view
+from helpers.packs import Piece, as_pieces, read_pieces, write_packs, write_view
 from nanoset_core import MMapIndexedDatasetBuilder
 from nanoset_core.document_tables.row_groups import RowGroups
 from nanoset_core.sampling.packing import assignment
@@ -83,7 +81,7 @@ def dataset(request, tmp_path_factory):
         return UnpackedDataset(folder / "all", documents)
 
     numbers = np.random.default_rng(8).integers(0, len(documents), 200)
-    write_view(folder / "view", folder / "all", numbers[:90], numbers[90:])
+    write_view(folder / "all", folder / "view", numbers[:90], numbers[90:])
     return UnpackedDataset(folder / "view", [documents[number] for number in numbers])
 
 
@@ -113,7 +111,7 @@ def n_tokens_of(documents: Sequence[np.ndarray]) -> int:
 
 
 def test_a_piece_has_the_tokens_of_its_document(packed):
-    for piece in nonempty(packed.pieces):
+    for piece in packed.pieces:
         tokens = packed.packs[piece.pack][piece.start : piece.stop]
         document = packed.documents[piece.document]
         assert np.array_equal(tokens, document[piece.first : piece.first + piece.n_tokens])

@@ -143,6 +143,15 @@ READERS = {
 }
 
 
+@pytest.fixture
+def process() -> Iterator[None]:
+    """A distributed run of one process, which all readers but that of megatron-core need."""
+    dist = pytest.importorskip("torch.distributed", reason="torch is not installed")
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
 @pytest.fixture(params=READERS)
 def reader(request: pytest.FixtureRequest) -> Reader:
     """The reader of a trainer that is installed."""
@@ -200,7 +209,7 @@ def write_views(folder: Path) -> Iterator[View]:
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.usefixtures("single_process")
+@pytest.mark.usefixtures("process")
 def test_an_epoch_has_each_document_as_often_as_the_rules_say_and_no_other(
     reader, tmp_path, monkeypatch
 ):

@@ -20,7 +20,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from helpers.command import invoke_nanoset
-from helpers.files import names_in
 from helpers.sample_project import EOD, jsonl, sentences
 from nanoset_core import MMapIndexedDataset, iterate_shards
 from nanoset_core.errors import ConfigError, InputError, MissingError, StorageError
@@ -108,6 +107,11 @@ def sha256_by_tar(folder: Path) -> dict[str, str]:
 def inode_by_file(folder: Path, pattern: str = "*") -> dict[str, int]:
     """Return the inode of each file in a folder, which changes if the file is rewritten."""
     return {path.name: path.stat().st_ino for path in folder.glob(pattern)}
+
+
+def names_in(folder: Path) -> list[str]:
+    """Return the names of the files and folders in a folder."""
+    return sorted(path.name for path in folder.iterdir())
 
 
 def plan_of(folder: Path) -> dict[str, Any]:

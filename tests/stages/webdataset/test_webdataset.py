@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from helpers.nonempty import nonempty
 from helpers.records import through_json
 from helpers.token_sources import plan_of as small_plan
 from helpers.token_sources import read_tar, source_in_file, write_tars, write_webdataset
@@ -259,7 +258,7 @@ def test_the_facts_of_files_are_their_sizes_and_checksums(written, tmp_path):
 def test_the_facts_of_a_tar_are_its_size_and_its_counts(written, tmp_path):
     tar_facts, files = written
 
-    for facts in nonempty(tar_facts):
+    for facts in tar_facts:
         contexts = read_tar(tmp_path / f"{facts.stem}.tar")
         assert facts.size_bytes == files[f"{facts.stem}.tar"].size
         assert facts.size_bytes % 10240 == 0  # a record of tar

