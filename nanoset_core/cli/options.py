@@ -462,9 +462,9 @@ class ManyValued(click.Command):
             if not flags_given or not isinstance(error.param, click.Argument):
                 raise
             # The user may have written `inspect --tokenizer-special-tokens "<s>" PREFIX`.
-            argument = error.param.make_metavar(context)
+            argument = error.param.get_error_hint(context)  # in quotes
             raise click.UsageError(
-                f"Missing argument '{argument}': all words that follow {min(flags_given)} are "
+                f"Missing argument {argument}: all words that follow {min(flags_given)} are "
                 f"values of this option. Write {argument} before it, or after the word `--`.",
                 context,
             ) from error
