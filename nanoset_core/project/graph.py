@@ -781,7 +781,7 @@ def is_requested(config: ProjectConfig, node: Node) -> bool:
 
 
 def walk_inputs(
-    outputs: Iterable[Node], inputs_of: Callable[[Node], Iterable[Node]]
+    outputs: Collection[Node], inputs_of: Callable[[Node], Iterable[Node]]
 ) -> Iterator[Node]:
     """Yield what some outputs are made from, directly or through other outputs, each once.
 
