@@ -40,6 +40,7 @@ def estimated_dataset_tokens(
         a view that had 30 % of web when it was built          300
         a view that was not built yet                          1,000, since it may have all of them
         the same with `tokens: 200`, a limit                   200
+        the same with `split: {keep: [0, 0.1]}`                100
         packs                                                  those of the corpus or view in them
 
     Args:
@@ -54,14 +55,20 @@ def estimated_dataset_tokens(
         return text_of(name).tokens
 
     corpus = base_of(config.derived, name)
-    corpus_tokens = text_of(corpus).tokens
-    share = _built_share(project, corpus, name)
+    share = built_share(project, corpus, name)
     if share is not None:
-        return corpus_tokens * share
+        return text_of(corpus).tokens * share
+
+    # The view chooses from its corpus, or from another view, which may repeat documents.
+    view = config.views[name]
+    n_tokens = estimated_dataset_tokens(project, view.of, text_of)
+    is_of_corpus = view.of == corpus
+    if view.split is not None and is_of_corpus:  # in a view, equal hashes may choose all or nothing
+        start, stop = view.split.keep
+        n_tokens *= stop - start
 
     # The settings limit how many tokens are chosen. Then each document may be repeated.
-    view = config.views[name]
-    limits = [corpus_tokens]
+    limits = [n_tokens]
     if view.tokens is not None:
         limits.append(view.tokens)
     if view.top is not None and view.top.tokens is not None:
@@ -69,7 +76,7 @@ def estimated_dataset_tokens(
     return min(limits) * view.repeat
 
 
-def _built_share(project: Project, corpus: str, view: str) -> float | None:
+def built_share(project: Project, corpus: str, view: str) -> float | None:
     """Return which share of its corpus's tokens a view has, such as 0.3.
 
     It is the share of the current version, which may be of other text or settings than the next

@@ -13,25 +13,29 @@ from pathlib import Path
 
 from nanoset_core.errors import NanosetError, StorageError
 from nanoset_core.outputs.manifest import Recipe
-from nanoset_core.project.graph import graph_over
+from nanoset_core.project.graph import graph_over, walk_inputs
 from nanoset_core.project.project import Project
 from nanoset_core.records.json_records import from_plain
+from nanoset_core.stages.dataset_estimate import built_share
 from nanoset_core.stages.inventory.corpora import list_contents
 from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.stages.registry import stages
 from nanoset_core.stages.shards.stage import TOKENIZED
 from nanoset_core.stages.stage import Estimated, Key, Node, current_version, require
 from nanoset_core.stages.text_estimate import TextEstimate
+from nanoset_core.stages.views.stage import VIEW
 from nanoset_core.storage.file_stats import FileStat
 from nanoset_core.storage.paths import nearest_existing
 from nanoset_core.text.files.endings import is_compressed
 from nanoset_core.text.files.measure import expansion
-from nanoset_core.wording import format_bytes, format_count
+from nanoset_core.wording import abbreviated, format_bytes, format_count
 
 LEAST_BYTES = 256 << 20
 """Builds that take less space than this are never refused, and reported only if it may not fit."""
 _MAX_SAMPLED_CORPORA = 16
 """How many corpora are sampled at most, to see how well their files compress."""
+_MAX_NAMED_VIEWS = 5
+"""Views that the error of a refused build names at most."""
 _REQUIRED_SHARE = 0.9
 """This share of the estimate has to be free, because an estimate may be slightly too high."""
 
@@ -159,7 +163,8 @@ def check_disk(project: Project, nodes: Collection[Node], say: Callable[[str], N
     need = disk_need(project, nodes)
     total = sum(need.values())
     if is_refused(total, free):
-        raise _too_little_room_error(project.outputs.folder, free, need)
+        unbuilt_views = _views_without_known_size(project, nodes)
+        raise _too_little_room_error(project.outputs.folder, free, need, unbuilt_views)
 
     warning = room_warning(total, free)
     if total < LEAST_BYTES and warning is None:
@@ -205,7 +210,31 @@ def _sizes_text(need: Mapping[str, int]) -> str:
     return ", ".join(f"{kind} {format_bytes(size)}" for kind, size in need.items())
 
 
-def _too_little_room_error(folder: Path, free: int, need: Mapping[str, int]) -> StorageError:
+def _views_without_known_size(project: Project, nodes: Collection[Node]) -> list[str]:
+    """Return the views that may make an estimate too high, since they were never built.
+
+    How many documents the rules of a view choose is only known when it is built. Until then, large
+    outputs that are made from it, such as tars, are estimated as if it had its whole corpus.
+
+    Args:
+        project: The project, whose outputs are searched for views.
+        nodes: The outputs whose size is estimated.
+
+    Returns:
+        The views as `nanoset build --select` takes them, such as "web/clean", sorted.
+    """
+    large_outputs = [node for node in nodes if isinstance(node.stage, Estimated)]
+    names: list[str] = []
+    for node in walk_inputs(large_outputs, lambda output: output.read_inputs(project.config)):
+        corpus = node.key.subject
+        if node.stage is VIEW and built_share(project, corpus, node.name) is None:
+            names.append(f"{corpus}/{node.name}")
+    return sorted(names)
+
+
+def _too_little_room_error(
+    folder: Path, free: int, need: Mapping[str, int], unbuilt_views: Sequence[str]
+) -> StorageError:
     """Return the error with which a build stops at its start if it would fill the disk.
 
     For example: "500 MB free; about 1.2 GB: shards 600 MB, datasets 600 MB".
@@ -214,17 +243,26 @@ def _too_little_room_error(folder: Path, free: int, need: Mapping[str, int]) -> 
         folder: Folder of the outputs.
         free: Bytes that are free on its disk.
         need: Kind of output → bytes that the build would take, by estimate.
+        unbuilt_views: Views that may make the estimate too high, such as "web/clean".
     """
     total = sum(need.values())
+    remedy = (
+        "run `nanoset gc --yes`, give `root` a larger disk or a bucket, "
+        "or build less at once (--select)"
+    )
+    if unbuilt_views:
+        names = abbreviated(unbuilt_views, _MAX_NAMED_VIEWS)
+        remedy += (
+            f". The estimate may be too high, since these views were not built yet: {names}. Build "
+            f"them first (`nanoset build --select {unbuilt_views[0]}`), since the estimate then "
+            "counts only what they choose"
+        )
     return StorageError(
         "the disk has too little room for this build",
         where=folder,
         found=f"{format_bytes(free)} free",
         expected=f"about {format_bytes(total)}: {_sizes_text(need)}",
-        remedy=(
-            "run `nanoset gc --yes`, give `root` a larger disk or a bucket, "
-            "or build less at once (--select)"
-        ),
+        remedy=remedy,
     )
 
 

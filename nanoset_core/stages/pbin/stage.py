@@ -9,22 +9,24 @@ from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.contamination.stage import searches_before_training
+from nanoset_core.stages.dataset_estimate import estimated_dataset_bytes
 from nanoset_core.stages.datasets import dataset_node
 from nanoset_core.stages.pbin.show import pbin_summary
 from nanoset_core.stages.report import CheckRunner, Report, run_here
-from nanoset_core.stages.stage import Estimated, Key, Layout, Node, PerCorpus, Stage, Summary
+from nanoset_core.stages.stage import Estimated, Key, Layout, Node, PerCorpus, Summary
 from nanoset_core.stages.text_estimate import TextEstimate
 
 FOLDER = "packed"
 """Folder within the outputs. It has the former name of the stage, so that outputs stay current."""
 
 
-class PbinStage(Stage):
+class PbinStage(Estimated):
     """A derived dataset as one `.pbin`."""
 
     layout = Layout(FOLDER, uploaded_first=(".pbin",))
     kind = "packed"
     version = 1
+    estimated_as = "packed"
 
     def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
         """Return the outputs that the key `pbin` of nanoset.yaml requests."""
@@ -55,6 +57,9 @@ class PbinStage(Stage):
 
         return make_pbin(project, key.subject, self)
 
+    def disk_bytes(self, project: Project, key: Key, text_of: Callable[[str], TextEstimate]) -> int:
+        return estimated_dataset_bytes(project, key.subject, text_of)
+
     def verify(
         self, project: Project, key: Key, *, deep: bool = False, run: CheckRunner = run_here
     ) -> Report:
@@ -67,22 +72,17 @@ class PbinStage(Stage):
         return pbin_summary(manifest)
 
 
-class CorpusPbinStage(PbinStage, PerCorpus, Estimated):
+class CorpusPbinStage(PbinStage, PerCorpus):
     """The dataset of a corpus as one `.pbin`.
 
     It is a separate stage, because its keys are corpora. Those of `PbinStage` are derived datasets,
     such as views.
     """
 
-    estimated_as = "packed"
-
     def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
         return [
             Key(name, requested_at="pbin") for name in config.pbin if name not in config.derived
         ]
-
-    def disk_bytes(self, project: Project, key: Key, text_of: Callable[[str], TextEstimate]) -> int:
-        return int(text_of(key.subject).tokens * project.tokenizer.dtype.itemsize)
 
 
 PBIN = CorpusPbinStage()

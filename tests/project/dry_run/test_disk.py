@@ -167,6 +167,8 @@ views:
   all: {of: web}
   few: {of: web, where: "tokens < 20", repeat: 2}
   least: {of: web, tokens: 100, repeat: 2}
+  least_twice: {of: least, repeat: 2}
+  held_out: {of: web, split: {keep: [0.1, 0.3]}}
 """
 
 
@@ -199,6 +201,22 @@ def test_tars_of_a_view_with_a_limit_of_tokens_need_the_space_of_these(make_proj
     need = disk_need(project, every_node(project))
 
     assert need["tars"] == nearly(tar_bytes(2 * 100))  # each document is repeated
+
+
+def test_tars_of_a_view_of_a_view_need_the_space_of_what_that_one_may_have(make_project):
+    project = project_with_views(make_project, "corpora: [least_twice]")
+
+    need = disk_need(project, every_node(project))
+
+    assert need["tars"] == nearly(tar_bytes(2 * 2 * 100))  # both views repeat their documents
+
+
+def test_tars_of_a_split_need_the_space_of_its_share_of_the_corpus(make_project):
+    project = project_with_views(make_project, "corpora: [held_out]")
+
+    need = disk_need(project, every_node(project))
+
+    assert need["tars"] == nearly(tar_bytes(0.2 * estimated_tokens(project, "web")))
 
 
 def test_tars_of_a_view_that_was_built_need_the_space_of_its_share_of_the_corpus(make_project):
@@ -241,6 +259,15 @@ exports:
 
     export_bytes = estimated_tokens(project, "web") * TOKEN_BYTES
     assert need["exports"] == nearly(2 * export_bytes)
+
+
+def test_pbin_files_need_the_space_of_their_tokens(make_project):
+    settings = "views: {few: {of: web, tokens: 100}}\npbin: [web, few]\n"
+    project = Project.open(make_project(replacements={"nanosets:\n": settings + "nanosets:\n"}))
+
+    need = disk_need(project, every_node(project))
+
+    assert need["packed"] == nearly((estimated_tokens(project, "web") + 100) * TOKEN_BYTES)
 
 
 # After a build
@@ -387,3 +414,23 @@ def test_a_large_project_is_refused_if_the_disk_is_too_small(disk_of_project, mo
     for output in ("shards", "datasets", "tars"):
         assert output in caught.value.expected
     assert "nanoset gc" in caught.value.remedy
+
+
+def refusal(project: Project, monkeypatch: pytest.MonkeyPatch) -> StorageError:
+    """Return the error of a build that finds no space on the disk."""
+    monkeypatch.setattr(disk, "LEAST_BYTES", 0)
+    with pytest.raises(StorageError, match="too little room") as caught:
+        Disk(project, monkeypatch).messages_if_free(0)
+    return caught.value
+
+
+def test_a_refusal_names_the_views_whose_size_is_not_known_yet(make_project, monkeypatch):
+    project = project_with_views(make_project, "corpora: [few]")
+
+    remedy = refusal(project, monkeypatch).remedy
+    assert "these views were not built yet: web/few. Build" in remedy
+    assert "`nanoset build --select web/few`" in remedy
+
+    build_all(project.config.file)
+    shutil.rmtree(project.outputs.folder / "webdatasets")
+    assert "views" not in refusal(project, monkeypatch).remedy
