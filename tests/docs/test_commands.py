@@ -91,6 +91,7 @@ def _parse(command: click.Command, arguments: list[str], context: click.Context)
     lenient_command.params = [copy.copy(parameter) for parameter in command.params]
     for parameter in lenient_command.params:
         parameter.type = click.STRING
+        parameter.callback = None  # would look for the files
     lenient_command.parse_args(context, list(arguments))
 
 
