@@ -206,11 +206,13 @@ def graph_status(graph: Graph, unread_entries: Mapping[str, str]) -> Iterator[St
     """
     yield from _rows_of_unread_folders(unread_entries)
 
-    # The build has reported which files cannot be read. Only notices are missing.
-    findings: dict[str, CorpusFindings] = {}
+    # The graph has learned from the build which collections cannot be read. It does not know the
+    # notices, such as that an ending is not read, which are shown in the rows, too.
+    findings_by_corpus: dict[str, CorpusFindings] = {}
     for corpus in graph.corpora:
-        findings[corpus] = CorpusFindings(notices=_notices_after_build(graph, corpus))
-    for examined_row in examined_rows(graph, findings):
+        notices = _notices_after_build(graph, corpus)
+        findings_by_corpus[corpus] = CorpusFindings(notices=notices)
+    for examined_row in examined_rows(graph, findings_by_corpus):
         yield examined_row.row
 
 

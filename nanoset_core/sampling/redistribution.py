@@ -427,11 +427,14 @@ class _JointLimit:
         Args:
             shares: Path of each dataset → its share of the training samples.
         """
-        epochs = dict(self.epochs_before)  # for datasets that are not read any more
+        # Datasets that are not read any more count as often as earlier phases have read them.
+        epochs_by_path = dict(self.epochs_before)
         for dataset in self.datasets:
-            if dataset.prefix in self.prefixes:
-                epochs[dataset.prefix] = self.samples.epochs_of(dataset, shares[dataset.prefix])
-        return not self.limit.is_exceeded(epochs)
+            path = dataset.prefix
+            contains_documents = path in self.prefixes
+            if contains_documents:
+                epochs_by_path[path] = self.samples.epochs_of(dataset, shares[path])
+        return not self.limit.is_exceeded(epochs_by_path)
 
 
 def fill_shares(shares: Shares, max_shares: Shares) -> dict[str, float] | None:

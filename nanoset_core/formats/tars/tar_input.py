@@ -196,11 +196,18 @@ def _survey(path: Path, data_key: str | None, first_key: str | None) -> TarSourc
 
 
 def _source_of(path: Path, survey: _Survey) -> TarSource:
-    """Return what was found in a tar, after all its samples were counted.
+    """Return which files of a tar have tokens, and how many there are, after it was read.
+
+    For example, for a tar with these files, which was searched for arrays of tokens:
+
+        0.npy, 1.npy      each has tokens       2 files with the extension npy
+        0.json, 1.json    none has tokens       the only files, so they may be damaged: 2 files with
+                                                the extension json
+        0.png             never has tokens      an error
 
     Args:
         path: Path of the tar.
-        survey: The counts.
+        survey: The files that were counted while the tar was read, by their extensions.
 
     Raises:
         FormatError: The tar has no tokens.
@@ -208,11 +215,14 @@ def _source_of(path: Path, survey: _Survey) -> TarSource:
     extension = survey.extension
     n_contexts = survey.n_contexts
     if extension is None:
-        # No file could be read as tokens. Perhaps text files, such as .json, are damaged tokens. So
-        # take them for tokens: when they are read, an error says what is wrong with the first one.
-        # This helps more than "no tokens".
-        extension = next((text for text in _PERHAPS_TEXT if survey.counts[text]), None)
-        n_contexts = 0 if extension is None else survey.counts[extension]
+        # No file could be read as tokens. Text files such as .json may be tokens that are damaged.
+        # So choose them: when they are read, an error says what is wrong with the first one, which
+        # helps more than "no tokens".
+        for text_extension in _PERHAPS_TEXT:
+            if survey.counts[text_extension] > 0:
+                extension = text_extension
+                n_contexts = survey.counts[text_extension]
+                break
     if extension is None or n_contexts == 0:
         raise _no_tokens_error(path, survey.counts, extension)
     return TarSource(
