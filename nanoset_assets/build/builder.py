@@ -23,23 +23,23 @@ from typing import Any
 
 import dagster as dg
 
-from nanoset_assets.automation.active_runs import ActiveRuns
 from nanoset_assets.assets.output_names import label_of, leads_to_dataset
-from nanoset_assets.build.report import BuildReport
-from nanoset_assets.build.runs import BuildRuns, StepCounter
-from nanoset_assets.build.survey import OutputSurvey, corpora_to_examine, survey_outputs
-from nanoset_assets.history.complete_history import digest_of_outputs, remember_outputs
-from nanoset_assets.dagster_compat import code_location_of, runs_in_code_location
-from nanoset_assets.definitions import DEFINITIONS_MODULE, remembered_definitions
-from nanoset_assets.history.graph_state import GraphState, load_graph_state
-from nanoset_assets.names import Names
-from nanoset_assets.history.open_history import asset_database, history_kept_open
 from nanoset_assets.assets.overview import OVERVIEW
 from nanoset_assets.assets.partition_sets import register
-from nanoset_assets.project_defs import ProjectDefs
-from nanoset_assets.history.run_owner import owner_tag
-from nanoset_assets.runs import divide_into_runs
+from nanoset_assets.automation.active_runs import ActiveRuns
+from nanoset_assets.build.report import BuildReport
+from nanoset_assets.build.runs import BuildRuns, StepCounter
 from nanoset_assets.build.selection import selected
+from nanoset_assets.build.survey import OutputSurvey, corpora_to_examine, survey_outputs
+from nanoset_assets.dagster_compat import code_location_of, runs_in_code_location
+from nanoset_assets.definitions import DEFINITIONS_MODULE, remembered_definitions
+from nanoset_assets.history.complete_history import digest_of_outputs, remember_outputs
+from nanoset_assets.history.graph_state import GraphState, load_graph_state
+from nanoset_assets.history.open_history import asset_database, history_kept_open
+from nanoset_assets.history.run_owner import owner_tag
+from nanoset_assets.names import Names
+from nanoset_assets.project_defs import ProjectDefs
+from nanoset_assets.runs import divide_into_runs
 from nanoset_assets.tags import REBUILD_TAG
 from nanoset_core.execution.cluster_connection import connections_kept
 from nanoset_core.project.dry_run.disk import check_disk, plan_line

@@ -34,3 +34,17 @@ def test_every_file_of_the_packages_is_packed() -> None:
                 missing_names.append(f"{top_package}/{name_in_package}")
 
     assert missing_names == []
+
+
+def test_every_folder_with_modules_is_a_package() -> None:
+    setuptools = pytest.importorskip("setuptools", reason="setuptools is not installed")
+    settings = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["tool"]["setuptools"]
+    patterns = settings["packages"]["find"]["include"]
+
+    with_init = set(setuptools.find_packages(str(REPOSITORY), include=patterns))
+
+    folders: set[str] = set()
+    for top_package in settings["package-data"]:
+        for module in (REPOSITORY / top_package).rglob("*.py"):
+            folders.add(".".join(module.parent.relative_to(REPOSITORY).parts))
+    assert folders - with_init == set()

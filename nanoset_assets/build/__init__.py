@@ -1,0 +1,1 @@
+"""Build a project in this process: the command `nanoset build`."""
