@@ -221,7 +221,7 @@ def _views_without_known_size(project: Project, nodes: Collection[Node]) -> list
         nodes: The outputs whose size is estimated.
 
     Returns:
-        The views as `nanoset build --select` takes them, such as "web/clean", sorted.
+        Corpus and view of each, such as "web/clean", sorted.
     """
     large_outputs = [node for node in nodes if isinstance(node.stage, Estimated)]
     names: list[str] = []
@@ -254,8 +254,8 @@ def _too_little_room_error(
         names = abbreviated(unbuilt_views, _MAX_NAMED_VIEWS)
         remedy += (
             f". The estimate may be too high, since these views were not built yet: {names}. Build "
-            f"them first (`nanoset build --select {unbuilt_views[0]}`), since the estimate then "
-            "counts only what they choose"
+            "them first (`nanoset build --select '*/views'`), since the estimate then counts only what "
+            "they choose"
         )
     return StorageError(
         "the disk has too little room for this build",
