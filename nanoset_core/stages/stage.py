@@ -433,6 +433,9 @@ class Estimated(Stage):
     def disk_bytes(self, project: Project, key: Key, text_of: Callable[[str], TextEstimate]) -> int:
         """Return how many bytes an output will take.
 
+        If the outputs are the parts of another output (`InParts`), this is called for one of them
+        only: all parts count as equally large.
+
         Args:
             project: The project.
             key: The output.

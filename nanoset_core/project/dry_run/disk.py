@@ -21,7 +21,15 @@ from nanoset_core.stages.inventory.corpora import list_contents
 from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.stages.registry import stages
 from nanoset_core.stages.shards.stage import TOKENIZED
-from nanoset_core.stages.stage import Estimated, Key, Node, current_version, require
+from nanoset_core.stages.stage import (
+    Estimated,
+    InParts,
+    Key,
+    Node,
+    Stage,
+    current_version,
+    require,
+)
 from nanoset_core.stages.text_estimate import TextEstimate
 from nanoset_core.stages.views.stage import VIEW
 from nanoset_core.storage.file_stats import FileStat
@@ -56,12 +64,18 @@ def disk_need(project: Project, nodes: Collection[Node]) -> dict[str, int]:
     for stage in stages():  # a stage makes outputs of one kind
         if isinstance(stage, Estimated):
             bytes_by_kind[stage.estimated_as] = 0  # such as "shards"
+    part_bytes: dict[tuple[Stage, str], int] = {}  # a stage, and what its parts belong to → bytes
     for node in nodes:
         stage = node.stage
-        if isinstance(stage, Estimated):
-            bytes_by_kind[stage.estimated_as] += stage.disk_bytes(
-                project, node.key, text_estimates.of
-            )
+        if not isinstance(stage, Estimated):
+            continue
+        whole_output = (stage, node.key.subject)
+        n_bytes = part_bytes.get(whole_output)
+        if n_bytes is None:
+            n_bytes = stage.disk_bytes(project, node.key, text_estimates.of)
+        if isinstance(stage, InParts):
+            part_bytes[whole_output] = n_bytes  # the other parts are as large
+        bytes_by_kind[stage.estimated_as] += n_bytes
     return {kind: size for kind, size in bytes_by_kind.items() if size > 0}
 
 
@@ -254,8 +268,8 @@ def _too_little_room_error(
         names = abbreviated(unbuilt_views, _MAX_NAMED_VIEWS)
         remedy += (
             f". The estimate may be too high, since these views were not built yet: {names}. Build "
-            "them first (`nanoset build --select '*/views'`), since the estimate then counts only what "
-            "they choose"
+            "them first (`nanoset build --select '*/views'`), since the estimate then counts only "
+            "what they choose"
         )
     return StorageError(
         "the disk has too little room for this build",

@@ -19,6 +19,7 @@ from nanoset_core.project.graph import graph_over
 from nanoset_core.project.project import Project
 from nanoset_core.stages.inventory.corpora import corpus_names
 from nanoset_core.stages.stage import Node
+from nanoset_core.stages.webdataset.stage import TarsStage
 
 TOKEN_BYTES = 2
 """Size of a token of the sample project, whose vocabulary is small."""
@@ -158,6 +159,22 @@ def test_the_size_of_compressed_samples_is_estimated_from_tokens_that_are_known(
     tars = list(folder.glob("*.tar"))
     # Tokens of this small vocabulary have few digits, and so are compressed better than others.
     assert need["tars"] == pytest.approx(sum(tar.stat().st_size for tar in tars), rel=0.25)
+
+
+def test_the_size_of_the_groups_of_a_webdataset_is_estimated_once(make_project, monkeypatch):
+    project = Project.open(make_project())
+    estimated_groups = []
+
+    def disk_bytes(stage, project, key, text_of):
+        estimated_groups.append(key.part)
+        return 100
+
+    monkeypatch.setattr(TarsStage, "disk_bytes", disk_bytes)
+
+    need = disk_need(project, every_node(project))
+
+    assert len(estimated_groups) == 1
+    assert need["tars"] == 3 * 100  # the webdataset has three groups
 
 
 # Tars of views and packs, in a project with the views `few` and `all`
