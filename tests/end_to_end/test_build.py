@@ -594,8 +594,10 @@ def test_a_corrupt_gzip_that_is_allowed_is_shown_in_the_ui(cut_and_built, instan
     for asset in ("tokenized_shards", "indexed_dataset"):
         evaluation = evaluation_of(instance, asset, "code")
         assert evaluation.passed, "losses that are allowed block nothing"
-        warnings = metadata_of(instance, asset, "code")["warnings"].value
-        assert "**1 file not readable to the end " in warnings
+
+    warnings = metadata_of(instance, "tokenized_shards", "code")["warnings"].value
+    assert "**1 file not readable to the end " in warnings
+    assert f"**`{CUT_SHORT}" in metadata_of(instance, "indexed_dataset", "code")["summary"].value
 
     findings = evaluation_of(instance, "tokenized_shards", "code").metadata["findings"].records
     texts = [row.data["found"] for row in findings]
