@@ -106,16 +106,17 @@ class BuildReport:
         return self.replaced.get(label_of(node), [])
 
     def add_first_build(self, first: BuildReport) -> None:
-        """Add what was made by a first build, which this one has continued.
+        """Add what an earlier build of the same command has made, so that one report tells of both.
 
-        For example, the first build has made the nanoset `pretrain` by another seed than before, so
-        that it was up to date for this one:
+        `nanoset build` begins again if it finds a tokenizing engine faulty. For example, the
+        first build has made the nanoset `pretrain`, after its seed was changed. Then the second
+        build has made the dataset of `web`, and this is its report:
 
             field       before                        after
             made        {"indexed_dataset [web]"}     {"indexed_dataset [web]", "pretrain/blend …"}
             replaced    {}                            {"pretrain/blend [train]": ["seed: 7 → 8"]}
 
-        What failed is not added: this build has tried that again.
+        What failed in the first build is not added, since the second one has tried it again.
 
         Args:
             first: What the first build did.

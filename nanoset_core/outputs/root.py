@@ -785,9 +785,9 @@ class OutputRoot:
         return version.manifest
 
     def _remember(self, folder: Path, manifest: Manifest) -> None:
-        """Remember a version for a few seconds, unless outputs are on a disk.
+        """Remember a version for a few seconds, if the outputs are in a bucket.
 
-        There, looking them up is fast, and takes no requests.
+        Each lookup in a bucket takes requests. On a disk, it is fast, and nothing is remembered.
 
         Args:
             folder: Folder of the version, or of the output if the version is its current one.
@@ -795,7 +795,8 @@ class OutputRoot:
         """
         if self.seen is None or not self.access.takes_requests:
             return
-        # The manifest may have a listing of the bucket. It may be large, and will soon be outdated.
+        # Leave out the listing of the bucket that the manifest may have been read with: it may be
+        # large, and will soon be outdated.
         access_without_listing = replace(manifest.access, listing=None)
         manifest = replace(manifest, access=access_without_listing)
         self.seen.add(folder, manifest)
