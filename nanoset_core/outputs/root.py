@@ -1257,9 +1257,9 @@ def _current_file_content(folder: Path, access: FileAccess) -> bytes | None:
         FormatError: It cannot be read: a folder has its name, for example.
         StorageError: The store does not answer, or refuses the request.
     """
-    # If a bucket was listed before, the listing has a checksum of the file. A content with this
-    # checksum is that of the file. There are only a few possible ones, so try each: it saves the
-    # request that reads the file.
+    # The file names one of the versions in the folder, so only a few contents are possible. If the
+    # bucket was listed before, the listing has a checksum of the file. `read_current` compares it
+    # with the checksums of these guesses: if one agrees, the file need not be requested.
     guesses = _possible_contents(folder, access)
     path = folder / CURRENT
     try:
@@ -1267,7 +1267,7 @@ def _current_file_content(folder: Path, access: FileAccess) -> bytes | None:
     except FileNotFoundError:
         return None
     except StorageError:
-        raise  # nothing is wrong with the file. (This class is an OSError, too.)
+        raise  # the store has failed, and not the file (this class is an OSError, too)
     except OSError as error:
         form = _CurrentFile.json_form  # the texts of errors about such a file
         raise FormatError(

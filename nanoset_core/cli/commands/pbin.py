@@ -478,23 +478,30 @@ def describe(files: tuple[Location, ...]) -> None:
 
 
 def _describe(path: Location) -> None:
-    """Print the documents, tokens and layout of a .pbin, and whether its index is correct.
+    """Print the documents and tokens of a `.pbin`, a file of tokens for the trainer Modalities.
+
+    Also print in which of its layouts the file is, and what is wrong with its index, which says
+    where each document begins.
 
     Args:
-        path: The file.
+        path: The file, on this machine or in a bucket.
 
     Raises:
-        NanosetError: The file is missing, damaged or no .pbin.
+        NanosetError: The file is missing, is not a `.pbin`, or is too damaged to be described.
     """
     from nanoset_core.formats.pbin.layout import load_index, open_pbin
     from nanoset_core.storage.copies.temporary import path_and_access
 
+    # For a file in a bucket, `local_path` is in a temporary folder, and `access` downloads from the
+    # bucket. For a file on this machine, `access` is None.
     with path_and_access(path) as (local_path, access):
-        # Of a file in a bucket, only the header and the index are downloaded.
-        mapped = None if access is None else access.open_bytes(local_path)
-        file = open_pbin(local_path, mapped)
-        index = load_index(file)  # an error if it is not correct
-        _print_description(path, file, index)
+        if access is None:
+            file = open_pbin(local_path)
+        else:
+            # This downloads only the parts that are read: the header and the index.
+            downloaded_when_read = access.open_bytes(local_path)
+            file = open_pbin(local_path, downloaded_when_read)
+        _print_description(path, file, load_index(file))
 
 
 def _print_description(path: Location, file: PbinFile, index: PbinIndex) -> None:
