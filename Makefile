@@ -28,7 +28,7 @@ MUTATIONS ?= 2000
 STRINGS ?= 20000
 WORKERS ?= 3
 BIN := $(VENV)/bin
-CLOUD_TESTS := tests/campaigns/test_interruptions.py tests/campaigns/test_turns.py $(addprefix tests/storage/, test_build_in_clouds.py test_cloud_faults.py test_cloud_stores.py test_listing.py test_two_builds_in_bucket.py test_workers_in_bucket.py)
+CLOUD_TESTS := tests/campaigns/test_interruptions.py tests/campaigns/test_turns.py $(addprefix tests/storage/, in_bucket/test_clouds.py in_bucket/test_two_builds.py in_bucket/test_workers.py stores/test_cloud_faults.py stores/test_cloud_stores.py test_listing.py)
 
 .PHONY: demo demo-s3 cluster-demo dev tour test test-all coverage lowest readers clouds campaigns faults lint types size docs install clean
 

@@ -5,13 +5,13 @@ reads the text or the tokens more often than it has to.
 from __future__ import annotations
 
 import random
-import sys
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pytest
 
+from benchmarks import wire
 from helpers.chosen_server import SERVER
 from helpers.s3_server import total_bytes
 from helpers.token_sources import plan_of, source_in_file, write_tars
@@ -19,10 +19,6 @@ from nanoset_core.stages.webdataset.sources import STORED_ROW_BYTES, TokenSource
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.reading.mapped_files import BlockFile
 from nanoset_core.storage.stores.s3.store import S3Store
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
-from benchmarks import wire
 
 LENGTH = 513
 """Tokens of a context."""

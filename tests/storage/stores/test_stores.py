@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from storage.contract import StoreContract, names_of, sha256_of_each
+from storage.stores.contract import StoreContract, names_of, sha256_of_each
 
 from nanoset_core.errors import SourceChangedError
 from nanoset_core.storage.atomic import UNFINISHED

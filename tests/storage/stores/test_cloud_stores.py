@@ -6,7 +6,7 @@ import pickle
 from dataclasses import replace
 
 import pytest
-from storage.contract import StoreContract
+from storage.stores.contract import StoreContract
 
 from nanoset_core.errors import ConfigError
 from nanoset_core.storage.stores.azure import AzureStore

@@ -68,7 +68,7 @@ def run_on_a_small_disk(code: str, config: Path, n_bytes: int) -> str:
     disk = config.parent / ".nanoset"
     disk.mkdir(exist_ok=True)
     mount = f'mount -t tmpfs -o size={n_bytes} none "{disk}" && mkdir "$TMPDIR" && exec "$0" "$@"'
-    tests_folder = Path(__file__).parents[1]
+    tests_folder = Path(__file__).parents[2]
     import_paths = [str(tests_folder), *filter(None, sys.path)]
     environment = os.environ | {
         "TMPDIR": str(disk / "tmp"),
