@@ -406,10 +406,28 @@ def _syntax_tree(text: str) -> dict[str, Any]:
     Raises:
         ValueError: The text is not SQL, or has several statements.
     """
+    # The line break ends a comment that the text may contain.
+    parsed = _parse_sql(f"SELECT 1 WHERE {text}\n")
+    if parsed["error"]:
+        raise ValueError(parsed["error_message"])
+    statements: list[dict[str, Any]] = parsed["statements"]
+    if len(statements) != 1:
+        raise ValueError("it has several statements")
+    return statements[0]
+
+
+def _parse_sql(sql: str) -> dict[str, Any]:
+    """Let DuckDB parse SQL.
+
+    Returns:
+        DuckDB's answer: {"error": False, "statements": […]} with a syntax tree for each statement,
+        or {"error": True, "error_message": …, …}.
+
+    Raises:
+        ValueError: DuckDB did not answer.
+    """
     import duckdb
 
-    # The line break ends a comment that the text may contain.
-    sql = f"SELECT 1 WHERE {text}\n"
     try:
         # A connection is for one thread. A cursor is another connection, with the same settings.
         with explaining_memory(), _parser().cursor() as cursor:
@@ -417,13 +435,8 @@ def _syntax_tree(text: str) -> dict[str, Any]:
             [[serialized]] = result.fetchall()
     except duckdb.Error as error:
         raise ValueError(str(error)) from error
-    tree = json.loads(serialized)
-    if tree["error"]:
-        raise ValueError(tree["error_message"])
-    if len(tree["statements"]) != 1:
-        raise ValueError("it has several statements")
-    statement: dict[str, Any] = tree["statements"][0]
-    return statement
+    answer: dict[str, Any] = json.loads(serialized)
+    return answer
 
 
 @cache
@@ -488,9 +501,8 @@ def _operation_of(node: Mapping[str, Any]) -> _Operation:
         ValueError: Conditions do not support this kind of expression.
     """
     match node["type"]:
-        case "CONJUNCTION_AND" | "CONJUNCTION_OR" as kind:
-            operands = tuple(_operation_of(child) for child in node["children"])
-            return _Operation(kind.removeprefix("CONJUNCTION_").lower(), operands)
+        case "CONJUNCTION_AND" | "CONJUNCTION_OR":
+            return _conjunction_of(node)
         case "OPERATOR_NOT":
             return _negated(_operation_of(node["children"][0]))
         case "OPERATOR_IS_NULL":
@@ -502,13 +514,23 @@ def _operation_of(node: Mapping[str, Any]) -> _Operation:
         case "COMPARE_BETWEEN":
             return _range_of(node)
         case "COLUMN_REF":
-            # A column of booleans is a condition by itself.
-            return _Operation("=", column=_column_name(node), values=(True,))
+            return _boolean_column_of(node)
         case "FUNCTION":
             return _pattern_of(node)
         case kind if kind in _COMPARISONS:
             return _comparison_of(_COMPARISONS[kind], node["left"], node["right"])
     raise _unsupported(node)
+
+
+def _conjunction_of(node: Mapping[str, Any]) -> _Operation:
+    """Translate `and` or `or`, with the conditions that it joins."""
+    operands = tuple(_operation_of(child) for child in node["children"])
+    return _Operation(node["type"].removeprefix("CONJUNCTION_").lower(), operands)
+
+
+def _boolean_column_of(node: Mapping[str, Any]) -> _Operation:
+    """Translate a column of booleans that is a condition by itself: `is_code` in `not is_code`."""
+    return _Operation("=", column=_column_name(node), values=(True,))
 
 
 def _null_test_of(node: Mapping[str, Any]) -> _Operation:
@@ -888,27 +910,38 @@ def _comparable_numbers(operation: _Operation, arrow_type: Any) -> list[int | fl
     Raises:
         _TypeMismatchError: They do not fit.
     """
-    import pyarrow as pa
-
     values = operation.values
     if operation.kind in ("=", "<>", "in"):
         values = tuple(_of_column_type(value, arrow_type) for value in values)
     numbers = [value for value in values if _is_comparable_number(value)]
-    has_other_values = len(numbers) < len(operation.values)
-    needs_texts = operation.kind in ("like", "starts_with")
-    if has_other_values or needs_texts or not _is_number_type(arrow_type):
-        raise _TypeMismatchError(arrow_type, operation)
 
-    # In a list, 0 and 1 may stand for booleans, and the other way round: `is_code in (0, 1)`.
-    if operation.kind == "in":
-        return numbers
-
-    # All other comparisons have one value. It must be a boolean if the column has booleans, and a
-    # number if the column has numbers.
-    [number] = numbers
-    if isinstance(number, bool) != pa.types.is_boolean(arrow_type):
+    has_other_values = len(numbers) < len(values)
+    if has_other_values or not _can_compare(operation, numbers, arrow_type):
         raise _TypeMismatchError(arrow_type, operation)
     return numbers
+
+
+def _can_compare(operation: _Operation, numbers: list[int | float], arrow_type: Any) -> bool:
+    """Return whether an operation can compare a column with numbers or booleans.
+
+    Booleans are compared with booleans, and numbers with numbers. Only in a list, 0 and 1 may stand
+    for booleans, and the other way round: `is_code in (0, 1)`.
+
+    Args:
+        operation: The comparison.
+        numbers: Its values; if it is not a list (`in`), there is one.
+        arrow_type: Type of the column.
+    """
+    import pyarrow as pa
+
+    needs_texts = operation.kind in ("like", "starts_with")
+    if needs_texts or not _is_number_type(arrow_type):
+        return False
+    if operation.kind == "in":
+        return True
+    [number] = numbers
+    has_boolean_column = bool(pa.types.is_boolean(arrow_type))
+    return isinstance(number, bool) == has_boolean_column
 
 
 def _of_column_type(value: Literal, arrow_type: Any) -> Literal:
@@ -973,19 +1006,34 @@ def _float_sql(operation: _Operation, reference: str, values: list[float]) -> st
     number = f"CAST({reference} AS DOUBLE)"
     comparison = _compared(operation, number, values)  # such as `x > 3`
 
-    # DuckDB takes NaN for larger than all numbers. (So `NaN < 3` is false there, too.)
     if operation.kind in (">", ">="):
+        # DuckDB takes NaN for larger than all numbers. (So `NaN < 3` is false there, too.)
         return f"{comparison} AND NOT isnan({number})"
-
-    # For DuckDB, 0.0 equals -0.0. In the first version of conditions, `in` distinguished them, and
-    # must still choose the same documents. So if only one of the two is listed, add its sign.
     if operation.kind == "in":
-        signs_of_zeros = {math.copysign(1, value) for value in values if value == 0}
-        if signs_of_zeros == {1.0}:
-            return f"{comparison} AND ({number} <> 0 OR NOT signbit({number}))"
-        if signs_of_zeros == {-1.0}:
-            return f"{comparison} AND ({number} <> 0 OR signbit({number}))"
+        return comparison + _zero_sign_sql(number, values)
     return comparison
+
+
+def _zero_sign_sql(number: str, listed_values: list[float]) -> str:
+    """Return SQL to add to `x IN (…)`, so that 0.0 and -0.0 are different numbers.
+
+    For DuckDB, they are equal. In the first version of conditions, `in` distinguished them, and
+    must still choose the same documents.
+
+    Args:
+        number: SQL of the compared number.
+        listed_values: The values in the list. If 0.0 is one of them, and -0.0 is not, the SQL
+            demands that a zero has no minus sign.
+
+    Returns:
+        Empty if neither or both zeros are in the list.
+    """
+    signs_of_zeros = {math.copysign(1, value) for value in listed_values if value == 0}
+    if signs_of_zeros == {1.0}:
+        return f" AND ({number} <> 0 OR NOT signbit({number}))"
+    if signs_of_zeros == {-1.0}:
+        return f" AND ({number} <> 0 OR signbit({number}))"
+    return ""
 
 
 def _compared(operation: _Operation, reference: str, values: list[Any]) -> str:
@@ -1027,12 +1075,7 @@ def _sql_literal(value: Literal) -> str:
         value: The value.
     """
     if isinstance(value, str):
-        if "\0" not in value:
-            return text_literal(value)
-        # DuckDB's parser may end a statement at a zero character. So it is written as chr(0), and
-        # the texts before and after it are concatenated.
-        parts = [text_literal(part) for part in value.split("\0")]
-        return f"({' || chr(0) || '.join(parts)})"
+        return _sql_text(value)
     if isinstance(value, datetime):
         return f"TIMESTAMP '{value.isoformat(sep=' ')}'"
     if isinstance(value, bool):
@@ -1042,3 +1085,15 @@ def _sql_literal(value: Literal) -> str:
     if isinstance(value, float):
         return f"'{value!r}'::DOUBLE"
     return f"'{value}'::BIGINT"
+
+
+def _sql_text(text: str) -> str:
+    """Write a text as SQL, in single quotes.
+
+    DuckDB's parser may end a statement at a zero character. So this character is written as chr(0),
+    and the texts before and after it are concatenated: ('a' || chr(0) || 'b').
+    """
+    if "\0" not in text:
+        return text_literal(text)
+    parts = [text_literal(part) for part in text.split("\0")]
+    return f"({' || chr(0) || '.join(parts)})"

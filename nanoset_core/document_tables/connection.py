@@ -124,21 +124,27 @@ def shared_connection(readable_folders: frozenset[Path]) -> Any:
         readable_folders: Folders with all files that queries may read, as paths without symbolic
             links. The connection refuses to read any other file.
     """
-    process = os.getpid()
     with _shared_connections_lock:
-        # A forked process cannot use the connections of its parent: DuckDB's threads do not exist
-        # in it.
-        usable = [shared for shared in _shared_connections if shared.process == process]
+        usable = _connections_of_this_process()
         for shared in usable:
             if shared.readable_folders == readable_folders:
                 return shared.connection
 
-        # Forget the oldest one if there are too many. It is closed when no caller uses it any more.
         if len(usable) == _MAX_SHARED:
+            # Forget the oldest one. It is closed when no caller uses it any more.
             _shared_connections.remove(usable[0])
         connection = open_locked(readable_folders)
-        _shared_connections.append(_SharedConnection(process, readable_folders, connection))
+        _shared_connections.append(_SharedConnection(os.getpid(), readable_folders, connection))
         return connection
+
+
+def _connections_of_this_process() -> list[_SharedConnection]:
+    """Return the open connections that this process can use, oldest first.
+
+    A forked process cannot use the connections of its parent: DuckDB's threads do not exist in it.
+    """
+    process = os.getpid()
+    return [shared for shared in _shared_connections if shared.process == process]
 
 
 def text_literal(text: str) -> str:

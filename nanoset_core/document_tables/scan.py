@@ -50,6 +50,19 @@ class ScannedRows:
     condition_masks: Mapping[Condition, NDArray[np.bool_]]
     """Condition → the documents that it is true of, shape (n_documents,)."""
 
+    def take(self, positions: NDArray[np.int64]) -> ScannedRows:
+        """Return some of the documents.
+
+        Args:
+            positions: Positions of these documents in `rows`, shape (n_taken,).
+        """
+        import pyarrow as pa
+
+        arrow_positions = pa.array(positions)
+        columns = {name: values.take(arrow_positions) for name, values in self.columns.items()}
+        masks = {condition: mask[positions] for condition, mask in self.condition_masks.items()}
+        return ScannedRows(self.rows[positions], columns, masks)
+
 
 class DocumentScan:
     """Reads columns of documents, and evaluates conditions.
@@ -114,13 +127,24 @@ class DocumentScan:
             yield from self._query(relation, only_ids=None)
             return
 
-        # DuckDB keeps the ids of a query in memory. If it cannot keep all, several queries are
-        # needed, and their results are merged. For this, all documents that they find in the
-        # relation are in memory at once, but the views read a corpus as relations of limited size.
         id_parts = _parts_in_memory(self._only_ids)
         if len(id_parts) == 1:
             yield from self._query(relation, only_ids=id_parts[0])
-            return
+        else:
+            yield from self._in_several_queries(relation, id_parts)
+
+    def _in_several_queries(
+        self, relation: DocumentRelation, id_parts: Sequence[Any]
+    ) -> Iterator[ScannedRows]:
+        """Look for documents with too many ids for one query, and yield them in order, in batches.
+
+        All documents that the queries find in the relation are in memory at once. But the views
+        read a corpus as relations of limited size.
+
+        Args:
+            relation: Tables with a row for each document.
+            id_parts: The ids that each query looks for, an Arrow array of texts each.
+        """
         results: list[ScannedRows] = []
         for ids in id_parts:
             results.extend(self._query(relation, only_ids=ids))
@@ -141,8 +165,6 @@ class DocumentScan:
             only_ids: An Arrow array of texts such as ["a7", "b2"]: only documents with one of these
                 ids are returned. None for any id.
         """
-        # The query returns only documents of which `where` (SQL) is true. A condition that `where`
-        # demands is true of all of them, so it is not evaluated for each.
         query = _ScanQuery(
             relation,
             columns=sorted(self._columns_to_read(relation)),
@@ -152,10 +174,10 @@ class DocumentScan:
 
         last_row = -1
         for documents in query.run(where, self._columns_of_conditions, only_ids):
-            _check_order(documents.rows, last_row)  # later than those of the last batch
-            _check_tokens(documents.columns, relation)  # each has a number of tokens
+            _check_order(documents.rows, last_row)
+            _check_tokens(documents.columns, relation)
             last_row = int(documents.rows[-1])
-            yield self._with_all_masks(documents)  # with those of the conditions in `where`
+            yield self._with_all_masks(documents)
 
     def _with_all_masks(self, documents: ScannedRows) -> ScannedRows:
         """Add the masks of conditions that needed no evaluation: they are true of all documents.
@@ -177,11 +199,14 @@ class DocumentScan:
     def _evaluated_conditions(self, schema: Any) -> dict[Condition, SqlCondition]:
         """Return the conditions that must be evaluated for each document, and their SQL.
 
+        If only documents that meet a single condition are returned, it is true of all of them, so
+        it need not be evaluated for each.
+
         Args:
             schema: pyarrow.Schema of the documents.
         """
-        # If only documents that meet this one condition are returned, it is true of all of them.
-        if len(self._only) == 1 and list(self._conditions) == list(self._only):
+        returns_only_these = list(self._conditions) == list(self._only)
+        if returns_only_these and len(self._only) == 1:
             return {}
         return {condition: condition.for_columns(schema) for condition in self._conditions}
 
@@ -281,15 +306,25 @@ class _ScanQuery:
         """
         # SQL → results, such as {"c2": [120, 80], "c2 > 100": [True, False], …}
         results = dict(zip(self._expressions(), batch.columns, strict=True))
-
-        # Documents are numbered through all files. If the first file has 100 documents, row 0 of
-        # the second file is document 100.
-        file_numbers = results[FILE_NUMBER].to_numpy()  # (n_documents,)
-        rows_in_files = results[ROW_NUMBER].to_numpy()  # (n_documents,)
-        rows = self._first_rows[file_numbers] + rows_in_files
-
         columns = {column: results[sql] for column, sql in self._sql_by_column.items()}
-        return ScannedRows(rows, columns, self._masks(results))
+        return ScannedRows(self._row_numbers(results), columns, self._masks(results))
+
+    def _row_numbers(self, results: Mapping[str, Any]) -> NDArray[np.int64]:
+        """Return the number of each document of a batch, counted through all files.
+
+        If the first file has 100 documents, row 0 of the second file is document 100.
+
+        Args:
+            results: SQL → its results, an Arrow array of shape (n_documents,). The results of
+                FILE_NUMBER and ROW_NUMBER say in which file and row each document is.
+
+        Returns:
+            Shape (n_documents,).
+        """
+        file_numbers = results[FILE_NUMBER].to_numpy()
+        rows_in_files = results[ROW_NUMBER].to_numpy()
+        row_numbers: NDArray[np.int64] = self._first_rows[file_numbers] + rows_in_files
+        return row_numbers
 
     def _masks(self, results: Mapping[str, Any]) -> dict[Condition, NDArray[np.bool_]]:
         """Return for each condition which documents of a batch meet it.
@@ -328,44 +363,40 @@ def _parts_in_memory(ids: Any) -> list[Any]:
 def _in_order(results: Sequence[ScannedRows]) -> Iterator[ScannedRows]:
     """Merge the results of several queries, and yield each document once, in order, in batches.
 
-    A list of ids was too long for one query, so each query looked for some of the ids. A document
-    may be found twice if the list has its id twice:
+    A document may be in several results, with the same values in each:
 
         query 1 found the documents     2, 7
         query 2 found the documents     2, 5
         result                          2, 5, 7
 
     Args:
-        results: What the queries found: numbers of documents, with their values. A document that is
-            in several results has the same values in each.
+        results: The documents that each query found.
+    """
+    if not results:
+        return
+    documents = _concatenated(results)  # the documents 2, 7, 2, 5
+    # Position of the first occurrence of each document: 0 for 2, 3 for 5, and 1 for 7.
+    _rows, positions = np.unique(documents.rows, return_index=True)
+    for start in range(0, len(positions), BATCH_DOCUMENTS):
+        yield documents.take(positions[start : start + BATCH_DOCUMENTS])
+
+
+def _concatenated(results: Sequence[ScannedRows]) -> ScannedRows:
+    """Return the documents of several results, one result after another.
+
+    Args:
+        results: At least one result. All have the same columns and conditions.
     """
     import pyarrow as pa
 
-    if not results:
-        return
-
-    # Sort the numbers of the documents, and leave out repeated ones. For each number that is
-    # left, `positions` says where in the concatenated results it occurs first:
-    # [2, 7] and [2, 5] → all_rows [2, 7, 2, 5] → rows [2, 5, 7], positions [0, 3, 1]
-    all_rows = np.concatenate([result.rows for result in results])
-    rows, positions = np.unique(all_rows, return_index=True)
-
-    # Concatenate the values and the masks in the same way.
-    all_values = {}
+    columns = {}
     for name in results[0].columns:
-        all_values[name] = pa.concat_arrays([result.columns[name] for result in results])
-    all_masks = {}
+        columns[name] = pa.concat_arrays([result.columns[name] for result in results])
+    masks = {}
     for condition in results[0].condition_masks:
-        masks = [result.condition_masks[condition] for result in results]
-        all_masks[condition] = np.concatenate(masks)
-
-    # Take the documents of each batch from there.
-    for start in range(0, len(rows), BATCH_DOCUMENTS):
-        batch = slice(start, start + BATCH_DOCUMENTS)
-        chosen = positions[batch]
-        columns = {name: values.take(pa.array(chosen)) for name, values in all_values.items()}
-        condition_masks = {condition: mask[chosen] for condition, mask in all_masks.items()}
-        yield ScannedRows(rows[batch], columns, condition_masks)
+        masks[condition] = np.concatenate([result.condition_masks[condition] for result in results])
+    rows = np.concatenate([result.rows for result in results])
+    return ScannedRows(rows, columns, masks)
 
 
 def _check_order(numbers: NDArray[np.int64], last_number: int) -> None:
