@@ -416,19 +416,29 @@ class Delivery:
             # Raise the ConfigError before the work begins. `deliver` checks again.
             self.find_finished(overwrite=overwrite)
 
-            # Temporary files and folders are named after the file that they will become.
             draft_name = self.files[-1]
-            swept_names: tuple[str, ...] = ()
-            if sweeps:
-                swept_names = (draft_name, self.receipt.name)
+            swept_names = (draft_name, self.receipt.name) if sweeps else ()
             with draft_folder(self.folder, draft_name, swept_names) as folder:
                 draft = Draft(folder)
-                try:
+                with _errors_name_final_places(folder, self.folder):
                     yield draft
-                except NanosetError as error:
-                    # Users know the places of the finished files, but not the temporary folder.
-                    raise error.with_places(str(folder), str(self.folder)) from error
                 deliver(draft, self, overwrite=overwrite)
+
+
+@contextmanager
+def _errors_name_final_places(draft_folder: Path, final_folder: Location) -> Iterator[None]:
+    """Let errors of the block name the places of finished files, instead of temporary ones.
+
+    Users know the folder that they have named, but not the temporary folder.
+
+    Args:
+        draft_folder: The temporary folder, in which the block writes files.
+        final_folder: The folder to which the files will be moved.
+    """
+    try:
+        yield
+    except NanosetError as error:
+        raise error.with_places(str(draft_folder), str(final_folder)) from error
 
 
 def deliver(draft: Draft, delivery: Delivery, *, overwrite: bool = False) -> None:
@@ -527,10 +537,8 @@ def _put_final_receipt(
     content = receipt.closing(files, draft.facts, draft.more)
     # On a disk, this also makes sure that the files that were renamed survive a power failure.
     delivery.store.put(receipt.name, content)
-
-    # Another file may have been written at the beginning, to say that this work has begun.
     if receipt.opening_name is not None:
-        delivery.store.delete(receipt.opening_name)
+        delivery.store.delete(receipt.opening_name)  # it said that this work had begun
 
 
 def _put_opening_receipt(delivery: Delivery) -> None:
@@ -565,31 +573,26 @@ def _remove_files_of_other_calls(delivery: Delivery) -> frozenset[str]:
     Returns:
         Names of the files of the output that do not exist now.
     """
-    store = delivery.store
-    _folder_names, file_names = store.level()
+    _folder_names, file_names = delivery.store.level()
     existing_names = frozenset(file_names)
-
-    # The receipt in the folder says what its files were made from, and whether they are complete.
     stored = delivery.stored_receipt()
     if stored is not None and _is_interrupted(stored, delivery):
         return frozenset(delivery.names) - existing_names
 
-    # Remove files with the names of this output, and those that the receipt lists.
-    names_to_remove = [*_removable_names(delivery, stored)]
+    names_to_remove = [*_names_of_earlier_output(delivery, stored)]
     if delivery.needs_own_folder:
-        # Other outputs in the folder, with receipts of their own, may have some of the same names.
-        # They would be damaged, so remove them, too.
-        names_to_remove += _names_of_replaced_outputs(delivery, existing_names)
+        names_to_remove += _names_of_damaged_outputs(delivery, existing_names)
     for name in dict.fromkeys(names_to_remove):  # each once
         if name in existing_names:
-            store.delete(name)
+            delivery.store.delete(name)
     return frozenset(delivery.names)
 
 
-def _names_of_replaced_outputs(delivery: Delivery, existing_names: Iterable[str]) -> list[str]:
+def _names_of_damaged_outputs(delivery: Delivery, existing_names: Iterable[str]) -> list[str]:
     """Return the names of all files of other outputs that have a file in common with this one.
 
-    For example, an export to MDS replaces the index.json of an export to litdata:
+    These outputs are damaged once the common file is replaced, so they are removed. For example, an
+    export to MDS replaces the index.json of an export to litdata:
 
         index.json                 of both
         chunk-0-0.bin              only of the export to litdata: useless without its index.json
@@ -624,8 +627,10 @@ def _is_interrupted(stored: StoredReceipt, delivery: Delivery) -> bool:
     return stored.files is None and stored.is_of_same_output(delivery.receipt)
 
 
-def _removable_names(delivery: Delivery, stored: StoredReceipt | None) -> Iterable[str]:
+def _names_of_earlier_output(delivery: Delivery, stored: StoredReceipt | None) -> Iterable[str]:
     """Return the names of the files of an earlier output, in the order in which to remove them.
+
+    These are the names that this output has, too, and those in the receipt of the earlier one.
 
     For example, a reader looks for the `.idx` of a dataset before it reads the `.bin`. So the
     `.idx` is first: once it is gone, nobody takes the rest for a complete output, even if this
@@ -714,20 +719,19 @@ class _Placement:
             What the receipt, the list of the output's files, says about the file, such as {"bytes":
             80}; None if it was not made.
         """
-        # Some files are not in the temporary folder of the draft. A function writes them to their
-        # place.
         if name in self.draft.writers:
             write_in_place = self.draft.writers[name]
             write_in_place()
-            return self._entry(name, size=None)  # looks the size up
-
-        # An optional file, such as a list of rejected lines, may not have been needed. Then an
-        # earlier call may have left one that is no longer true.
-        is_finished = (self.draft.folder / name).exists()
-        if name in self.delivery.optional and not is_finished:
+            return self._entry(name, size=None)
+        if self._was_not_needed(name):
+            # An earlier call may have left such a file, which is no longer true.
             self.delivery.store.delete(name)
             return None
         return self._put_finished_file(name)
+
+    def _was_not_needed(self, name: str) -> bool:
+        """Return whether a file is optional, such as a list of rejected lines, and was not made."""
+        return name in self.delivery.optional and not (self.draft.folder / name).exists()
 
     def _put_finished_file(self, name: str) -> Mapping[str, Any]:
         """Move or upload a finished file from its temporary folder to its place.
@@ -758,7 +762,7 @@ class _Placement:
 
         Args:
             name: Name of the file, which is in its place.
-            size: Bytes of the file, or None if not known.
+            size: Bytes of the file, or None to look them up.
 
         Returns:
             For example {"bytes": 80, "sha256": "9f86…"}.

@@ -17,7 +17,10 @@ from nanoset_core.untrusted import shortened
 _Input = TypeVar("_Input")
 
 MADE_IN_OTHER_FORM = "made by a version of nanoset that records settings in another form"
-"""Reason if what two outputs were made from differs, though no setting looks different."""
+"""Reason if what two outputs were made from differs, though no setting looks different.
+
+The output has to be built again, too, since it would be stored under another digest.
+"""
 _MAX_VALUE_CHARACTERS = 40
 """Values in messages are cut to this length."""
 _EQUAL_CHARACTERS = 12
@@ -80,7 +83,6 @@ def differences(recipe: Mapping[str, Any], expected: Recipe) -> list[Reason]:
         reasons.append(Reason(difference))
 
     # Digests also differ if an option that is null was not recorded earlier, or if 1 became 1.0.
-    # Such an output has to be built again, too, since it would be stored under another digest.
     if not reasons and digest_of(recipe) != expected.digest:
         reasons.append(Reason(MADE_IN_OTHER_FORM))
     return reasons
@@ -216,25 +218,44 @@ def _format_values(before: Any, now: Any) -> str:
     """
     short_before = _shorten(before)
     short_now = _shorten(now)
-    if short_before == short_now and (before is None) != (now is None):
-        # One of them is not set, and the other one is the text "none".
-        short_before = "not set" if before is None else short_before
-        short_now = "not set" if now is None else short_now
-        return f"{short_before} → {short_now}"
+    look_equal = short_before == short_now
+    if look_equal and (before is None) != (now is None):
+        return _format_unset_and_none_text(before, short_now)
+    if look_equal and str(before) != str(now):
+        return _format_ends(str(before), str(now))
+    return f"{short_before} → {short_now}"
 
-    text_before = str(before)
-    text_now = str(now)
-    if short_before != short_now or text_before == text_now:
-        return f"{short_before} → {short_now}"
 
-    # The values have the same start, which alone would be shown. So leave most of it out.
-    n_equal = 0  # characters
-    for character_before, character_now in zip(text_before, text_now, strict=False):
-        if character_before != character_now:
+def _format_unset_and_none_text(before: Any, short_text: str) -> str:
+    """Return a value that is not set, and one that looks like it, as text `before → now`.
+
+    Args:
+        before: The earlier value: None if it was not set.
+        short_text: How both values would be shown, such as "none".
+    """
+    if before is None:
+        return f"not set → {short_text}"
+    return f"{short_text} → not set"
+
+
+def _format_ends(before: str, now: str) -> str:
+    """Return two texts as `before → now`, without most of the start that both have.
+
+    /a/long/path/tokenizer-a
+    /a/long/path/tokenizer-b    …h/tokenizer-a → …h/tokenizer-b
+    """
+    start = max(_equal_characters(before, now) - _EQUAL_CHARACTERS, 0)
+    return f"…{_shorten(before[start:])} → …{_shorten(now[start:])}"
+
+
+def _equal_characters(first: str, second: str) -> int:
+    """Return how many characters at the start of two texts are equal: 2 for abc and abd."""
+    n_equal = 0
+    for first_character, second_character in zip(first, second, strict=False):
+        if first_character != second_character:
             break
         n_equal += 1
-    start = max(n_equal - _EQUAL_CHARACTERS, 0)
-    return f"…{_shorten(text_before[start:])} → …{_shorten(text_now[start:])}"
+    return n_equal
 
 
 def _are_long_lists(before: Any, now: Any) -> bool:

@@ -519,15 +519,14 @@ def read_manifest(folder: Path, access: FileAccess | None = None) -> Manifest | 
     path = folder / MANIFEST
     access = access or FileAccess(folder)
     try:
-        # In a bucket, the folder may be listed to read this file. Then the present sizes of its
-        # other files are known, too: {"web.bin": 80}. Otherwise, `sizes` is None.
+        # {"web.bin": 80, …} if the folder was listed for this, as in a bucket; otherwise None
         data, sizes = access.read_marker(path)
         content = load(StoredManifest, data, path)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except FormatError as error:
-        # The same error, but naming the place in the bucket instead of the local copy.
-        raise error.at(access.url(path)) from error
+        url_of_manifest = access.url(path)  # its place in the bucket, instead of the local copy's
+        raise error.at(url_of_manifest) from error
     return Manifest(
         folder=folder,
         recipe=to_plain(content.recipe),

@@ -231,18 +231,30 @@ def describe_call(
         MissingError: A source does not exist.
     """
 
-    def describe(source: Location) -> dict[str, Any]:
-        """Return the path of a source, its size, and its time of change or ETag."""
-        return _source_row(source, output)  # the path is relative to the output, if both are local
-
-    # To look up objects in a bucket takes requests, several at the same time.
-    source_paths = list(sources)
-    rows = in_parallel(describe, source_paths, requests_at_once(source_paths))
-
     # A later call compares its values with those that it reads from the stored JSON, in which a
     # tuple, for example, has become a list. So convert them as JSON does.
-    content: dict[str, Any] = as_parsed({"options": dict(options), "sources": rows})
+    content: dict[str, Any] = as_parsed(
+        {"options": dict(options), "sources": _source_rows(sources, output)}
+    )
     return {"nanoset": RECEIPT_VERSION, "command": command, **content}
+
+
+def _source_rows(sources: Iterable[Location], output: Location) -> list[dict[str, Any]]:
+    """Return what a receipt says about the files that an output is made from: a row for each.
+
+    Objects in a bucket are looked up with requests, several at the same time.
+
+    Args:
+        sources: The files.
+        output: The output. Paths of local files are relative to it.
+    """
+
+    def describe(source: Location) -> dict[str, Any]:
+        """Return the path of a source, its size, and its time of change or ETag."""
+        return _source_row(source, output)
+
+    source_paths = list(sources)
+    return in_parallel(describe, source_paths, requests_at_once(source_paths))
 
 
 def _source_row(path: Location, output: Location) -> dict[str, Any]:
@@ -255,25 +267,24 @@ def _source_row(path: Location, output: Location) -> dict[str, Any]:
 
     Args:
         path: The file.
-        output: The output. The path of a local file is relative to it.
+        output: The output. The path of a local file is relative to it, so that both can be moved
+            together.
 
     Raises:
         MissingError: The file does not exist.
     """
-    # An object in a bucket.
     if takes_requests(path):
         stored = path.store.stat(path.path)
         if stored is None:
             raise MissingError("no such object", where=path, remedy="name an object that exists")
         return {"path": str(path), "bytes": stored.size, "etag": stored.mark}
 
-    # A local file. Its path is relative to the output, so that both can be moved together.
     try:
         stat = path.stat()
-        path_text = path_seen_from(path, output)
+        relative_path = path_seen_from(path, output)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise MissingError("no such file", where=path, remedy="name a file that exists") from error
-    return {"path": path_text, "bytes": stat.st_size, "mtime_ns": stat.st_mtime_ns}
+    return {"path": relative_path, "bytes": stat.st_size, "mtime_ns": stat.st_mtime_ns}
 
 
 def source_location(source: Mapping[str, Any], output: Location) -> Location:
@@ -299,7 +310,7 @@ def receipt_differences(content: Mapping[str, Any], receipt: Receipt) -> list[st
     Returns:
         At least one difference, such as `a.bin was not among the files` or `--seed: 7 → 8`.
     """
-    made_from = receipt.made_from  # the "command", "options" and "sources" of this call
+    made_from = receipt.made_from
     command = content.get("command")
     if command != made_from.get("command"):
         # Receipts of `nanoset tokenize` once did not name their command.
@@ -308,10 +319,8 @@ def receipt_differences(content: Mapping[str, Any], receipt: Receipt) -> list[st
     differences = _source_differences(content.get("sources"), made_from["sources"])
     options = _recorded_options(content)
     differences += flag_differences(options, made_from["options"], receipt.flags)
-    if not differences:
-        # The receipts differ all the same, so another version of nanoset wrote the existing one.
-        return ["another version"]
-    return differences
+    # The receipts differ in any case. If nothing else does, the version of nanoset does.
+    return differences or ["another version"]
 
 
 def _recorded_options(content: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -1127,20 +1127,18 @@ def _complete_file_facts(
     Returns:
         Path below the folder → size and checksum.
     """
-    # Take complete facts as they are.
     facts_by_name: dict[str, FileFact] = {}
+    sha256_by_name: dict[str, str] = {}
     for name, fact in known_facts.items():
         if isinstance(fact, FileFact):
             facts_by_name[name] = fact
+        else:
+            sha256_by_name[name] = fact
 
-    # Look up the size of all other files, and hash those whose checksum is not known.
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
-        if name in facts_by_name or not path.is_file():
-            continue
-        known_fact = known_facts.get(name)
-        sha256 = known_fact if isinstance(known_fact, str) else None
-        facts_by_name[name] = _file_fact(path, sha256)
+        if path.is_file() and name not in facts_by_name:
+            facts_by_name[name] = _file_fact(path, sha256_by_name.get(name))
     return facts_by_name
 
 
@@ -1246,6 +1244,10 @@ def read_current(folder: Path, access: FileAccess) -> str | None:
 def _current_file_content(folder: Path, access: FileAccess) -> bytes | None:
     """Return the bytes of an output's current.json, the file that names the current version.
 
+    The file names one of the versions in the folder, so only a few contents are possible. If the
+    bucket was listed before, the listing has a checksum of the file. If it is the checksum of one
+    of these guesses, the file need not be requested.
+
     Args:
         folder: Folder of the output.
         access: How its files are read.
@@ -1257,19 +1259,15 @@ def _current_file_content(folder: Path, access: FileAccess) -> bytes | None:
         FormatError: It cannot be read: a folder has its name, for example.
         StorageError: The store does not answer, or refuses the request.
     """
-    # The file names one of the versions in the folder, so only a few contents are possible. If the
-    # bucket was listed before, the listing has a checksum of the file. `read_current` compares it
-    # with the checksums of these guesses: if one agrees, the file need not be requested.
-    guesses = _possible_contents(folder, access)
     path = folder / CURRENT
     try:
-        return access.read_current(path, guesses=guesses)
+        return access.read_current(path, guesses=_possible_contents(folder, access))
     except FileNotFoundError:
         return None
-    except StorageError:
-        raise  # the store has failed, and not the file (this class is an OSError, too)
-    except OSError as error:
-        form = _CurrentFile.json_form  # the texts of errors about such a file
+    except StorageError:  # the store has failed, and not the file
+        raise
+    except OSError as error:  # which StorageError is, too
+        form = _CurrentFile.json_form
         raise FormatError(
             form.problem, where=access.url(path), found=shortened(repr(error)), remedy=form.remedy
         ) from error
