@@ -257,7 +257,7 @@ def _build_remedy(node: Node) -> str:
         the corpus web                               nanoset build --select web
         a view (some documents) of web               nanoset build --select web/views
         packs (documents put together) of web,
-            which nanoset.yaml calls `packed`        nanoset build --select web/packed
+            which nanoset.yaml calls `whole`         nanoset build --select web/whole
 
     A build without --select would also make everything that is made from the dataset.
 

@@ -7,12 +7,7 @@ A receipt next to the output says what it was made from, so that it is not made 
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
-from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -35,15 +30,10 @@ from nanoset_core.stages.shards.settings import DocumentsSpec, TokenizationSpec
 from nanoset_core.wording import format_count
 
 if TYPE_CHECKING:
-    from nanoset_core.execution.progress import Progress
-    from nanoset_core.formats.pbin.layout import IndexFacts, PbinFile, PbinIndex
+    from nanoset_core.formats.pbin.layout import IndexFacts
+    from nanoset_core.formats.pbin.writing import PbinCounts
+    from nanoset_core.stages.pbin.description import PbinDescription
     from nanoset_core.storage.location import Location
-
-    Facts: TypeAlias = Mapping[str, Any]
-    Work: TypeAlias = Callable[[Sequence[Path], Path, Progress], Facts]
-    """Writes a file: (local paths of the sources, the file, progress) → facts about it, as plain
-    values.
-    """
 
 _WRITTEN = {
     "A": "written by Modalities 0.1.0",
@@ -134,7 +124,7 @@ def write(inputs: tuple[str, ...], output: Location, overwrite: bool, **options:
     if result.rejects is not None:
         rejected_counts = rejected_text(result.rejected, result.faults)  # "3 lines rejected"
         rejected = f", {rejected_counts} ({result.rejects})"
-    _print_counts(output, asdict(result.counts), rejected, result.lost, is_new=is_new)
+    _print_counts(output, result.counts, rejected, result.lost, is_new=is_new)
 
 
 @command.command(short_help="Join FILES of any layout, with a correct index.")
@@ -143,24 +133,12 @@ def write(inputs: tuple[str, ...], output: Location, overwrite: bool, **options:
 @OVERWRITE_OPTION
 def merge(files: tuple[Location, ...], output: Location, overwrite: bool) -> None:
     """Join FILES of any layout, in the order given, with a correct index."""
-    _check_joinable(files)
-    _make_pbin("merge", output, files, settings={}, work=_merge_files, overwrite=overwrite)
+    from nanoset_core.stages.pbin.operations import merge_pbin_once, notices_of_repeated_files
 
-
-def _merge_files(sources: Sequence[Path], target: Path, progress: Progress) -> Facts:
-    """Join .pbin files into a single one: all documents of the first, then those of the second, ….
-
-    Args:
-        sources: The files, on this machine.
-        target: The file to write.
-        progress: Shows the user how much is done.
-
-    Returns:
-        Counts of the new file, such as {"documents": 7, "tokens": 51, "token_bytes": 2, …}.
-    """
-    from nanoset_core.stages.pbin.selection import merge_pbin
-
-    return asdict(merge_pbin(sources, target, progress=progress))
+    print_notices(notices_of_repeated_files(files))
+    with shown_progress() as progress:
+        result = merge_pbin_once(files, output, progress, overwrite=overwrite)
+    _print_counts(output, result.counts, is_new=result.is_made_now)
 
 
 @command.command(short_help="Shuffle the documents of files.")
@@ -187,75 +165,28 @@ def shuffle(
     Without --chunk, documents have the order that Modalities' `shuffle_tokenized_data` gives them.
     With --chunk, they have the order of its `create_shuffled_dataset_chunk`.
     """
-    work: Work  # the function that writes the shuffled file
-    if chunk is None and chunks is None:
-        if len(files) > 1:
-            raise click.UsageError(
-                "shuffle one file (see `nanoset pbin merge`), or a chunk of several: "
-                "--chunk, --chunks"
-            )
-        work = partial(_shuffle_file, seed=seed)
-    elif chunk is None or chunks is None:
-        raise click.UsageError("--chunk needs --chunks, and --chunks needs --chunk")
-    else:
-        work = partial(_shuffle_chunk, seed=seed, chunk=chunk, chunks=chunks)
-
-    _check_joinable(files)
-    settings = {"seed": seed, "chunk": chunk, "chunks": chunks}
-    _make_pbin("shuffle", output, files, settings, work, overwrite=overwrite)
-
-
-def _shuffle_file(sources: Sequence[Path], target: Path, progress: Progress, *, seed: int) -> Facts:
-    """Write the documents of a .pbin in a random order to a new one.
-
-    Args:
-        sources: The path of the .pbin, on this machine, as the only element.
-        target: The file to write.
-        progress: Shows the user how much is done.
-        seed: Decides the order: the same seed always gives the same one.
-
-    Returns:
-        Counts of the new file, such as {"documents": 7, "tokens": 51, "token_bytes": 2, …}.
-    """
-    from nanoset_core.stages.pbin.selection import shuffle_pbin
-
-    return asdict(shuffle_pbin(sources[0], target, seed=seed, progress=progress))
-
-
-def _shuffle_chunk(
-    sources: Sequence[Path],
-    target: Path,
-    progress: Progress,
-    *,
-    seed: int,
-    chunk: int,
-    chunks: int,
-) -> Facts:
-    """Take one chunk of each .pbin, and write the documents of these chunks in a random order.
-
-    Data that is too large for one file can be shuffled like this, chunk by chunk. For example, of
-    two files that are divided into 2 chunks each, chunk 0 is:
-
-        a.pbin    documents 0 to 99 of 200     → taken
-        b.pbin    documents 0 to 49 of 100     → taken; the new file has 150 documents
-
-    Args:
-        sources: The .pbin files, on this machine.
-        target: The file to write.
-        progress: Shows the user how much is done.
-        seed: Decides the order: the same seed always gives the same one.
-        chunk: Number of the chunk, from 0.
-        chunks: How many chunks each file is divided into.
-
-    Returns:
-        Counts of the new file, such as {"documents": 150, "tokens": 90000, "token_bytes": 2, …}.
-    """
-    from nanoset_core.stages.pbin.selection import shuffle_pbin_chunk
-
-    counts = shuffle_pbin_chunk(
-        sources, target, chunk=chunk, chunks=chunks, seed=seed, progress=progress
+    from nanoset_core.stages.pbin.operations import (
+        notices_of_repeated_files,
+        shuffle_pbin_chunk_once,
+        shuffle_pbin_once,
     )
-    return asdict(counts)
+
+    if (chunk is None) != (chunks is None):
+        raise click.UsageError("--chunk needs --chunks, and --chunks needs --chunk")
+    if chunk is None and len(files) > 1:
+        raise click.UsageError(
+            "shuffle one file (see `nanoset pbin merge`), or a chunk of several: --chunk, --chunks"
+        )
+
+    print_notices(notices_of_repeated_files(files))
+    with shown_progress() as progress:
+        if chunk is None or chunks is None:
+            result = shuffle_pbin_once(files[0], output, seed, progress, overwrite=overwrite)
+        else:
+            result = shuffle_pbin_chunk_once(
+                files, output, seed, chunk, chunks, progress, overwrite=overwrite
+            )
+    _print_counts(output, result.counts, is_new=result.is_made_now)
 
 
 @command.command("filter", short_help="Keep the documents that meet all conditions.")
@@ -277,67 +208,15 @@ def filter_documents(file: Location, output: Location, overwrite: bool, **condit
     For example, `--min-tokens 16 --drop bad.txt` keeps the documents that have at least 16 tokens
     and whose numbers are not listed in bad.txt.
     """
-    # --keep and --drop name text files. They may be in a bucket, so they are downloaded like FILE.
-    list_files: dict[str, Location] = {}  # such as {"drop": Path("bad.txt")}
-    for name in ("keep", "drop"):
-        if conditions[name] is not None:
-            list_files[name] = conditions[name]
+    from nanoset_core.stages.pbin.operations import filter_pbin_once
+    from nanoset_core.stages.pbin.selection import DocumentFilter
 
-    # A receipt next to the new file says how it was made. It names these text files as strings:
-    # {"min_tokens": 16, "max_tokens": None, "every": None, "keep": None, "drop": "bad.txt"}
-    settings = dict(conditions)
-    for name, list_file in list_files.items():
-        settings[name] = str(list_file)
-
-    _make_pbin(
-        "filter",
-        output,
-        files=[file, *list_files.values()],
-        settings=settings,
-        work=partial(
-            _filter_file, shown_name=str(file), conditions=conditions, list_names=list(list_files)
-        ),
-        overwrite=overwrite,
-    )
-
-
-def _filter_file(
-    sources: Sequence[Path],
-    target: Path,
-    progress: Progress,
-    *,
-    shown_name: str,
-    conditions: Mapping[str, Any],
-    list_names: Sequence[str],
-) -> Facts:
-    """Write the documents of a .pbin that meet all conditions, and print how many these are.
-
-    For example, it prints: "web.pbin: 5 of 7 documents are kept".
-
-    Args:
-        sources: Paths on this machine: the .pbin, and then the text files that conditions name,
-            such as [Path("web.pbin"), Path("bad.txt")].
-        target: The file to write.
-        progress: Shows the user how much is done.
-        shown_name: The .pbin as the user named it, for the message.
-        conditions: The conditions, such as {"min_tokens": 16, "drop": …}. Those that are not set
-            are None.
-        list_names: The conditions that name these text files, such as ["drop"].
-
-    Returns:
-        Counts of the new file, such as {"documents": 5, "tokens": 48, "token_bytes": 2, …}.
-    """
-    from nanoset_core.formats.pbin.dataset import PackedDataset
-    from nanoset_core.stages.pbin.selection import DocumentFilter, filter_pbin
-
-    pbin_path = sources[0]
-    list_paths = dict(zip(list_names, sources[1:], strict=True))  # {"drop": Path("bad.txt")}
-    document_filter = DocumentFilter(**{**conditions, **list_paths})
-
-    is_kept = document_filter.mask(PackedDataset(pbin_path))  # (n_documents,)
-    n_documents = format_count(len(is_kept), "document")
-    echo(f"{shown_name}: {is_kept.sum():,} of {n_documents} are kept")
-    return asdict(filter_pbin(pbin_path, target, is_kept, progress=progress))
+    document_filter = DocumentFilter(**conditions)
+    with shown_progress() as progress:
+        result = filter_pbin_once(
+            file, output, document_filter, progress, say=echo, overwrite=overwrite
+        )
+    _print_counts(output, result.counts, is_new=result.is_made_now)
 
 
 @command.command(short_help="Rewrite FILE so that Modalities can read it.")
@@ -354,49 +233,17 @@ def repair(file: Location, output: Location | None, overwrite: bool) -> None:
     The repaired file has the current layout. Modalities' own command for merging files writes a
     wrong index, which is corrected, too.
     """
-    from nanoset_core.outputs.deliver import replaced_file
-    from nanoset_core.storage.copies.temporary import downloaded
+    from nanoset_core.stages.pbin.operations import repair_pbin_in_place, repair_pbin_once
 
-    rewrite = partial(_rewrite, shown_name=str(file))
-    if output is not None:
-        _make_pbin("repair", output, [file], settings={}, work=rewrite, overwrite=overwrite)
+    if output is None:
+        with shown_progress() as progress:
+            counts = repair_pbin_in_place(file, progress, say=echo)
+        _print_counts(file, counts)
         return
 
-    # Replace FILE itself. Its new content is written to another file (`target`) first, so that
-    # nothing is lost if the command is interrupted.
-    with (
-        shown_progress() as progress,
-        downloaded([file]) as sources,
-        replaced_file(file) as target,
-    ):
-        counts = rewrite(sources, target, progress)
-    _print_counts(file, counts)
-
-
-def _rewrite(
-    sources: Sequence[Path], target: Path, progress: Progress, *, shown_name: str
-) -> Facts:
-    """Write a correct copy of a .pbin, and print what was wrong with the old one.
-
-    For example, it prints: "web.pbin had layout C, with 3 faults in its index".
-
-    Args:
-        sources: The path of the .pbin, or of its copy on this machine, as the only element.
-        target: The file to write.
-        progress: Shows the user how much is done.
-        shown_name: The .pbin as the user named it, for the message.
-
-    Returns:
-        Counts of the new file, such as {"documents": 7, "tokens": 51, "token_bytes": 2, …}.
-    """
-    from nanoset_core.formats.pbin.dataset import PackedDataset
-
-    dataset = PackedDataset(sources[0])
-    faults = format_count(dataset.index_facts.merge_faults, "fault")
-    echo(f"{shown_name} had layout {dataset.layout}, with {faults} in its index")
-
-    # Joining files gives the new one a correct index, even if it is only one file.
-    return _merge_files(sources, target, progress)
+    with shown_progress() as progress:
+        result = repair_pbin_once(file, output, progress, say=echo, overwrite=overwrite)
+    _print_counts(output, result.counts, is_new=result.is_made_now)
 
 
 @command.command("raw-index", short_help="Write the .idx next to a JSONL file.")
@@ -409,52 +256,22 @@ def raw_index(text: Location, output: Location | None, drop_faulty: bool, overwr
 
     The .idx says where each line of the JSONL file begins and ends.
     """
+    from nanoset_core.stages.pbin.operations import make_raw_index_once
+
     index_path = output
     if index_path is None:
         index_path = text.with_name(f"{text.stem}.idx")  # web.idx for web.jsonl
-    on_fault: Literal["drop", "raise"] = "drop" if drop_faulty else "raise"
-
-    facts, is_new = _make_file(
-        "raw-index",
-        index_path,
-        files=[text],
-        settings={"drop_faulty": drop_faulty},
-        work=partial(_write_raw_index, on_fault=on_fault),
-        overwrite=overwrite,
-    )
+    with shown_progress() as progress:
+        result = make_raw_index_once(
+            text, index_path, progress, drop_faulty=drop_faulty, overwrite=overwrite
+        )
 
     # Print, for example: "t.idx: 2 of 3 lines, 1 dropped, the first in line 2".
-    summary = f"{facts['documents']:,} of {format_count(facts['lines'], 'line')}"
-    n_dropped = facts["lines"] - facts["documents"]
-    if n_dropped:
-        summary += f", {n_dropped:,} dropped, the first in line {facts['first_dropped'][0]:,}"
-    print_made(f"{index_path}: {summary}", is_new=is_new)
-
-
-def _write_raw_index(
-    sources: Sequence[Path], target: Path, progress: Progress, *, on_fault: Literal["drop", "raise"]
-) -> Facts:
-    """Write the index of a JSONL file, which says where each of its lines begins and ends.
-
-    Args:
-        sources: The path of the JSONL file, on this machine, as the only element.
-        target: The index to write.
-        progress: Shows the user how much is done.
-        on_fault: Whether to leave out lines that are not JSON ("drop"), or to fail ("raise").
-
-    Returns:
-        Counts, and the number of the first line that was dropped. For example, if the second of
-        three lines is not JSON: {"documents": 2, "lines": 3, "first_dropped": [2]}. The list is
-        empty if no line was dropped.
-    """
-    from nanoset_core.formats.pbin.raw_index import create_raw_index
-
-    counts = create_raw_index(sources[0], target, on_fault=on_fault, progress=progress)
-    return {
-        "documents": counts.documents,
-        "lines": counts.lines,
-        "first_dropped": counts.first_dropped[:1],
-    }
+    counts = result.counts
+    summary = f"{counts.documents:,} of {format_count(counts.lines, 'line')}"
+    if counts.n_dropped:
+        summary += f", {counts.n_dropped:,} dropped, the first in line {counts.first_dropped[0]:,}"
+    print_made(f"{index_path}: {summary}", is_new=result.is_made_now)
 
 
 @command.command(short_help="Describe FILES.")
@@ -464,11 +281,13 @@ def describe(files: tuple[Location, ...]) -> None:
 
     Files that cannot be read are reported, and the others are described. The exit code is then 1.
     """
+    from nanoset_core.stages.pbin.description import describe_pbin
+
     # If a file cannot be read, describe the others first. The last error ends the command.
     errors: list[NanosetError] = []
     for path in files:
         try:
-            _describe(path)
+            _print_description(path, describe_pbin(path))
         except NanosetError as error:
             errors.append(error)
     for earlier_error in errors[:-1]:
@@ -477,34 +296,7 @@ def describe(files: tuple[Location, ...]) -> None:
         raise errors[-1]
 
 
-def _describe(path: Location) -> None:
-    """Print the documents and tokens of a `.pbin`, a file of tokens for the trainer Modalities.
-
-    Also print in which of its layouts the file is, and what is wrong with its index, which says
-    where each document begins.
-
-    Args:
-        path: The file, on this machine or in a bucket.
-
-    Raises:
-        NanosetError: The file is missing, is not a `.pbin`, or is too damaged to be described.
-    """
-    from nanoset_core.formats.pbin.layout import load_index, open_pbin
-    from nanoset_core.storage.copies.temporary import path_and_access
-
-    # For a file in a bucket, `local_path` is in a temporary folder, and `access` downloads from the
-    # bucket. For a file on this machine, `access` is None.
-    with path_and_access(path) as (local_path, access):
-        if access is None:
-            file = open_pbin(local_path)
-        else:
-            # This downloads only the parts that are read: the header and the index.
-            downloaded_when_read = access.open_bytes(local_path)
-            file = open_pbin(local_path, downloaded_when_read)
-        _print_description(path, file, load_index(file))
-
-
-def _print_description(path: Location, file: PbinFile, index: PbinIndex) -> None:
+def _print_description(path: Location, pbin: PbinDescription) -> None:
     """Print what a .pbin contains, and what is wrong with it.
 
     For example, of a file that an earlier version of Modalities (a training program) has written:
@@ -515,24 +307,22 @@ def _print_description(path: Location, file: PbinFile, index: PbinIndex) -> None
 
     Args:
         path: Where the file is, for the output.
-        file: The opened file.
-        index: Its index, which says where each document begins. Wrong entries are corrected
-            already. `index.facts` says what was wrong with them.
+        pbin: What the file contains.
     """
-    facts = index.facts
-    token_size = format_count(file.token_bytes, "byte")
-    n_documents = format_count(facts.documents, "document")
-    n_tokens = format_count(len(file.tokens), "token")
+    index = pbin.index
+    token_size = format_count(pbin.token_bytes, "byte")
+    n_documents = format_count(index.documents, "document")
+    n_tokens = format_count(pbin.n_tokens, "token")
     echo(f"{path}: {n_documents}, {n_tokens} of {token_size}")
-    echo(_layout_text(file.layout.name))
-    fault = _fault(facts)
+    echo(_layout_text(pbin.layout))
+    fault = _fault(index)
     if fault:
         echo(fault)
 
-    if facts.documents:
-        lengths = f"a document has {describe_lengths(index.lengths)}"
-        if facts.empty_documents:
-            lengths += f"; {facts.empty_documents:,} have none"
+    if index.documents:
+        lengths = f"a document has {describe_lengths(pbin.lengths)}"
+        if index.empty_documents:
+            lengths += f"; {index.empty_documents:,} have none"
         echo(lengths)
 
 
@@ -580,109 +370,8 @@ def _fault(index: IndexFacts) -> str:
     return ""
 
 
-def _check_joinable(files: Sequence[Location]) -> None:
-    """Check that no file has two different names, and that all have tokens of one tokenizer.
-
-        a.pbin b.pbin              correct
-        a.pbin a.pbin              correct, but a notice says that it is read twice
-        a.pbin link_to_a.pbin      an error, since this looks like a mistake
-
-    Args:
-        files: The files as the user named them.
-
-    Raises:
-        InputError: Two names lead to the same file.
-        FormatError: The receipts next to two files name different tokenizers.
-    """
-    from nanoset_core.outputs.receipts import hidden_receipt_name
-    from nanoset_core.outputs.recorded_tokenization import (
-        common_tokenizer,
-        recorded_tokenizations,
-    )
-    from nanoset_core.stages.shards.standalone.inputs import check_different
-
-    for file, times in Counter(files).items():
-        if times > 1:
-            print_notices([f"{file} is read {times:,} times, since it is named that many times"])
-    check_different(list(dict.fromkeys(files)))
-    receipts = [file.with_name(hidden_receipt_name(file.name)) for file in files]
-    common_tokenizer(recorded_tokenizations(receipts))
-
-
-def _make_pbin(
-    operation: str,
-    output: Location,
-    files: Sequence[Location],
-    settings: Mapping[str, object],
-    work: Work,
-    overwrite: bool,
-) -> None:
-    """Write a .pbin from other files, unless that was done before, and print what it contains.
-
-    For example, it prints "c.pbin: 7 documents, 51 tokens of 2 bytes".
-
-    Args:
-        operation: What is done, such as "merge". It is recorded next to the .pbin.
-        output: The .pbin to write.
-        files: The files that it is made from. Those in a bucket are downloaded.
-        settings: Everything else that decides the content of the .pbin, such as {"seed": 7}.
-        work: The function that writes the .pbin. It is called with the paths of the files on this
-            machine, the path to write to, and the progress. It returns counts of the .pbin.
-        overwrite: Whether to replace a .pbin that was made from other files or settings.
-    """
-    counts, is_new = _make_file(operation, output, files, settings, work, overwrite)
-    _print_counts(output, counts, is_new=is_new)
-
-
-def _make_file(
-    operation: str,
-    output: Location,
-    files: Sequence[Location],
-    settings: Mapping[str, object],
-    work: Work,
-    overwrite: bool,
-) -> tuple[Facts, bool]:
-    """Write a file from other files, unless the same command has written it before.
-
-    Next to each output is a receipt of how it was made. For example, of these three commands, the
-    first writes c.pbin and the receipt .c.pbin.made.json. The second finds that it has nothing to
-    do. The third fails, since c.pbin is another output, which it must not replace:
-
-        nanoset pbin merge a.pbin b.pbin --output c.pbin
-        nanoset pbin merge a.pbin b.pbin --output c.pbin
-        nanoset pbin merge a.pbin d.pbin --output c.pbin
-
-    Args:
-        operation: What is done, such as "merge".
-        output: The file to write.
-        files: The files that it is made from. Those in a bucket are downloaded.
-        settings: Everything else that decides the content of the output, such as {"seed": 7}.
-        work: The function that writes the output. It is called with the paths of the files on this
-            machine, the path to write to, and the progress. It returns counts of the output.
-        overwrite: Whether to replace an output that was made from other files or settings.
-
-    Returns:
-        The counts, and whether the output was written now. If it existed already, the counts are
-        those in its receipt.
-    """
-    from nanoset_core.outputs.deliver import make_once
-    from nanoset_core.storage.copies.temporary import downloaded
-
-    def download_and_work(target: Path) -> Facts:
-        """Download the files, and write the output to a path."""
-        with shown_progress() as progress, downloaded(files) as local_files:
-            return work(local_files, target, progress)
-
-    # `nanoset pbin merge` was called `nanoset pack merge` in earlier versions. Receipts still say
-    # so, so that the outputs of those versions are recognised.
-    recorded_command = f"pack {operation}"
-    return make_once(
-        recorded_command, output, files, settings, make=download_and_work, overwrite=overwrite
-    )
-
-
 def _print_counts(
-    path: Location, counts: Facts, rejected: str = "", lost: str = "", *, is_new: bool = True
+    path: Location, counts: PbinCounts, rejected: str = "", lost: str = "", *, is_new: bool = True
 ) -> None:
     """Print what a .pbin contains, and which text it does not contain.
 
@@ -690,18 +379,18 @@ def _print_counts(
 
     Args:
         path: The file.
-        counts: Its counts: {"documents": 3, "tokens": 120, "token_bytes": 2, "left_out": 0}.
-            `left_out` counts documents without tokens, which are not in the file.
+        counts: Its numbers of documents and tokens, and of documents without tokens, which are not
+            in the file (`left_out`).
         rejected: Text on lines that could not be read, such as ", 1 line rejected (rejects.jsonl)",
             or "".
         lost: Text on files that could not be read to their end, printed in bold, or "".
         is_new: Whether this command has written the file. If not, "(already exists)" is added.
     """
-    n_documents = format_count(counts["documents"], "document")
-    n_tokens = format_count(counts["tokens"], "token")
-    token_size = format_count(counts["token_bytes"], "byte")
+    n_documents = format_count(counts.documents, "document")
+    n_tokens = format_count(counts.tokens, "token")
+    token_size = format_count(counts.token_bytes, "byte")
     text = f"{path}: {n_documents}, {n_tokens} of {token_size}"
-    if counts.get("left_out"):
-        text += f", {format_count(counts['left_out'], 'document')} without tokens left out"
+    if counts.left_out:
+        text += f", {format_count(counts.left_out, 'document')} without tokens left out"
     text += rejected
     print_made(text, lost=lost, is_new=is_new)

@@ -18,7 +18,7 @@ def names_in_training(config: ProjectConfig) -> list[str]:
         config: The settings of the project, which describe these runs.
 
     Returns:
-        Names of corpora, and of datasets that are made from them, such as `["web", "packed"]`.
+        Names of corpora, and of datasets that are made from them, such as `["web", "whole"]`.
     """
     names: list[str] = []
     for nanoset in config.nanosets.values():

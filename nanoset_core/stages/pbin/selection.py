@@ -11,8 +11,8 @@ import operator
 import os
 import random
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -39,6 +39,7 @@ from nanoset_core.formats.pbin.writing import (
     read_tokens,
     write_parts,
 )
+from nanoset_core.storage.location import Location, on_this_machine
 from nanoset_core.storage.regular_files import open_regular, read_regular, required
 from nanoset_core.wording import format_count
 
@@ -481,10 +482,36 @@ class DocumentFilter:
     """The document has at most this many tokens."""
     every: int | None = None
     """The number of the document, counted from 0, is a multiple of this."""
-    keep: Path | None = None
+    keep: Location | None = None
     """This text file lists the number of the document. It has one number a line, in any order."""
-    drop: Path | None = None
+    drop: Location | None = None
     """This text file does not list the number of the document."""
+
+    def list_files(self) -> dict[str, Location]:
+        """Return the text files that conditions name, such as {"drop": Path("bad.txt")}."""
+        paths = {"keep": self.keep, "drop": self.drop}
+        return {name: path for name, path in paths.items() if path is not None}
+
+    def with_list_files(self, paths: Mapping[str, Location]) -> DocumentFilter:
+        """Return the same conditions, with copies of their text files in other places.
+
+        Args:
+            paths: Where the text files are now: the result of `list_files` with other paths.
+        """
+        return replace(self, keep=paths.get("keep"), drop=paths.get("drop"))
+
+    def plain_values(self) -> dict[str, int | str | None]:
+        """Return all conditions as values that can be stored as JSON, with paths as strings.
+
+        For example, {"min_tokens": 16, "max_tokens": None, …, "drop": "bad.txt"}.
+        """
+        return {
+            "min_tokens": self.min_tokens,
+            "max_tokens": self.max_tokens,
+            "every": self.every,
+            "keep": None if self.keep is None else str(self.keep),
+            "drop": None if self.drop is None else str(self.drop),
+        }
 
     def mask(self, dataset: PackedDataset) -> NDArray[np.bool_]:
         """Return which documents of a file of tokens meet all conditions of the user.
@@ -496,6 +523,8 @@ class DocumentFilter:
             10 tokens or more      yes     yes     no      yes     yes
             every second           yes     no      yes     no      yes
             result                 True    False   False   False   True
+
+        Lists of documents must be on this machine.
 
         Args:
             dataset: The documents.
@@ -546,9 +575,9 @@ class DocumentFilter:
         if self.every is not None:
             yield np.arange(len(lengths)) % self.every == 0
         if self.keep is not None:
-            yield _is_listed(self.keep, len(lengths))
+            yield _is_listed(on_this_machine(self.keep), len(lengths))
         if self.drop is not None:
-            yield ~_is_listed(self.drop, len(lengths))
+            yield ~_is_listed(on_this_machine(self.drop), len(lengths))
 
 
 def _is_listed(path: Path, n_documents: int) -> NDArray[np.bool_]:

@@ -198,36 +198,7 @@ def test_files_are_merged(pbin_output, tmp_path):
     assert "86 documents" in output
 
 
-def test_files_of_different_tokenizers_are_not_joined(pbin_output, pbin_error, tokenizer_file):
-    pbin_output(GOLDEN / "edge.jsonl", "-o", "a.pbin", *WRITE_OPTIONS)
-    Path("web.jsonl").write_bytes(jsonl(sentences("web", 3)))
-    pbin_output("web.jsonl", "-o", "b.pbin", "--tokenizer", tokenizer_file, "--eod", EOD)
-
-    merge_error = pbin_error("merge", "a.pbin", "b.pbin", "-o", "all.pbin")
-    shuffle_error = pbin_error(
-        "shuffle", "a.pbin", "b.pbin", "--seed", 1, "--chunk", 0, "--chunks", 2, "-o", "all.pbin"
-    )
-
-    assert ".b.pbin.made.json" in merge_error
-    assert "tokens of different tokenizers cannot be joined" in merge_error
-    assert "tokens of different tokenizers cannot be joined" in shuffle_error
-    assert not Path("all.pbin").exists()
-
-
-def test_a_file_is_shuffled_as_by_modalities(pbin_output):
-    pbin_output("shuffle", DOCS, "--seed", 11, "-o", "x.pbin")
-
-    assert Path("x.pbin").read_bytes() == golden_bytes("docs.shuffle-s11.pbin")
-
-
 SHUFFLE_TWO_FILES = ("shuffle", DOCS, EDGE, "--seed", 11, "-o", "x.pbin")
-
-
-def test_chunks_of_several_files_are_shuffled_as_by_modalities(pbin_output):
-    for chunk in range(3):
-        pbin_output(*SHUFFLE_TWO_FILES, "--chunk", chunk, "--chunks", 3, "--overwrite")
-
-        assert Path("x.pbin").read_bytes() == golden_bytes(f"chunk-s11-{chunk}-of-3.pbin")
 
 
 @pytest.mark.parametrize(
@@ -282,20 +253,6 @@ def test_lines_that_are_not_json_can_be_left_out_of_the_index(pbin_output):
 
     assert Path("x.idx").read_bytes() == golden_bytes("bad-json.drop-faulty.idx")
     assert "2 of 3 lines, 1 dropped, the first in line 2" in output
-
-
-def test_an_existing_index_can_be_overwritten(pbin_output):
-    pbin_output("raw-index", GOLDEN / "bad-json.jsonl", "--drop-faulty", "-o", "x.idx")
-
-    pbin_output("raw-index", GOLDEN / "edge.jsonl", "-o", "x.idx", "--overwrite")
-
-    assert Path("x.idx").read_bytes() == golden_bytes("edge.idx")
-
-
-def test_a_line_that_is_not_json_is_an_error_of_the_index(pbin_error):
-    error = pbin_error("raw-index", GOLDEN / "bad-json.jsonl", "-o", "x.idx")
-
-    assert "line 2, byte 15: this line is not JSON" in error
 
 
 # Descriptions

@@ -1,5 +1,5 @@
-"""Merged .pbin files have the bytes of their documents packed in one go, also if Modalities merged
-them wrongly.
+"""Merged .pbin files have the bytes of their documents written in one go, also if Modalities
+merged them wrongly.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def target(tmp_path: Path) -> Path:
 # Sound files
 
 
-def test_a_merge_has_the_bytes_of_packing_all_documents_in_one_go(tmp_path, target):
+def test_a_merge_has_the_bytes_of_writing_all_documents_in_one_go(tmp_path, target):
     paths = [GOLDEN / f"{name}.pbin" for name in ("docs", "edge", "u2")]
 
     counts = merge_pbin(paths, target)
