@@ -89,19 +89,15 @@ def _has_same_token_options(tokenized: Manifest, dataset: Manifest) -> bool:
 
         {"tokenizer": "9a3f…", "dtype": "uint16", …} in both
 
+    Settings that do not matter for the tokens of a dataset, such as how its files are named, are
+    not compared.
+
     Args:
         tokenized: Manifest of the list of shards, the parts in which a corpus was tokenized.
         dataset: Manifest of a dataset, which was perhaps merged from them.
     """
     shard_options = tokenized.recipe["options"]
     dataset_options = dataset.recipe["options"]
-
-    # A dataset has further options, which do not matter for its tokens, such as how its files are
-    # named.
-    shared_names = [name for name in dataset_options if name not in OPTIONS_OF_DATASET]
-    has_same_settings = all(
-        shard_options.get(name) == dataset_options[name] for name in shared_names
-    )
-    # This option exists only if documents were erased: it is a digest of them.
-    has_same_erased = shard_options.get(PURGED) == dataset_options.get(PURGED)
-    return has_same_settings and has_same_erased
+    names = dataset_options.keys() - OPTIONS_OF_DATASET
+    names |= {PURGED}  # a digest of the documents that were erased, if any
+    return all(shard_options.get(name) == dataset_options.get(name) for name in names)

@@ -181,20 +181,35 @@ def copy_tokens(
     Raises:
         MissingError: The token file was deleted.
     """
-    # If there is an earlier version of the other output, its file is replaced. So first delete the
-    # manifest that says that this version is complete.
-    outputs.invalidate(recipe)
-    fact = dataset.files[bin_name(dataset)]  # size and sha256
+    outputs.invalidate(recipe)  # an earlier version of the output is no longer complete
+    token_file = dataset.files[bin_name(dataset)]
     target = f"{outputs.access.name(outputs.place(recipe))}/{target_name}"
-    outputs.access.store.compose(target, [_stored_bin(outputs, dataset)], sha256=[fact.sha256])
-    if fact.pieces is None:
-        return {target_name: fact}
+    source = _stored_bin(outputs, dataset)
+    outputs.access.store.compose(target, [source], sha256=[token_file.sha256])
+    if token_file.pieces is None:
+        return {target_name: token_file}
 
-    # The bucket had joined the token file from pieces, and its sha256 is not known. A file next to
-    # it lists the sha256 of each piece: copy this list, too.
-    list_name = f"{target_name}{PIECES_ENDING}"
-    (folder / list_name).write_bytes(dataset.path(fact.pieces).read_bytes())
-    return {target_name: replace(fact, pieces=list_name)}
+    list_name = _copy_list_of_pieces(dataset, token_file.pieces, folder, target_name)
+    return {target_name: replace(token_file, pieces=list_name)}
+
+
+def _copy_list_of_pieces(dataset: Manifest, source_name: str, folder: Path, bin_copy: str) -> str:
+    """Copy the list of the pieces that a token file was joined from, for a copy of this file.
+
+    The sha256 of a file that a bucket has joined is not known. The list has that of each piece.
+
+    Args:
+        dataset: Manifest of the dataset with the token file.
+        source_name: Name of the list in the dataset.
+        folder: Local folder for the copy.
+        bin_copy: Name of the copy of the token file, such as web.bin.
+
+    Returns:
+        The name of the copied list: web.bin.pieces.
+    """
+    list_name = f"{bin_copy}{PIECES_ENDING}"
+    (folder / list_name).write_bytes(dataset.path(source_name).read_bytes())
+    return list_name
 
 
 def _stored_bin(outputs: OutputRoot, dataset: Manifest) -> Stored:

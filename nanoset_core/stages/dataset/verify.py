@@ -78,17 +78,13 @@ def verify_corpus_dataset(project: Project, corpus: str, *, deep: bool, run: Che
     key = Key(corpus)
     report = Report(DATASET.report_name(key))
     with report.catching(remedy=BUILD):  # adds an exception to the report as an error
-        # The files, the counts and the tokens, and the mean length of documents.
         dataset = current_manifest(project, DATASET, key)
         if not check_files(report, dataset, deep=deep):
             return report  # a missing file is reported, and cannot be opened
         _check_pair(report, project, dataset, deep=deep, run=run)
         _check_drift(report, project.outputs, dataset)
-
-        # The shards that it was merged from, and some of the raw text. This needs sound data.
         if report.passed:
             _check_origin(report, project, dataset, deep=deep)
-        # Text that was lost when the corpus was tokenized.
         if report.passed:
             check_losses(report, project, shards_of(project.outputs, dataset))
     return report
@@ -105,23 +101,14 @@ def _check_pair(
         report: Report on the dataset, to which errors are added.
         project: Its tokenizer says which ids tokens may have.
         dataset: Manifest of the dataset: its files, and facts such as the number of tokens.
-        deep: Read all tokens, also of a large dataset.
+        deep: Read all tokens, also of a large dataset, and compare recorded digests.
         run: Function that has ranges of tokens checked, in this process or on other machines.
     """
     if deep:
-        # All tokens are read, perhaps by several machines, each of which reads from the bucket. A
-        # bucket may have joined the token file from smaller objects, the pieces. If so, compare
-        # each piece with its recorded digest.
         pieces = pieces_of_bin(dataset)
     else:
-        # Digests cannot be compared: only samples of a large dataset are read. Of a small one, this
-        # process reads all tokens. If they are in a bucket, download them: this takes fewer
-        # requests.
-        pieces = ()
-        is_small = dataset.facts["tokens"] <= QUICK_TOKENS
-        if is_small:
-            fetch_tokens(dataset)
-
+        pieces = ()  # only samples are read, so digests cannot be compared
+        _fetch_few_tokens(dataset)
     verify_pair(
         readable_prefix(dataset),
         expected=_expected_tokens(project, dataset),
@@ -131,6 +118,19 @@ def _check_pair(
         pieces=pieces,
         run=run,
     )
+
+
+def _fetch_few_tokens(dataset: Manifest) -> None:
+    """Download the tokens of a dataset in a bucket if a quick check reads all of them.
+
+    That takes fewer requests than to read them in blocks. Of a large dataset, a quick check reads
+    only samples. A deep check may read the tokens on several machines, each from the bucket.
+
+    Args:
+        dataset: Manifest of the dataset: its files, and facts such as the number of tokens.
+    """
+    if dataset.facts["tokens"] <= QUICK_TOKENS:
+        fetch_tokens(dataset)
 
 
 def _check_origin(report: Report, project: Project, dataset: Manifest, *, deep: bool) -> None:
@@ -144,18 +144,12 @@ def _check_origin(report: Report, project: Project, dataset: Manifest, *, deep: 
         dataset: Manifest of the dataset: its files, and facts such as the number of tokens.
         deep: Compare the length of every document with its shard.
     """
-    # The dataset has as many documents and tokens as the shards together.
     _check_shards(report, project, dataset)
-
-    # Open the dataset so that only small blocks of it are downloaded from a bucket. Its lineage
-    # says which line of which raw file each document is from.
+    # From a bucket, only small blocks are downloaded, since little of the dataset is read.
     opened = dataset_of(project.outputs, dataset, is_sampled=True)
-    lineage = Lineage(opened)
-
-    # Each document is as long as in its shard.
+    lineage = Lineage(opened)  # finds the line of raw text that each document is from
     if deep:
         _check_document_lengths(report, lineage, opened.sequences)
-    # The raw text of some documents is tokenized again, and gives the same tokens.
     _check_round_trip(report, project, lineage, opened.sequences, deep=deep)
 
 
@@ -237,18 +231,18 @@ def _check_shards(report: Report, project: Project, dataset: Manifest) -> None:
         project: Its outputs have the shards.
         dataset: Manifest of the dataset: its files, and facts such as the number of tokens.
     """
+    key = Key(dataset.name)
     try:
-        tokenized = require(project, TOKENIZED, Key(dataset.name), remedy=BUILD)
+        tokenized = require(project, TOKENIZED, key, remedy=BUILD)
     except NanosetError as error:
-        # A dataset can be used without its shards, so that they are missing is only a warning.
+        # Only a warning: a dataset whose shards are missing can still be used.
         report.add_exception(error, severity="warning")
         return
 
-    # If text or settings have changed, these may be newer shards than those of the dataset. Then
-    # their counts may differ.
-    is_up_to_date = check_freshness(report, project, DATASET, Key(dataset.name), dataset)
+    is_up_to_date = check_freshness(report, project, DATASET, key, dataset)
     is_of_same_text = tokenized.recipe["parents"] == dataset.recipe["parents"]
-    if is_up_to_date and is_of_same_text:
+    is_made_from_these_shards = is_up_to_date and is_of_same_text
+    if is_made_from_these_shards:
         _compare_counts(report, dataset, tokenized)
 
 
@@ -285,23 +279,34 @@ def _check_document_lengths(report: Report, lineage: Lineage, dataset: MMapIndex
         lineage: Finds the rows of the dataset's documents in the tables of its shards.
         dataset: The dataset, with its .bin and .idx opened.
     """
-    # The table of a shard has a row for each of its documents, with the length.
+    for first_document, expected_lengths in _recorded_lengths(lineage):
+        stop_document = first_document + len(expected_lengths)
+        lengths = _document_lengths(dataset, range(first_document, stop_document))
+        wrong_rows = np.flatnonzero(lengths != expected_lengths)
+        if len(wrong_rows) > 0:
+            row = int(wrong_rows[0])
+            report.compare(
+                f"document {first_document + row} has another length than its shard says",
+                where=dataset.prefix,
+                found=int(lengths[row]),
+                expected=int(expected_lengths[row]),
+                remedy=FORCE_BUILD,
+            )
+            return
+
+
+def _recorded_lengths(lineage: Lineage) -> Iterator[tuple[int, NDArray[np.int32]]]:
+    """Yield the lengths of all documents that were recorded when they were tokenized.
+
+    Args:
+        lineage: Finds the rows of the dataset's documents in the tables of its shards.
+
+    Yields:
+        (number of a document, tokens of this and the next documents, shape (n_documents,)).
+    """
     for shard, table in lineage.tables(range(len(lineage.shards))):
-        for first_row, expected_lengths in table.lengths():
-            first_document = lineage.first_document(shard) + first_row
-            stop_document = first_document + len(expected_lengths)
-            lengths = _document_lengths(dataset, range(first_document, stop_document))
-            wrong_rows = np.flatnonzero(lengths != expected_lengths)
-            if len(wrong_rows):
-                row = int(wrong_rows[0])
-                report.compare(
-                    f"document {first_document + row} has another length than its shard says",
-                    where=dataset.prefix,
-                    found=int(lengths[row]),
-                    expected=int(expected_lengths[row]),
-                    remedy=FORCE_BUILD,
-                )
-                return
+        for first_row, lengths in table.lengths():
+            yield lineage.first_document(shard) + first_row, lengths
 
 
 def _document_lengths(dataset: MMapIndexedDataset, documents: range) -> NDArray[np.int64]:
@@ -580,26 +585,36 @@ def _tokens_of_documents(
 ) -> Iterator[Tokens]:
     """Yield the tokens of each document, such as 5 9 7 for the first one, and then 8 2.
 
-    They are valid until those of the next document are requested: then their memory may be freed.
+    From a bucket, the tokens of all documents are downloaded at once, which takes the fewest
+    requests, or those of one document after the other if there is little disk space. The tokens of
+    a document are valid until the next ones are requested: then their memory may be freed.
 
     Args:
         dataset: The dataset, with its .bin and .idx opened.
         documents: Numbers of the documents, shape (n_documents,).
     """
-    # Where each document starts and stops in the file of tokens, in tokens: (n_documents,) each.
-    # It stops where the first sequence of the next document starts.
+    # (n_documents,) each: the position of a document in the file, in tokens
     starts = token_starts(dataset, dataset.document_indices[documents])
     stops = token_starts(dataset, dataset.document_indices[documents + 1])
+    for part in dataset.spans(len(documents), at_once=1):  # slice(0, n), or slice(0, 1), …
+        yield from _tokens_of_ranges(dataset, starts[part], stops[part])
 
-    # If the dataset is in a bucket, the tokens are downloaded: those of all documents at once,
-    # which takes the fewest requests, or of one after the other if there is little disk space.
+
+def _tokens_of_ranges(
+    dataset: MMapIndexedDataset, starts: NDArray[np.int64], stops: NDArray[np.int64]
+) -> Iterator[Tokens]:
+    """Yield the tokens of each of some ranges of a dataset's file, which are downloaded together.
+
+    Args:
+        dataset: The dataset, with its .bin and .idx opened.
+        starts: First token of each range, counted from the start of the file, shape (n_ranges,).
+        stops: End of each range, shape (n_ranges,).
+    """
     itemsize = dataset.dtype.itemsize
-    for step in dataset.spans(len(documents), at_once=1):  # slice(0, n), or slice(0, 1), …
-        # The result is an array of all tokens in the file. Only those of the documents in this step
-        # have been downloaded, and can be read.
-        file_tokens = dataset.tokens_for(starts[step] * itemsize, stops[step] * itemsize)
-        for start, stop in zip(starts[step].tolist(), stops[step].tolist(), strict=True):
-            yield file_tokens[start:stop]
+    # All tokens of the file, of which only those of the ranges can be read.
+    file_tokens = dataset.tokens_for(starts * itemsize, stops * itemsize)
+    for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
+        yield file_tokens[start:stop]
 
 
 def _excerpt(tokens: NDArray[Any]) -> str:

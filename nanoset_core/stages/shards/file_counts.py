@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from nanoset_core.errors import FormatError
 from nanoset_core.outputs.manifest import Manifest
-from nanoset_core.stages.shards.document_counts import counts_by_file
+from nanoset_core.stages.shards.document_counts import DocumentCounts, counts_by_file
 from nanoset_core.stages.shards.line_numbers import LineNumbers
 from nanoset_core.stages.shards.losses import stored_sizes
 from nanoset_core.stages.shards.one_shard import DOCUMENTS, REJECTS
@@ -185,6 +185,9 @@ def _counts_by_tables(source: SourceRange, shard: Manifest) -> dict[str, FileCou
         documents, tokens     the shard's table of documents, a row for each
         rejected              the shard's list of rejected lines
 
+    Documents without tokens, and those that users have erased, are in no table. So they are not
+    counted (`skipped` and `purged` are 0).
+
     Args:
         source: The part of the text that the shard was made from. It names the files.
         shard: Manifest of the shard.
@@ -192,37 +195,35 @@ def _counts_by_tables(source: SourceRange, shard: Manifest) -> dict[str, FileCou
     Returns:
         Path → counts of the part of the file that is in this shard, such as
         {"a.jsonl": FileCounts(documents=1000, tokens=812000, rejected=3, …), "b.jsonl": …}.
-        Documents without tokens, and those that users have erased, are in no table. So they are not
-        counted (`skipped` and `purged` are 0).
     """
-    # If the shard has documents without tokens, it is not known in which of its files they are. So
-    # each file may have some.
-    has_skipped = shard.facts["skipped"] > 0
-    counts_by_path = {path: FileCounts(may_have_skipped=has_skipped) for path in source.files}
-
     size_by_path = stored_sizes(source.pieces)
-    for path, size in size_by_path.items():
-        counts_by_path[path].stored_bytes = size
-
     documents_by_path = counts_by_file(shard.path(DOCUMENTS))
-    for path, documents_of_file in documents_by_path.items():
-        counts_by_path[path].documents = documents_of_file.documents
-        counts_by_path[path].tokens = documents_of_file.tokens
+    rejected_by_path = _rejected_by_file(shard)
+    has_skipped = shard.facts["skipped"] > 0  # in which of the files is not known
 
-    if shard.facts["rejected"] > 0:  # otherwise there is no list
-        rejected_by_path = _rejected_by_file(shard)
-        for path, n_rejected in rejected_by_path.items():
-            counts_by_path[path].rejected = n_rejected
+    counts_by_path = {}
+    for path in source.files:
+        documents_of_file = documents_by_path.get(path, DocumentCounts())
+        counts_by_path[path] = FileCounts(
+            stored_bytes=size_by_path[path],
+            documents=documents_of_file.documents,
+            tokens=documents_of_file.tokens,
+            rejected=rejected_by_path[path],
+            may_have_skipped=has_skipped,
+        )
     return counts_by_path
 
 
 def _rejected_by_file(shard: Manifest) -> Counter[str]:
     """Count the rejected lines of each file, from a shard's list of them: `{"a.jsonl": 3}`.
 
-    The list also has faults, which are not lines: each says where a file became unreadable.
+    The list also has faults, which are not lines: each says where a file became unreadable. If no
+    line was rejected, the list is not read.
 
     Args:
         shard: Manifest of the shard, which has the tokens of a part of the corpus.
     """
+    if shard.facts["rejected"] == 0:
+        return Counter()
     rejects = read_rejects(shard.path(REJECTS), LineNumbers())
     return Counter(reject.file for reject in rejects if not reject.is_fault)

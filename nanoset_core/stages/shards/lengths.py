@@ -23,18 +23,23 @@ def usual_length(histogram: Sequence[int], tokens: int) -> str:
             is for 2^(b-1) to 2^b - 1 tokens. At least one entry is not 0.
         tokens: Number of tokens of all documents together.
     """
-    # The median is in the first entry up to which there are half of the documents. For [0, 1, 3, 5]
-    # that is entry 3: only 4 of the 9 documents are in those before.
-    n_documents = sum(histogram)
-    median_entry = 0
-    n_up_to_entry = histogram[0]
-    while 2 * n_up_to_entry < n_documents:
-        median_entry += 1
-        n_up_to_entry += histogram[median_entry]
-
-    shortest, longest = _bounds_of_bin(median_entry)  # 4 and 7
-    mean = tokens / n_documents
+    shortest, longest = _bounds_of_bin(_median_bin(histogram))
+    mean = tokens / sum(histogram)
     return f"{mean:,.0f} tokens on average, the median between {shortest:,} and {longest:,}"
+
+
+def _median_bin(histogram: Sequence[int]) -> int:
+    """Return the first entry of a histogram up to which at least half of all values are counted.
+
+    For [0, 1, 3, 5] that is entry 3: only 4 of the 9 values are in the entries before.
+    """
+    n_values = sum(histogram)
+    median_bin = 0
+    n_up_to_bin = histogram[0]
+    while 2 * n_up_to_bin < n_values:
+        median_bin += 1
+        n_up_to_bin += histogram[median_bin]
+    return median_bin
 
 
 def length_rows(histogram: Sequence[int]) -> list[dict[str, str]]:
@@ -54,25 +59,29 @@ def length_rows(histogram: Sequence[int]) -> list[dict[str, str]]:
         A row for each range, from the shortest document to the longest one, such as `{"tokens": "4
         to 7", "documents": "10", "share": "████████████"}`.
     """
-    # Leave out ranges that are shorter or longer than all documents.
     bins_with_documents = [number for number, count in enumerate(histogram) if count]
     first_bin = bins_with_documents[0]
     last_bin = bins_with_documents[-1]
-
-    largest_count = max(histogram)
-    rows: list[dict[str, str]] = []
+    rows = []
     for number in range(first_bin, last_bin + 1):
-        count = histogram[number]
         shortest, longest = _bounds_of_bin(number)
-        # The bar is rounded up: even a single document has a bar.
-        n_characters = math.ceil(count * BAR_COLUMNS / largest_count)
         row = {
             "tokens": f"{shortest:,} to {longest:,}",
-            "documents": f"{count:,}",
-            "share": "█" * n_characters,
+            "documents": f"{histogram[number]:,}",
+            "share": _bar(histogram[number], max(histogram)),
         }
         rows.append(row)
     return rows
+
+
+def _bar(count: int, largest_count: int) -> str:
+    """Return a bar for a count, which is rounded up: even a single document has a bar.
+
+    Args:
+        count: The count.
+        largest_count: The count whose bar has 24 characters.
+    """
+    return "█" * math.ceil(count * BAR_COLUMNS / largest_count)
 
 
 def _bounds_of_bin(number: int) -> tuple[int, int]:

@@ -184,15 +184,9 @@ class RejectPolicy:
         if losses.facts.faults > 1:
             message = "files cannot be read to their end"
 
-        # Name the setting that forbids the loss: the option that allows none, or the limit.
-        setting = self.names.on_reject  # such as "documents.on_reject: fail"
-        if not self._fails_on_reject:
-            setting = f"{self.names.unreadable}: {self.options.max_unreadable_fraction:g}"
-
-        # Show the first file and what is wrong with it. The lists that name files may be deleted.
         where = folder
         found = losses.unreadable_text()
-        if losses.file_faults:
+        if losses.file_faults:  # empty if the lists that name files were deleted
             first_fault = losses.file_faults[0]
             where = folder / first_fault.file
             found += f"; {first_fault.detail}"
@@ -200,12 +194,33 @@ class RejectPolicy:
             message,
             where=where,
             found=found,
-            expected=f"whole files ({setting})",
+            expected=f"whole files ({self._unreadable_limit_text()})",
             remedy=self._remedy_for_unreadable(losses),
         )
 
+    def _unreadable_limit_text(self) -> str:
+        """Return the limit for unreadable text, with the name of its setting."""
+        if self._fails_on_reject:
+            return self.names.on_reject  # such as "documents.on_reject: fail"
+        return f"{self.names.unreadable}: {self.options.max_unreadable_fraction:g}"
+
     def _remedy_for_unreadable(self, losses: Losses) -> str:
         """Return what the user can do about files that cannot be read to their end, for an error.
+
+        If all of the files are tables in which several columns have the same name, it does not help
+        to fetch them again. So the advice is to rename the columns.
+
+        Args:
+            losses: What was lost, with a fault for each file.
+        """
+        reasons = {fault.reason for fault in losses.file_faults}
+        if reasons == {AMBIGUOUS_COLUMN}:
+            exclusion = self._how_to_leave_out([fault.file for fault in losses.file_faults])
+            return f"rename or remove all but one of these columns, or leave it out: {exclusion}"
+        return self._remedy_for_damaged(losses)
+
+    def _remedy_for_damaged(self, losses: Losses) -> str:
+        """Return what the user can do about damaged files, for an error.
 
         The advice has up to three parts:
 
@@ -213,30 +228,19 @@ class RejectPolicy:
             , or accept what could be read of it: documents.max_unreadable_fraction 0.038
             ; leave out files that are not text: …
 
-        If all of the files are tables in which several columns have the same name, it does not help
-        to fetch them again. So the advice is to rename the columns.
+        The second part is left out if the settings allow no loss at all, and the third one if no
+        file is of another format than its name says. Fetching such a file again does not help.
 
         Args:
             losses: What was lost.
         """
-        # If all files have one and the same column twice, for example, reading them again does not
-        # help.
-        faults = losses.file_faults  # a fault for each file, such as a damaged compressed one
-        reasons = {fault.reason for fault in faults}
-        if reasons == {AMBIGUOUS_COLUMN}:
-            exclusion = self._how_to_leave_out([fault.file for fault in faults])
-            return f"rename or remove all but one of these columns, or leave it out: {exclusion}"
-
         advice = "fetch or write it again"
         if losses.facts.faults > 1:
             advice = "fetch or write them again"
-
-        # The settings either forbid any loss (`on_reject: fail`), or limit it.
         if not self._fails_on_reject:
             sufficient_limit = self._sufficient_limit(losses)
             advice += f", or accept what could be read of it: {sufficient_limit}"
 
-        # Files may be of another format than their names say. Fetching these again does not help.
         foreign_files = _foreign_files(losses)
         if foreign_files:
             exclusion = self._how_to_leave_out(foreign_files)
@@ -270,23 +274,29 @@ class RejectPolicy:
             folder: The folder of the files.
         """
         reason = _most_common_reason(losses)  # "missing_key"
-        share_text = _rejected_share_text(losses)  # "900 of 1,000 lines rejected, …"
+        found = _rejected_share_text(losses)  # "900 of 1,000 lines rejected, …"
         example = losses.first(reason)
         if example is None:  # the list of rejected lines was deleted
-            advice = self._advice(reason, file_format="lines")  # as for JSON lines
-            return self._too_many_rejects(losses, folder, share_text, advice)
+            advice = self._advice(reason, file_format="lines")
+            return self._too_many_rejects(losses, folder, found, advice)
 
-        found = f"{share_text}; {_line_text(example)}"
+        found += f"; {_line_text(example)}"
         advice = self._advice(reason, format_of(example.file))
-
-        # If the file is no text at all, such as an image, the usual advice does not help.
         file_kind = _kind_of_other_file(folder, example)  # None for text
         if file_kind is not None:
             found = f"the file is {file_kind}; {found}"
-            how_to_leave_out = self._how_to_leave_out([example.file])
-            remedy = f"convert the file, or leave it out: {how_to_leave_out}"
-            advice = _Advice(advice.expected, remedy)
+            advice = self._advice_for_other_file(example.file, advice.expected)
         return self._too_many_rejects(losses, folder / example.file, found, advice)
+
+    def _advice_for_other_file(self, path: str, expected: str) -> _Advice:
+        """Return what a user can do about a file that is no text at all, such as an image.
+
+        Args:
+            path: Relative path of the file.
+            expected: What its lines should be if it were text.
+        """
+        exclusion = self._how_to_leave_out([path])
+        return _Advice(expected, remedy=f"convert the file, or leave it out: {exclusion}")
 
     def _too_many_rejects(
         self, losses: Losses, where: Location, found: str, advice: _Advice
@@ -305,10 +315,8 @@ class RejectPolicy:
             found: How many lines were rejected, and what one of them contains.
             advice: What the lines should be (`expected`), and what usually helps (`remedy`).
         """
-        # The settings either forbid any rejected line (`on_reject: fail`), or have a limit such as
-        # 0.01, which can be raised.
         remedy = advice.remedy
-        if not self._fails_on_reject:
+        if not self._fails_on_reject:  # there is a limit, which can be raised
             remedy += f", or raise {self.names.rejected}"
         return InputError(
             "too many lines are no documents",
@@ -339,7 +347,7 @@ class RejectPolicy:
             reason: The most frequent reason, such as `missing_key`.
             file_format: Format of the file with the first of these lines.
         """
-        if reason == "wrong_field_count":  # in a CSV file
+        if reason == "wrong_field_count":
             return _Advice(
                 expected="as many fields in each row as in the header of its file",
                 remedy="put texts with separators, quotes or line ends in quotes",
@@ -351,15 +359,11 @@ class RejectPolicy:
                 remedy="convert the files to UTF-8, as `iconv -t UTF-8` does",
             )
         if reason == "missing_key":
-            # The key, such as "text", and the setting that names it, such as --json-key.
-            key = self.text_key
-            setting = self.names.text_key
+            setting = self.names.text_key  # such as --json-key
             return _Advice(
-                expected=f"the key {key!r} ({setting}) in every line or row",
+                expected=f"the key {self.text_key!r} ({setting}) in every line or row",
                 remedy=f"name the key that holds the text ({setting})",
             )
-
-        # All other reasons: the line is no JSON object with a text.
         example = f'{{"{self.text_key}": "Some text."}}'
         return _Advice(
             expected=f"one JSON object in each line, as {example}, "

@@ -56,26 +56,35 @@ def copy_tokens_back(shard: Manifest) -> None:
     Raises:
         StorageError: The bytes of the dataset have changed since it was written.
     """
-    recorded = shard.files[BIN]
-    dataset_bin, start = shard.place(BIN)  # where the tokens are stored: file, and first byte
-    with open_regular(dataset_bin) as source, atomic_file(shard.folder / BIN) as target:
-        append_file(source, target, recorded.size, start)
+    _copy_from_dataset(shard)
+    # Written last: if the process is killed before, the tokens are still found in the dataset.
+    own_file = replace(shard.files[BIN], within=None, begin=0)
+    _write_bin_fact(shard, own_file)
 
-        # Check the copy. It becomes the shard's file at the end of the block, but not after an
-        # error.
+
+def _copy_from_dataset(shard: Manifest) -> None:
+    """Copy the tokens of a shard from the file of a dataset to the folder of the shard.
+
+    The new file appears only once it is complete and has the recorded sha256.
+
+    Args:
+        shard: The manifest of the shard, which says where its tokens are.
+
+    Raises:
+        StorageError: The bytes of the dataset have changed since it was written.
+    """
+    recorded = shard.files[BIN]
+    dataset_bin, first_byte = shard.place(BIN)
+    with open_regular(dataset_bin) as source, atomic_file(shard.folder / BIN) as target:
+        append_file(source, target, recorded.size, first_byte)
         target.flush()
         sha256 = sha256_file(Path(target.name))
         if sha256 != recorded.sha256:
             raise altered(
                 dataset_bin,
-                f"sha256 {sha256} of {recorded.size:,} bytes from byte {start:,} on, "
+                f"sha256 {sha256} of {recorded.size:,} bytes from byte {first_byte:,} on, "
                 f"not {recorded.sha256}",
             )
-
-    # Record that the shard has its own file. If the process is killed before, the tokens are still
-    # found in the dataset.
-    own_file = replace(recorded, within=None, begin=0)
-    _write_bin_fact(shard, own_file)
 
 
 def altered(path: Path, found: str) -> StorageError:

@@ -90,25 +90,35 @@ def _write_shortened(shard: Manifest, task: ShortenTask, folder: Path) -> Writte
     Returns:
         The counts of the copy, and the sha256 of each file.
     """
-    removed_rows = task.rows  # such as [1]
-    is_kept = np.ones(shard.facts["documents"], np.bool_)  # (n_documents,)
-    is_kept[removed_rows] = False  # [True, False, True]
+    n_documents = shard.facts["documents"]
+    is_kept = _mask_without(task.rows, n_documents)
+    document_table = DocumentRows(shard.path(DOCUMENTS), n_documents)
 
-    # Copy the tokens, each document of which is stored as one or more sequences.
     n_sequences = _copy_tokens(shard, is_kept, folder)
+    copy_without(document_table, task.rows, folder / DOCUMENTS, files=task.files)
+    _copy_rejected_lines(shard, folder)
 
-    # Copy the table of documents, which says from which line of which text file each one is.
-    table = DocumentRows(shard.path(DOCUMENTS), shard.facts["documents"])
-    copy_without(table, removed_rows, folder / DOCUMENTS, files=task.files)
-
-    # The list of rejected lines remains as it is.
-    (folder / REJECTS).write_bytes(shard.path(REJECTS).read_bytes())
-
-    # Subtract the removed documents from the counts.
-    removed_lengths = _lengths_of_removed(table, is_kept)
+    removed_lengths = _lengths_of_removed(document_table, is_kept)
     facts = _shortened_facts(shard, removed_lengths, n_sequences)
-    names = (BIN, f"{TOKENS}.idx", DOCUMENTS, REJECTS)
-    return Written(facts, {name: sha256_file(folder / name) for name in names})
+    file_names = (BIN, f"{TOKENS}.idx", DOCUMENTS, REJECTS)
+    return Written(facts, {name: sha256_file(folder / name) for name in file_names})
+
+
+def _mask_without(removed: NDArray[np.int64], size: int) -> NDArray[np.bool_]:
+    """Return an array that is True except at some indices.
+
+    Of 3 documents without the index 1: [True, False, True].
+
+    Args:
+        removed: Indices of the False values, shape (n_removed,).
+        size: Length of the array.
+
+    Returns:
+        bool, shape (size,).
+    """
+    mask = np.ones(size, np.bool_)
+    mask[removed] = False
+    return mask
 
 
 def _copy_tokens(shard: Manifest, is_kept: NDArray[np.bool_], folder: Path) -> int:
@@ -130,18 +140,22 @@ def _copy_tokens(shard: Manifest, is_kept: NDArray[np.bool_], folder: Path) -> i
     """
     index = read_idx(shard.path(f"{TOKENS}.idx"))
     sequences_per_document = np.diff(index.document_indices)  # (n_documents,) [1, 2, 1]
-    # (n_sequences,) whether each sequence is copied: the value of its document
-    is_kept_sequence = np.repeat(is_kept, sequences_per_document)
+    is_kept_sequence = np.repeat(is_kept, sequences_per_document)  # (n_sequences,)
 
-    with (folder / BIN).open("wb") as file:
-        file.writelines(_bytes_of_sequences(shard, index, is_kept_sequence))
+    with (folder / BIN).open("wb") as token_file:
+        token_file.writelines(_bytes_of_sequences(shard, index, is_kept_sequence))
 
-    # The first sequence of each document of the copy, and the number of all: [0, 1, 2].
-    document_indices = np.append(0, np.cumsum(sequences_per_document[is_kept]))
     kept_lengths = index.sequence_lengths[is_kept_sequence]
-    with (folder / f"{TOKENS}.idx").open("wb") as file:
-        write_idx(file, index.dtype, kept_lengths, document_indices)
+    kept_per_document = sequences_per_document[is_kept]  # [1, 1]
+    first_sequences = np.append(0, np.cumsum(kept_per_document))  # [0, 1, 2]
+    with (folder / f"{TOKENS}.idx").open("wb") as index_file:
+        write_idx(index_file, index.dtype, kept_lengths, first_sequences)
     return len(kept_lengths)
+
+
+def _copy_rejected_lines(shard: Manifest, folder: Path) -> None:
+    """Copy the list of the lines of text that could not be tokenized when a shard was made."""
+    (folder / REJECTS).write_bytes(shard.path(REJECTS).read_bytes())
 
 
 def _lengths_of_removed(table: DocumentRows, is_kept: NDArray[np.bool_]) -> NDArray[np.int32]:
@@ -206,27 +220,28 @@ def _bytes_of_sequences(
     Raises:
         MissingError: The file with the tokens was deleted.
     """
-    # The tokens are a file of their own, or a range of a larger file that begins at some byte.
     tokens = _stored_tokens(shard)
-    first_byte = tokens.range.begin
-
-    # Where each sequence starts and the last one ends, from the start of the shard's tokens.
     bounds = np.append(index.sequence_pointers, tokens.range.size)  # [0, 100, 150, 400, 500]
     for first, stop in _runs_of_true(is_kept):  # (0, 2) and (3, 4)
-        start_byte = int(bounds[first])
-        stop_byte = int(bounds[stop])
-        byte_range = replace(
-            tokens.range, begin=first_byte + start_byte, size=stop_byte - start_byte
-        )
-        yield from tokens.store.blocks(byte_range)
+        yield from tokens.blocks(int(bounds[first]), int(bounds[stop]))
 
 
 class _StoredTokens(NamedTuple):
-    """Where the tokens of a shard are stored."""
+    """Where the tokens of a shard are stored: in a file of their own, or in a part of another."""
 
     store: Store
     range: Stored
     """The range of bytes with the tokens, in a file of this store."""
+
+    def blocks(self, start: int, stop: int) -> Iterator[bytes]:
+        """Yield some of the tokens as they are stored, block by block.
+
+        Args:
+            start: First byte to read, counted from the start of the shard's tokens.
+            stop: End of the bytes to read, counted in the same way.
+        """
+        byte_range = replace(self.range, begin=self.range.begin + start, size=stop - start)
+        yield from self.store.blocks(byte_range)
 
 
 def _stored_tokens(shard: Manifest) -> _StoredTokens:
@@ -242,13 +257,7 @@ def _stored_tokens(shard: Manifest) -> _StoredTokens:
     Raises:
         MissingError: The file with the tokens was deleted.
     """
-    # The caller reads almost all tokens of the shard. If the shard has its own file in a bucket,
-    # copy it to this machine as a whole. The file of a dataset is larger, so it is not copied.
-    tokens_file = shard.files[BIN]
-    if not tokens_file.is_in_other_output:
-        shard.path(BIN)  # makes the copy
-
-    # Find the file: the copy, if there is one, and otherwise the file in the bucket.
+    _download_own_tokens(shard)
     path, first_byte = shard.place(BIN)  # such as datasets/web/77cd…/web.bin, and 4096
     store, name = shard.access.stored_at(path, as_copy=True)
     stored_file = store.stat(name)
@@ -256,8 +265,21 @@ def _stored_tokens(shard: Manifest) -> _StoredTokens:
         raise MissingError(
             "the tokens of a shard were deleted", where=path, remedy="run `nanoset build`"
         )
-    byte_range = replace(stored_file, begin=first_byte, size=tokens_file.size)
+    byte_range = replace(stored_file, begin=first_byte, size=shard.files[BIN].size)
     return _StoredTokens(store, byte_range)
+
+
+def _download_own_tokens(shard: Manifest) -> None:
+    """Copy the tokens of a shard from a bucket to this machine, if they are a file of their own.
+
+    This pays off because almost all of them are read. If they are a range of a dataset's file,
+    which is much larger, nothing is copied.
+
+    Args:
+        shard: Manifest of the shard. If it is on this machine, nothing is done.
+    """
+    if not shard.files[BIN].is_in_other_output:
+        shard.path(BIN)  # makes the copy
 
 
 def _runs_of_true(mask: NDArray[np.bool_]) -> list[tuple[int, int]]:

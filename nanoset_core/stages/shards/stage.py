@@ -155,10 +155,8 @@ class TokenizedStage(CorpusStage, OutsideFiles, Planned, Estimated):
         text_bytes = self._bytes_to_tokenize(project, key, text)  # 10 GB
         if text_bytes == 0:
             return 0
-
         bytes_per_token = project.tokenizer.dtype.itemsize  # 2
         token_bytes = int(text_bytes * text.tokens_per_byte * bytes_per_token)  # 5 GB
-        # The shards (files of tokens) of an interrupted build. The next build uses them.
         existing_bytes = _reusable_bytes(project, key.subject, text.tokenized)  # 1 GB
         return max(0, token_bytes - existing_bytes)
 
@@ -174,19 +172,24 @@ class TokenizedStage(CorpusStage, OutsideFiles, Planned, Estimated):
             key: The corpus.
             text: The text as it is now, and the current tokens, which may be of earlier text.
         """
-        if text.tokenized is None:
+        if text.tokenized is None or self._settings_have_changed(project, key, text.tokenized):
             return text.stored_bytes
-        # A recipe consists of the text (its parents) and the settings, and its digest changes with
-        # either. Make a recipe of the old text and today's settings: if it has another digest than
-        # the current set, settings have changed, and all text has to be tokenized again.
-        old_text = text.tokenized.recipe["parents"]
-        recipe_today = self.recipe(project, key, old_text)
-        if recipe_today.digest != text.tokenized.digest:
-            return text.stored_bytes
-
-        # An estimate: usually text is only added.
         old_bytes = int(text.tokenized.facts["stored_bytes"])
-        return max(0, text.stored_bytes - old_bytes)
+        return max(0, text.stored_bytes - old_bytes)  # usually, text is only added
+
+    def _settings_have_changed(self, project: Project, key: Key, tokenized: Manifest) -> bool:
+        """Return whether a corpus was tokenized with other settings than those of today.
+
+        The digest of a tokenized corpus depends on the text and the settings. So a digest is
+        computed from the old text and today's settings, and compared with that of the corpus.
+
+        Args:
+            project: Its settings and tokenizer are read.
+            key: The corpus.
+            tokenized: Manifest of the tokenized corpus.
+        """
+        old_text = tokenized.recipe["parents"]
+        return self.recipe(project, key, old_text).digest != tokenized.digest
 
     def references(self, outputs: OutputRoot, manifest: Manifest) -> Iterable[str]:
         """Return the digests of the shards."""
@@ -208,31 +211,40 @@ def _reusable_bytes(project: Project, corpus: str, tokenized: Manifest | None) -
         corpus: Name of the corpus.
         tokenized: Manifest of the current list; None if there is none.
     """
-    # Imported here: every command imports this module, but few of them estimate sizes.
-    from nanoset_core.stages.inventory.make import current_inventory
-
     outputs = project.outputs
     folder = outputs.folder / SHARDS_FOLDER / corpus
-    digests = outputs.access.names(folder)
+    unlisted_digests = outputs.access.names(folder)
     if tokenized is not None:
-        digests = digests.difference(tokenized.facts[SHARDS])
-    if not digests:
+        unlisted_digests = unlisted_digests.difference(tokenized.facts[SHARDS])
+    if not unlisted_digests:
         return 0
 
-    # The shards that a build would make of the files that were listed last. The build that was
-    # stopped has listed them first.
-    try:
-        _, inventory = current_inventory(project, corpus)
-    except NanosetError:
-        return 0  # there is no such list, or it is damaged
-    reusable_digests = digests.intersection(shard_digests(project, inventory, range_bytes(project)))
-
     n_bytes = 0
-    for digest in reusable_digests:
+    for digest in unlisted_digests.intersection(_digests_of_next_build(project, corpus)):
         size = outputs.access.size(folder / digest / BIN)
         if size is not None:  # a shard may have no file of tokens
             n_bytes += size
     return n_bytes
+
+
+def _digests_of_next_build(project: Project, corpus: str) -> Iterable[str]:
+    """Return the digests of the shards that a build would make of the files that were listed last.
+
+    Each build lists the files of the corpus first, also one that is stopped later. If there is no
+    such list, or it is damaged, no digests are returned.
+
+    Args:
+        project: Its settings and outputs are read.
+        corpus: Name of the corpus.
+    """
+    # Imported here: every command imports this module, but few of them estimate sizes.
+    from nanoset_core.stages.inventory.make import current_inventory
+
+    try:
+        _, inventory = current_inventory(project, corpus)
+    except NanosetError:
+        return ()
+    return shard_digests(project, inventory, range_bytes(project))
 
 
 TOKENIZED = TokenizedStage()

@@ -68,26 +68,47 @@ class ViewDataset(Dataset):
         Returns:
             Numbers in the view, ascending; none if the document has no tokens.
         """
-        # A document consists of one or several sequences of tokens. Take the first one that is not
-        # empty.
-        corpus = self.corpus.layout
-        first_sequence = int(corpus.document_indices[document])
-        stop_sequence = int(corpus.document_indices[document + 1])
-        lengths = corpus.sequence_lengths[first_sequence:stop_sequence]
-        sequences_with_tokens = first_sequence + np.flatnonzero(lengths)
-        if len(sequences_with_tokens) == 0:
+        first_byte = _first_byte_with_tokens(self.corpus.layout, document)
+        if first_byte is None:
             return np.empty(0, np.int64)
-        first_byte = corpus.sequence_pointers[sequences_with_tokens[0]]
+        sequences = _sequences_from(self.layout, first_byte)
+        return last_not_greater(self.layout.document_indices, sequences)
 
-        # Find its copies in the view: the sequences that begin at the same byte. An empty sequence
-        # of another document may begin there, too.
-        view = self.layout
-        with_same_byte = np.flatnonzero(view.sequence_pointers == first_byte)
-        has_tokens = view.sequence_lengths[with_same_byte] > 0
-        copies = with_same_byte[has_tokens]  # (n_copies,) numbers of sequences, ascending
 
-        # The document of a copy is the last one whose first sequence is not after it.
-        return last_not_greater(view.document_indices, copies)
+def _first_byte_with_tokens(index: Sequences, document: int) -> int | None:
+    """Return where the tokens of a document begin in the file of tokens; None if it has none.
+
+    A document consists of one or several sequences of tokens, the first of which may be empty.
+
+    Args:
+        index: For each document, the number of its first sequence; and the first byte and the
+            length of each sequence.
+        document: Number of the document.
+    """
+    first_sequence = int(index.document_indices[document])
+    stop_sequence = int(index.document_indices[document + 1])
+    lengths = index.sequence_lengths[first_sequence:stop_sequence]
+    sequences_with_tokens = first_sequence + np.flatnonzero(lengths)
+    if len(sequences_with_tokens) == 0:
+        return None
+    return int(index.sequence_pointers[sequences_with_tokens[0]])
+
+
+def _sequences_from(index: Sequences, first_byte: int) -> NDArray[np.int64]:
+    """Return which sequences of tokens begin at a byte of the file of tokens.
+
+    Sequences without tokens are left out: they may begin at this byte, too.
+
+    Args:
+        index: The first byte and the length of each sequence.
+        first_byte: The byte.
+
+    Returns:
+        Numbers of sequences, ascending, shape (n_found,).
+    """
+    sequences = np.flatnonzero(index.sequence_pointers == first_byte)
+    has_tokens = index.sequence_lengths[sequences] > 0
+    return sequences[has_tokens]
 
 
 def _first_bytes(index: Sequences, documents: NDArray[np.int64]) -> NDArray[np.int64]:

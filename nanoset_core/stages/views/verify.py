@@ -55,30 +55,39 @@ def verify_view(project: Project, corpus: str, name: str, *, deep: bool) -> Repo
     key = Key(corpus, name)
     report = Report(VIEW.report_name(key))
     with report.catching(remedy=BUILD):  # an error that is raised becomes part of the report
-        # 1. Check the files of the view. If they are damaged, the other checks would only report
-        # the same in other words.
         view = current_manifest(project, VIEW, key)
         report.copy_facts(view, ["documents", "sequences", "tokens"])
         check_files(report, view, deep=deep)
         is_fresh = check_freshness(report, project, VIEW, key, view)
-        if not report.passed:
-            return report
-
-        # 2. Check that the documents are those of the corpus, in the version from which they were
-        # chosen.
-        dataset = dataset_of(project.outputs, view).corpus.manifest
-        differences = Report(report.output)
-        _check_sequences(differences, dataset, view)
-
-        # 3. Choose again. If the view is not fresh, its rules or the documents have changed since,
-        # and another choice would be right.
-        is_small = dataset.facts["documents"] <= MAX_QUICK_DOCUMENTS
-        if is_fresh and (deep or is_small):
-            _check_choice(differences, project, dataset, view)
-
-        # If there are differences, a file of the corpus may be damaged. Then only that is reported.
-        include_differences(report, differences, [dataset], deep=deep)
+        if report.passed:
+            # If the view is not fresh, its rules or the documents have changed since it was
+            # chosen: another choice would be right.
+            _check_documents(report, project, view, deep=deep, choose_again=is_fresh)
     return report
+
+
+def _check_documents(
+    report: Report, project: Project, view: Manifest, *, deep: bool, choose_again: bool
+) -> None:
+    """Check that a view has documents of its corpus, and those that its rules choose.
+
+    If it has not, a file of the corpus may be damaged. If so, only that is reported.
+
+    Args:
+        report: Gets the errors.
+        project: The project.
+        view: The view, whose files are whole.
+        deep: Compare checksums, and choose again even if the corpus is large.
+        choose_again: Whether the documents may be chosen again for comparison.
+    """
+    dataset = dataset_of(project.outputs, view).corpus.manifest
+    differences = Report(report.output)
+    _check_sequences(differences, dataset, view)
+
+    is_quick = dataset.facts["documents"] <= MAX_QUICK_DOCUMENTS
+    if choose_again and (deep or is_quick):
+        _check_choice(differences, project, dataset, view)
+    include_differences(report, differences, [dataset], deep=deep)
 
 
 def _check_sequences(report: Report, dataset: Manifest, view: Manifest) -> None:
@@ -94,42 +103,37 @@ def _check_sequences(report: Report, dataset: Manifest, view: Manifest) -> None:
     """
     dataset_index = _read_index(dataset)
     view_index = _read_index(view)
-    for start in range(0, len(view_index.sequence_lengths), CHUNK_SEQUENCES):  # some at a time
+    unknown = _first_unknown_sequence(dataset_index, view_index)
+    if unknown is not None:
+        length = int(view_index.sequence_lengths[unknown])
+        first_byte = int(view_index.sequence_pointers[unknown])
+        report.error(
+            "a view has a sequence of tokens that its dataset does not have",
+            where=idx_path(view.folder / view.facts["prefix"]),
+            found=f"{length:,} tokens from byte {first_byte:,} on",
+            expected=f"one of {dataset.url()}",
+            remedy=remedy_for_bytes(view),
+        )
+
+
+def _first_unknown_sequence(dataset_index: Index, view_index: Index) -> int | None:
+    """Return the number of the first sequence of a view that its dataset does not have, or None.
+
+    Sequences without tokens are not looked up: they begin at the same byte as another one.
+
+    Args:
+        dataset_index: Where each sequence of the dataset begins, and how long it is.
+        view_index: The same for the view. Some sequences at a time are compared.
+    """
+    for start in range(0, len(view_index.sequence_lengths), CHUNK_SEQUENCES):
         chunk = slice(start, start + CHUNK_SEQUENCES)
         lengths = view_index.sequence_lengths[chunk]
         first_bytes = view_index.sequence_pointers[chunk]
-
-        # Leave out sequences without tokens: the next one begins at the same byte.
-        has_tokens = lengths > 0
-        lengths = lengths[has_tokens]
-        first_bytes = first_bytes[has_tokens]
-
-        unknown = np.flatnonzero(~_has_sequences(dataset_index, first_bytes, lengths))
-        if len(unknown) > 0:
-            first = int(unknown[0])
-            sequence = f"{int(lengths[first]):,} tokens from byte {int(first_bytes[first]):,} on"
-            _report_unknown_sequence(report, dataset, view, sequence)
-            return
-
-
-def _report_unknown_sequence(
-    report: Report, dataset: Manifest, view: Manifest, sequence: str
-) -> None:
-    """Report an error: a view has a sequence of tokens that is not one of its dataset.
-
-    Args:
-        report: Gets the error.
-        dataset: The dataset that the view was chosen from.
-        view: The view.
-        sequence: The sequence in words, such as "12 tokens from byte 48 on".
-    """
-    report.error(
-        "a view has a sequence of tokens that its dataset does not have",
-        where=idx_path(view.folder / view.facts["prefix"]),
-        found=sequence,
-        expected=f"one of {dataset.url()}",
-        remedy=remedy_for_bytes(view),
-    )
+        has_tokens = np.flatnonzero(lengths)
+        is_known = _has_sequences(dataset_index, first_bytes[has_tokens], lengths[has_tokens])
+        if not is_known.all():
+            return start + int(has_tokens[~is_known][0])
+    return None
 
 
 def _has_sequences(
@@ -152,10 +156,7 @@ def _has_sequences(
     Returns:
         bool, shape (n_sequences,).
     """
-    # Find the last sequence of the dataset that does not begin after the byte. No other one can be
-    # the same.
     candidates = last_not_greater(index.sequence_pointers, first_bytes)  # [1, 1, 0]
-
     # The number is -1 if all sequences begin after the byte. Compare with any one then: it differs.
     candidates = np.maximum(candidates, 0)
     has_same_start = index.sequence_pointers[candidates] == first_bytes
@@ -173,7 +174,8 @@ def _check_choice(report: Report, project: Project, dataset: Manifest, view: Man
     """Choose the documents of a view again by its rules, and check that they are the same.
 
     The view has an index file (.idx) that lists its documents. Another one is written for the
-    documents that are chosen now, and both must have the same checksum.
+    documents that are chosen now, and must have the checksum that is recorded for the view's. The
+    caller has checked that the view's has it, too.
 
     Args:
         report: Gets an error if they differ.
@@ -181,22 +183,31 @@ def _check_choice(report: Report, project: Project, dataset: Manifest, view: Man
         dataset: The dataset that the view was chosen from.
         view: The view.
     """
-    # Choose again, and write the index of the chosen documents. The temporary folder also gets
-    # files that say which documents these are, so the index has to be written while it exists.
-    with tempfile.TemporaryDirectory(prefix="nanoset-view-") as name:
-        folder = Path(name)
-        [chosen_view] = choose(project, dataset.name, [view.name], folder)  # only this view
-        new_idx = folder / "again.idx"
-        write_view_idx(new_idx, _read_index(dataset), chosen_view.selection.chunks)
-        new_sha256 = sha256_file(new_idx)
-
-    # Compare its checksum with the recorded one. The caller has checked that the view's own .idx
-    # has the recorded one.
     idx_name = f"{view.facts['prefix']}.idx"
     report.compare(
         "a view does not hold the documents that its rules choose",
         where=view.folder / idx_name,
-        found=f"sha256 {new_sha256}",
+        found=f"sha256 {_sha256_of_new_choice(project, dataset, view)}",
         expected=f"sha256 {view.files[idx_name].sha256}",
         remedy=remedy_for_bytes(view),
     )
+
+
+def _sha256_of_new_choice(project: Project, dataset: Manifest, view: Manifest) -> str:
+    """Choose the documents of a view by its rules, and return the sha256 of their index file.
+
+    Args:
+        project: The project, which has the rules.
+        dataset: The dataset that the documents are chosen from.
+        view: The view.
+
+    Returns:
+        64 hex digits.
+    """
+    # The chosen documents are listed in temporary files, so their index is written in this block.
+    with tempfile.TemporaryDirectory(prefix="nanoset-view-") as folder_name:
+        folder = Path(folder_name)
+        [chosen_view] = choose(project, dataset.name, [view.name], folder)
+        new_idx = folder / "again.idx"
+        write_view_idx(new_idx, _read_index(dataset), chosen_view.selection.chunks)
+        return sha256_file(new_idx)

@@ -92,21 +92,23 @@ def resolve_inputs(
             files are in several buckets.
         StorageError: A bucket cannot be reached, or refuses.
     """
-    listed: list[ListedFile] = []
-    notices: list[str] = []  # what the user should know, such as files that are not read
+    listed_files: list[ListedFile] = []
+    notices: list[str] = []
     for path in inputs:
         name = os.fspath(path)
         resolved = _resolve(name, leave_out)
-        listed += resolved.files
+        listed_files += resolved.files
         notices += [f"{name}: {notice}" for notice in resolved.notices]
 
-    # Find the folder that contains all files, and give them paths below it.
-    input_files = _below_one_folder(listed)
-
-    # Also tell the user what is unusual about the files, such as empty ones.
-    for notice in Contents(input_files.files).notices():
-        notices.append(f"{input_files.folder}: {notice.text}")
+    input_files = _below_one_folder(listed_files)
+    notices += _notices_on_all(input_files)
     return replace(input_files, notices=tuple(notices))
+
+
+def _notices_on_all(input_files: InputFiles) -> list[str]:
+    """Return what is unusual about the files that are read, such as empty ones, for the user."""
+    contents = Contents(input_files.files)
+    return [f"{input_files.folder}: {notice.text}" for notice in contents.notices()]
 
 
 def files_of(paths: Iterable[Location]) -> InputFiles:
@@ -172,24 +174,38 @@ def by_file(inputs: InputFiles, output_prefix: Location) -> list[tuple[InputFile
         InputError: Two files would have the same prefix.
     """
     jobs = []
-    path_by_prefix: dict[Location, str] = {}
     for file in inputs.files:
         json_lines = inputs.json_lines & {file.path}  # this file, or none
         inputs_of_file = InputFiles(inputs.folder, (file,), json_lines=json_lines)
         name = _name_without_ending(file.path, is_json_lines=bool(json_lines))
         prefix = output_prefix.with_name(f"{output_prefix.name}_{name}")
+        jobs.append((inputs_of_file, prefix))
+    _check_different_prefixes(jobs)
+    return jobs
 
-        # web.jsonl and web.jsonl.gz, or a/b.jsonl and a_b.jsonl, would have the same prefix.
+
+def _check_different_prefixes(jobs: Sequence[tuple[InputFiles, Location]]) -> None:
+    """Check that no two files have the same prefix of their outputs.
+
+    web.jsonl and web.jsonl.gz would have, and so would a/b.jsonl and a_b.jsonl.
+
+    Args:
+        jobs: (a single file as inputs, the prefix of its output) for each file.
+
+    Raises:
+        InputError: Two files have the same prefix.
+    """
+    path_by_prefix: dict[Location, str] = {}
+    for inputs, prefix in jobs:
+        path = inputs.files[0].path
         if prefix in path_by_prefix:
             raise InputError(
                 "two files would give pairs of the same name",
                 where=inputs.folder,
-                found=f"{path_by_prefix[prefix]} and {file.path}, both for {prefix}",
+                found=f"{path_by_prefix[prefix]} and {path}, both for {prefix}",
                 remedy="rename one of them, or tokenize them in two calls",
             )
-        path_by_prefix[prefix] = file.path
-        jobs.append((inputs_of_file, prefix))
-    return jobs
+        path_by_prefix[prefix] = path
 
 
 def _name_without_ending(path: str, *, is_json_lines: bool) -> str:
@@ -210,9 +226,7 @@ def _name_without_ending(path: str, *, is_json_lines: bool) -> str:
         # still apply, so that the outputs of earlier calls are found.
         return name
     ending = suffix_of(path)  # ".jsonl.gz", also of A.JSONL.GZ; None if the format is not known
-    if ending is None:
-        return name
-    return name[: -len(ending)]
+    return name if ending is None else name[: -len(ending)]
 
 
 def _resolve(name: str, leave_out: Callable[[Location], bool]) -> _ResolvedInput:
@@ -233,8 +247,7 @@ def _resolve(name: str, leave_out: Callable[[Location], bool]) -> _ResolvedInput
     """
     name = without_file_scheme(name)
     path = _location_of(name)
-
-    # Look for a file or folder first, since its name may contain characters of a pattern.
+    # A pattern comes last, since names of files may contain its characters, too.
     if may_be_file(name, path) and path.is_file():
         file = ListedFile(path.absolute(), stat=None)
         return _ResolvedInput(files=[file], notices=[])
@@ -242,9 +255,31 @@ def _resolve(name: str, leave_out: Callable[[Location], bool]) -> _ResolvedInput
         return _files_below(path, leave_out)
     if is_here(path):
         check_no_pipe(path)
+    return _files_that_match(name, path, leave_out)
 
-    # Otherwise the input is a pattern.
-    matches = find_matches(path)
+
+def _location_of(name: str) -> Location:
+    """Return the path that an input names, on this machine or in a bucket."""
+    if is_remote(name):
+        return remote_location(name, where="--input", only_read=True)
+    return expanded(name, "--input")
+
+
+def _files_that_match(
+    name: str, pattern: Location, leave_out: Callable[[Location], bool]
+) -> _ResolvedInput:
+    """Return the files that match a pattern such as web/*.jsonl.
+
+    Args:
+        name: The pattern as the user has given it, for the error.
+        pattern: The pattern as a path.
+        leave_out: Returns whether a file is not read.
+
+    Raises:
+        MissingError: No file matches.
+        StorageError: A bucket cannot be reached, or refuses.
+    """
+    matches = find_matches(pattern)
     files = [file for file in matches.files if not leave_out(file.path)]
     if not files:
         raise MissingError(
@@ -256,13 +291,6 @@ def _resolve(name: str, leave_out: Callable[[Location], bool]) -> _ResolvedInput
     for other in matches.others:
         notices.append(f"{other} is not read, since it is no file (name a folder as an input)")
     return _ResolvedInput(files, notices)
-
-
-def _location_of(name: str) -> Location:
-    """Return the path that an input names, on this machine or in a bucket."""
-    if is_remote(name):
-        return remote_location(name, where="--input", only_read=True)
-    return expanded(name, "--input")
 
 
 def _files_below(folder: Location, leave_out: Callable[[Location], bool]) -> _ResolvedInput:
@@ -283,13 +311,12 @@ def _files_below(folder: Location, leave_out: Callable[[Location], bool]) -> _Re
     if not contents.texts:
         raise no_text(folder, contents, "no file to read")
 
-    # The listing of a bucket has the size and time of each file, so that they need not be requested
-    # again. Those of local files are looked up later (None).
-    is_in_bucket = takes_requests(folder)
+    # The listing of a bucket has sizes and times, which need not be requested again.
+    has_sizes_and_times = takes_requests(folder)
     files = []
     for file in contents.ordered:  # the files of text, in the order in which they are read
-        size_and_time = file if is_in_bucket else None
-        files.append(ListedFile(absolute_folder / file.path, size_and_time))
+        stat = file if has_sizes_and_times else None
+        files.append(ListedFile(absolute_folder / file.path, stat))
     return _ResolvedInput(files, _unexpected_files(contents))
 
 
