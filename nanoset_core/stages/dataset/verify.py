@@ -295,7 +295,7 @@ def _check_document_lengths(report: Report, lineage: Lineage, dataset: MMapIndex
             return
 
 
-def _recorded_lengths(lineage: Lineage) -> Iterator[tuple[int, NDArray[np.int32]]]:
+def _recorded_lengths(lineage: Lineage) -> Iterator[tuple[int, NDArray[np.integer[Any]]]]:
     """Yield the lengths of all documents that were recorded when they were tokenized.
 
     Args:

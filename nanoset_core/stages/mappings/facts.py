@@ -185,7 +185,8 @@ def unused_tokens(facts: Mapping[str, Any]) -> int | None:
     Args:
         facts: What is recorded of the split. `members` are its datasets: `[{"corpus": "web",
             "tokens": 1000, "tokens_unseen": 0, …}, …]`. `corpora` says which datasets have
-            documents of the same collection of texts: `[{"members": ["web", "half"], …}]`.
+            documents of the same collection of texts: `[{"members": ["web", "half"], …}]`. Old
+            records have no `corpora`: then datasets count as if they shared no documents.
 
     Returns:
         The number. It is an estimate if several datasets have the same documents, and samples of
@@ -199,9 +200,6 @@ def unused_tokens(facts: Mapping[str, Any]) -> int | None:
             return None  # one of them was read by an earlier phase of the run: how much is unknown
         members = [uncounted.pop(name) for name in names]
         counts.append(_unused_tokens_of_corpus(corpus, members))
-
-    # Old records have no `corpora`, so it is not known which of the datasets share documents. Add
-    # up what is unused of each.
     counts += [member["tokens_unseen"] for member in uncounted.values()]
     return _sum_if_known(counts)
 
@@ -218,6 +216,9 @@ def _unused_tokens_of_corpus(
         web 1000, half 500        some documents are in both: 1,000 - the tokens that are read
                                   through any of the two (`unique_tokens`)
 
+    `unique_tokens` are those of one phase of the training run. If some documents are in both, and
+    an earlier phase has read some of them, too, the number is not known.
+
     Args:
         corpus: What is recorded of the collection: `{"tokens_available": 1000, "unique_tokens":
             990, …}`.
@@ -231,8 +232,6 @@ def _unused_tokens_of_corpus(
     if not has_common_documents:
         return _sum_if_known([member["tokens_unseen"] for member in members])
 
-    # `unique_tokens` are those of this phase of the training run. If an earlier phase has read some
-    # of the texts, too, the difference would be too large.
     was_read_before = any(member.get("before") for member in members)
     if was_read_before:
         return None

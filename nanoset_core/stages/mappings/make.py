@@ -54,18 +54,14 @@ def write_mappings(project: Project, name: str, split: SplitName) -> Manifest:
         MissingError: A dataset has not been built.
         ConfigError, InputError: The split cannot be filled as its settings ask.
     """
-    # Plan which samples the split has, and what its index files are made from (the recipe).
     check_split_files(project, name, split)
     nanoset = NanosetContext(project, name)
     recipe = mappings_recipe(nanoset, split)
     planned = nanoset.plan(split)
 
-    # Look for an earlier record of the same files. In a bucket, one listing of the folder shows it,
-    # and which index files exist.
+    # In a bucket, one listing shows which index files exist, and whether there is a record.
     listed_outputs = project.outputs.with_listing(nanoset.folder)
     existing_record = listed_outputs.existing_version(recipe)
-
-    # Write the index files, unless they exist, and then the record of them, which is returned.
     file_entries = _write_files_of_datasets(nanoset, planned, listed_outputs.access)
     return _record(nanoset, recipe, planned, file_entries, existing_record)
 
@@ -131,25 +127,34 @@ def write_blended(project: Project, name: str, split: SplitName) -> Manifest:
             "there is no blend to write: this nanoset reads one corpus without a weight",
             where=f"{project.config.file}: nanosets.{name}",
         )
-    # The new files refer to samples by their numbers in the index files of each dataset. So these
-    # must be up to date.
-    key = Key(name, split)
-    mappings = require(project, INDEX_MAPPINGS, key)  # the record of the index files of datasets
-    check_recipe(mappings, mappings_recipe(nanoset, split))
-
-    # Plan how the samples are mixed, and what the new files are made from (the recipe).
+    mappings = _mappings_up_to_date(nanoset, split)
     planned = nanoset.plan(split)
-    recipe = BLENDED.recipe(project, key, {MAPPINGS: mappings.digest})
+    recipe = BLENDED.recipe(project, Key(name, split), {MAPPINGS: mappings.digest})
 
-    # Look for an earlier record of the same files. In a bucket, one listing of the folder shows it,
-    # and which index files exist.
+    # In a bucket, one listing shows which index files exist, and whether there is a record.
     listed_outputs = project.outputs.with_listing(nanoset.folder)
     existing_record = listed_outputs.existing_version(recipe)
-
-    # Write the index files, unless they exist, and then the record of them, which is returned.
     file_entries = _write_files_of_blend(nanoset, planned, listed_outputs.access)
     samples_given = _samples_given(nanoset, planned)
     return _record(nanoset, recipe, planned, file_entries, existing_record, samples_given)
+
+
+def _mappings_up_to_date(nanoset: NanosetContext, split: SplitName) -> Manifest:
+    """Return the record of the index files of each dataset of a split, which must be up to date.
+
+    The files of a blend refer to samples by their numbers in these files.
+
+    Args:
+        nanoset: The training data.
+        split: `train`, `valid` or `test`.
+
+    Raises:
+        MissingError: The index files have not been built.
+        StaleError: They were made from other inputs than the present ones.
+    """
+    mappings = require(nanoset.project, INDEX_MAPPINGS, Key(nanoset.name, split))
+    check_recipe(mappings, mappings_recipe(nanoset, split))
+    return mappings
 
 
 def _write_files_of_blend(
@@ -229,7 +234,5 @@ def _record(
         facts = split_facts(nanoset, planned, samples_given)
         return Written({**facts, CACHE_FILES: file_entries})
 
-    # `commit` calls `write` for a new folder, unless the record exists. Then this version of the
-    # record becomes the current one, which training uses.
-    manifest = outputs.commit(recipe, write, existing=existing_record)
-    return outputs.make_current(manifest)
+    manifest = outputs.commit(recipe, write, existing=existing_record)  # unless the record exists
+    return outputs.make_current(manifest)  # from now on, training uses this record

@@ -470,7 +470,7 @@ class NanosetContext(NanosetLookup):
 
         From this, the caller computes how often each document is read. For example, train reads 700
         samples of web, and 60 of best-web, a selection of web's documents. The training run has
-        read 90 samples of code before:
+        read 90 samples of code before, and reads it no more:
 
             corpora            web: 800,000 tokens are in web alone, 100,000 in web and best-web
                                code: 400,000 tokens are in code
@@ -484,18 +484,14 @@ class NanosetContext(NanosetLookup):
         Raises:
             MissingError: A dataset that one of these was made from was deleted.
         """
-        # The datasets of the split: which documents are its own, and how many samples it reads.
         documents_by_prefix = {member.prefix: member.rows for member in plan.members}
         reads_by_prefix = MemberReads.by_prefix(plan, config, sample_counts)
-
-        # Datasets that only train reads, and only before this data: code.
         if plan.split == "train":
             for prefix, order in config.orders.items():
-                if prefix not in reads_by_prefix:
+                is_read_no_more = prefix not in reads_by_prefix
+                if is_read_no_more:
                     documents_by_prefix[prefix] = order.rows  # (0, 490), the first 490 documents
                     reads_by_prefix[prefix] = self._reads_before(prefix, order)
-
-        # Count the tokens that several of these datasets have in common.
         corpora = self.shared_documents.parts(documents_by_prefix)
         return _DocumentsRead(corpora, reads_by_prefix)
 
@@ -846,14 +842,10 @@ class NanosetContext(NanosetLookup):
         Raises:
             InputError: The split is train. Without samples of train there is nothing to train on.
         """
-        # Does the split have a share in the settings that the user has written, such as "98,1,1"?
-        written_config = built_config
-        if self.spec.shares is not None:
-            written_config = replace(built_config, split=self.spec.shares)
+        written_config = self._with_written_shares(built_config)
         blend = self.spec.blend_of(split)
         if blend is None or not _has_share(written_config, split):
             return None
-
         reason = too_few_tokens(written_config, split, self.reader, corpora_of(blend))
         if split == "train":
             raise no_training_sample(written_config, reason)
@@ -863,6 +855,16 @@ class NanosetContext(NanosetLookup):
         if share_was_moved:
             message += f"; its share went to the split before it (split: {built_config.split})"
         return f"{message}. Give {split} a larger share, or none, or leave out what is too small"
+
+    def _with_written_shares(self, built_config: NanosetConfig) -> NanosetConfig:
+        """Return settings with the shares that the user has written, such as "98,1,1".
+
+        Args:
+            built_config: The settings that the splits are built with, perhaps with other shares.
+        """
+        if self.spec.shares is None:
+            return built_config
+        return replace(built_config, split=self.spec.shares)
 
 
 def _read_by_phase(phase: NanosetContext) -> Read:
@@ -912,24 +914,37 @@ def _changes_of_weights(planned: PlannedSplit, requested: NanosetConfig) -> str:
         planned: The split, after limits on epochs were applied.
         requested: The settings of nanoset.yaml.
     """
-    blend_before = requested.blend(planned.split)
-    blend_now = planned.config.blend(planned.split)
-    if blend_before is None or blend_now is None:
-        return "changes weights"
-    weights_before = blend_before[1]
-    weights_now = blend_now[1]
-    if weights_before is None or weights_now is None:
+    percentages_before = _weight_percentages(requested, planned.split)
+    percentages_now = _weight_percentages(planned.config, planned.split)
+    if percentages_before is None or percentages_now is None:
         return "changes weights"
 
     changes: list[str] = []
-    for name, before, now in zip(planned.corpora, weights_before, weights_now, strict=True):
-        share_before = before / sum(weights_before)
-        share_now = now / sum(weights_now)
-        text_before = f"{100 * share_before:.4g}%"
-        text_now = f"{100 * share_now:.4g}%"
-        if text_before != text_now:
-            changes.append(f"{name} {text_now} instead of {text_before}")
+    percentages = zip(planned.corpora, percentages_before, percentages_now, strict=True)
+    for name, before, now in percentages:
+        if before != now:
+            changes.append(f"{name} {now} instead of {before}")
     return f"changes weights ({abbreviated(changes, _MAX_CHANGED_WEIGHTS)})"
+
+
+def _weight_percentages(config: NanosetConfig, split: SplitName) -> list[str] | None:
+    """Return the weights of the datasets that a split reads, such as ["89.25%", "10.75%"].
+
+    Args:
+        config: The settings of the split.
+        split: `train`, `valid` or `test`.
+
+    Returns:
+        In the order of the datasets; None if they have no weights.
+    """
+    blend = config.blend(split)
+    if blend is None:
+        return None
+    _, weights = blend
+    if weights is None:
+        return None
+    total_weight = sum(weights)
+    return [f"{100 * (weight / total_weight):.4g}%" for weight in weights]
 
 
 def _shared_parts_error(exceeded: Sequence[ExceededLimit]) -> InputError:

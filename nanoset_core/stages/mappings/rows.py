@@ -92,22 +92,27 @@ def corpus_rows(corpora: Sequence[Mapping[str, Any]]) -> list[Row]:
         For each corpus: heading of a column → text. Columns that say nothing are left out, such as
         "padding" if it is 0 everywhere.
     """
-    rows: list[Row] = []
-    for corpus in corpora:
-        row = {
-            "corpus": corpus["corpus"],
-            "read through": ", ".join(corpus["members"]),
-            "tokens": f"{corpus['tokens']:,}",
-            "unique tokens": f"{corpus['unique_tokens']:,}",
-            "repeated tokens": f"{corpus['repeated_tokens']:,}",
-            "padding": f"{corpus['padding']:,}",
-            "epochs": f"{corpus['epochs']:.2f}",
-            "most epochs": f"{corpus['most_epochs']:.2f}",
-        }
-        rows.append(row)
-    # Leave out "read through" if it equals "corpus" in each row, and "most epochs" likewise.
+    rows = [_corpus_row(corpus) for corpus in corpora]
     repeated_columns = {"read through": "corpus", "most epochs": "epochs"}
     return _without_uninformative(rows, {"padding": "0"}, repeated_columns)
+
+
+def _corpus_row(corpus: Mapping[str, Any]) -> Row:
+    """Return one row of a table of corpora: heading of a column → text.
+
+    Args:
+        corpus: What is recorded of the corpus: `{"corpus": "web", "tokens": 1500, …}`.
+    """
+    return {
+        "corpus": corpus["corpus"],
+        "read through": ", ".join(corpus["members"]),
+        "tokens": f"{corpus['tokens']:,}",
+        "unique tokens": f"{corpus['unique_tokens']:,}",
+        "repeated tokens": f"{corpus['repeated_tokens']:,}",
+        "padding": f"{corpus['padding']:,}",
+        "epochs": f"{corpus['epochs']:.2f}",
+        "most epochs": f"{corpus['most_epochs']:.2f}",
+    }
 
 
 def corpus_totals(corpora: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -183,6 +188,9 @@ def _mixture_row(part: Mapping[str, Any]) -> Row:
         other    30%        30%    600     1.05              share       █████████
         · books             15%    300     1.20              tokens      ████
 
+    The epochs are the tokens that are read, divided by those of the corpus. Other tables have
+    another number of epochs, which is computed from samples.
+
     Args:
         part: What is recorded of the part: `{"name": "books", "depth": 1, "asked": None, "given":
             0.15, "tokens": 300, "epochs": 1.2, "decided_by": "tokens"}`. `asked` is the share that
@@ -199,8 +207,6 @@ def _mixture_row(part: Mapping[str, Any]) -> Row:
         "requested": "" if requested_share is None else _percent(requested_share),
         "share": _percent(share),
         "tokens": _count(part["tokens"]),
-        # It is the tokens that are read, divided by those of the corpus. Other tables have another
-        # number of epochs, which is computed from samples; so this column says "by tokens".
         "epochs by tokens": "" if epochs is None else f"{epochs:.2f}",
         "decided by": part["decided_by"],
         "of train": bar or "▏",  # a share that is too small for a block

@@ -30,16 +30,16 @@ def nanoset_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
     """Yield an error for each setting of a nanoset that contradicts or lacks another one.
 
     A nanoset is a mixture of data for training. For example, its data is given by `blend` or by
-    `mix`, but not by both; and a run that continues needs a number of samples.
+    `mix`, but not by both; and a run that continues needs a number of samples. Errors in the names
+    of corpora come first.
 
     Args:
         where: Place of the nanoset, such as "nanoset.yaml: nanosets.pretrain".
         nanoset: Its settings.
     """
-    # Errors are reported in this order: first the names of corpora, then keys that exclude or need
-    # each other.
     own_data = DataKeys("", nanoset.blend, nanoset.mix)
     all_data = [own_data, *_data_of_phases(nanoset)]
+    has_samples = bool(nanoset.schedule or nanoset.samples.get("train"))
     yield from _corpus_errors(where, all_data, nanoset)
     yield from _data_errors(where, own_data, nanoset)
     yield from _split_blend_errors(where, nanoset)
@@ -47,7 +47,6 @@ def nanoset_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
     yield from _sample_errors(where, nanoset)
     yield from _continue_errors(where, nanoset)
     yield from _limit_errors(where, nanoset)
-    has_samples = bool(nanoset.schedule or nanoset.samples.get("train"))
     yield from mix_errors(where, all_data, nanoset.max_epochs, has_samples=has_samples)
     yield from _preset_errors(where, nanoset)
     yield from _split_errors(where, nanoset)

@@ -247,25 +247,34 @@ def _scaled_nanoset(nanoset: NanosetSpec, scale: float) -> NanosetSpec:
         nanoset: The settings of the full run.
         scale: The scale, such as 0.01.
     """
-    # The data of train may be under its own key. If it is, valid and test have other data, of which
-    # all runs read the same.
-    blend_per_split = dict(nanoset.blend_per_split)
-    if "train" in blend_per_split:
-        blend_per_split["train"] = _scaled_blend(blend_per_split["train"], scale)
-
     return replace(
         nanoset,
-        # The data: selections of documents in place of corpora.
         blend=_scaled_blend(nanoset.blend, scale),
         mix=_scaled_mix(nanoset.mix, scale),
-        blend_per_split=FrozenDict(blend_per_split),
+        blend_per_split=_with_scaled_train(nanoset.blend_per_split, scale),
         max_epochs=_renamed_limits(nanoset.max_epochs, scale),
-        # The length: fewer samples and iterations.
         samples=_scaled_samples(nanoset, scale),
         schedule=_scaled_schedule(nanoset.schedule, scale),
         phases=tuple(_scaled_phase(phase, scale) for phase in nanoset.phases),
         scales=(),  # a smaller run has no smaller runs
     )
+
+
+def _with_scaled_train(
+    blend_per_split: Mapping[SplitName, BlendSpec | None], scale: float
+) -> FrozenDict[SplitName, BlendSpec | None]:
+    """Return the data of each split for a smaller run, which reads less of train only.
+
+    All runs read the same data of valid and test, so that their losses can be compared.
+
+    Args:
+        blend_per_split: The data of each split of the full run; empty if the splits share one.
+        scale: Size of the smaller run, as a share of the full one.
+    """
+    scaled = dict(blend_per_split)
+    if "train" in scaled:
+        scaled["train"] = _scaled_blend(scaled["train"], scale)
+    return FrozenDict(scaled)
 
 
 def _scaled_samples(nanoset: NanosetSpec, scale: float) -> FrozenDict[SplitName, int]:

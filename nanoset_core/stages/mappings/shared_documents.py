@@ -159,11 +159,9 @@ class _Member(NamedTuple):
         """
         n_documents = len(documents)
         totals = np.zeros(n_documents, np.int64)
-        # The dataset consists of sequences of tokens. Read them in chunks: of each sequence, the
-        # document that it belongs to, and its number of tokens.
         for sequences in self.dataset.corpus_tokens(self.rows, documents):
             positions = sequences.documents - documents.start  # (n_sequences,) in the range
-            # Add up the tokens of each document. The floats of `bincount` are exact below 2**53.
+            # The floats of `bincount` are exact below 2**53.
             token_counts = sequences.tokens.astype(np.float64)
             sums = np.bincount(positions, token_counts, minlength=n_documents)  # (n_documents,)
             totals += sums.astype(np.int64)
@@ -185,16 +183,10 @@ def _count_parts(members: Sequence[_Member]) -> CorpusParts:
         The parts, sorted by `copies`; without tokens that are in no dataset.
     """
     corpus = members[0].dataset.corpus
-    tokens_by_copies: Mapping[tuple[int, ...], int]
-    if len(members) == 1 and members[0].dataset.holds_tokens_once:
-        # A single dataset that repeats no document, which is the usual case, need not be read.
-        tokens_by_copies = {(1,): members[0].total_tokens}
-    else:
-        tokens_by_copies = _tokens_by_copies(corpus, members)  # {(1, 0): 900, (1, 2): 100}
-
-    parts: list[CorpusPart] = []
+    tokens_by_copies = _tokens_by_copies(corpus, members)  # {(1, 0): 900, (1, 2): 100}
+    parts = []
     for copies, n_tokens in sorted(tokens_by_copies.items()):
-        if n_tokens:
+        if n_tokens > 0:
             parts.append(CorpusPart(copies, n_tokens))
     return CorpusParts(
         corpus=corpus.name,
@@ -210,16 +202,20 @@ def _tokens_by_copies(corpus: Dataset, members: Sequence[_Member]) -> Counter[tu
     For two datasets, `{(1, 2): 100, (1, 0): 50}` means: of 100 tokens, the first dataset has one
     copy, and the second one two. Of 50 tokens, only the first one has a copy.
 
+    A single dataset that repeats no document, which is the usual case, is not read.
+
     Args:
         corpus: The dataset with all documents of the corpus.
         members: The datasets that were made from it.
     """
+    if len(members) == 1 and members[0].dataset.holds_tokens_once:
+        return Counter({(1,): members[0].total_tokens})
+
     tokens_by_copies: Counter[tuple[int, ...]] = Counter()
     for documents in _document_ranges(corpus, len(members)):  # some at a time, to bound memory
-        # How many tokens each dataset has of each document, with those of second copies.
         tokens_in_datasets = [member.tokens_of(documents) for member in members]
         contained = np.column_stack(tokens_in_datasets)  # (n_documents, n_datasets)
-        document_tokens = _document_tokens(corpus.index, documents)  # (n_documents,) lengths
+        document_tokens = _document_tokens(corpus.index, documents)  # (n_documents,)
         for count in count_copies(contained, document_tokens):
             tokens_by_copies[count.copies] += count.tokens
     return tokens_by_copies
@@ -259,16 +255,14 @@ def _document_tokens(index: Index, documents: range) -> Array:
     Returns:
         int64, shape (n_documents,).
     """
-    # (n_documents + 1,) first sequence of each document, and of the document after the last one
-    first_sequences = index.document_indices[documents.start : documents.stop + 1]  # [1, 3, 4]
+    # (n_documents + 1,) the first sequence of each document, and of the one after them: [1, 3, 4]
+    first_sequences = index.document_indices[documents.start : documents.stop + 1]
     start = int(first_sequences[0])
     stop = int(first_sequences[-1])
     lengths = index.sequence_lengths[start:stop]  # (n_sequences,) [5, 3, 4]
 
-    # (n_sequences + 1,) the tokens before each sequence, and of all together: [0, 5, 8, 12]
-    tokens_before = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
-    tokens_before_documents = tokens_before[first_sequences - start]  # [0, 8, 12]
-    tokens: Array = np.diff(tokens_before_documents)  # [8, 4]
+    tokens_before = np.append(0, np.cumsum(lengths, dtype=np.int64))  # [0, 5, 8, 12]
+    tokens: Array = np.diff(tokens_before[first_sequences - start])  # [8, 4]
     return tokens
 
 
@@ -292,26 +286,22 @@ def count_copies(contained: Array, tokens: Array) -> Iterator[CopyCount]:
         CopyCount((1, 2), 100), CopyCount((2, 1), 30) and CopyCount((1, 1), 50), in any order. The
         same copies, such as (1, 2), may come several times.
     """
-    # Leave out documents that are in no dataset. They may have 0 tokens, to divide by below.
+    # Documents that are in no dataset are left out. They may have 0 tokens, to divide by below.
     is_contained = contained.any(axis=1)  # (n_documents,)
     contained = contained[is_contained]
     tokens = tokens[is_contained]
 
-    # 110 tokens of document 1 are a complete copy, and 30 tokens of an incomplete one.
     complete_copies = contained // tokens[:, None]  # (n_documents, n_datasets) [[1, 2], [1, 1]]
-    incomplete_copy = contained % tokens[:, None]  # (n_documents, n_datasets) [[0, 0], [30, 0]]
-
-    # Of most documents, there are complete copies only, so all their tokens have equally many.
-    # Divide the others where an incomplete copy ends: document 1 after 30 tokens.
-    has_incomplete = incomplete_copy.any(axis=1)  # (n_documents,) [False, True]
-    yield from _sums_by_copies(complete_copies[~has_incomplete], tokens[~has_incomplete])
+    extra_tokens = contained % tokens[:, None]  # (n_documents, n_datasets) [[0, 0], [30, 0]]
+    has_extra = extra_tokens.any(axis=1)  # (n_documents,) [False, True]
+    yield from _sums_by_copies(complete_copies[~has_extra], tokens[~has_extra])
     yield from _count_with_incomplete_copies(
-        complete_copies[has_incomplete], incomplete_copy[has_incomplete], tokens[has_incomplete]
+        complete_copies[has_extra], extra_tokens[has_extra], tokens[has_extra]
     )
 
 
 def _count_with_incomplete_copies(
-    complete_copies: Array, incomplete_copy: Array, tokens: Array
+    complete_copies: Array, extra_tokens: Array, tokens: Array
 ) -> Iterator[CopyCount]:
     """Count the tokens of documents by their copies, if datasets have the beginning of a document.
 
@@ -328,23 +318,19 @@ def _count_with_incomplete_copies(
     Args:
         complete_copies: How many complete copies each dataset has, shape (n_documents, n_datasets):
             [[2, 1]].
-        incomplete_copy: How many tokens each dataset has in addition: [[0, 30]]; the same shape.
+        extra_tokens: How many tokens of an incomplete copy each dataset has in addition, the same
+            shape: [[0, 30]].
         tokens: Tokens of each document, shape (n_documents,): [80].
 
     Yields:
         Numbers of copies in the datasets, and how many tokens have these.
     """
-    # Where the parts of each document start and stop: [[0, 0, 30, 80]]. Some parts are empty, such
-    # as 0 to 0.
-    zeros = np.zeros_like(tokens)
-    bounds = np.column_stack([zeros, incomplete_copy, tokens])  # (n_documents, n_datasets + 2)
-    bounds.sort(axis=1)
-
-    # Go through the first parts of all documents, then the second ones, and so on.
+    # (n_documents, n_datasets + 2) where the parts of each document start and stop
+    bounds = np.column_stack([np.zeros_like(tokens), extra_tokens, tokens])
+    bounds.sort(axis=1)  # [[0, 0, 30, 80]]: the first part is empty
     for starts, stops in pairwise(bounds.T):  # each (n_documents,), such as [0] and [30]
-        # An incomplete copy that goes beyond the start of the part contains all of the part.
-        has_one_more = incomplete_copy > starts[:, None]  # (n_documents, n_datasets) [[no, yes]]
-        yield from _sums_by_copies(complete_copies + has_one_more, stops - starts)
+        is_in_incomplete_copy = extra_tokens > starts[:, None]  # (n_documents, n_datasets)
+        yield from _sums_by_copies(complete_copies + is_in_incomplete_copy, stops - starts)
 
 
 def _sums_by_copies(copies: Array, tokens: Array) -> Iterator[CopyCount]:
@@ -368,7 +354,7 @@ def _sums_by_copies(copies: Array, tokens: Array) -> Iterator[CopyCount]:
     is_counted = copies.any(axis=1) & (tokens > 0)
     copies = copies[is_counted]
     tokens = tokens[is_counted]
-    if not len(tokens):
+    if len(tokens) == 0:
         return
 
     # A has 0 or 1 copies, and B has 0, 1 or 2. So 2 * 3 different rows are possible.

@@ -18,7 +18,7 @@ from nanoset_core.sampling.shortages import cannot_be_built
 from nanoset_core.sampling.splits import SPLITS, SplitName, without_share
 from nanoset_core.stages.mappings.continuing import check_remaining_samples, continue_run
 from nanoset_core.stages.mappings.lookup import NanosetLookup
-from nanoset_core.stages.mappings.settings import BlendSpec, corpora_of, is_blended
+from nanoset_core.stages.mappings.settings import BlendSpec, NanosetSpec, corpora_of, is_blended
 
 
 def dataset_prefixes(nanoset: NanosetLookup, splits: Sequence[SplitName]) -> dict[str, str]:
@@ -109,20 +109,17 @@ def _config_of_prefixes(
         prefix_by_corpus: Name of each corpus → path of its dataset on this machine.
     """
     spec = nanoset.spec
-    trainer_paths: dict[str, str] = {}  # path here → path on the machine that trains
-    for corpus, prefix in prefix_by_corpus.items():
-        trainer_paths[prefix] = nanoset.trainer_prefix(corpus)
+    trainer_path_by_prefix = {
+        prefix: nanoset.trainer_prefix(corpus) for corpus, prefix in prefix_by_corpus.items()
+    }
     config = NanosetConfig(
-        # Which datasets are read: `data_path`, or `blend_per_split`.
         **_data_arguments(nanoset, splits, prefix_by_corpus),
-        # How they are read.
         sequence_length=spec.sequence_length,
         random_seed=spec.seed,
-        preset=spec.preset,  # the rules of a trainer
-        compensated_sums=nanoset.compensated_sums,  # how it rounds shares of splits
-        # What the names and folders of its index files depend on.
+        preset=spec.preset,
+        compensated_sums=nanoset.compensated_sums,
         tokenizer_identifiers=nanoset.tokenizer_identifiers,
-        trainer_paths=trainer_paths,
+        trainer_paths=trainer_path_by_prefix,
         path_to_cache=str(nanoset.cache),
     )
     return config.with_samples({split: spec.samples.get(split) for split in splits})
@@ -149,17 +146,26 @@ def _data_arguments(
         blend = _blend_of_prefixes(spec.blend, prefix_by_corpus)
         return {"data_path": blend, "split": spec.shares}
 
-    # If only test is requested, and test has no data, include the data of train and valid:
-    # `NanosetConfig` does not accept settings without any data.
-    have_data = any(spec.blend_of(split) is not None for split in splits)
-    included_splits = splits if have_data else SPLITS
-
-    # Train, valid and test, in this order. None stands for no data.
+    included_splits = _splits_to_include(spec, splits)
     blends: list[Blend | None] = []
     for split in SPLITS:
         blend_of_split = spec.blend_of(split) if split in included_splits else None
         blends.append(_blend_of_prefixes(blend_of_split, prefix_by_corpus))
     return {"blend_per_split": blends}
+
+
+def _splits_to_include(spec: NanosetSpec, splits: Sequence[SplitName]) -> Sequence[SplitName]:
+    """Return the splits whose data the settings of a trainer name.
+
+    These are the requested ones. But if none of them has data, such as test alone, all splits are
+    included: `NanosetConfig` does not accept settings without any data.
+
+    Args:
+        spec: The settings of nanoset.yaml, in which each split has its own data.
+        splits: The requested splits.
+    """
+    have_data = any(spec.blend_of(split) is not None for split in splits)
+    return splits if have_data else SPLITS
 
 
 def _blend_of_prefixes(
@@ -196,18 +202,23 @@ def _without_empty_splits(nanoset: NanosetLookup, config: NanosetConfig) -> Nano
         nanoset: The settings of nanoset.yaml.
         config: The same settings in the terms of the trainer.
     """
-    spec = nanoset.spec
     exactly_three = config.rules.exactly_three_shares  # whether the trainer needs all three
     # First test, whose share goes to valid, and then valid, whose share goes to train.
     for split in ("test", "valid"):
-        # If the user requests samples of the split, it is an error later if there are none. But
-        # numbers that follow from a `schedule` are not such a request.
-        is_requested = split in spec.samples and spec.schedule is None
-        if is_requested or not cannot_be_built(config, split, nanoset.reader):
-            continue
-        shares = without_share(config.split, split, exactly_three=exactly_three)  # "98,2,0"
-        config = _without_samples_of(split, replace(config, split=shares))
+        if _samples_are_requested(nanoset.spec, split):
+            continue  # it is an error later if there are none
+        if cannot_be_built(config, split, nanoset.reader):
+            shares = without_share(config.split, split, exactly_three=exactly_three)  # "98,2,0"
+            config = _without_samples_of(split, replace(config, split=shares))
     return config
+
+
+def _samples_are_requested(spec: NanosetSpec, split: SplitName) -> bool:
+    """Return whether nanoset.yaml requests samples of a split by the key `samples`.
+
+    Numbers of samples that follow from a `schedule` are not such a request.
+    """
+    return split in spec.samples and spec.schedule is None
 
 
 def _without_samples_of(split: SplitName, config: NanosetConfig) -> NanosetConfig:
@@ -237,11 +248,8 @@ def _with_mixture_weights(nanoset: NanosetLookup, config: NanosetConfig) -> Nano
     if mixture is None or blend is None:
         return config
     if config.samples("train"):
-        # Weights are computed from the samples that the run has not read yet. Are there any?
-        check_remaining_samples(config)
-
-    # The weights of a mixture are in the order of the tree, as are the datasets of train.
-    dataset_paths, _ = blend
+        check_remaining_samples(config)  # weights are computed from samples that are not read yet
+    dataset_paths, _ = blend  # in the order of the tree, as are the weights
     weights = mixture_of(mixture, config, nanoset.reader).weights
     weight_by_path = dict(zip(dataset_paths, weights, strict=True))
     return replace(config, data_path=weight_by_path)

@@ -137,19 +137,10 @@ class MappingsStage(_SplitStage, Planned):
             recipe: What the index files would be made from; None if this is not known yet.
             reading: Limits how many bytes may be read to find out.
         """
-        split = split_of(key)
         try:
-            # If two corpora read the same file, its documents would be repeated.
-            check_split_files(project, key.subject, split)
-            if recipe is None:
-                return None
-
-            # A plan shows whether the settings fit the data. It takes the sizes of documents from
-            # .idx files, so only make it if these exist and are small enough to be read now.
-            index_bytes = _index_bytes(project, key.subject, recipe)
-            if index_bytes is not None and reading.spend(index_bytes):
-                # Estimates are good enough here, and faster than an exact plan.
-                NanosetContext(project, key.subject, exact=False).plan(split)
+            check_split_files(project, key.subject, split_of(key))
+            if recipe is not None:
+                _check_settings_fit_data(project, key, recipe, reading)
         except NanosetError as error:
             return one_line_with_remedy(error)
         return None
@@ -301,6 +292,29 @@ def mappings_recipe(
         datasets = nanoset.digests(nanoset.spec.corpora_of(split))
     name = f"{nanoset.name}/{split}/{MAPPINGS}"
     return Recipe(STAGE, name, VERSION, dict(datasets), options)
+
+
+def _check_settings_fit_data(
+    project: Project, key: Key, recipe: Recipe, reading: ReadingBudget
+) -> None:
+    """Check that a split of the training data can be filled as its settings request.
+
+    A plan of the split shows it, for which the sizes of documents are read from .idx files. So this
+    is only checked if these exist and are small enough to be read now. Estimates are good enough
+    here, and faster than an exact plan.
+
+    Args:
+        project: Its outputs have the datasets.
+        key: Names the training data and the split.
+        recipe: What the index files of the split would be made from: versions of datasets.
+        reading: Limits how many bytes may be read.
+
+    Raises:
+        ConfigError, InputError: The settings do not fit the data.
+    """
+    index_bytes = _index_bytes(project, key.subject, recipe)
+    if index_bytes is not None and reading.spend(index_bytes):
+        NanosetContext(project, key.subject, exact=False).plan(split_of(key))
 
 
 def _index_bytes(project: Project, name: str, recipe: Recipe) -> int | None:

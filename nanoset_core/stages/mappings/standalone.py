@@ -68,18 +68,15 @@ def write_index_files(config: NanosetConfig, *, overwrite: bool = False) -> list
         ConfigError: There are such files, and they may not be replaced; or the settings contradict
             each other.
     """
-    # Plan which samples each split reads, for which the lengths of all documents are needed.
     plan_by_split = plan_splits(config, SPLITS, LengthReader())
     plans = [plan for plan in plan_by_split.values() if plan is not None]
     _check_cache_folder(config, plans)
 
-    # The index files of each split: one set for each dataset, and one for their blend.
     sets_of_plans = [_placed_sets(plan, config) for plan in plans]
-
-    # Check all files before the first one is written, so that an error leaves nothing behind.
     if not overwrite:
-        for placed in chain.from_iterable(sets_of_plans):
-            _check_replaceable(placed)
+        # All files are checked before the first one is written: an error leaves nothing behind.
+        for placed_set in chain.from_iterable(sets_of_plans):
+            _check_replaceable(placed_set)
 
     written: list[SplitFiles] = []
     for plan, placed_sets in zip(plans, sets_of_plans, strict=True):
@@ -198,17 +195,14 @@ def _write_split(
         of the only dataset.
     """
     are_new = [_write_set(placed) for placed in placed_sets]
-    any_new = any(are_new)
+    folder: Location | None = placed_sets[0].folder
     if plan.blend is None:
-        only_dataset = plan.members[0]
-        folder = placed_sets[0].folder
-        return SplitFiles(plan.split, plan.samples, only_dataset.hash, folder, made=any_new)
-
-    # The user may name a folder for all index files. Without it, the blend has no files: the
-    # trainer computes it when it starts, and keeps it in memory.
-    blend_has_files = config.path_to_cache is not None
-    blend_folder = placed_sets[0].folder if blend_has_files else None
-    return SplitFiles(plan.split, plan.samples, plan.blend.hash, blend_folder, made=any_new)
+        first_hash = plan.members[0].hash
+    else:
+        first_hash = plan.blend.hash
+        if config.path_to_cache is None:
+            folder = None  # without a cache folder, the trainer computes the blend when it starts
+    return SplitFiles(plan.split, plan.samples, first_hash, folder, made=any(are_new))
 
 
 def _write_set(placed: PlacedSet) -> bool:

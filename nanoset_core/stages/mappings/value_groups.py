@@ -23,7 +23,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -61,27 +61,14 @@ def expand_value_groups(
     Returns:
         The settings that were written out, all views, and the mistakes that were found.
     """
-    # Define the views of all groups, such as `topics`. A group with a mistake gets none: the errors
-    # are shown in place of the result.
     all_views = dict(views)
     errors: list[ConfigError] = []
     for group in _value_groups_of(nanosets, where):
         mistakes = list(_mistakes(group.part, group.where))
         if mistakes:
             errors += mistakes
-            continue
-        value_views = _value_views(group.name, group.part, group.key)
-        clashes = list(_clashing_names(value_views, group.where))
-        if clashes:
-            errors += clashes
-            continue
-        for value_view in value_views:
-            # Two groups may share a view, but another view must not have its name.
-            existing_view = all_views.setdefault(value_view.name, value_view.view)
-            if existing_view != value_view.view:
-                errors.append(_name_is_taken(value_view, group.where))
-
-    # Name the views in the mixtures.
+        else:
+            errors += _add_views_of_group(group, all_views)
     expanded = {name: _with_expanded_mixtures(nanoset) for name, nanoset in nanosets.items()}
     return ExpandedNanosets(FrozenDict(expanded), FrozenDict(all_views), errors)
 
@@ -99,6 +86,29 @@ class _ValueGroup(NamedTuple):
         """The key of the part without the file, such as "nanosets.pretrain.mix.topics"."""
         _, _, key = self.where.rpartition(": ")
         return key
+
+
+def _add_views_of_group(
+    group: _ValueGroup, views_by_name: dict[str, ViewSpec]
+) -> list[ConfigError]:
+    """Define a view for each value by which a part of a mixture divides a corpus.
+
+    Args:
+        group: The part of a mixture.
+        views_by_name: Gets the views. Two groups may share a view.
+
+    Returns:
+        An error for each name that several values of the group have, or that another view has.
+    """
+    value_views = _value_views(group.name, group.part, group.key)
+    errors = list(_clashing_names(value_views, group.where))
+    if errors:
+        return errors
+    for value_view in value_views:
+        existing_view = views_by_name.setdefault(value_view.name, value_view.view)
+        if existing_view != value_view.view:
+            errors.append(_name_is_taken(value_view, group.where))
+    return errors
 
 
 def _value_groups_of(nanosets: Mapping[str, NanosetSpec], where: object) -> Iterator[_ValueGroup]:
@@ -241,23 +251,37 @@ def _mistakes(part: MixPart, where: str) -> Iterator[ConfigError]:
             where=where,
             remedy="keep one of them",
         )
-    # Either all values and the other documents have shares, or none of them has.
+    share_error = _share_of_others_error(part, f"{where}.others")
+    if share_error is not None:
+        yield share_error
+
+
+def _share_of_others_error(part: MixPart, where: str) -> ConfigError | None:
+    """Return an error if only the values of a group have shares, or only the other documents.
+
+    Either all of them have shares, or none of them has.
+
+    Args:
+        part: The group.
+        where: Key of the setting `others` of the group in nanoset.yaml.
+    """
     values_have_shares = isinstance(part.values, Mapping)
     others_have_share = not isinstance(part.others, bool)
     if part.others is True and values_have_shares:
-        yield ConfigError(
+        return ConfigError(
             "the other documents have no share",
-            where=f"{where}.others",
+            where=where,
             remedy="write their share instead of `true`, remove the key, "
             "or list the values without shares",
         )
     if others_have_share and not values_have_shares:
-        yield ConfigError(
+        return ConfigError(
             "the other documents have a share, and the values have none",
-            where=f"{where}.others",
+            where=where,
             found=part.others,
             remedy="write `others: true`, or a share for each value, as in values: {news: 0.7}",
         )
+    return None
 
 
 def _missing_keys_error(where: str, missing_keys: Sequence[str]) -> ConfigError:
@@ -312,19 +336,18 @@ def _value_views(group_name: str, group: MixPart, key: str = "") -> list[_ValueV
     if group.of is None or group.by is None or not group.values:
         return []
     value_views: list[_ValueView] = []
-    column = _quoted(group.by, '"')
-    shares = _share_by_value(group.values)  # a value that is listed twice counts once
-    names = _view_names(group_name, tuple(shares), has_others=bool(group.others))
-    for value, share in shares.items():
-        view = ViewSpec(of=group.of, where=f"{column} = {_literal(value)}", written_at=key)
+    share_by_value = _share_by_value(group.values)  # a value that is listed twice counts once
+    names = _view_names(group_name, tuple(share_by_value), has_others=bool(group.others))
+    for value, share in share_by_value.items():
+        condition = f"{_column_name(group.by)} = {_literal(value)}"
+        view = ViewSpec(of=group.of, where=condition, written_at=key)
         value_views.append(_ValueView(names[value], repr(value), view, share))
 
     if group.others:
-        literals = ", ".join(_literal(value) for value in shares)
-        condition = f"{column} not in ({literals}) or {column} is null"
+        name = _view_name(group_name, OTHERS)
+        condition = _condition_of_others(group.by, share_by_value)
         view = ViewSpec(of=group.of, where=condition, written_at=key)
         others_share = None if group.others is True else group.others
-        name = _view_name(group_name, OTHERS)
         value_views.append(_ValueView(name, f"`{OTHERS}`", view, others_share))
     return value_views
 
@@ -369,19 +392,24 @@ def _view_names(
         values: The values, each once.
         has_others: Whether the name of the view with all other documents is taken, too.
     """
-    # How many values would have each name. The view of all other documents never gets a hash.
-    n_views = Counter(_view_name(group, value) for value in values)
+    n_views_by_name = Counter(_view_name(group, value) for value in values)
     if has_others:
-        n_views[_view_name(group, OTHERS)] += 1
+        n_views_by_name[_view_name(group, OTHERS)] += 1
 
     names = {}
     for value in values:
         name = _view_name(group, value)
-        if n_views[name] > 1 and not _keeps_name(group, value, has_others=has_others):
-            digest = hashlib.sha256(repr(value).encode("utf-8", "backslashreplace")).hexdigest()
-            name = f"{name.rstrip('-')}-{digest[:_NAME_DIGITS]}"
+        is_shared = n_views_by_name[name] > 1
+        if is_shared and not _keeps_name(group, value, has_others=has_others):
+            name = _name_with_hash(name, value)
         names[value] = name
     return names
+
+
+def _name_with_hash(name: str, value: str | int) -> str:
+    """Append a hash of a value to the name of its view, as in topics-sci-tech-126de9."""
+    digest = hashlib.sha256(repr(value).encode("utf-8", "backslashreplace")).hexdigest()
+    return f"{name.rstrip('-')}-{digest[:_NAME_DIGITS]}"
 
 
 def _keeps_name(group: str, value: str | int, *, has_others: bool) -> bool:
@@ -405,6 +433,25 @@ def _keeps_name(group: str, value: str | int, *, has_others: bool) -> bool:
 def _view_name(group: str, value: str | int) -> str:
     """Return the name of the view of one value: `topics` and "Sci & Tech" give topics-Sci-Tech."""
     return f"{group}-{_NOT_IN_NAMES.sub('-', str(value))}"
+
+
+def _condition_of_others(column: str, values: Iterable[str | int]) -> str:
+    """Return the condition for documents that have none of some values in a column.
+
+    For the column `topic` and the value "news": `"topic" not in ('news') or "topic" is null`.
+
+    Args:
+        column: Name of the column.
+        values: The values.
+    """
+    column_name = _column_name(column)
+    literals = ", ".join(_literal(value) for value in values)
+    return f"{column_name} not in ({literals}) or {column_name} is null"
+
+
+def _column_name(column: str) -> str:
+    """Return the name of a column as it is written in a condition: in double quotes."""
+    return _quoted(column, '"')
 
 
 def _literal(value: str | int) -> str:

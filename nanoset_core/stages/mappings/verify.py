@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,37 +77,33 @@ def verify_mappings(project: Project, name: str, split: SplitName, *, deep: bool
         manifest = current_manifest(project, INDEX_MAPPINGS, key)
         report.copy_facts(manifest, ["samples"])
         check_freshness(report, project, INDEX_MAPPINGS, key, manifest)
-        # A build warns if the split has no sample. Repeat such warnings.
-        for warning in INDEX_MAPPINGS.show(project, manifest).warnings:
-            report.warn(warning, where=manifest.folder)
+        _repeat_warnings(report, project, manifest)
 
         plan, config = read_split(manifest, project.outputs.folder)
         if plan is None:  # the split has no data
             return report
 
-        # Check the files of each dataset, and the dataset that they were made from.
         cache = cache_folder(project, name)
         file_sets = [member_set(member, config, cache) for member in plan.members]
         _check_files(report, manifest, file_sets, deep=deep)
         for member in plan.members:
             _check_dataset(report, project, name, member)
-        if not report.passed:
-            return report
-
-        # The files are as they were written, so check what they contain. An error that is raised
-        # for one dataset does not end the check of the others.
-        for files, member in zip(file_sets, plan.members, strict=True):
-            with report.catching(remedy=BUILD):
-                try:
-                    _check_contents(report, project, manifest, config, member, files, deep=deep)
-                except StaleError:
-                    # The files do not fit the dataset, which has not changed. So one of them is
-                    # damaged, and has the right size: find out which one. This finds damaged files
-                    # of the other datasets, too.
-                    if _check_files(report, manifest, file_sets, deep=True):
-                        raise
-                    return report
+        if report.passed:
+            split_files = _SplitFiles(manifest, plan, config, file_sets)
+            _check_contents_of_split(report, project, split_files, deep=deep)
     return report
+
+
+def _repeat_warnings(report: Report, project: Project, manifest: Manifest) -> None:
+    """Add the warnings of the build to a report, such as that the split has no sample.
+
+    Args:
+        report: Gets the warnings.
+        project: The project.
+        manifest: The record of the build.
+    """
+    for warning in INDEX_MAPPINGS.show(project, manifest).warnings:
+        report.warn(warning, where=manifest.folder)
 
 
 def verify_blend(project: Project, name: str, split: SplitName, *, deep: bool) -> Report:
@@ -141,18 +137,25 @@ def verify_blend(project: Project, name: str, split: SplitName, *, deep: bool) -
         if plan is None or plan.blend is None:  # the split has no data, or reads one dataset
             return report
 
-        # Check the files, and what they contain if they are as they were written.
         files = blend_set(plan, plan.blend, cache_folder(project, name))
         if _check_files(report, manifest, [files], deep=deep):
             indices = open_blend(plan, files.folder, manifest.access)
             _check_entries(report, plan, files, indices)
             if deep:
                 _check_rebuilt(report, files, indices)
-
-        # Report which share of the samples each dataset has, as counted when the blend was built.
-        for member in manifest.facts["members"]:
-            report.figures[f"share_{member['corpus']}"] = round(member["share"], 6)
+        _report_shares(report, manifest)
     return report
+
+
+def _report_shares(report: Report, blend: Manifest) -> None:
+    """Add to a report which share of the samples each dataset of a blend has, such as 0.7.
+
+    Args:
+        report: Gets a figure for each dataset.
+        blend: The record of the blend, with the shares that were counted when it was built.
+    """
+    for member in blend.facts["members"]:
+        report.figures[f"share_{member['corpus']}"] = round(member["share"], 6)
 
 
 def _check_files(
@@ -173,15 +176,8 @@ def _check_files(
     Returns:
         Whether the index files are as they were written, and no receipt is missing.
     """
-    # The files that the trainer will look for, and those that the build has recorded. Usually these
-    # are the same, but both are checked.
-    index_names: list[str] = []
-    for files in file_sets:
-        index_names += files.files.values()
-    index_names += manifest.facts[CACHE_FILES]
-    index_names = list(dict.fromkeys(index_names))  # each once
+    index_names = _names_to_check(manifest, file_sets)
     receipt_names = [files.receipt_name for files in file_sets]
-
     folder = file_sets[0].folder
     size_by_name = manifest.access.sizes(folder, [*index_names, *receipt_names])
 
@@ -199,6 +195,25 @@ def _check_files(
         elif files_are_intact:  # a receipt of files that were changed would differ in any case
             _check_receipt(report, manifest, files)
     return files_are_intact and all_receipts_exist
+
+
+def _names_to_check(manifest: Manifest, file_sets: Sequence[FileSet]) -> list[str]:
+    """Return the names of the index files to check: those of the trainer, and those of the build.
+
+    Usually these are the same.
+
+    Args:
+        manifest: The record of the build, with the files that it has written.
+        file_sets: The files that the trainer will look for.
+
+    Returns:
+        Each name once.
+    """
+    names: list[str] = []
+    for files in file_sets:
+        names += files.files.values()
+    names += manifest.facts[CACHE_FILES]
+    return list(dict.fromkeys(names))
 
 
 def _report_missing_receipt(report: Report, files: FileSet) -> None:
@@ -271,15 +286,13 @@ def _check_receipt(report: Report, manifest: Manifest, files: FileSet) -> None:
     recorded = manifest.facts[CACHE_FILES]  # {"5ce5…-shuffle_index.npy": {"bytes": 800, …}, …}
     expected_entries = {name: recorded[name] for name in files.files.values()}
 
-    # The entries in the receipt; None if the files were made from something else.
     path = files.folder / files.receipt_name
     receipt = read_regular(manifest.access.fetch(path))
     if files.file_entries_in(receipt) == expected_entries:
         return
 
-    # Which of the two is it? This is None if they were made from what is planned.
     difference = files.describe_mismatch("index files", receipt)
-    if difference is None:
+    if difference is None:  # they were made from what is planned
         difference = "other files than were written"
     report.error(
         "the receipt of what index files were made from does not say what was planned and written",
@@ -315,11 +328,48 @@ def _check_dataset(report: Report, project: Project, name: str, member: MemberPl
     )
 
 
+class _SplitFiles(NamedTuple):
+    """The index files of all datasets of a split."""
+
+    manifest: Manifest
+    """The record of the build."""
+    plan: SplitPlan
+    """Which samples of which datasets are read."""
+    config: NanosetConfig
+    """The settings that decide the samples."""
+    file_sets: Sequence[FileSet]
+    """The files of each dataset, in the order of `plan.members`."""
+
+
+def _check_contents_of_split(
+    report: Report, project: Project, split: _SplitFiles, *, deep: bool
+) -> None:
+    """Check what the index files of each dataset of a split contain.
+
+    An error that is raised for one dataset does not end the check of the others. But if files do
+    not fit their dataset, which has not changed, one of them is damaged, and has the right size.
+    Then the sha256 of all files are compared to find out which one.
+
+    Args:
+        report: Gets the errors.
+        project: Its tokenizer says which tokens exist.
+        split: The index files, whose sizes are right.
+        deep: Also compute the index files again, and compare them.
+    """
+    for files, member in zip(split.file_sets, split.plan.members, strict=True):
+        with report.catching(remedy=BUILD):
+            try:
+                _check_contents(report, project, split, member, files, deep=deep)
+            except StaleError:
+                if _check_files(report, split.manifest, split.file_sets, deep=True):
+                    raise
+                return
+
+
 def _check_contents(
     report: Report,
     project: Project,
-    manifest: Manifest,
-    config: NanosetConfig,
+    split: _SplitFiles,
     member: MemberPlan,
     files: FileSet,
     *,
@@ -333,16 +383,15 @@ def _check_contents(
     Args:
         report: Gets the errors.
         project: Its tokenizer says which tokens exist.
-        manifest: The record of the index files, which says how they are read.
-        config: The settings that decide the samples.
+        split: The index files of all datasets, and the settings that decide the samples.
         member: Which samples of the dataset are read.
-        files: The index files.
+        files: Its index files.
         deep: Also compute the index files again, and compare them.
     """
-    _make_room(manifest, member, files)
+    _make_room(split.manifest, member, files)
     # If the dataset is in a bucket, do not download all of it for a few samples.
-    access = replace(manifest.access, is_sampled=True)
-    samples = open_nanoset(member, config, files.folder, access)
+    access = replace(split.manifest.access, is_sampled=True)
+    samples = open_nanoset(member, split.config, files.folder, access)
     if deep:
         _check_rebuilt(report, files, samples)
     _check_samples(report, project, samples)
@@ -369,8 +418,6 @@ def _make_room(manifest: Manifest, member: MemberPlan, files: FileSet) -> None:
     sizes = [access.size(idx_path(member.prefix)) or 0]
     for name in files.files.values():
         sizes.append(manifest.facts[CACHE_FILES][name]["bytes"])
-
-    # Each file takes whole blocks of the disk.
     n_blocks = sum(ceil_division(size, _DISK_BLOCK_BYTES) for size in sizes)
     n_bytes = n_blocks * _DISK_BLOCK_BYTES
     access.make_room(n_bytes, f"{files.folder}: the index files of a dataset, with its .idx")
@@ -392,15 +439,14 @@ def _check_rebuilt(report: Report, files: FileSet, indices: Nanoset | BlendIndic
         indices: Their arrays: its attribute `shuffle_index` is the array of the file of that name.
     """
     array_names = [name for name in files.files if name != "description"]  # that one is a text
-    n_entries = max(len(getattr(indices, name)) for name in array_names)
+    stored_arrays = {name: getattr(indices, name) for name in array_names}
+    n_entries = max(len(array) for array in stored_arrays.values())
     if n_entries > MAX_REBUILT_ENTRIES:
         report.count("entries_not_rebuilt", n_entries)
         return
 
     rebuilt = files.build_arrays()
-    for name in array_names:
-        # Both have the same shape: opening the files has checked the length of each array.
-        stored = getattr(indices, name)
+    for name, stored in stored_arrays.items():
         expected = getattr(rebuilt, name)
         entry = _first_difference(stored, expected)
         if entry is not None:
@@ -481,18 +527,18 @@ def _lead_nowhere(
     """
     is_unknown_dataset = (datasets < 0) | (datasets >= len(plan.members))  # no, no, no, yes
     is_wrong = is_unknown_dataset | (samples < 0)
+    if _restarts_used_up_datasets(plan):
+        return is_wrong  # no number of a sample is too large
 
-    # Some trainers (with the rule "read") begin a dataset again when its samples are used up. For
-    # these, no number of a sample is too large.
-    if get_preset(plan.preset).wraps == "read":
-        return is_wrong
-
-    # How many samples has the dataset of each entry? Look up dataset 0 in place of unknown ones,
-    # whose entries are wrong anyway.
     dataset_sizes = np.array([member.samples_given for member in plan.members])  # [10, 20]
-    known_datasets = np.where(is_unknown_dataset, 0, datasets)  # [0, 1, 0, 0]
+    known_datasets = np.where(is_unknown_dataset, 0, datasets)  # unknown ones are wrong anyway
     n_samples = dataset_sizes[known_datasets]  # [10, 20, 10, 10]
     return is_wrong | (samples >= n_samples)
+
+
+def _restarts_used_up_datasets(plan: SplitPlan) -> bool:
+    """Return whether the trainer reads a dataset again from its start once all samples are used."""
+    return get_preset(plan.preset).wraps == "read"
 
 
 def _check_samples(report: Report, project: Project, nanoset: Nanoset) -> None:
@@ -507,25 +553,50 @@ def _check_samples(report: Report, project: Project, nanoset: Nanoset) -> None:
         nanoset: The samples of the dataset.
     """
     # The index files of a run that has read samples of this dataset before begin after these.
-    first_sample = nanoset.member.begin
-    n_readable = len(nanoset) - first_sample
-    samples = first_sample + spread_rows(n_readable, _SAMPLED_SAMPLES)  # (n_samples,)
+    member = nanoset.member
+    n_readable = len(nanoset) - member.begin
+    samples = member.begin + spread_rows(n_readable, _SAMPLED_SAMPLES)  # (n_samples,)
     report.count("samples_read", len(samples))
 
-    # Read some samples at a time, as many as memory holds. `spans` are slices of `samples`.
     max_id = project.tokenizer.max_id
+    unknown = _first_unknown_token(nanoset, samples, max_id)
+    if unknown is not None:
+        report.error(
+            "a sample holds a token that is not in the vocabulary",
+            where=f"{member.prefix}, {member.split} sample {unknown.sample}, "
+            f"token {unknown.position}",
+            found=unknown.token,
+            expected=f"at most {max_id}",
+            remedy="build again with the tokenizer that made the data",
+        )
+
+
+class _UnknownToken(NamedTuple):
+    """A token of a sample that is not in the vocabulary."""
+
+    sample: int
+    position: int
+    """Position in the sample."""
+    token: int
+    """The token id."""
+
+
+def _first_unknown_token(
+    nanoset: Nanoset, samples: NDArray[np.int64], max_id: int
+) -> _UnknownToken | None:
+    """Return the first token of some samples that is not in the vocabulary, or None.
+
+    Some samples are read at a time, so that downloads do not fill the disk.
+
+    Args:
+        nanoset: The samples of a dataset.
+        samples: Numbers of the samples to read, shape (n_samples,).
+        max_id: The largest id of a token.
+    """
     for span in nanoset.dataset.spans(len(samples), _SAMPLES_AT_ONCE):
         tokens = nanoset.batch(samples[span])  # (n_samples of the span, tokens of a sample)
         unknown = np.argwhere(tokens > max_id)  # (n_unknown, 2) row and column of each
         if len(unknown) > 0:
             row, column = unknown[0]
-            sample = samples[span][row]
-            member = nanoset.member
-            report.error(
-                "a sample holds a token that is not in the vocabulary",
-                where=f"{member.prefix}, {member.split} sample {sample}, token {column}",
-                found=tokens[row, column],
-                expected=f"at most {max_id}",
-                remedy="build again with the tokenizer that made the data",
-            )
-            return
+            return _UnknownToken(samples[span][row], column, tokens[row, column])
+    return None

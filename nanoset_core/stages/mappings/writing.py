@@ -44,10 +44,10 @@ class IndexFileWriter:
         self._folder = folder
         self._access = access
         self._rebuild = rebuild
-        self._sha256_not_uploaded: dict[str, str] = {}
-        """Name → sha256 of the index files that are not uploaded yet."""
-        self._receipts_not_uploaded: list[str] = []
-        """Names of the receipts of these files, which say what they were made from."""
+        self._sha256_not_uploaded: dict[Path, str] = {}
+        """Path → sha256 of the index files that are not uploaded yet."""
+        self._receipts_not_uploaded: list[Path] = []
+        """Receipts of these files: small files that say what they were made from."""
 
     def write_member(self, member: MemberPlan, config: NanosetConfig) -> FileEntries:
         """Write the index files of a dataset, by which a trainer reads its samples in order.
@@ -109,16 +109,11 @@ class IndexFileWriter:
             first    5ce5…-shuffle_index.npy, other arrays, and 5ce5…-nanoset.json
             then     5ce5…-description.txt
         """
-        sha256_by_path: dict[Path, str] = {}
-        for name, sha256 in self._sha256_not_uploaded.items():
-            sha256_by_path[self._folder / name] = sha256
+        sha256_by_path = self._sha256_not_uploaded
         descriptions = [path for path in sha256_by_path if is_description(path.name)]
         arrays = [path for path in sha256_by_path if not is_description(path.name)]
-        # Small files that say what the others were made from: 5ce5…-nanoset.json.
-        receipts = [self._folder / name for name in self._receipts_not_uploaded]
-
-        # The listing of the folder shows that the bucket lacks these files.
-        upload_files(self._access, [*arrays, *receipts], sha256_by_path)
+        arrays_and_receipts = [*arrays, *self._receipts_not_uploaded]
+        upload_files(self._access, arrays_and_receipts, sha256_by_path)
         upload_files(self._access, descriptions, sha256_by_path)
         self._sha256_not_uploaded = {}
         self._receipts_not_uploaded = []
@@ -135,26 +130,21 @@ class IndexFileWriter:
         Returns:
             Such as `{"5ce5…-shuffle_index.npy": {"bytes": 800, "sha256": "77cd…"}}`.
         """
-        access = self._access
-        if not access.takes_requests:
-            return None  # no bucket; on a disk, `FileSet.write` itself looks for existing files
-        if self._rebuild:
-            return None
-
+        is_in_bucket = self._access.takes_requests
+        if self._rebuild or not is_in_bucket:
+            return None  # on a disk, `FileSet.write` itself looks for existing files
         try:
-            receipt = access.read_current(files.folder / files.receipt_name)
+            receipt = self._access.read_current(files.folder / files.receipt_name)
         except FileNotFoundError:
             return None
         entries = files.file_entries_in(receipt)
         if entries is None:
             return None  # the files were made from something else than is planned
 
-        # Has the folder all files, in their sizes?
         expected_sizes = {name: entry["bytes"] for name, entry in entries.items()}
-        stored_sizes = access.sizes(files.folder, expected_sizes)
-        if first_fault(stored_sizes, expected_sizes) is not None:
-            return None
-        return entries
+        stored_sizes = self._access.sizes(files.folder, expected_sizes)
+        has_all_files = first_fault(stored_sizes, expected_sizes) is None
+        return entries if has_all_files else None
 
     def _write(self, files: FileSet, idx: Path | None) -> FileEntries:
         """Write index files to the local folder, unless they exist. Note them for `upload`.
@@ -168,17 +158,16 @@ class IndexFileWriter:
             Size and sha256 of each file, such as `{"5ce5…-shuffle_index.npy": {"bytes": 800,
             "sha256": "77cd…"}}`.
         """
-
         # `write` calls `make_room` as soon as it knows the size of the files.
         make_room = partial(self._make_room, idx)
         sha256_by_name = files.write(make_room)  # {"5ce5…-shuffle_index.npy": "77cd…", …}
-        self._sha256_not_uploaded |= sha256_by_name
-        self._receipts_not_uploaded.append(files.receipt_name)  # was written next to them
+        self._receipts_not_uploaded.append(self._folder / files.receipt_name)
 
         entries: dict[str, dict[str, Any]] = {}
         for name, sha256 in sha256_by_name.items():
-            size = (self._folder / name).stat().st_size
-            entries[name] = {"bytes": size, "sha256": sha256}
+            path = self._folder / name
+            entries[name] = {"bytes": path.stat().st_size, "sha256": sha256}
+            self._sha256_not_uploaded[path] = sha256
         return entries
 
     def _make_room(self, idx: Path | None, size: int, folder: str) -> None:

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -111,9 +111,10 @@ class LeadingFilters:
         self._nodes = tree.nodes
         self._paths = tree.paths
 
-        # How many documents and tokens each node keeps, shape (n_nodes,).
         self._document_counts = np.zeros(len(self._nodes), np.int64)
+        """How many documents each node keeps, shape (n_nodes,)."""
         self._token_counts = np.zeros(len(self._nodes), np.int64)
+        """How many tokens these documents have, shape (n_nodes,)."""
         self._last_rows: list[NDArray[np.int64]] = []
         """The rows that each node keeps of the documents that were added last, ascending."""
         self._kept_documents: list[_KeptDocuments] = []
@@ -152,18 +153,23 @@ class LeadingFilters:
             documents: Some documents, such as 10,000. The caller may leave documents out of which
                 it knows that no view keeps them.
         """
-        rows_by_node = self._rows_by_node(documents)
-        self._last_rows = rows_by_node  # `kept_rows` returns these
-
-        # Count what each filter keeps. Node 0 has no filter: `add_totals` counts all documents.
-        for node in range(1, len(rows_by_node)):
-            rows = rows_by_node[node]
-            self._document_counts[node] += len(rows)
-            self._token_counts[node] += documents.tokens[rows].sum(dtype=np.int64)
-
-        # Store what the last filter of each view keeps.
+        self._last_rows = self._rows_by_node(documents)
+        self._count_rows(documents.tokens)
         for view, kept_documents in enumerate(self._kept_documents):
             kept_documents.add(documents.numbers[self.kept_rows(view)])
+
+    def _count_rows(self, tokens: NDArray[np.integer[Any]]) -> None:
+        """Count which of the documents that were added last each filter keeps, and their tokens.
+
+        The first node, which has no filter, is left out: `add_totals` counts all documents.
+
+        Args:
+            tokens: Number of tokens of each of these documents, shape (n_documents,).
+        """
+        for node in range(1, len(self._last_rows)):
+            rows = self._last_rows[node]
+            self._document_counts[node] += len(rows)
+            self._token_counts[node] += tokens[rows].sum(dtype=np.int64)
 
     def _rows_by_node(self, documents: DocumentValues) -> list[NDArray[np.int64]]:
         """Return which documents are left after each filter of a tree of filters.
@@ -180,28 +186,13 @@ class LeadingFilters:
         Returns:
             For each node, the rows that are left, ascending, shape (n_left,).
         """
+        masks = _FilterMasks(documents)
         rows_by_node: list[NDArray[np.int64]] = []
-        mask_by_filter: dict[Filter, NDArray[np.bool_]] = {}  # nodes may have equal filters
-        for node in self._nodes:  # in the order of their numbers: parents precede their children
-            if node.step is None:  # the root, which has no filter: all documents
-                rows_by_node.append(np.arange(len(documents.numbers)))
-                continue
-            parent_rows = rows_by_node[node.parent]
-            if len(parent_rows) == 0:  # nothing is left anyway, so do not evaluate the filter
-                rows_by_node.append(parent_rows)
-                continue
-
-            # Evaluate the filter for all documents: the masks in the example are 1101 and 0101.
-            if node.step not in mask_by_filter:
-                mask_by_filter[node.step] = node.step.mask(documents)
-            mask = mask_by_filter[node.step]  # (n_documents,)
-
-            # Of the rows that the parent leaves, keep those for which the mask is true.
-            has_all_rows = node.parent == 0
-            if has_all_rows:  # the same, but faster
-                rows = np.flatnonzero(mask)
+        for node in self._nodes:  # parents precede their children
+            if node.step is None:  # the root, which has no filter
+                rows = np.arange(len(documents.numbers))
             else:
-                rows = parent_rows[mask[parent_rows]]
+                rows = masks.keep(rows_by_node[node.parent], node.step)
             rows_by_node.append(rows)
         return rows_by_node
 
@@ -241,6 +232,42 @@ class LeadingFilters:
         yield from self._kept_documents[view].chunks()
 
 
+class _FilterMasks:
+    """Evaluates filters for some documents, each filter only once.
+
+    Args:
+        documents: The documents, whose rows are counted from 0.
+    """
+
+    def __init__(self, documents: DocumentValues) -> None:
+        self._documents = documents
+        self._mask_by_filter: dict[Filter, NDArray[np.bool_]] = {}
+
+    def keep(self, rows: NDArray[np.int64], step: Filter) -> NDArray[np.int64]:
+        """Return which of some documents a filter keeps.
+
+        Of the rows [0, 1, 3], a filter with the mask [False, True, True, True] keeps [1, 3]. If
+        there are no rows, the filter is not evaluated.
+
+        Args:
+            rows: Rows of documents, ascending, shape (n_rows,).
+            step: The filter.
+        """
+        if len(rows) == 0:
+            return rows
+        mask = self._mask(step)
+        has_all_rows = len(rows) == len(mask)
+        if has_all_rows:
+            return np.flatnonzero(mask)  # the same as below, but faster
+        return rows[mask[rows]]
+
+    def _mask(self, step: Filter) -> NDArray[np.bool_]:
+        """Return whether a filter keeps each of the documents, shape (n_documents,)."""
+        if step not in self._mask_by_filter:
+            self._mask_by_filter[step] = step.mask(self._documents)
+        return self._mask_by_filter[step]
+
+
 class _KeptRun(NamedTuple):
     """Consecutive documents of a corpus, of which a view keeps the first, the last and others.
 
@@ -263,9 +290,8 @@ class _KeptDocuments:
 
     def add(self, documents: NDArray[np.int64]) -> None:
         """Append documents, given their numbers, ascending, shape (n_kept,)."""
-        if not len(documents):
+        if len(documents) == 0:
             return
-        # A run from the first to the last of them, with a bit for each document.
         first = int(documents[0])
         n_documents = int(documents[-1]) + 1 - first
         self._runs.append(_KeptRun(first, n_documents, self._file.size))
@@ -277,10 +303,18 @@ class _KeptDocuments:
         """Yield the numbers of all documents that were added, ascending, many at a time."""
         bits = self._file.mapped()
         for start in range(0, len(self._runs), _RUNS_PER_CHUNK):
-            parts = []
-            for run in self._runs[start : start + _RUNS_PER_CHUNK]:
-                n_bytes = ceil_division(run.n_documents, 8)  # a bit for each document
-                run_bits = bits[run.first_byte : run.first_byte + n_bytes]
-                is_kept = np.unpackbits(run_bits, count=run.n_documents)
-                parts.append(run.first_document + np.flatnonzero(is_kept))
-            yield np.concatenate(parts)
+            runs = self._runs[start : start + _RUNS_PER_CHUNK]
+            yield np.concatenate([_documents_of_run(run, bits) for run in runs])
+
+
+def _documents_of_run(run: _KeptRun, bits: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """Return the numbers of the documents of a run that a view keeps, ascending, shape (n_kept,).
+
+    Args:
+        run: The run, such as the documents 5 to 9.
+        bits: All bytes of the scratch file, which have a bit for each document of each run.
+    """
+    n_bytes = ceil_division(run.n_documents, 8)
+    run_bits = bits[run.first_byte : run.first_byte + n_bytes]
+    is_kept = np.unpackbits(run_bits, count=run.n_documents)
+    return run.first_document + np.flatnonzero(is_kept)
