@@ -99,18 +99,17 @@ class Candidates:
             copies before    1    1    1    0
             copies after     2    3    2    0
 
+        The hash is salted with the name of the view, so that the choice does not depend on that of
+        other steps, which use other hashes.
+
         Args:
             step: The number by which they are multiplied.
         """
         whole_times = int(step.times)  # 2
         fraction = step.times - whole_times  # 0.3
         for chunk in self.chunks:  # some documents at a time
-            # Hash each id again, together with this text. So the choice does not depend on that of
-            # other steps, which use other hashes.
             hashes = salted(self.hashes[chunk], f"repeat {step.view}")
-
-            # Hashes are like random numbers, so 30 % of them are below 30 % of the greatest one.
-            is_once_more = below(hashes, fraction)  # (n_documents,)
+            is_once_more = below(hashes, fraction)  # (n_documents,) True for 30 % of them
             factors = whole_times + is_once_more  # 2 or 3
             self.copy_counts[chunk] *= factors.astype(np.uint32)
 

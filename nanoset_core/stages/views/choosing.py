@@ -351,15 +351,13 @@ def checked_schema(project: Project, dataset: Manifest, name: str) -> Any:
             condition compares a column with a value of another type.
         MissingError: The tables with the columns have not been made.
     """
-    # Check that the columns exist.
     needed_columns = columns_used(project.config, name)
     schema = _schema_with(needed_columns, project, dataset)
     missing_columns = sorted(needed_columns.difference(schema.names))
     if missing_columns:
         all_columns = {*schema.names, *built_columns(project, dataset.name)}
         raise _no_such_column(project.config, name, missing_columns, all_columns)
-
-    # Check their types. The view may be chosen from another view, whose rules count as well.
+    # The view may be chosen from another view, whose rules count as well.
     for view in chain_of(project.config.views, name):
         _check_types(project.config, view, schema)
     return schema
@@ -632,23 +630,46 @@ def _listed_steps(project: Project, view: str, spec: ViewSpec) -> _ViewSteps:
     """
     steps: list[Step] = []
     ids_by_key: dict[str, Ids] = {}
-    for key in ID_LIST_KEYS:  # include, exclude
+    for key in ID_LIST_KEYS:
         patterns = spec.files(key)
         if patterns is None:
-            continue  # the view does not have this key
+            continue
         setting = f"views.{view}.{key}"
         id_sets = [_listed_ids(project, pattern, setting) for pattern in patterns]
         for pattern, ids in zip(patterns, id_sets, strict=True):
             ids_by_key[f"{setting}: {pattern}"] = ids
-
         if key == "include":
-            text = f"include {', '.join(patterns)}"
-            steps.append(Listed(view, tuple(id_sets), keep=True, text=text))
+            steps.append(_include_step(view, patterns, id_sets))
         else:
-            # A step for each file shows how many documents it removes.
-            for pattern, ids in zip(patterns, id_sets, strict=True):
-                steps.append(Listed(view, (ids,), keep=False, text=f"exclude {pattern}"))
+            steps += _exclude_steps(view, patterns, id_sets)
     return _ViewSteps(steps, ids_by_key)
+
+
+def _include_step(view: str, patterns: Sequence[str], id_sets: Sequence[Ids]) -> Listed:
+    """Return the step that keeps only documents that one of some files of ids lists.
+
+    Args:
+        view: The view.
+        patterns: Names of the files, or patterns that stand for several.
+        id_sets: The ids of each.
+    """
+    return Listed(view, tuple(id_sets), keep=True, text=f"include {', '.join(patterns)}")
+
+
+def _exclude_steps(view: str, patterns: Sequence[str], id_sets: Sequence[Ids]) -> list[Listed]:
+    """Return a step for each of some files of ids, which leaves out the documents that it lists.
+
+    Users see the steps, and with them how many documents each file removes.
+
+    Args:
+        view: The view.
+        patterns: Names of the files, or patterns that stand for several.
+        id_sets: The ids of each.
+    """
+    steps = []
+    for pattern, ids in zip(patterns, id_sets, strict=True):
+        steps.append(Listed(view, (ids,), keep=False, text=f"exclude {pattern}"))
+    return steps
 
 
 def _listed_ids(project: Project, pattern: str, setting: str) -> Ids:

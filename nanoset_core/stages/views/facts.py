@@ -191,12 +191,10 @@ def step_rows(facts: Mapping[str, Any]) -> list[StepRow]:
         facts: The facts of the view's manifest. Their entry `steps` has these numbers; its first
             row counts the whole corpus.
     """
-    rows: list[StepRow] = []
-    n_corpus_documents = 0
-    for view, step, documents, tokens in facts[STEPS]:
-        is_corpus = len(rows) == 0
-        if is_corpus:
-            n_corpus_documents = documents
+    steps = facts[STEPS]
+    _, _, n_corpus_documents, _ = steps[0]
+    rows = []
+    for view, step, documents, tokens in steps:
         share = documents / max(n_corpus_documents, 1)  # the corpus may be empty
         rows.append(StepRow(view, step, documents, tokens, share))
     return rows
@@ -235,17 +233,13 @@ def top_rows(top: Mapping[str, Any]) -> list[TopRow]:
     if not top["ascending"]:
         bins = bins[::-1]  # the best values come first
     n_without_value = {"null": top["nulls"], "NaN": top["nans"]}
-
-    # The lengths of bars are proportional to the numbers of documents.
     n_with_value = [histogram_bin["documents"] for histogram_bin in bins]
     longest_bar = max([*n_with_value, *n_without_value.values()])
 
     rows = [_top_row(histogram_bin, longest_bar) for histogram_bin in bins]
     for name, n_documents in n_without_value.items():
         if n_documents > 0:
-            # Such documents are never chosen. Their tokens are not recorded.
-            bar = _split_bar(n_documents, n_chosen=0, most=longest_bar)
-            rows.append(TopRow(name, n_documents, tokens=None, chosen=0, bar=bar))
+            rows.append(_row_without_value(name, n_documents, longest_bar))
     return rows
 
 
@@ -266,6 +260,18 @@ def _top_row(histogram_bin: Mapping[str, Any], longest_bar: int) -> TopRow:
         chosen=n_chosen,
         bar=_split_bar(n_documents, n_chosen, longest_bar),
     )
+
+
+def _row_without_value(name: str, n_documents: int, longest_bar: int) -> TopRow:
+    """Return the row of a histogram for documents without a value, which are never chosen.
+
+    Args:
+        name: `null` or `NaN`.
+        n_documents: Number of these documents. Their tokens are not recorded.
+        longest_bar: Number of documents to which the longest bar of the histogram belongs.
+    """
+    bar = _split_bar(n_documents, n_chosen=0, most=longest_bar)
+    return TopRow(name, n_documents, tokens=None, chosen=0, bar=bar)
 
 
 def top_table(top: Mapping[str, Any]) -> list[dict[str, str | int]]:
@@ -337,17 +343,25 @@ def cut_text(top: Mapping[str, Any]) -> str:
 
     cut_number = cut if isinstance(cut, str) else format_number(cut)  # JSON has "inf" as a text
     side = "lower" if top["ascending"] else "higher"
-    text = (
+    return (
         f"{top['step']}: the cut is at {column} = {cut_number}. "
-        f"Documents with {side} values are chosen"
+        f"Documents with {side} values are chosen, and {_tied_text(top['tied'])}"
     )
 
-    # Documents with the value of the cut are chosen by hash, as far as there is room.
-    n_chosen = top["tied"]["chosen"]
-    documents = format_count(top["tied"]["documents"], "document")
-    if n_chosen == 0:
-        return f"{text}, and none of the {documents} with this value"
-    return f"{text}, and {n_chosen:,} of the {documents} with this value, by hash"
+
+def _tied_text(tied: Mapping[str, int]) -> str:
+    """Say how many of the documents with the value of a cut are chosen.
+
+    They are chosen by hash, as far as there is room: "3 of the 7 documents with this value, by
+    hash".
+
+    Args:
+        tied: Their number, and how many of them are chosen: `{"documents": 7, "chosen": 3}`.
+    """
+    documents = format_count(tied["documents"], "document")
+    if tied["chosen"] == 0:
+        return f"none of the {documents} with this value"
+    return f"{tied['chosen']:,} of the {documents} with this value, by hash"
 
 
 def cut_texts(facts: Mapping[str, Any], name: str) -> Iterator[str]:
@@ -391,14 +405,12 @@ def missing_id_warnings(
     # Settings of this view begin with "views.best.include:" or "views.best.exclude:".
     keys_of_view = tuple(f"views.{name}.{key}:" for key in ID_LIST_KEYS)
     for setting, n_missing in facts[MISSING_IDS].items():
-        if not setting.startswith(keys_of_view):
-            continue
-        verb = "matches" if n_missing == 1 else "match"
-        warning = f"{format_count(n_missing, 'id')} of {setting} {verb} no document"
-        if first_missing_ids is None:
-            yield f"{warning}: `nanoset view {name}` names one"
-        else:
-            yield f"{warning}, such as {first_missing_ids[setting]!r}"
+        if setting.startswith(keys_of_view):
+            verb = "matches" if n_missing == 1 else "match"
+            example = f": `nanoset view {name}` names one"
+            if first_missing_ids is not None:
+                example = f", such as {first_missing_ids[setting]!r}"
+            yield f"{format_count(n_missing, 'id')} of {setting} {verb} no document{example}"
 
 
 def gap_warnings(facts: Mapping[str, Any], name: str) -> Iterator[str]:

@@ -104,18 +104,24 @@ def write_ids(project: Project, view: ChosenView, file: Path) -> ListedDocuments
     chosen_documents = _ChosenDocuments(view.selection)
     work = project.progress.work(STAGE, dataset.name, int(dataset.facts["documents"]))
 
-    # A link remains, and the file to which it leads is replaced.
-    with atomic_file(file.resolve()) as output:
-        # Read the ids of all documents of the corpus, some documents at a time.
+    with atomic_file(file.resolve()) as output:  # a link remains, and its target is replaced
         for documents in document_values(project, dataset.name, dataset, [ID_COLUMN]):
             rows = chosen_documents.rows_among(documents.numbers)  # (n_chosen,)
             ids_of_chosen = documents.strings(ID_COLUMN).take(pa.array(rows))
-
             listable_ids = counts.add(ids_of_chosen)
-            lines = [f"{identity}\n" for identity in listable_ids.to_pylist()]
-            output.write("".join(lines).encode())
+            output.write(_as_lines(listable_ids))
             work.advance(len(documents.numbers))
     return counts
+
+
+def _as_lines(ids: Any) -> bytes:
+    """Return ids as lines of a text file in UTF-8.
+
+    Args:
+        ids: A pyarrow.Array of large_string.
+    """
+    lines = [f"{identity}\n" for identity in ids.to_pylist()]
+    return "".join(lines).encode()
 
 
 class _ChosenDocuments:

@@ -6,7 +6,6 @@ of the corpus, which is linked instead of copied.
 
 from __future__ import annotations
 
-import contextlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -153,17 +152,33 @@ def _recipes_of_stale_views(
     views = project.config.views
     recipes = {}
     for name in views:
-        if name == except_for or base_of(views, name) != dataset.name:
-            continue
-        # Each of these calls raises an error if the rules have a mistake. Then skip the view: the
-        # error is reported when the view itself is requested.
-        with contextlib.suppress(NanosetError):
-            recipe = _recipe_of(project, name, dataset)
-            is_up_to_date = project.outputs.find(recipe) is not None  # a version with this recipe
-            if not is_up_to_date:
-                check_rules(project, dataset, name)
+        if name != except_for and base_of(views, name) == dataset.name:
+            recipe = _recipe_if_stale(project, name, dataset)
+            if recipe is not None:
                 recipes[name] = recipe
     return recipes
+
+
+def _recipe_if_stale(project: Project, name: str, dataset: Manifest) -> Recipe | None:
+    """Return the recipe of a view that must be made again; None if it is up to date.
+
+    It is also None if the rules of the view have a mistake, which is reported when the view itself
+    is requested.
+
+    Args:
+        project: The project.
+        name: The view.
+        dataset: The current dataset of the corpus.
+    """
+    try:
+        recipe = _recipe_of(project, name, dataset)
+        is_up_to_date = project.outputs.find(recipe) is not None  # a version with this recipe
+        if is_up_to_date:
+            return None
+        check_rules(project, dataset, name)
+    except NanosetError:
+        return None
+    return recipe
 
 
 @dataclass(frozen=True, slots=True)

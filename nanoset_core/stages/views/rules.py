@@ -133,24 +133,29 @@ class DocumentValues:
         Returns:
             uint64, shape (n_documents,).
         """
+        values = self.strings(column)
+        hashes = hash_texts(values)
+        if values.null_count > 0:
+            is_null = values.is_null().to_numpy(zero_copy_only=False)
+            rows = np.flatnonzero(is_null)  # (n_nulls,)
+            hashes[rows] = hash_texts(self._locations(rows))
+        return hashes
+
+    def _locations(self, rows: NDArray[np.int64]) -> Any:
+        """Return from where some documents were read, such as "web/part-0.jsonl\\n17\\n4096".
+
+        Args:
+            rows: Rows of the documents, shape (n_rows,).
+
+        Returns:
+            A pyarrow.Array of the file, line and byte offset of each document, shape (n_rows,).
+        """
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        values = self.strings(column)
-        hashes = hash_texts(values)
-        if values.null_count == 0:
-            return hashes
-
-        # Find the documents without a value, and read their file, line and byte offset.
-        is_null = values.is_null().to_numpy(zero_copy_only=False)
-        rows = np.flatnonzero(is_null)  # (n_nulls,)
-        location_columns = [self.strings(name).take(pa.array(rows)) for name in LOCATION_COLUMNS]
-
-        # Join these to one text for each document, such as "web/part-0.jsonl\n17\n4096".
+        columns = [self.strings(name).take(pa.array(rows)) for name in LOCATION_COLUMNS]
         separator = pa.scalar("\n", pa.large_string())
-        locations = pc.binary_join_element_wise(*location_columns, separator)
-        hashes[rows] = hash_texts(locations)
-        return hashes
+        return pc.binary_join_element_wise(*columns, separator)
 
 
 def _is_among(numbers: NDArray[np.int64], listed: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -164,20 +169,24 @@ def _is_among(numbers: NDArray[np.int64], listed: NDArray[np.int64]) -> NDArray[
         listed: The list, ascending, shape (n_listed,); often short.
     """
     is_listed = np.zeros(len(numbers), np.bool_)
-    if not len(numbers):
+    if len(numbers) == 0:
         return is_listed
-
-    # The list is short, so look its entries up among the numbers, and not the other way round. Take
-    # only the entries from the first to the last number, here from 3 to 8.
-    start = np.searchsorted(listed, numbers[0])
-    stop = np.searchsorted(listed, numbers[-1], side="right")
-    entries = listed[start:stop]  # [5, 7]
-
-    # Find the smallest number that is not below each entry: it equals the entry, or is above it.
-    positions = np.searchsorted(numbers, entries)  # [1, 2] are the positions of 5 and 8
+    # The list is short, so its entries are looked up among the numbers, not the other way round.
+    entries = _entries_between(numbers[0], numbers[-1], listed)  # [5, 7]
+    positions = np.searchsorted(numbers, entries)  # [1, 2], the first numbers not below: 5 and 8
     is_equal = numbers[positions] == entries  # [True, False]
     is_listed[positions[is_equal]] = True
     return is_listed
+
+
+def _entries_between(first: int, last: int, ascending: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the entries of a sorted array from one number to another, both included.
+
+    From 3 to 8, these are [5, 7] in [1, 5, 7, 9].
+    """
+    start = np.searchsorted(ascending, first)
+    stop = np.searchsorted(ascending, last, side="right")
+    return ascending[start:stop]
 
 
 @dataclass(frozen=True, slots=True)

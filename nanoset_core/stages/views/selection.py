@@ -145,21 +145,29 @@ class Selection:
         max_copies = 1
         if self.copy_counts is not None:
             max_copies = int(self.copy_counts.max(initial=0))  # 0 if there are no candidates
-
-        # Memory may not hold all candidates. So read them in chunks, once for each round of copies.
         for copy_number in range(max_copies):
-            n_read = 0
-            for documents in self.read_candidates():
-                start = n_read
-                n_read += len(documents)
-                indices = np.arange(start, n_read)
-                if self.copy_counts is not None:
-                    # A document with two copies has copy 0 and copy 1, so its count is above these.
-                    has_copy = self.copy_counts[start:n_read] > copy_number
-                    documents = documents[has_copy]
-                    indices = indices[has_copy]
-                if len(documents):
-                    yield CopyChunk(copy_number, documents, indices)
+            yield from self._documents_with_copy(copy_number)
+
+    def _documents_with_copy(self, copy_number: int) -> Iterator[CopyChunk]:
+        """Yield the documents of which the view has a certain copy.
+
+        Candidates are read in chunks, since memory may not hold all of them. Chunks without such a
+        document are left out.
+
+        Args:
+            copy_number: 0 for the first copies. A document with two copies has the copies 0 and 1.
+        """
+        n_read = 0
+        for documents in self.read_candidates():
+            start = n_read
+            n_read += len(documents)
+            indices = np.arange(start, n_read)
+            if self.copy_counts is not None:
+                has_copy = self.copy_counts[start:n_read] > copy_number
+                documents = documents[has_copy]
+                indices = indices[has_copy]
+            if len(documents) > 0:
+                yield CopyChunk(copy_number, documents, indices)
 
 
 class _LaterFilter(NamedTuple):
@@ -225,16 +233,12 @@ class _CandidateFiles:
         """
         import pyarrow as pa
 
-        if not len(candidate_rows):
+        if len(candidate_rows) == 0:
             return  # before `documents.hashes()`, which takes time
         self.hashes.append(documents.hashes()[candidate_rows])
         self.tokens.append(documents.tokens[candidate_rows])
-
-        # For steps such as `top 10 documents by score`
         for name, column in self.ranked_columns.items():
             column.append(documents.columns[name].take(pa.array(candidate_rows)))
-
-        # For filters that follow other steps
         for later_filter in self.later_filters.values():
             is_kept = later_filter.step.mask(documents)  # (n_documents,)
             later_filter.mask.append(is_kept[candidate_rows])
@@ -433,24 +437,18 @@ class _TableReading:
             shard: Consecutive documents of the corpus, such as the numbers 30,000 to 59,999. Each
                 has a row in the table.
         """
-        # The query below leaves out documents that no view has, such as French ones if all views
-        # choose English ones. But users see how many documents there are. So count them here.
         self.leading_filters.add_totals(shard.n_documents, shard.n_tokens)
-
-        # A view may include or exclude documents that a file lists by their ids. Find the numbers
-        # of these documents in the corpus.
         numbers_by_ids = {ids: _find_listed(ids, shard) for ids in self.id_sets}
 
-        # Read some ten thousand documents at a time.
-        n_done = 0  # rows of the table
-        for scanned in self.scan.batches(shard.relation):
-            documents = DocumentValues(shard.first, scanned, numbers_by_ids)
-            self._filter(documents)
-
-            last_row = int(scanned.rows[-1])  # such as 9,999: then 10,000 rows are done
-            self.progress(last_row + 1 - n_done)
-            n_done = last_row + 1
-        self.progress(shard.n_documents - n_done)  # the query has left out the other rows
+        # The scan leaves out rows that no view keeps, such as French ones if all views choose
+        # English ones. For the progress, they count as done.
+        n_done = 0
+        for scanned in self.scan.batches(shard.relation):  # some ten thousand rows
+            self._filter(DocumentValues(shard.first, scanned, numbers_by_ids))
+            stop_row = int(scanned.rows[-1]) + 1
+            self.progress(stop_row - n_done)
+            n_done = stop_row
+        self.progress(shard.n_documents - n_done)
 
     def _filter(self, documents: DocumentValues) -> None:
         """Apply the first filters of all views to some documents, and store values for later steps.
@@ -574,18 +572,17 @@ def _conditions_of_all_documents(rules: Sequence[Rule]) -> list[Condition]:
     Returns:
         The conditions, each once. An empty list means that all documents have to be read.
     """
-    first_conditions: dict[Condition, None] = {}  # a dict, since each is needed once, in order
+    conditions: list[Condition] = []
     for rule in rules:
-        if not rule.steps:
-            return []  # this view keeps all documents
-        first_step = rule.steps[0]
+        first_step = rule.steps[0] if rule.steps else None
         if not isinstance(first_step, Where):
             return []  # this view may keep any document
-        first_conditions[first_step.condition] = None
-    if len(first_conditions) > _MAX_ALTERNATIVES:
+        if first_step.condition not in conditions:
+            conditions.append(first_step.condition)
+    if len(conditions) > _MAX_ALTERNATIVES:
         # DuckDB would take longer to evaluate so many conditions than to read all documents.
         return []
-    return list(first_conditions)
+    return conditions
 
 
 def _selection_by_leading_filters(
@@ -602,14 +599,11 @@ def _selection_by_leading_filters(
         view: The view.
         leading_filters: The filters, which have been applied to all documents.
     """
-    remaining_counts = list(leading_filters.counts(view.number))
-    counts_of_corpus = remaining_counts[0]
+    counts_of_corpus, *counts_of_filters = leading_filters.counts(view.number)
     step_counts = [StepCount("", "all", counts_of_corpus.documents, counts_of_corpus.tokens)]
-    for step, counts in zip(view.rule.leading_filters, remaining_counts[1:], strict=True):
+    for step, counts in zip(view.rule.leading_filters, counts_of_filters, strict=True):
         step_counts.append(StepCount(step.view, step.text, counts.documents, counts.tokens))
-
-    # There may be billions of documents. So the selection gets a function that reads their numbers
-    # from a file, some at a time, as often as they are needed.
+    # A function, which reads the numbers of documents from a file: there may be billions of them.
     read_documents = partial(leading_filters.chunks, view.number)
     return Selection(step_counts=step_counts, read_candidates=read_documents)
 

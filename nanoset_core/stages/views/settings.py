@@ -300,23 +300,31 @@ def view_errors(
     """
     for name, view in views.items():
         where = f"{file}: views.{name}.of"
-        # The views that lead to this one, at most 17 of them: [b, a] if a is of b, and b is of a
-        # corpus; but [a, b, a, b, …] if b is of a.
-        chain = chain_of(views, name)
-        names_a_view_twice = len(set(chain)) < len(chain)
-        if names_a_view_twice:
-            yield ConfigError(
-                "this view is of itself, by way of others",
-                where=where,
-                found=view.of,
-                remedy="name a corpus at the end of the chain",
-            )
+        chain = chain_of(views, name)  # [b, a] if a is of b; [a, b, a, b, …] for a circle
+        is_circle = len(set(chain)) < len(chain)
+        if is_circle:
+            yield _circle_error(view, where)
         elif len(chain) > MAX_CHAIN_LENGTH:
             yield _long_chain_error(chain, where)
         if name in corpora:
             yield ConfigError(
                 "a view and a corpus share a name", where=where, remedy="rename the view"
             )
+
+
+def _circle_error(view: ViewSpec, where: str) -> ConfigError:
+    """Return the error for a view of which another view is chosen, from which it is chosen itself.
+
+    Args:
+        view: The settings of the view.
+        where: The setting that names what it is chosen from.
+    """
+    return ConfigError(
+        "this view is of itself, by way of others",
+        where=where,
+        found=view.of,
+        remedy="name a corpus at the end of the chain",
+    )
 
 
 def _long_chain_error(chain: list[str], where: str) -> ConfigError:

@@ -107,19 +107,12 @@ class ViewStage(DerivedStage, Planned, Advising):
         from nanoset_core.stages.views.choosing import columns_used
 
         corpus = key.subject
-        view_name = key.required_part
-        inputs = {"dataset": Node(DATASET, Key(corpus))}
-
-        # Outputs with columns of the documents, such as `quality`.
-        used_columns = columns_used(config, view_name)
-        inputs |= column_nodes(config, corpus, used_columns)
-
-        # Searches for evaluation texts. The view may be chosen from another view, whose rules count
-        # as well.
-        for name in chain_of(config.views, view_name):
-            for evaluation in config.views[name].clean_of:
-                inputs[f"clean of {evaluation}"] = Node(CONTAMINATION, Key(evaluation, corpus))
-        return inputs
+        used_columns = columns_used(config, key.required_part)
+        return {
+            "dataset": Node(DATASET, Key(corpus)),
+            **column_nodes(config, corpus, used_columns),
+            **_evaluation_searches(config, key),
+        }
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
         """Return everything that decides which documents a view has, with a digest of it.
@@ -182,18 +175,13 @@ class ViewStage(DerivedStage, Planned, Advising):
         name = key.required_part
         try:
             check_column_names(project.config, name)
-            if recipe is None:
-                # Before the first build, do not read files of ids, which may be large.
-                check_listed_files_exist(project, name)
+            if recipe is None:  # before the first build
+                check_listed_files_exist(project, name)  # they may be large, so they are not read
                 return None
-
-            # Read the rules and the files that they name, but no outputs of the pipeline, which may
-            # not exist yet.
-            rule_of(project, name, inputs_exist=False)
-
-            # If they exist, look up whether the rules fit the columns of the documents.
+            rule_of(project, name, inputs_exist=False)  # reads the rules and the files they name
             if self._inputs_are_current(project, key, recipe):
-                checked_schema(project, require(project, DATASET, Key(key.subject)), name)
+                dataset = require(project, DATASET, Key(key.subject))
+                checked_schema(project, dataset, name)
         except NanosetError as error:
             return one_line(error)
         return None
@@ -232,6 +220,26 @@ class ViewStage(DerivedStage, Planned, Advising):
         return Summary(figures, warnings=_warnings(manifest))
 
 
+def _evaluation_searches(config: ProjectConfig, key: Key) -> dict[str, Node]:
+    """Return the searches for evaluation texts that the rules `clean_of` of a view need.
+
+    The view may be chosen from another view, whose rules count as well.
+
+    Args:
+        config: The settings of nanoset.yaml.
+        key: Names the corpus and the view.
+
+    Returns:
+        Such as `{"clean of mmlu": Node(CONTAMINATION, Key("mmlu", "web"))}`.
+    """
+    searches: dict[str, Node] = {}
+    for view_name in chain_of(config.views, key.required_part):
+        for evaluation in config.views[view_name].clean_of:
+            node = Node(CONTAMINATION, Key(evaluation, key.subject))
+            searches[f"clean of {evaluation}"] = node
+    return searches
+
+
 def index_bytes(manifest: Manifest) -> int:
     """Return the bytes of a view's files without its tokens, which are those of the corpus.
 
@@ -248,7 +256,10 @@ def index_bytes(manifest: Manifest) -> int:
 def _warnings(manifest: Manifest) -> list[str]:
     """Return warnings about a view, a selection of documents, that is probably not as meant.
 
-    For example, "3 ids of views.clean.exclude: takedown.txt match no document: …".
+        a list of ids has unknown ones    "3 ids of views.clean.exclude: takedown.txt match no …"
+        a column has no values            its name may be misspelt
+        there are too few tokens          since the next document is too long, or because documents
+                                          have no value of the column by which they are ranked
 
     Args:
         manifest: What is recorded about the view.
@@ -261,17 +272,14 @@ def _warnings(manifest: Manifest) -> list[str]:
         top_warnings,
     )
 
-    # Files of ids, such as of documents to be left out, may have ids that do not exist.
-    warnings = list(missing_id_warnings(manifest.facts, manifest.name))
-
-    # Names of columns may be misspelt.
-    warnings += empty_column_warnings(manifest.facts)
-
-    # A view may have far fewer tokens than it should: because the next document is too long, or
-    # because documents have no value of the column by which they are ranked.
-    warnings += gap_warnings(manifest.facts, manifest.name)
-    warnings += top_warnings(manifest.facts, manifest.name)
-    if manifest.facts["documents"] == 0:
+    facts = manifest.facts
+    warnings = [
+        *missing_id_warnings(facts, manifest.name),
+        *empty_column_warnings(facts),
+        *gap_warnings(facts, manifest.name),
+        *top_warnings(facts, manifest.name),
+    ]
+    if facts["documents"] == 0:
         warnings.append("it holds no document")
     return warnings
 
@@ -288,21 +296,14 @@ def _options(project: Project, name: str, spec: ViewSpec) -> dict[str, Any]:
         name: Name of the view.
         spec: Its settings.
     """
-    options = _id_list_options(project, name, spec)  # digests of files
+    options = _id_list_options(project, name, spec)
     if spec.split is not None:
         options |= _split_options(spec.split)
     if spec.order != "stored":
         options["order"] = [spec.order.by, spec.order.descending, spec.order.seed]
     if spec.where is not None:
         options["where"] = spec.where
-    if spec.top is not None:
-        options |= _top_options(spec.top)
-    if spec.documents is not None:
-        options["documents"] = spec.documents
-    if spec.tokens is not None:
-        options["tokens"] = spec.tokens
-    if spec.repeat != 1:
-        options["repeat"] = spec.repeat
+    options |= _size_options(spec)
     return {f"views.{name}.{key}": value for key, value in options.items()}
 
 
@@ -325,16 +326,25 @@ def _id_list_options(project: Project, name: str, spec: ViewSpec) -> dict[str, A
     for key in ID_LIST_KEYS:  # include, exclude
         patterns = spec.files(key)
         if patterns is not None:
-            setting = f"views.{name}.{key}"  # for messages
+            setting = f"views.{name}.{key}"
             options[key] = [_content_digest(project, pattern, setting) for pattern in patterns]
-
-    # Up to version 0.2.0, a view with several files of `include` had only the documents that all of
-    # them list. Now it has those that any of them lists, so such views must be rebuilt: this option
-    # changes their digests, and only theirs.
     n_includes = len(options.get("include", ()))
+    return options | _union_option(n_includes)
+
+
+def _union_option(n_includes: int) -> dict[str, str]:
+    """Return the option that says how several files of `include` are combined; or none.
+
+    Up to version 0.2.0, a view with several such files had only the documents that all of them
+    list. Now it has those that any of them lists, so such views must be rebuilt. The option changes
+    their digests, and only theirs.
+
+    Args:
+        n_includes: How many files or patterns the view includes.
+    """
     if n_includes > 1:
-        options["include.combined"] = "union"
-    return options
+        return {"include.combined": "union"}
+    return {}
 
 
 def _split_options(spec: ViewSplitSpec) -> dict[str, Any]:
@@ -342,6 +352,20 @@ def _split_options(spec: ViewSplitSpec) -> dict[str, Any]:
     options: dict[str, Any] = {"split": [spec.by, *spec.keep]}
     if spec.seed is not None:
         options["split.seed"] = spec.seed
+    return options
+
+
+def _size_options(spec: ViewSpec) -> dict[str, Any]:
+    """Return the rules that decide how large a view is as options of a recipe: `top` and others."""
+    options: dict[str, Any] = {}
+    if spec.top is not None:
+        options |= _top_options(spec.top)
+    if spec.documents is not None:
+        options["documents"] = spec.documents
+    if spec.tokens is not None:
+        options["tokens"] = spec.tokens
+    if spec.repeat != 1:
+        options["repeat"] = spec.repeat
     return options
 
 

@@ -271,20 +271,17 @@ def apply_top(step: Top, candidates: Candidates, column: RankedColumn) -> TopRes
     """
     ranking = Ranking(
         candidates,
-        value_keys=column.keys(),  # integers in the order of the qualities
-        faults=column.faults(),  # which documents have no quality
+        value_keys=column.keys(),
+        faults=column.faults(),
         dtype=column.dtype,
         ascending=step.ascending,
     )
-    counts = ranking.count()  # documents with a value, and without
+    counts = ranking.count()
     budget = _budget_of(step, counts.ranked)  # 10 tokens
     end = _find_end(budget, ranking)  # the third document; None if all documents fit
-
-    # The report also describes documents that are left out, so make it before they are.
+    # The result describes documents that are left out, so it is made before they are.
     result = _describe_result(step, budget, ranking, counts, end)
-
-    # Leave out the documents that are not taken: multiply the number of their copies by 0.
-    for chunk in candidates.chunks:  # some documents at a time
+    for chunk in candidates.chunks:
         candidates.copy_counts[chunk] *= _is_taken(ranking, end, chunk)
     return result
 
@@ -500,15 +497,13 @@ def _histogram_values(ranking: Ranking, end: TopEnd | None) -> Iterator[WeighedV
         ranking: The documents to choose from, and the order of their values.
         end: The first document that is not taken; None if all documents with a value are taken.
     """
-    for chunk in ranking.candidates.chunks:  # some documents at a time
-        # The values are stored as integers, called keys. Turn these into numbers again.
+    candidates = ranking.candidates
+    for chunk in candidates.chunks:  # some documents at a time; arrays have shape (n_with_value,)
         has_value = ranking.is_eligible(chunk)
-        value_keys = ranking.value_keys[chunk][has_value]
-        values = values_of_keys(value_keys, ranking.dtype)  # (n_with_value,) [0.9, 0.1]
-
-        documents = ranking.candidates.amounts(chunk, "documents")[has_value]  # [1, 2]
-        tokens = ranking.candidates.amounts(chunk, "tokens")[has_value]  # [100, 200]
-        # A product with `is_taken` is 0 for documents that are not taken.
+        value_keys = ranking.value_keys[chunk][has_value]  # integers that stand for the values
+        values = values_of_keys(value_keys, ranking.dtype)  # [0.9, 0.1]
+        documents = candidates.amounts(chunk, "documents")[has_value]  # [1, 2]
+        tokens = candidates.amounts(chunk, "tokens")[has_value]  # [100, 200]
         is_taken = _is_taken(ranking, end, chunk)[has_value]  # [True, False]
         amounts = [documents, tokens, documents * is_taken, tokens * is_taken]
         yield WeighedValues(values, amounts)

@@ -57,18 +57,15 @@ def write_view_idx(path: Path, base: Index, chunks: DocumentChunks) -> ViewSize:
     """
     size = _size_of(base, chunks)
     n_indices = size.documents + 1
+    header = HEADER.pack(MAGIC, VERSION, dtype_code(base.dtype), size.sequences, n_indices)
     with path.open("xb") as file:
-        file.write(HEADER.pack(MAGIC, VERSION, dtype_code(base.dtype), size.sequences, n_indices))
-
-        # Copy the lengths and first bytes of the chosen sequences from the index of the corpus.
+        file.write(header)
         for sequences in _sequence_chunks(base, chunks):  # [3], then [0]
             file.write(_bytes_of(base.sequence_lengths[sequences]))
         for sequences in _sequence_chunks(base, chunks):
             file.write(_bytes_of(base.sequence_pointers[sequences]))
-
-        # Number the sequences of the view from 0, and write where each document starts.
-        for indices in _document_index_chunks(base, chunks):
-            file.write(_bytes_of(indices))
+        for document_indices in _document_index_chunks(base, chunks):
+            file.write(_bytes_of(document_indices))
     return size
 
 
