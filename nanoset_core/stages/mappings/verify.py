@@ -571,7 +571,7 @@ def _check_samples(report: Report, project: Project, nanoset: Nanoset) -> None:
         )
 
 
-class _UnknownToken(NamedTuple):
+class _TokenOutsideVocabulary(NamedTuple):
     """A token of a sample that is not in the vocabulary."""
 
     sample: int
@@ -583,7 +583,7 @@ class _UnknownToken(NamedTuple):
 
 def _first_unknown_token(
     nanoset: Nanoset, samples: NDArray[np.int64], max_id: int
-) -> _UnknownToken | None:
+) -> _TokenOutsideVocabulary | None:
     """Return the first token of some samples that is not in the vocabulary, or None.
 
     Some samples are read at a time, so that downloads do not fill the disk.
@@ -598,5 +598,5 @@ def _first_unknown_token(
         unknown = np.argwhere(tokens > max_id)  # (n_unknown, 2) row and column of each
         if len(unknown) > 0:
             row, column = unknown[0]
-            return _UnknownToken(samples[span][row], column, tokens[row, column])
+            return _TokenOutsideVocabulary(samples[span][row], column, tokens[row, column])
     return None

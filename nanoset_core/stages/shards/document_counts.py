@@ -83,12 +83,23 @@ def _read_files_and_tokens(file: RowGroups) -> Any:
     for number in range(len(file.ranges)):
         groups.append(file.read(number, ["file", "tokens"]).cast(schema))
     table = pa.concat_tables(groups)
-
-    n_nulls = sum(column.null_count for column in table.columns)
-    n_rows = file.metadata.num_rows
-    if n_nulls or table.num_rows != n_rows:
-        raise ValueError(f"{table.num_rows:,} of {n_rows:,} rows, with {n_nulls:,} nulls")
+    _check_complete(table, n_rows=file.metadata.num_rows)
     return table
+
+
+def _check_complete(table: Any, n_rows: int) -> None:
+    """Check that all rows of a file were read, and that no value is missing.
+
+    Args:
+        table: A pyarrow.Table with the rows that were read.
+        n_rows: Number of rows that the file should have.
+
+    Raises:
+        ValueError: Rows or values are missing.
+    """
+    n_nulls = sum(column.null_count for column in table.columns)
+    if n_nulls > 0 or table.num_rows != n_rows:
+        raise ValueError(f"{table.num_rows:,} of {n_rows:,} rows, with {n_nulls:,} nulls")
 
 
 def tokens_by_file(

@@ -87,8 +87,6 @@ class DocumentRows:
             row_group = self.columns(group, list(COLUMNS))
             values = row_group.take(positions).to_pylist()
             values_by_row.update(zip(rows_of_group, values, strict=True))
-
-        # In the order in which they were requested.
         return [values_by_row[row] for row in rows]
 
     def _rows_by_group(self, rows: Iterable[int]) -> dict[int, list[int]]:

@@ -144,15 +144,12 @@ def _row_group_without(table: DocumentRows, group: int, rows: NDArray[np.int64])
     Returns:
         A pyarrow.Table.
     """
-    # Number the rows of the row group from 0. If it has the rows 100 to 104 of the table, and row
-    # 102 is left out, the rows 0 1 3 4 remain.
-    start, stop = table.groups[group]
+    start, stop = table.groups[group]  # 100 and 105
     is_in_group = (rows >= start) & (rows < stop)
-    removed_numbers = rows[is_in_group] - start
-    remaining_numbers = np.delete(np.arange(stop - start), removed_numbers)
-
+    removed_positions = rows[is_in_group] - start  # [2]
+    remaining_positions = np.delete(np.arange(stop - start), removed_positions)  # [0, 1, 3, 4]
     row_group = table.columns(group, list(COLUMNS))
-    return row_group.take(number_array(remaining_numbers, "int64"))
+    return row_group.take(number_array(remaining_positions, "int64"))
 
 
 def _with_all_file_names(rows: Any, file_names: Any) -> Any:

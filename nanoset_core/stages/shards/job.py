@@ -100,26 +100,20 @@ class TokenizeJob:
         tokenizer = self.options["tokenizer"]
         distrusted = list(distrust.load_records(self.root, tokenizer))
         while True:
-            # The options name the engines to avoid. An attempt ends early if another one gives
-            # wrong tokens; its result then has a record of that.
             options = {**self.options, **distrust.recipe_options(distrusted)}
             attempt = self._attempt(options)
 
-            # This attempt, or another process, may have found engines that give wrong tokens. Try
-            # again without these.
+            # This attempt, or another process, may have found engines that give wrong tokens.
             records = [*attempt.records, *distrust.load_records(self.root, tokenizer, refresh=True)]
             excluded_names = options.get(distrust.OPTION, ())
             new_records = [record for record in records if record.name not in excluded_names]
             if new_records:
                 _warn_of_engines(new_records)
                 distrusted += new_records
-                continue
-
-            # Without shards, the attempt has a record of the engine that ended it. Since that is
-            # not a new one, it was used although it was excluded.
-            if attempt.shards is None:
+            elif attempt.shards is None:  # an excluded engine was used, and ended the attempt
                 raise _distrusted_engine_used(records[0])
-            return MadeShards(attempt.shards, options)
+            else:
+                return MadeShards(attempt.shards, options)
 
     def _attempt(self, options: Mapping[str, Any]) -> _Attempt:
         """Try to tokenize all ranges of text, and stop if a tokenizer gives wrong tokens.
@@ -136,14 +130,13 @@ class TokenizeJob:
         try:
             return _Attempt(shards=self._make_missing_shards(options))
         except distrust.DistrustError as error:
-            # Record the engine with the outputs, so that no later run uses it. The worker that
-            # found the wrong tokens has done so, too. But on a network file system, this machine
-            # may not see the worker's record yet.
+            # The worker has recorded the engine with the outputs, so that no later run uses it. But
+            # on a network file system, this machine may not see the worker's record yet.
             distrust.NOTEBOOK.add(self.root, error.record)
             return _Attempt(records=(error.record,))
         finally:
-            # If the run was cancelled, its workers may have left incomplete files: remove them.
-            sweep_abandoned(self.root.folder / SHARDS_FOLDER / self.corpus)
+            shards_folder = self.root.folder / SHARDS_FOLDER / self.corpus
+            sweep_abandoned(shards_folder)  # incomplete files of workers that were cancelled
 
     def _make_missing_shards(self, options: Mapping[str, Any]) -> Sequence[Manifest]:
         """Make a shard, which has the tokens, of each range of text that has none yet.

@@ -118,11 +118,9 @@ class LineNumbers:
         if file is None:
             return None
 
-        # Before the two pieces are 0 and 5 lines. Line 7 is in the last piece that has fewer than 7
-        # lines before it.
+        # Line 7 is in the last piece that has fewer than 7 lines before it.
         lines_before = file.lines_before[:-1]  # [0, 5], without the number of all lines
-        n_pieces_before = bisect_left(lines_before, line)  # 2 have fewer than 7 lines before them
-        piece = n_pieces_before - 1
+        piece = bisect_left(lines_before, line) - 1
         return LineInPiece(
             piece_start=file.starts[piece],
             line=line - lines_before[piece],  # 7 - 5
@@ -185,12 +183,9 @@ def piece_lines_of_corpus(shards: Iterable[Manifest], pieces: Iterable[Piece]) -
         `{PIECE_LINES: {"web.jsonl": [[0, 5], [4000, 4]]}}`; empty if the lines of all files were
         counted before they were cut.
     """
-    # If the lines of a file were counted before it was cut, its pieces know the number of their
-    # first line; otherwise it is 0. If all know it, there are no records. To open all shards takes
-    # long, so return early.
-    if all(piece.first_line > 0 for piece in pieces):
-        return {}
-
+    lines_were_counted_before = all(piece.first_line > 0 for piece in pieces)
+    if lines_were_counted_before:
+        return {}  # there are no records, and to open all shards takes long
     piece_lines: dict[str, list[Sequence[int]]] = {}
     for shard in shards:
         for path, lines_of_pieces in shard.facts.get(PIECE_LINES, {}).items():

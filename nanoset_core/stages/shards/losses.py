@@ -173,22 +173,25 @@ class Losses:
         if n_unreadable_files == 0:
             return ""
 
-        # Name the files: "a.jsonl.gz from line 7 on (…)". Lists have their names, but may be
-        # deleted.
-        files = []
-        for fault in self.file_faults:
-            files.append(f"{fault.file} from line {fault.line:,} on ({fault.reason})")
-        names = "which ones is no longer known"
-        if files:
-            names = abbreviated(files, _MAX_FILES_NAMED)
-
         count = format_count(n_unreadable_files, "file")
         unreadable_bytes = format_bytes(self.unreadable_bytes)
         stored_bytes = format_bytes(self.facts.stored_bytes)
         return (
             f"{count} not readable to the end ({unreadable_bytes} of {stored_bytes} stored, "
-            f"{self.unreadable_share:.2%}): {names}"
+            f"{self.unreadable_share:.2%}): {self._unreadable_files_text()}"
         )
+
+    def _unreadable_files_text(self) -> str:
+        """Name the files that could not be read to their end: "a.jsonl.gz from line 7 on (…)".
+
+        Their names are in the lists of rejected lines, which may have been deleted.
+        """
+        files = []
+        for fault in self.file_faults:
+            files.append(f"{fault.file} from line {fault.line:,} on ({fault.reason})")
+        if not files:
+            return "which ones is no longer known"
+        return abbreviated(files, _MAX_FILES_NAMED)
 
     def damaged_text(self) -> str:
         """Describe how many rejected lines look damaged, why, and in which files.

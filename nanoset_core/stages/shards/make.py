@@ -68,13 +68,9 @@ def tokenize_corpus(project: Project, corpus: str) -> Manifest:
     inventory_manifest, inventory = current_inventory(project, corpus)  # the list of files
     _show_notices(project)
     result = _make_shards_without_erased(project, corpus, inventory)
-
-    # Some text may have been lost: lines that are no documents, or damaged files.
     losses = sum_losses(result.shards, inventory.pieces)
     _check_text(project, corpus, losses)
 
-    # Store the list of the shards, under a digest of what they were made from: the files, and the
-    # options of the tokenizer.
     made_from = {"inventory": inventory_manifest.digest}
     recipe = set_recipe(project, corpus, made_from, result.options)
     facts = _facts_of_set(result.shards, losses, inventory)
@@ -101,17 +97,19 @@ def _facts_of_set(
 
         {"documents": 1000, "tokens": 250000, "rejected": 3, …, "shards": ["3f9c…", "a07e…"]}
 
+    If there are very many shards, the number of documents of each is recorded, too. Readers need
+    it, and to open the manifests of all shards takes long.
+
     Args:
         shards: The shards, in document order: the parts in which the corpus was tokenized.
         losses: The sums of their counts, also of lines that could not be used.
         inventory: The files of the corpus, which may be divided into pieces.
     """
-    facts = to_plain(losses.facts)  # "documents", "tokens", "rejected" and so on
-    # How many lines each piece of a large file has, to find the number of a line in the file.
-    facts.update(piece_lines_of_corpus(shards, inventory.pieces))
-    facts[SHARDS] = [shard.digest for shard in shards]  # the names of their folders
-    # Readers need the number of documents of each shard. To open very many manifests for that takes
-    # long, so if there are many shards, record the numbers here, too.
+    facts: dict[str, Any] = {
+        **to_plain(losses.facts),  # "documents", "tokens", "rejected" and so on
+        **piece_lines_of_corpus(shards, inventory.pieces),
+        SHARDS: [shard.digest for shard in shards],
+    }
     if len(shards) >= _MANY_SHARDS:
         facts[BY_SHARD] = [shard.facts["documents"] for shard in shards]
     return facts
@@ -180,13 +178,11 @@ def _make_shards(project: Project, corpus: str, inventory: Inventory) -> MadeSha
             recorded.
         NanosetError: For the reasons that `TokenizeJob.run` names.
     """
-    # Cut the text into ranges. Each names the erased documents in it, which are skipped.
     folder = corpus_folder(project, corpus)
     erased = purged.read_erased(project.outputs, corpus, again=True)
     ranges = purged.leave_out(cut_ranges(inventory, range_bytes(project)), erased)
     ranges = with_object_marks(project, folder, ranges)
 
-    # Make the shards in worker processes; fewer at the same time if the disk has little room.
     settings = shard_settings(project, corpus)
     limits = _disk_limits(project, corpus, ranges)
     job = TokenizeJob(
@@ -243,21 +239,31 @@ def _disk_limits(project: Project, corpus: str, ranges: Sequence[SourceRange]) -
         return _DiskLimits(workers, room_bytes=0)  # 0 stands for no limit
 
     _check_room(project, corpus, ranges, room_bytes)
-    largest_shard_bytes = _largest_shard_bytes(ranges)
-    if project.executor is not None:
-        # On a cluster, each worker has this room for itself, and makes one shard at a time.
-        needed_bytes = largest_shard_bytes
-    else:
-        # On this machine, all workers share the room. One of them can work in any case.
-        fitting_workers = max(1, min(workers, room_bytes // largest_shard_bytes))
-        if fitting_workers < workers:
-            project.progress.note(
-                f"{fitting_workers} of {workers} workers: storage.scratch_mib has no room for "
-                "more shards"
-            )
-        workers = fitting_workers
-        needed_bytes = largest_shard_bytes * fitting_workers
-    return _DiskLimits(workers, room_bytes=min(room_bytes, needed_bytes))
+    shard_bytes = _largest_shard_bytes(ranges)
+    is_on_cluster = project.executor is not None
+    if is_on_cluster:  # each worker has this room for itself, and makes one shard at a time
+        return _DiskLimits(workers, room_bytes=min(room_bytes, shard_bytes))
+    workers = _workers_with_room(project, room_bytes // shard_bytes)
+    return _DiskLimits(workers, room_bytes=min(room_bytes, shard_bytes * workers))
+
+
+def _workers_with_room(project: Project, n_fitting_shards: int) -> int:
+    """Return how many processes of this machine can make shards, if the disk has little room.
+
+    Each makes one shard at a time. One of them can work in any case. The user is told if these are
+    fewer than the settings allow.
+
+    Args:
+        project: Its number of workers is read, and its log gets the notice.
+        n_fitting_shards: How many shards of the largest size fit on the disk.
+    """
+    max_workers = project.config.workers
+    workers = max(1, min(max_workers, n_fitting_shards))
+    if workers < max_workers:
+        project.progress.note(
+            f"{workers} of {max_workers} workers: storage.scratch_mib has no room for more shards"
+        )
+    return workers
 
 
 def _largest_shard_bytes(ranges: Sequence[SourceRange]) -> int:

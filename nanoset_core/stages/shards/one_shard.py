@@ -375,9 +375,7 @@ class _ShardInProgress:
         try:
             return self._audit.encode(batch.texts)  # also compares tokens
         except MemoryError as error:
-            # Which text it was is not known. The longest one needs the most memory.
-            longest = int(np.argmax([len(text) for text in batch.texts]))
-            place = _document_place(self._task, batch, longest)
+            place = self._place_of_longest(batch)
             raise too_large(place, str(error) or None) from error
         except EncodingError as error:
             place = _document_place(self._task, batch, error.document)
@@ -386,6 +384,11 @@ class _ShardInProgress:
             place = _document_place(self._task, batch, error.document)
             record = self._record_distrust(place, error)
             raise distrust.DistrustError(record) from error
+
+    def _place_of_longest(self, batch: DocumentBatch) -> str:
+        """Return the place of the longest document of a batch, which needs the most memory."""
+        longest = int(np.argmax([len(text) for text in batch.texts]))
+        return _document_place(self._task, batch, longest)
 
     def _record_distrust(self, place: str, error: WrongTokensError) -> distrust.Distrust:
         """Record that an implementation of the tokenizer gave wrong tokens: nobody uses it again.
@@ -524,20 +527,29 @@ def _engine(task: ShardTask) -> Engine:
     Raises:
         SourceChangedError: The tokenizer's file has changed since the build started.
     """
-    # The recipe names implementations that have given wrong tokens.
-    excluded = tuple(task.recipe.options.get(distrust.OPTION, ()))
+    distrusted = tuple(task.recipe.options.get(distrust.OPTION, ()))
     file = local_tokenizer(task.settings.tokenizer_file)
+    loaded = _load_and_report(file, task.settings.engine, distrusted)
+    _check_same_tokenizer(file, loaded.fingerprint, task.recipe.options["tokenizer"])
+    return loaded.engine
 
-    # `_loaded_engine` is cached, and counts the calls that loaded an engine as misses of its cache.
-    # If this call did, tell the user which engine it is.
+
+def _load_and_report(file: TokenizerPath, kind: str, distrusted: tuple[str, ...]) -> _LoadedEngine:
+    """Return an implementation of the tokenizer, and tell the user which one if it was loaded now.
+
+    `_loaded_engine` is cached, and counts the calls that load an engine as misses of its cache.
+
+    Args:
+        file: Path of the tokenizer.
+        kind: Name of the implementation, or "auto".
+        distrusted: Name and version of implementations that have given wrong tokens.
+    """
     n_loads_before = _loaded_engine.cache_info().misses
-    loaded = _loaded_engine(file, stat_signature(file), task.settings.engine, excluded)
+    loaded = _loaded_engine(file, stat_signature(file), kind, distrusted)
     is_newly_loaded = _loaded_engine.cache_info().misses > n_loads_before
     if is_newly_loaded:
         report_progress(TaskNote(f"engine {loaded.engine.name}: {loaded.engine.reason}"))
-
-    _check_same_tokenizer(file, loaded.fingerprint, task.recipe.options["tokenizer"])
-    return loaded.engine
+    return loaded
 
 
 def _check_same_tokenizer(file: TokenizerPath, fingerprint: str, expected_fingerprint: str) -> None:

@@ -242,13 +242,6 @@ def recorded_losses(
     facts = ShardFacts.of(tokenized.facts)
     if not facts.reasons:  # nothing was lost
         return Losses(facts)
-
-    # The sizes of all files, to tell which share of the text was lost: {"a.jsonl": 1500000}. They
-    # are in the list of files from which the corpus was tokenized, unless that was deleted.
-    inventory = inventory_of(outputs, tokenized)
-    sizes = {} if inventory is None else stored_sizes(inventory.pieces)
-
-    # The shards that lost text, which have lists of it.
     if shards is None:
         losing_shards = _read_losing_shards(outputs, tokenized)
     else:
@@ -256,9 +249,26 @@ def recorded_losses(
     return Losses(
         facts,
         shards=losing_shards,
-        sizes=sizes,
+        sizes=_sizes_of_files(outputs, tokenized),
         line_numbers=LineNumbers.of(tokenized.facts),  # converts numbers in pieces of large files
     )
+
+
+def _sizes_of_files(outputs: OutputRoot, tokenized: Manifest) -> dict[str, int]:
+    """Return the bytes of each file of a tokenized corpus, such as `{"a.jsonl": 1500000}`.
+
+    They are in the list of files from which the corpus was tokenized. If that was deleted, the
+    result is empty.
+
+    Args:
+        outputs: The outputs of the project.
+        tokenized: Manifest of the tokenized corpus.
+
+    Raises:
+        FormatError: The list of files cannot be read.
+    """
+    inventory = inventory_of(outputs, tokenized)
+    return {} if inventory is None else stored_sizes(inventory.pieces)
 
 
 def _losing_shards(outputs: OutputRoot, shards: Iterable[Manifest]) -> PackedManifests:
@@ -325,19 +335,34 @@ def expected_losses(project: Project, corpus: str, recipe: Recipe) -> Losses | N
     Raises:
         FormatError: The manifest of a shard, or the inventory, cannot be read.
     """
-    # The corpus was tokenized, so its losses were recorded.
-    outputs = project.outputs
-    tokenized = outputs.find(recipe)
+    tokenized = project.outputs.find(recipe)
     if tokenized is not None:
-        return recorded_losses(outputs, tokenized)
+        return recorded_losses(project.outputs, tokenized)
+    return _losses_of_failed_build(project, corpus, recipe)
 
-    # A build may have tokenized all parts of the text, and then failed since too much was lost. Add
-    # up the losses of these parts. The inventory is the list of the files.
-    inventory = inventory_at(outputs, corpus, recipe.parents["inventory"])
+
+def _losses_of_failed_build(project: Project, corpus: str, recipe: Recipe) -> Losses | None:
+    """Return how much text was lost in a build that tokenized a corpus, and then failed.
+
+    It may have failed since too much was lost. All shards (the parts of the corpus) exist then, but
+    no list of them.
+
+    Args:
+        project: Its output root is searched for the shards.
+        corpus: Name of the corpus.
+        recipe: What decides the tokens: the text, and the settings.
+
+    Returns:
+        The losses of all shards; None if some of them are missing or damaged.
+
+    Raises:
+        FormatError: The manifest of a shard, or the inventory, cannot be read.
+    """
+    inventory = inventory_at(project.outputs, corpus, recipe.parents["inventory"])
     if inventory is None:
         return None
     digests = shard_digests(project, inventory, recipe.options["range_bytes"])
-    shards = _find_all_shards(outputs, corpus, digests)
+    shards = _find_all_shards(project.outputs, corpus, digests)
     if shards is None:
         return None
     return sum_losses(shards, inventory.pieces)
@@ -380,14 +405,12 @@ def _find_all_shards(
     existing_digests = outputs.digests_in(outputs.folder / SHARDS_FOLDER / corpus)
     if not all(digest in existing_digests for digest in digests):
         return None
-
-    # Read the manifests, in several threads: `_pack_if_whole` is called for each folder.
     packed_or_none = outputs.each_version(_pack_if_whole, SHARDS_FOLDER, corpus, digests)
     packed = [manifest for manifest in packed_or_none if manifest is not None]
     is_any_damaged = len(packed) < len(digests)
     if is_any_damaged:
         return None
-    return PackedManifests(packed, outputs.access)  # decompresses a manifest when it is used
+    return PackedManifests(packed, outputs.access)
 
 
 def _pack_if_whole(outputs: OutputRoot, folder: Path) -> bytes | None:

@@ -72,11 +72,8 @@ def verify_shards(project: Project, corpus: str, *, deep: bool, run: CheckRunner
         _warn_of_repeats(report, project, tokenized, deep=deep)
 
         is_fresh = check_freshness(report, project, TOKENIZED, Key(corpus), tokenized)
-        if is_fresh:
-            # The shards were made from the current list of files. Check that it can be read: if it
-            # is damaged, `report.catching` adds the error to the report.
-            current_inventory(project, corpus)
-
+        if is_fresh:  # made from the current list of files
+            current_inventory(project, corpus)  # raises an error if the list cannot be read
         if deep:
             run(report, _check_of_shard_files(project, corpus, tokenized, shards))
         else:
@@ -233,7 +230,6 @@ def _check_lines(report: Report, tokenized: Manifest, shards: Sequence[Manifest]
         tokenized: Manifest of the set of shards, which has the counts of the whole corpus.
         shards: Manifests of the shards, each with the counts of its part.
     """
-    # In each shard, and in all together, each line became a document or is counted otherwise.
     total = ShardFacts.of(tokenized.facts)
     sums = ShardFacts()
     for shard in shards:
@@ -241,8 +237,21 @@ def _check_lines(report: Report, tokenized: Manifest, shards: Sequence[Manifest]
         _check_balance(report, shard, facts)
         sums = sums + facts
     _check_balance(report, tokenized, total)
+    _compare_with_sums(report, tokenized, total, sums)
+    _show_counts(report, total)
 
-    # The counts of the corpus are the sums of the counts of its shards.
+
+def _compare_with_sums(
+    report: Report, tokenized: Manifest, total: ShardFacts, sums: ShardFacts
+) -> None:
+    """Check that the counts of a corpus are the sums of the counts of its shards.
+
+    Args:
+        report: Report on the shards, to which errors are added.
+        tokenized: Manifest of the set of shards.
+        total: The counts in this manifest.
+        sums: The sums of the counts of the shards.
+    """
     for name in _COUNTS:
         report.compare(
             f"the shards together have another number of {name} than their corpus",
@@ -251,8 +260,6 @@ def _check_lines(report: Report, tokenized: Manifest, shards: Sequence[Manifest]
             expected=getattr(total, name),
             remedy=FORCE_BUILD,
         )
-
-    _show_counts(report, total)
 
 
 def _show_counts(report: Report, total: ShardFacts) -> None:
@@ -318,22 +325,20 @@ def _check_of_shard_files(
         tokenized: Manifest of the set of shards, which lists their digests.
         shards: Manifests of the shards, in the same order.
     """
-    bytes_of_shards: list[int] = []
-    for shard in shards:
-        bytes_of_shards.append(sum(file.size for file in shard.files.values()))
-
-    # Group consecutive shards, such as range(0, 2) and range(2, 3), by their bytes.
     digests = tokenized.facts[SHARDS]
     parts: list[Sequence[str]] = []
-    for group in group_by_bytes(bytes_of_shards):
-        parts.append(digests[group.start : group.stop])
-
-    # `_check_shard_files` is called for each part, here or on another machine.
+    for group in group_by_bytes([_bytes_of_files(shard) for shard in shards]):
+        parts.append(digests[group.start : group.stop])  # range(0, 2), and then range(2, 3)
     return DividedCheck(
         parts=parts,
         check_part=partial(_check_shard_files, corpus=corpus),
         project=project,
     )
+
+
+def _bytes_of_files(shard: Manifest) -> int:
+    """Return the size of all files of a shard together."""
+    return sum(file.size for file in shard.files.values())
 
 
 def _check_shard_files(project: Project, digests: Sequence[str], corpus: str) -> Report:

@@ -281,26 +281,31 @@ def _check_names(output_prefix: Location, options: PreprocessOptions) -> None:
     """
     pair_name_without_key = pair_name(options.preset, output_prefix.name, key="")
     name_without_key = f"{pair_name_without_key}{PAIR_RECEIPT_ENDING}"
-    name_bytes = len(name_without_key.encode())
-    bytes_for_key = _MAX_NAME_BYTES - name_bytes
+    bytes_for_key = _MAX_NAME_BYTES - len(name_without_key.encode())
     longest_key_bytes = max(len(key.encode(errors="replace")) for key in options.keys)
 
-    # If a name is too long, is the prefix to blame, or the key? A prefix should leave room for keys
-    # of up to 64 bytes (MOST_KEY_BYTES).
     is_name_too_long = longest_key_bytes > bytes_for_key
-    has_long_prefix = bytes_for_key < MOST_KEY_BYTES
-    if is_name_too_long and has_long_prefix:
-        raise ConfigError(
-            "the names of the files would be too long",
-            where="--output-prefix",
-            found=f"{name_without_key}, which has {name_bytes:,} bytes without the key",
-            expected=f"names of up to {_MAX_NAME_BYTES} bytes",
-            remedy="choose a shorter prefix",
-        )
-
-    # With a short prefix, the key is too long. This also refuses keys with a slash, for example.
+    is_prefix_too_long = bytes_for_key < MOST_KEY_BYTES  # a prefix should leave room for 64 bytes
+    if is_name_too_long and is_prefix_too_long:
+        raise _long_prefix_error(name_without_key)
     for key in options.keys:
         check_text_key(key, "--json-keys", most_bytes=bytes_for_key)
+
+
+def _long_prefix_error(name_without_key: str) -> ConfigError:
+    """Return the error for a prefix of output files that leaves no room for the key in their names.
+
+    Args:
+        name_without_key: The longest name of a file, in which only the key is missing.
+    """
+    name_bytes = len(name_without_key.encode())
+    return ConfigError(
+        "the names of the files would be too long",
+        where="--output-prefix",
+        found=f"{name_without_key}, which has {name_bytes:,} bytes without the key",
+        expected=f"names of up to {_MAX_NAME_BYTES} bytes",
+        remedy="choose a shorter prefix",
+    )
 
 
 def _check_apart_from_inputs(
@@ -440,17 +445,14 @@ class _Call:
             key: Key of the texts, one of `options.keys`.
             prefix: Path of the .bin and .idx without these endings.
         """
-        # All keys have the same rejected lines, so these are written only once: with the last key.
-        optional_files: list[str] = []
-        if key == self.options.keys[-1]:
-            optional_files.append(self.rejects_path.name)
-
         pair = _PairFiles.of(prefix)
+        is_last_key = key == self.options.keys[-1]  # all keys have the same rejected lines
+        optional_files = (self.rejects_path.name,) if is_last_key else ()
         return Delivery(
             folder=self.output_prefix.parent,
-            receipt=self._receipt(key, pair.receipt.name),  # what the files are made from
+            receipt=self._receipt(key, pair.receipt.name),
             files=(pair.bin.name, pair.idx.name),
-            optional=tuple(optional_files),
+            optional=optional_files,
             # The .idx is put in place last: without it, readers do not take the .bin as complete.
             completing_files=(pair.idx.name,),
             is_hashed=True,  # a later call notices changed files by their content, not their times
@@ -512,17 +514,12 @@ class _Call:
             key: Key of the texts, one of `options.keys`.
         """
         settings = self._shard_settings(key)
-        # The name of a shard's folder is a digest of all that decides its content. So shards that
-        # were made with other settings are not found.
-        options_of_digest = settings.recipe_options(self.tokenizer.fingerprint)
-        options_of_digest["required_keys"] = list(settings.required_keys)
-        options_of_digest["documents"] = settings.documents  # whether it has a table of documents
         return TokenizeJob(
             root=self.root,
             corpus="input",  # part of the names of these folders
             folder=self.inputs.folder,
             ranges=self.ranges,
-            options=options_of_digest,
+            options=self._options_of_digest(settings),
             settings=settings,
             workers=self.options.workers or available_processors(),
             executor=self.executor,
@@ -531,6 +528,21 @@ class _Call:
             subject=key,
             text_bytes=self.ranges.size,
         )
+
+    def _options_of_digest(self, settings: ShardSettings) -> dict[str, Any]:
+        """Return all settings that decide the content of a shard.
+
+        Their digest is part of the name of the shard's folder. So shards that were made with other
+        settings are not found.
+
+        Args:
+            settings: How the texts are tokenized.
+        """
+        return {
+            **settings.recipe_options(self.tokenizer.fingerprint),
+            "required_keys": list(settings.required_keys),
+            "documents": settings.documents,  # whether a shard has a table of documents
+        }
 
     def _shard_settings(self, key: str) -> ShardSettings:
         """Return the settings by which the texts of one key are tokenized.
@@ -665,18 +677,15 @@ def _permitted_losses(call: _Call, key: str, receipt: Mapping[str, Any]) -> Loss
         key: Key of the texts.
         receipt: That of the earlier call: {"facts": {"documents": 997, "rejected": 3, …}, …}.
     """
-    policy = RejectPolicy(call.options, key)  # the limits of the present call
+    limits = RejectPolicy(call.options, key)
     try:
         losses = _losses_of_earlier_call(call, receipt["facts"])
-        error = policy.refusal(losses, call.inputs.folder)  # None if so much may be lost
-        unreadable_files = losses.file_faults  # files that could not be read to their end
+        is_too_much = limits.refusal(losses, call.inputs.folder) is not None
+        n_listed_faults = len(losses.file_faults)
     except (KeyError, TypeError, FormatError):
         return None  # a receipt of another version, or a damaged list of rejected lines
-
-    # These files are in the list of rejected lines, too, and the receipt has their number. If the
-    # list was deleted, they are missing.
-    is_list_complete = len(unreadable_files) == losses.facts.faults
-    if error is not None or not is_list_complete:
+    is_list_deleted = n_listed_faults != losses.facts.faults  # the receipt has their number, too
+    if is_too_much or is_list_deleted:
         return None
     return losses
 
