@@ -135,13 +135,11 @@ class _CorpusSequences:
             return None
 
         sequences_per_document = np.diff(first_sequences)  # (n_documents,) [2, 1]
-        numbers = np.arange(len(sequences_per_document)) + documents.start  # [1, 2]
-        start_bytes = np.array(corpus.sequence_pointers[start:stop])
-        last_bytes = int(corpus.sequence_lengths[stop - 1]) * corpus.dtype.itemsize
+        numbers = np.arange(documents.start, documents.stop)  # [1, 2]
         return _CorpusSequences(
             documents=np.repeat(numbers, sequences_per_document),
-            start_bytes=start_bytes,
-            stop_byte=int(start_bytes[-1]) + last_bytes,
+            start_bytes=np.array(corpus.sequence_pointers[start:stop]),
+            stop_byte=_stop_byte(corpus, stop - 1),
         )
 
     def tokens_of_rows(
@@ -164,18 +162,21 @@ class _CorpusSequences:
             row_bytes: Byte of the token file at which each row starts, shape (n_rows,).
             row_lengths: Number of tokens of each row, shape (n_rows,). Empty rows are left out.
         """
-        # Leave out the rows of other documents, which are stored before or after these sequences.
         is_in_bytes = (row_bytes >= self.start_bytes[0]) & (row_bytes < self.stop_byte)
         is_included = is_in_bytes & (row_lengths > 0)  # [True, False, True]
-
-        # Count the sequences that start up to each row's byte. The last of these is the row's own.
-        # (An empty sequence starts at the same byte as the next one, and is before it.)
+        # A row's sequence is the last that starts up to its byte: empty ones may start there, too.
         n_started = np.searchsorted(self.start_bytes, row_bytes[is_included], side="right")
-        sequences = n_started - 1  # [2, 1] - 1 = [1, 0]
+        sequences = n_started - 1  # [1, 0]
         return DocumentTokens(
             documents=self.documents[sequences],  # [2, 1]
             tokens=row_lengths[is_included].astype(np.int64),  # [30, 20]
         )
+
+
+def _stop_byte(index: Index, sequence: int) -> int:
+    """Return the byte of the token file at which a sequence stops."""
+    n_bytes = int(index.sequence_lengths[sequence]) * index.dtype.itemsize
+    return int(index.sequence_pointers[sequence]) + n_bytes
 
 
 class Dataset(ABC):
@@ -308,7 +309,8 @@ class Dataset(ABC):
             sequence                   20    21    22    23
             document of the corpus      7     7     9    12
 
-        The sequences 21 to 22 (start=21, stop=23) have tokens of the documents 7 and 9.
+        The sequences 21 to 22 (start=21, stop=23) have tokens of the documents 7 and 9. In this
+        dataset, the documents have other numbers, such as 14 and 15.
 
         Args:
             start: Number of the first sequence.
@@ -318,13 +320,11 @@ class Dataset(ABC):
             Numbers of documents in the corpus, int64, in blocks, to limit memory. Subclasses may
             yield a document several times.
         """
-        # Documents have other numbers in this dataset: sequence 21 has the tokens of its document
-        # 14, for example, and sequence 22 those of its document 15.
         first, last = self._documents_of_sequences(np.array([start, stop - 1])).tolist()
         for block_start in range(first, last + 1, _DOCUMENTS_AT_ONCE):
             block_stop = min(block_start + _DOCUMENTS_AT_ONCE, last + 1)
-            documents = self._without_empty(np.arange(block_start, block_stop))
-            yield self.corpus_documents(documents)  # [7, 9], their numbers in the corpus
+            documents = self._without_empty(np.arange(block_start, block_stop))  # [14, 15]
+            yield self.corpus_documents(documents)  # [7, 9]
 
     def _documents_of_sequences(self, sequences: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the number, in this dataset, of the document that each sequence belongs to.
@@ -432,17 +432,25 @@ class Dataset(ABC):
         Returns:
             Numbers (start, stop) of the remaining rows.
         """
-        # All start bytes are read to find out whether they ascend. So remember the result.
-        if rows not in self._is_ascending_by_rows:
-            self._is_ascending_by_rows[rows] = _is_ascending(self.index, rows)
-        if not self._is_ascending_by_rows[rows]:
+        if not self._have_ascending_bytes(rows):
             return rows
-
         first_row, stop_row = rows
         start_bytes = self.index.sequence_pointers[first_row:stop_row]
         # One row starts before byte 100, and three start before byte 300.
         n_before_start, n_before_stop = _count_below(start_bytes, [start_byte, stop_byte])
         return first_row + n_before_start, first_row + n_before_stop
+
+    def _have_ascending_bytes(self, rows: tuple[int, int]) -> bool:
+        """Return whether consecutive rows are stored one after another in the token file.
+
+        The result is remembered, since the start bytes of all rows are read to find it out.
+
+        Args:
+            rows: Numbers (start, stop) of the rows.
+        """
+        if rows not in self._is_ascending_by_rows:
+            self._is_ascending_by_rows[rows] = _is_ascending(self.index, rows)
+        return self._is_ascending_by_rows[rows]
 
     def tokens_of(self, document: int) -> NDArray[Any]:
         """Return the tokens of a document, joined from all of its sequences.
@@ -476,18 +484,16 @@ class Dataset(ABC):
             piece                  start=0 stop=5   start=0 stop=3
                                    first=0          first=5 (its first token is token 5)
 
-        An empty document may have a sequence, and so a piece, without tokens.
+        An empty document may have a sequence, and so a piece, without tokens. Here, each sequence
+        has tokens of one document only. Packed datasets, in which a sequence has several documents,
+        override this method.
 
         Args:
             document: Number of the document, as this dataset counts them. (A packed dataset counts
                 them as the dataset that was packed; see `unpacked`.)
         """
-        # Here, each sequence has tokens of one document only. Packed datasets, in which a sequence
-        # has several documents, override this method.
-        first_sequences = self.layout.document_indices  # (n_documents + 1,) the last is the end
-        first_sequence = int(first_sequences[document])
-        stop_sequence = int(first_sequences[document + 1])
-
+        first_sequence = int(self.layout.document_indices[document])
+        stop_sequence = int(self.layout.document_indices[document + 1])
         pieces: list[DocumentPiece] = []
         n_tokens_before = 0  # tokens of the document in earlier sequences
         for sequence in range(first_sequence, stop_sequence):
@@ -542,12 +548,8 @@ class Dataset(ABC):
         """
         lengths = self.layout.sequence_lengths[sequences]  # [4]
         documents = self._documents_of_sequences(sequences)  # [1]
-
-        # Tokens of the document before the sequence: compare where both start in the .bin.
         first_sequences = self.layout.document_indices[documents]  # [1]
-        sequence_starts = self._token_starts(sequences)  # [8]
-        document_starts = self._token_starts(first_sequences)  # [5]
-        tokens_before = sequence_starts - document_starts  # [3]
+        tokens_before = self._token_starts(sequences) - self._token_starts(first_sequences)  # [3]
 
         pieces: list[DocumentPiece] = []
         for sequence, length, n_before, document in zip(

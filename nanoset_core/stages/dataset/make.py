@@ -46,16 +46,14 @@ def make_dataset(project: Project, corpus: str) -> Manifest:
     tokenized = require(project, TOKENIZED, key)  # the list of the shards
     made_from = {"inventory": tokenized.recipe["parents"]["inventory"]}  # the files with text
 
-    # Check that the shards were made with the present settings, which the dataset's recipe has.
-    check_recipe(tokenized, TOKENIZED.recipe(project, key, made_from))
+    check_recipe(tokenized, TOKENIZED.recipe(project, key, made_from))  # of the present settings
     recipe = DATASET.recipe(project, key, made_from)
 
     def write(folder: Path) -> Written:
         """Merge the shards into a pair in a folder, and return the facts for its manifest."""
         return _merge(project, tokenized, recipe, folder)
 
-    # Call `write`, unless the dataset exists already.
-    dataset = project.outputs.commit(recipe, write)
+    dataset = project.outputs.commit(recipe, write)  # unless the dataset exists
     return project.outputs.make_current(dataset)
 
 

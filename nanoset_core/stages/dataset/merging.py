@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import TypeVar
 
@@ -385,10 +386,7 @@ def _merge_within_bucket(task: MergeTask, folder: Path) -> dict[str, str | FileF
     """
     shards = _stored_shards(task)
     idx_path = _merge_indexes(task, shards, folder)
-
-    # Joining replaces the .bin of an earlier version of the dataset, if there is one. So first
-    # delete the manifest that says that the earlier version is complete.
-    task.project.outputs.invalidate(task.recipe)
+    task.project.outputs.invalidate(task.recipe)  # an earlier version is no longer complete
     bin_sha256 = _join_bins(task, shards)
 
     bin_path = folder / f"{task.prefix}.bin"  # in the bucket, not in this local folder
@@ -561,7 +559,6 @@ def _stored_shards(task: MergeTask) -> list[StoredPair]:
     Raises:
         MissingError: An object was deleted.
     """
-    # Read the manifest of each shard, which names its objects.
     shards = _each_listed_shard(task, _objects_of_shard)
     object_by_name = _look_up_objects(task.project.outputs.access.store, shards)
 
@@ -577,6 +574,10 @@ def _stored_shards(task: MergeTask) -> list[StoredPair]:
 def _look_up_objects(store: Store, shards: Sequence[_ShardObjects]) -> dict[str, Stored]:
     """Return the objects that contain some shards, with their sizes and versions.
 
+    Most of them are in the listings of the shards' folders. But some shards may have their tokens
+    in the .bin of a dataset, which is in another folder. There are few of these, and each is looked
+    up by a request.
+
     Args:
         store: The bucket.
         shards: The names of the objects. Their folders were listed when they were read.
@@ -587,14 +588,8 @@ def _look_up_objects(store: Store, shards: Sequence[_ShardObjects]) -> dict[str,
     Raises:
         MissingError: An object was deleted.
     """
-    # Most objects are in the listings of the shards' folders.
-    object_by_name: dict[str, Stored] = {}
-    for shard in shards:
-        for listed_object in shard.listed:
-            object_by_name[listed_object.name] = listed_object
-
-    # The .bin of a dataset, which contains the tokens of some shards, is in another folder. Look it
-    # up by a request. There are few of these.
+    listed_objects = chain.from_iterable(shard.listed for shard in shards)
+    object_by_name = {listed_object.name: listed_object for listed_object in listed_objects}
     bin_names = {shard.bin_name for shard in shards}
     idx_names = {shard.idx_name for shard in shards}
     unlisted_names = (bin_names | idx_names) - object_by_name.keys()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -220,7 +221,6 @@ def _check_each_once(parts: Sequence[Location]) -> None:
     Raises:
         ConfigError: A dataset has two names, or is next to a dataset that was merged from it.
     """
-    # Two names may lead to the same dataset, by a link.
     repeated = first_repeated_dataset(parts)
     if repeated is not None:
         first_name, second_name = repeated
@@ -231,8 +231,18 @@ def _check_each_once(parts: Sequence[Location]) -> None:
             expected="each document in one dataset of the folder",
             remedy="remove the link, or move it out of the folder",
         )
+    _check_no_earlier_merge(parts)
 
-    # A dataset may be the result of an earlier merge of others in the folder.
+
+def _check_no_earlier_merge(parts: Sequence[Location]) -> None:
+    """Check that no dataset is the result of an earlier merge of others of these datasets.
+
+    Args:
+        parts: Prefixes of the datasets.
+
+    Raises:
+        ConfigError: A dataset contains another one.
+    """
     part_by_bin: dict[str, Location] = {}
     for part in parts:
         bin_file, _ = pair_files(part)
@@ -314,17 +324,13 @@ class _FolderMerge:
         first, and comes last.
         """
         bin_name, idx_name = [file.name for file in pair_files(self.output_prefix)]
-        # The merged dataset depends on nothing but the files, so there are no options.
         made_from = describe_call(COMMAND, self.output_prefix, self.source_files, options={})
         return Delivery(
             folder=self.output_prefix.parent,
             receipt=Receipt(name=hidden_receipt_name(self.output_prefix.name), made_from=made_from),
             files=(bin_name, idx_name),
-            # Readers find no dataset without the .idx. So it is removed before the .bin is
-            # replaced, and put in place after it.
             completing_files=(idx_name,),
             inputs=tuple(self.source_files),
-            # For the error if the output is one of the files that are merged.
             replaced_input_remedy=(
                 "if this is an earlier merge, move it out of the folder; else name another output"
             ),
@@ -371,11 +377,8 @@ class _FolderMerge:
         bucket = common_bucket([self.output_prefix, *self.source_files])
         if bucket is None:  # a file is on this machine, or in another bucket
             return self._merge_on_disk(draft)
-
-        # Read the first bytes of each .idx. An .idx of texts with images has another form, which is
-        # only merged on this machine.
         pairs_and_dtype = read_pairs(bucket, self._objects_in_bucket(sources))
-        if pairs_and_dtype is None:  # there are images
+        if pairs_and_dtype is None:  # texts with images are only merged on this machine
             return self._merge_on_disk(draft)
         pairs, dtype = pairs_and_dtype
         return self._join_in_bucket(draft, bucket, pairs, dtype)
@@ -452,16 +455,24 @@ class _FolderMerge:
         """
         name = self.output_prefix.name
         with downloaded(self.source_files) as local_files:
-            # The files alternate: the .bin and the .idx of each pair.
-            bin_paths = local_files[::2]
+            bin_paths = local_files[::2]  # the .bin and the .idx of each pair alternate
             idx_paths = local_files[1::2]
             size_bytes = sum(path.stat().st_size for path in bin_paths)
             work = self.progress.work("merge", name, size_bytes)
             inputs = [MergeInput(str(path.with_suffix(""))) for path in bin_paths]
             merge_inputs(inputs, draft.folder / name, work.advance)
+            return _facts_of_merge(idx_paths, size_bytes)
 
-            indexes = [read_idx(path, validate=False) for path in idx_paths]
-            return {
-                "documents": [len(index.document_indices) - 1 for index in indexes],
-                "tokens": size_bytes // indexes[0].dtype.itemsize,
-            }
+
+def _facts_of_merge(idx_paths: Sequence[Path], size_bytes: int) -> dict[str, Any]:
+    """Return what the receipt of a merged dataset records: `{"documents": [100, 50], "tokens": …}`.
+
+    Args:
+        idx_paths: The .idx of each dataset that was merged.
+        size_bytes: Size of their tokens together.
+    """
+    indexes = [read_idx(path, validate=False) for path in idx_paths]
+    return {
+        "documents": [len(index.document_indices) - 1 for index in indexes],
+        "tokens": size_bytes // indexes[0].dtype.itemsize,
+    }

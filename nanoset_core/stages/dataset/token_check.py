@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -204,21 +205,15 @@ def _combined(parts: Sequence[RangeFacts]) -> RangeFacts:
     Args:
         parts: The result of each range, in the order of the ranges.
     """
-    changed_bytes: list[str] = []
-    for part in parts:
-        changed_bytes += part.changed_bytes
     return RangeFacts(
         tokens=sum(part.tokens for part in parts),
         max_id=max((part.max_id for part in parts), default=-1),
         first_unknown_token=_first_fault([part.first_unknown_token for part in parts]),
-        # Sequences that do not begin and end with the special tokens of a document.
         first_wrong_ends=_first_fault([part.first_wrong_ends for part in parts]),
         n_wrong_ends=sum(part.n_wrong_ends for part in parts),
-        # Hashes of sequences, to find those that repeat others.
         hashes=_distinct_hashes([part.hashes for part in parts]),
         n_hashed=sum(part.n_hashed for part in parts),
-        # How the bytes of a range differ from their recorded digest, in words.
-        changed_bytes=tuple(changed_bytes),
+        changed_bytes=tuple(chain.from_iterable(part.changed_bytes for part in parts)),
     )
 
 
@@ -283,6 +278,19 @@ class StoredArray:
         return self.begin + number * self.dtype.itemsize
 
 
+def _piece_check(token_range: TokenRange) -> PieceCheck | None:
+    """Return an object that compares the bytes of a range with digests, or None if there are none.
+
+    Digests are known if a bucket has joined the token file from pieces: that of each was recorded.
+
+    Args:
+        token_range: A range of the file, with the pieces that it consists of.
+    """
+    if not token_range.pieces:
+        return None
+    return PieceCheck(token_range.pieces, token_range.start_byte)
+
+
 @dataclass(frozen=True, slots=True)
 class TokenCheck:
     """Checks the tokens of one dataset, range by range; it pickles."""
@@ -336,20 +344,12 @@ class TokenCheck:
             SourceChangedError, MissingError: A file was replaced or deleted.
             StorageError: A file cannot be read.
         """
-        # A bucket may have joined the file from pieces. Then compare the bytes with the digest of
-        # each piece, which was recorded.
-        pieces: PieceCheck | None = None
-        if token_range.pieces:
-            pieces = PieceCheck(token_range.pieces, token_range.start_byte)
-
-        # Read the range block by block. Each block is also added to `pieces`.
+        pieces = _piece_check(token_range)
         facts = _combined([self._check_block(block, pieces) for block in self._blocks(token_range)])
         if pieces is None:
             return facts
         fault = pieces.fault()  # which bytes differ, in words; None if none do
-        if fault is None:
-            return facts
-        return replace(facts, changed_bytes=(fault,))
+        return facts if fault is None else replace(facts, changed_bytes=(fault,))
 
     def _blocks(self, token_range: TokenRange) -> Iterator[_Block]:
         """Divide a range of a token file into blocks of 256 Ki sequences, to bound memory.
@@ -369,7 +369,8 @@ class TokenCheck:
                 long sequence: these are a single block, without lengths.
         """
         stop = token_range.stop_sequence
-        if token_range.first_sequence == stop:  # tokens within one sequence
+        is_within_sequence = token_range.first_sequence == stop
+        if is_within_sequence:
             yield _Block(token_range, lengths=np.empty(0, np.int32))
             return
 
@@ -379,8 +380,7 @@ class TokenCheck:
             lengths = self._read_lengths(block_start, block_stop)
             stop_byte = start_byte + self._bytes_of(lengths)
             if block_stop == stop:
-                # A damaged file may have more bytes after its last sequence. Check them, too.
-                stop_byte = token_range.stop_byte
+                stop_byte = token_range.stop_byte  # a damaged file may have more bytes
             yield _Block(TokenRange(block_start, block_stop, start_byte, stop_byte), lengths)
             start_byte = stop_byte
 
@@ -409,7 +409,6 @@ class TokenCheck:
         Returns:
             Counts, and the first fault of each kind.
         """
-        # Three checks, which get the tokens chunk by chunk.
         vocabulary = _VocabularyCheck(self.expected.max_id)
         framing = _FramingCheck(block, self.expected)
         duplicates = _DuplicateCheck(block.lengths, self.hash_limit)

@@ -64,18 +64,29 @@ def token_ranges(
     for start, stop in pairwise(bounds):
         if start == stop:
             continue
-        # The bytes 100 to 200 are the pieces 2 and 3: two pieces stop up to 100, four up to 200.
-        first_piece = bisect_right(piece_stops, start.byte)
-        stop_piece = bisect_right(piece_stops, stop.byte)
         token_range = TokenRange(
             first_sequence=start.sequence,
             stop_sequence=stop.sequence,
             start_byte=start.byte,
             stop_byte=stop.byte,
-            pieces=tuple(pieces[first_piece:stop_piece]),
+            pieces=tuple(pieces[_pieces_between(start.byte, stop.byte, piece_stops)]),
         )
         ranges.append(token_range)
     return ranges
+
+
+def _pieces_between(start_byte: int, stop_byte: int, piece_stops: Sequence[int]) -> slice:
+    """Return which pieces of a token file a range of bytes consists of.
+
+    If pieces stop at the bytes [50, 100, 150, 200], the bytes 100 to 200 are the pieces 2 and 3:
+    two pieces stop up to 100, and four up to 200.
+
+    Args:
+        start_byte: First byte of the range, where a piece starts.
+        stop_byte: Byte after the last one, where a piece stops.
+        piece_stops: Byte at which each piece stops, ascending.
+    """
+    return slice(bisect_right(piece_stops, start_byte), bisect_right(piece_stops, stop_byte))
 
 
 class _Bound(NamedTuple):
