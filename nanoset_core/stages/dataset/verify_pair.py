@@ -83,28 +83,63 @@ def verify_pair(
     if expected is None:
         expected = Expected()
 
-    # Without a valid index, the tokens cannot be read.
-    dataset: MMapIndexedDataset | None = None
-    with report.catching(remedy=REMEDY):  # adds an exception to the report as an error
-        dataset = MMapIndexedDataset.below(access, os.fspath(prefix), validate=True)
+    dataset = _open_valid(report, prefix, access)
     if dataset is None:
         return report
     if is_view:
         _check_view(report, dataset, expected, deep=deep)
-        return report
-    if not _check_index(report, dataset, expected):
-        return report
-
-    if pieces and not _check_piece_sizes(report, dataset, pieces):
-        pieces = ()
-    with report.catching(remedy=REMEDY):
-        check = TokenCheck.of(dataset, expected, deep=deep)
-        if deep or dataset.token_count <= QUICK_TOKENS:
-            ranges = token_ranges(dataset, pieces if deep else ())
-            run(report, _divided(check, ranges))
-        elif len(dataset):
-            _check_samples(report, dataset, check)
+    elif _check_index(report, dataset, expected):
+        if pieces and not _check_piece_sizes(report, dataset, pieces):
+            pieces = ()
+        with report.catching(remedy=REMEDY):  # adds an exception to the report as an error
+            _check_tokens(report, dataset, expected, deep=deep, pieces=pieces, run=run)
     return report
+
+
+def _open_valid(
+    report: Report, prefix: str | os.PathLike[str], access: FileAccess | None
+) -> MMapIndexedDataset | None:
+    """Open a .bin/.idx pair after a check of its .idx, without which tokens cannot be read.
+
+    Args:
+        report: Gets an error if the pair cannot be opened.
+        prefix: Prefix of the pair: path of the .bin without its ending.
+        access: Reads the files if they are below an output root.
+
+    Returns:
+        The dataset; None if it cannot be opened.
+    """
+    with report.catching(remedy=REMEDY):
+        return MMapIndexedDataset.below(access, os.fspath(prefix), validate=True)
+    return None
+
+
+def _check_tokens(
+    report: Report,
+    dataset: MMapIndexedDataset,
+    expected: Expected,
+    *,
+    deep: bool,
+    pieces: Sequence[PieceDigest],
+    run: CheckRunner,
+) -> None:
+    """Check all tokens of a pair, or samples if it is large and the check is not deep.
+
+    Args:
+        report: Report on the pair, to which errors are added.
+        dataset: The pair, whose .idx is valid.
+        expected: The properties that its tokens must have.
+        deep: Read all tokens, and compare them with `pieces`.
+        pieces: Digests of the pieces that a bucket joined to the .bin, if it did.
+        run: Has ranges checked, in this process or on other machines.
+    """
+    check = TokenCheck.of(dataset, expected, deep=deep)
+    if deep:
+        run(report, _divided(check, token_ranges(dataset, pieces)))
+    elif dataset.token_count <= QUICK_TOKENS:
+        run(report, _divided(check, token_ranges(dataset)))
+    elif len(dataset) > 0:
+        _check_samples(report, dataset, check)
 
 
 def _check_view(
@@ -371,8 +406,7 @@ def verify_prefix(
     receipt: Mapping[str, Any] = {}
     with report.catching(remedy=_WRITE_AGAIN):
         view = view_manifest(prefix)
-        # Settings, counts and checksums; empty if `nanoset tokenize` did not make the pair.
-        receipt = _tokenize_receipt(prefix)
+        receipt = _tokenize_receipt(prefix)  # empty if `nanoset tokenize` did not make the pair
     if view is None:
         expected = _expected_of_receipt(receipt)  # such as 250,000 tokens of type uint16
         sha256_by_name = _recorded_sha256s(receipt)
@@ -382,8 +416,28 @@ def verify_prefix(
     if tokenizer is not None:
         expected = _with_tokenizer(expected, tokenizer_path(tokenizer), eod)
 
-    # If the files are in a bucket, their copies on this machine are checked. Then replace the paths
-    # of the copies in the report by the addresses of the files.
+    _verify_where_stored(report, prefix, expected, deep=deep, is_view=view is not None)
+    if deep:
+        _check_recorded_files(report, prefix, sha256_by_name)
+    _check_recorded_lines(report, prefix, receipt)
+    return report
+
+
+def _verify_where_stored(
+    report: Report, prefix: Location, expected: Expected, *, deep: bool, is_view: bool
+) -> None:
+    """Check a pair that may be in a bucket.
+
+    If it is, copies of its files on this machine are checked. In the report, the addresses of the
+    files then replace the paths of the copies.
+
+    Args:
+        report: Report on the pair.
+        prefix: Prefix of the pair: path or address of the .bin without its ending.
+        expected: The properties that its tokens must have.
+        deep: Read all tokens.
+        is_view: Whether it is a view, whose sequences may be anywhere in the .bin.
+    """
     with report.catching(remedy=_WRITE_AGAIN), path_and_access(prefix) as (local_prefix, access):
         verify_pair(
             local_prefix,
@@ -391,15 +445,9 @@ def verify_prefix(
             deep=deep,
             report=report,
             access=access,
-            is_view=view is not None,
+            is_view=is_view,
         )
         report.with_places(local_prefix, prefix)
-
-    # Compare the checksums of the files with the recorded ones.
-    if deep:
-        _check_recorded_files(report, prefix, sha256_by_name)
-    _check_recorded_lines(report, prefix, receipt)
-    return report
 
 
 def _check_recorded_lines(report: Report, prefix: Location, receipt: Mapping[str, Any]) -> None:

@@ -447,16 +447,30 @@ def _check_rebuilt(report: Report, files: FileSet, indices: Nanoset | BlendIndic
 
     rebuilt = files.build_arrays()
     for name, stored in stored_arrays.items():
-        expected = getattr(rebuilt, name)
-        entry = _first_difference(stored, expected)
-        if entry is not None:
-            report.error(
-                f"entry {entry} of {name} is not what the plan gives",
-                where=files.folder / files.files[name],
-                found=stored[entry].tolist(),
-                expected=expected[entry].tolist(),
-                remedy=DELETE_FILE,
-            )
+        _compare_array(report, files, name, stored, expected=getattr(rebuilt, name))
+
+
+def _compare_array(
+    report: Report, files: FileSet, name: str, stored: NDArray[Any], expected: NDArray[Any]
+) -> None:
+    """Add an error to a report if the array of an index file is not the expected one.
+
+    Args:
+        report: Gets an error for the first wrong entry.
+        files: The index files.
+        name: Name of the array, such as `shuffle_index`.
+        stored: The array in the file, shape (n_entries,) or (n_entries, 2).
+        expected: The array that was computed again, of the same shape.
+    """
+    entry = _first_difference(stored, expected)
+    if entry is not None:
+        report.error(
+            f"entry {entry} of {name} is not what the plan gives",
+            where=files.folder / files.files[name],
+            found=stored[entry].tolist(),
+            expected=expected[entry].tolist(),
+            remedy=DELETE_FILE,
+        )
 
 
 def _first_difference(stored: NDArray[Any], expected: NDArray[Any]) -> int | None:

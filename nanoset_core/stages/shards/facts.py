@@ -117,18 +117,11 @@ class ShardFacts:
         sums: dict[str, Any] = {}  # name of each field → its value
         for name in _COUNTS:
             sums[name] = getattr(self, name) + getattr(other, name)
-
-        # Mappings from files to counts. The sum of two Counters has the keys of both: {"a": 1} and
-        # {"a": 2, "b": 1} give {"a": 3, "b": 1}.
         for name in _COUNTS_BY_FILE:
-            counts = Counter(getattr(self, name)) + Counter(getattr(other, name))
-            sums[name] = dict(counts)
-
+            sums[name] = _sum_by_key(getattr(self, name), getattr(other, name))
         # Reasons are sorted, so that manifests do not depend on the order of the shards.
-        reasons = Counter(self.reasons) + Counter(other.reasons)
+        reasons = _sum_by_key(self.reasons, other.reasons)
         sums["reasons"] = dict(sorted(reasons.items()))
-
-        # Both histograms have the same bins.
         histogram = np.add(self.length_histogram, other.length_histogram)
         sums["length_histogram"] = histogram.tolist()
         return ShardFacts(**sums)
@@ -136,6 +129,11 @@ class ShardFacts:
 
 _COUNTS = tuple(entry.name for entry in fields(ShardFacts) if entry.default == 0)
 _COUNTS_BY_FILE = ("zeroed", "padding", "empty_files", "unkept_ids", "escaped_ids")
+
+
+def _sum_by_key(counts: Mapping[str, int], others: Mapping[str, int]) -> dict[str, int]:
+    """Add up counts that have the same key: {"a": 1} and {"a": 2, "b": 1} give {"a": 3, "b": 1}."""
+    return dict(Counter(counts) + Counter(others))
 
 
 def length_histogram(lengths: NDArray[np.integer]) -> NDArray[np.int64]:
@@ -176,35 +174,36 @@ def facts_of(batch: DocumentBatch, framed: Framed) -> ShardFacts:
         batches.
     """
     written_lengths = framed.lengths[framed.is_written]  # (n_written,) tokens of each document
-    n_without_id = 0
-    if None in batch.ids:
-        has_no_id = np.array([identity is None for identity in batch.ids])  # (n_documents,)
-        n_without_id = int(np.count_nonzero(has_no_id & framed.is_written))
-    # A reject is a line that is no document, or a fault: a file that cannot be read to its end.
-    n_rejected_lines = len(batch.rejects) - batch.faults
     return ShardFacts(
-        # Each line becomes a document, or is skipped, rejected or purged (erased on request).
         lines=batch.read_lines,
         documents=len(written_lengths),
         skipped=len(framed.lengths) - len(written_lengths),
-        rejected=n_rejected_lines,
+        rejected=len(batch.rejects)
+        - batch.faults,  # without files that are not readable to the end
         purged=batch.erased,
-        # What was written.
         sequences=int(framed.sequence_counts.sum()),
         tokens=int(written_lengths.sum(dtype=np.int64)),
         length_histogram=length_histogram(written_lengths).tolist(),
-        # What was read.
         read_bytes=batch.read_bytes,
         faults=batch.faults,
         reasons=Counter(reject.reason for reject in batch.rejects),
-        # Signs of damage, by file: texts with zero bytes, and gzip files that end in zero bytes.
         zeroed=batch.texts_with_zeros,
         padding=batch.padding,
-        # Files without text, for example compressed empty files.
         empty_files=batch.empty_files,
-        # Documents without ids, and ids that are not text, by file: left out, or kept with bytes as
-        # \xNN.
-        without_id=n_without_id,
+        without_id=_count_without_id(batch, framed),
         unkept_ids=batch.dropped_ids,
         escaped_ids=batch.escaped_ids,
     )
+
+
+def _count_without_id(batch: DocumentBatch, framed: Framed) -> int:
+    """Return how many documents of a batch are written without an id.
+
+    Args:
+        batch: The documents; None stands for the id of one that has none.
+        framed: Says which of the documents are written.
+    """
+    if None not in batch.ids:
+        return 0
+    has_no_id = np.array([identity is None for identity in batch.ids])  # (n_documents,)
+    return int(np.count_nonzero(has_no_id & framed.is_written))

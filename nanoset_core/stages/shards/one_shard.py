@@ -178,34 +178,39 @@ def _write_shard(task: ShardTask, folder: Path) -> Written:
         InputError: A line was rejected, and the policy is to fail.
         ReturnedDocumentsError: Documents that were erased from the corpus are in its text again.
     """
-    # Delete copies of other files if the disk has too little room for the shard.
     settings = task.settings
     task.root.access.make_room(settings.room, f"shards of {task.recipe.name}")
     shard = _ShardInProgress(task, _engine(task))
-
-    # The files are the tokens, a table of the documents, which is optional, and a list of the
-    # rejected lines.
-    table: AbstractContextManager[Add | None] = nullcontext()
-    if settings.documents:
-        table = document_table(folder / DOCUMENTS, task.source.files)
     with (
         MMapIndexedDatasetBuilder(folder / TOKENS, np.dtype(settings.dtype)) as builder,
-        table as add_to_table,
+        _optional_table(task, folder) as add_to_table,
         (folder / REJECTS).open("wb") as rejects_file,
     ):
         for batch in _batches(task):
             rejects_file.writelines(map(dump, batch.rejects))
             if batch.rejects and settings.fail_on_reject:
                 raise _reject_error(task, batch.rejects[0])
-
-            # A shard with an erased document is not stored. Once one is found, the rest of the text
-            # is read only to report all of them in one error.
             if not shard.finds_erased(batch):
                 _write_batch(batch, shard, settings.framing, builder, add_to_table)
 
     if shard.erased_places:
         raise purged.ReturnedDocumentsError(shard.erased_places)
     return Written(shard.all_facts(), _describe_files(folder, settings))
+
+
+def _optional_table(task: ShardTask, folder: Path) -> AbstractContextManager[Add | None]:
+    """Begin the table of the documents of a shard, if its settings demand one.
+
+    Args:
+        task: Names the files of text, and says whether there is a table.
+        folder: The folder of the shard.
+
+    Returns:
+        A context for `with`: it gives a function that adds documents; or None without a table.
+    """
+    if not task.settings.documents:
+        return nullcontext()
+    return document_table(folder / DOCUMENTS, task.source.files)
 
 
 def _write_batch(
@@ -324,8 +329,8 @@ class _ShardInProgress:
     def finds_erased(self, batch: DocumentBatch) -> bool:
         """Return whether documents that a user has erased were found in the text, now or earlier.
 
-        Their places are added to `erased_places`. The text is then read to its end, but not
-        tokenized.
+        Their places are added to `erased_places`. A shard with such a document is not stored. So
+        the rest of the text is not tokenized, but only read, to report all of them in one error.
 
         Args:
             batch: The documents that were read last.

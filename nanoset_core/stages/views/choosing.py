@@ -76,6 +76,18 @@ class ViewRule(NamedTuple):
     ids_by_key: dict[str, Ids]
     """Key and pattern in nanoset.yaml → the ids in these files."""
 
+    def missing_id_counts(self) -> dict[str, int]:
+        """Return how many ids of each list no document has, after the rule was applied."""
+        return {key: ids.missing for key, ids in self.ids_by_key.items()}
+
+    def first_missing_ids(self) -> dict[str, str]:
+        """Return the first id that no document has, of each list with such ids."""
+        first_missing_ids: dict[str, str] = {}
+        for key, ids in self.ids_by_key.items():
+            if ids.first_missing is not None:
+                first_missing_ids[key] = ids.first_missing
+        return first_missing_ids
+
 
 @dataclass(frozen=True, slots=True)
 class ChosenView:
@@ -117,36 +129,22 @@ def choose(project: Project, corpus: str, names: Sequence[str], scratch: Path) -
         ConfigError: A condition does not fit the columns.
         InputError: A file of ids is not text.
     """
-    # Translate the settings of each view into a rule, and read the lists of ids. Views that are
-    # chosen from the same view share its lists by the cache, so that each is read once.
     dataset = require(project, DATASET, Key(corpus))
-    cache: dict[str, _ViewSteps] = {}
+    cache: dict[str, _ViewSteps] = {}  # views that are chosen from the same view share its lists
     view_rules = [rule_of(project, name, steps_by_view=cache) for name in names]
-
-    # Check that the corpus has the columns that the rules need.
     schemas = [_schema_for_view(project, dataset, name) for name in names]
-    columns: set[str] = set()
-    for name in names:
-        columns |= columns_used(project.config, name)  # such as {"quality"}
-
-    # Apply the rules of all views while the columns of the documents are read once.
-    work = project.progress.work(STAGE, corpus, int(dataset.facts["documents"]))
-    document_tables = document_shards(project, corpus, dataset, columns)
     rules = [view_rule.rule for view_rule in view_rules]
-    selections = select(document_tables, rules, scratch, work.advance)
+    selections = _apply_rules(project, dataset, names, rules, scratch)
 
-    # Collect facts for warnings and tables: how many ids of a list no document has, which columns
-    # are empty, and which documents are too long for the rest of a limit such as 1,000 tokens.
     places = _places_of_large_documents(project, dataset, selections)
     chosen_views = []
     for name, view_rule, schema, selection in zip(
         names, view_rules, schemas, selections, strict=True
     ):
-        n_missing_ids = {key: ids.missing for key, ids in view_rule.ids_by_key.items()}
         empty_columns = _empty_columns_by_rule(project.config.views[name], schema)
-        facts = choice_facts(selection, n_missing_ids, places, empty_columns)
-        first_missing_ids = _first_missing_ids(view_rule)
-        chosen_views.append(ChosenView(name, dataset, selection, facts, first_missing_ids))
+        facts = choice_facts(selection, view_rule.missing_id_counts(), places, empty_columns)
+        chosen_view = ChosenView(name, dataset, selection, facts, view_rule.first_missing_ids())
+        chosen_views.append(chosen_view)
     return chosen_views
 
 
@@ -175,18 +173,29 @@ def _schema_for_view(project: Project, dataset: Manifest, name: str) -> Any:
         raise naming_a_text(error, project, dataset) from None
 
 
-def _first_missing_ids(view_rule: ViewRule) -> dict[str, str]:
-    """Return an id of no document for each list that has one, as `ChosenView` describes it.
+def _apply_rules(
+    project: Project, dataset: Manifest, names: Sequence[str], rules: Sequence[Rule], scratch: Path
+) -> list[Selection]:
+    """Choose documents by the rules of some views, and show the progress.
+
+    The columns that any of the rules needs are read once, for all views together.
 
     Args:
-        view_rule: The rule of a view, which has been applied to all documents.
+        project: The project, whose output folder has the tables of the documents.
+        dataset: The dataset of the corpus.
+        names: The views.
+        rules: The rule of each view.
+        scratch: An empty folder for scratch files.
+
+    Returns:
+        The documents that each view has.
     """
-    first_missing_ids: dict[str, str] = {}
-    for key, ids in view_rule.ids_by_key.items():
-        identity = ids.first_missing
-        if identity is not None:
-            first_missing_ids[key] = identity
-    return first_missing_ids
+    columns: set[str] = set()
+    for name in names:
+        columns |= columns_used(project.config, name)  # such as {"quality"}
+    work = project.progress.work(STAGE, dataset.name, int(dataset.facts["documents"]))
+    document_tables = document_shards(project, dataset.name, dataset, columns)
+    return select(document_tables, rules, scratch, work.advance)
 
 
 def _places_of_large_documents(

@@ -473,17 +473,31 @@ def _top_warning(top: Mapping[str, Any]) -> str | None:
     is_used_up = top["cut"] is not None or n_chosen >= top["budget"]
     if is_used_up:
         return None
+    reason = _why_not_used_up(top, n_chosen)
+    if reason is None:
+        return None
+    return f"`top` of {top['budget']:,} {unit} holds {n_chosen:,}: {reason}"
 
-    usage = f"`top` of {top['budget']:,} {unit} holds {n_chosen:,}"
+
+def _why_not_used_up(top: Mapping[str, Any], n_chosen: int) -> str | None:
+    """Return why a step such as `top 1,000 documents by quality` takes less than that, in words.
+
+    If there are just no more documents, that is worth a warning only if more than 1 % is missing.
+
+    Args:
+        top: What is recorded about the step; see `_top_warning`.
+        n_chosen: How many documents or tokens it takes.
+
+    Returns:
+        The reason; None if it is not worth a warning.
+    """
     n_without_value = top["nulls"] + top["nans"]
     if n_without_value > 0:
         documents = format_count(n_without_value, "document")
-        return f"{usage}: {documents} without a value of {top['column']} cannot be chosen"
-
-    # There are no more documents. That is worth a warning only if much is missing: more than 1 %.
+        return f"{documents} without a value of {top['column']} cannot be chosen"
     is_far_from_full = n_chosen < FULL_SHARE * top["budget"]
     if n_chosen > 0 and is_far_from_full:
-        return f"{usage}: {_NO_MORE_DOCUMENTS}"
+        return _NO_MORE_DOCUMENTS
     return None
 
 

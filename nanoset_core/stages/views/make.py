@@ -7,6 +7,7 @@ of the corpus, which is linked instead of copied.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,24 +61,41 @@ def make_view(project: Project, name: str) -> Manifest:
         if existing is not None:
             return project.outputs.make_current(existing)
 
-    # Prepare a folder for scratch files, and remove those that killed processes left behind.
+    recipes = {name: recipe, **_recipes_of_stale_views(project, dataset, except_for=name)}
+    manifests = _make_views(project, dataset, recipes)
+    return manifests[name]
+
+
+def _make_views(
+    project: Project, dataset: Manifest, recipes: Mapping[str, Recipe]
+) -> dict[str, Manifest]:
+    """Choose the documents of some views of a corpus together, and write each view.
+
+    A lease keeps `nanoset gc` from deleting what they are made from meanwhile.
+
+    Args:
+        project: The project.
+        dataset: The current dataset of the corpus.
+        recipes: Name of each view → what it is made from.
+
+    Returns:
+        Name of each view → its manifest, which becomes the current version.
+    """
     folder = project.outputs.folder / STAGE
     folder.mkdir(parents=True, exist_ok=True)
-    sweep_abandoned(folder)
+    sweep_abandoned(folder)  # scratch files of processes that were killed
 
-    # Choose the documents of all these views, and write each view. The lease keeps `nanoset gc`
-    # from deleting what they are made from meanwhile.
-    recipes = {name: recipe, **_recipes_of_stale_views(project, dataset, except_for=name)}
     manifests: dict[str, Manifest] = {}
     with (
-        leased(project.outputs.access, set(recipes), corpus),
+        leased(project.outputs.access, set(recipes), dataset.name),
         claim_scratch(folder / "choosing") as scratch,
     ):
-        for chosen in choose(project, corpus, list(recipes), scratch):
-            writer = _ViewWriter(project, dataset, recipes[chosen.name], chosen)
-            manifest = project.outputs.commit(recipes[chosen.name], writer.write)
+        for chosen in choose(project, dataset.name, list(recipes), scratch):
+            recipe = recipes[chosen.name]
+            writer = _ViewWriter(project, dataset, recipe, chosen)
+            manifest = project.outputs.commit(recipe, writer.write)
             manifests[chosen.name] = project.outputs.make_current(manifest)
-    return manifests[name]
+    return manifests
 
 
 def manifest_if_built(project: Project, chosen: ChosenView, reader: LengthReader) -> Manifest:

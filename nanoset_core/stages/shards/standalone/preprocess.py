@@ -114,25 +114,19 @@ def preprocess(
         InputError: There are no documents, or too many rejects.
         SourceChangedError: A file changed while it was read.
     """
-    # Check everything that can be checked before the input is read.
     _check_options(options)
     _check_names(output_prefix, options)
-    prefix_by_key = {
-        key: output_prefix.with_name(pair_name(options.preset, output_prefix.name, key))
-        for key in options.keys
-    }
+    prefix_by_key = _prefix_by_key(output_prefix, options)
     _check_apart_from_inputs(inputs, output_prefix, list(prefix_by_key.values()), options)
     framing = _framing_of(options)
 
-    # Unfinished work is in a folder of this prefix alone, which is removed at the end. `sweep`
-    # removes incomplete files that a killed call left in it.
     folder = work_folder(output_prefix, f".{output_prefix.name}.scratch", scratch)
     with (
         writing_into(output_prefix.parent, expected=_EXPECTED_ROOM),
         writing_to(folder.parent, expected=_EXPECTED_ROOM),
     ):
         root = OutputRoot(FileAccess(folder))
-        root.sweep()
+        root.sweep()  # removes incomplete files that a killed call left
         call = _Call(
             inputs=inputs,
             output_prefix=output_prefix,
@@ -154,6 +148,20 @@ def preprocess(
             pairs = []
         shutil.rmtree(folder, ignore_errors=True)
     return pairs
+
+
+def _prefix_by_key(output_prefix: Location, options: PreprocessOptions) -> dict[str, Location]:
+    """Return where the pair of each key is written: `{"text": out/web_text_document, …}`.
+
+    Args:
+        output_prefix: The start of the names of all outputs, such as out/web.
+        options: The settings, with the keys.
+    """
+    prefix_by_key = {}
+    for key in options.keys:
+        name = pair_name(options.preset, output_prefix.name, key)
+        prefix_by_key[key] = output_prefix.with_name(name)
+    return prefix_by_key
 
 
 def _find_or_make_pairs(call: _Call, prefix_by_key: Mapping[str, Location]) -> list[Preprocessed]:
@@ -605,6 +613,8 @@ def _find_pair(call: _Call, key: str, prefix: Location) -> Preprocessed | None:
         tokens are to be counted by file, and were not      None
         the earlier call lost more text than is allowed     None
 
+    If no file exists, nothing is compared: the comparison may read all inputs.
+
     Args:
         call: The present call.
         key: Key of the texts in a line.
@@ -616,20 +626,15 @@ def _find_pair(call: _Call, key: str, prefix: Location) -> Preprocessed | None:
     Raises:
         ConfigError: A file of this name was made from something else, and may not be overwritten.
     """
-    # If none of the files exists, return early: the comparison below may read all inputs.
     if not _has_any_file(call, prefix):
         return None
-
-    # A receipt next to the files says what they were made from. Find it if that is the same.
     receipt = call.delivery(key, prefix).find(overwrite=call.overwrite)
     if receipt is None:
         return None
-
-    # The earlier call may not have counted what this one should count.
     tokens_by_file = receipt.get("tokens_by_file")
-    if call.options.count_by_file and tokens_by_file is None:
+    is_count_missing = call.options.count_by_file and tokens_by_file is None
+    if is_count_missing:
         return None
-    # It may have lost more text than is allowed now.
     losses = _permitted_losses(call, key, receipt)
     if losses is None:
         return None
@@ -735,10 +740,7 @@ def _make_pair(call: _Call, key: str, prefix: Location) -> Preprocessed:
     Raises:
         InputError: There are no documents, or too many rejected lines.
     """
-    # Tokenize each range of the input to a shard in the scratch folder.
     shards = call.job(key).run().shards
-
-    # Refuse to write files without documents, or if more text was lost than the options allow.
     losses = sum_losses(shards, call.ranges.pieces())
     counts = losses.facts
     RejectPolicy(call.options, key).check(losses, call.inputs.folder)
@@ -747,9 +749,7 @@ def _make_pair(call: _Call, key: str, prefix: Location) -> Preprocessed:
     tokens_of_files = None
     if call.options.count_by_file:
         tokens_of_files = _count_tokens_of_files(call.inputs, shards)
-
-    # Write all files to a draft folder. When the block ends, they are moved to their places, with a
-    # receipt of the counts by which a later call recognises them.
+    # When this block ends, the files are moved to their places, with a receipt of the counts.
     with call.delivery(key, prefix).drafting(overwrite=call.overwrite) as draft:
         draft.facts = to_plain(counts)
         if tokens_of_files is not None:
