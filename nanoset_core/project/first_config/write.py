@@ -54,7 +54,9 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 _NO_CORPUS = "CORPUS"
-"""Stands for the name of a corpus as long as there is none."""
+"""Stands for the name of a corpus as long as there is none; the user replaces it."""
+_EXAMPLE_TRAINER_PATH = "/data"
+"""A folder where the trainer might find the outputs; the user replaces it."""
 _MAX_NAMED_CORPORA = 5
 """A comment names at most this many corpora that are left out; it counts the others."""
 
@@ -294,68 +296,98 @@ def _choose_values(
     Raises:
         ConfigError: It is not clear which key of the JSON lines has the text.
     """
-    # Look at the text: what is for training or validation, which keys the lines have, how many
-    # tokens there are. A corpus is a collection of texts.
+    # A corpus is a collection of texts.
     corpora = with_keys(raw, divided(text), text_key, ask)
     amounts = {corpus.name: estimate_amount(raw, corpus, tokenizer) for corpus in corpora}
     training_corpora = [corpus.name for corpus in corpora if corpus.split == "train"]
-
-    # Choose what a training reads, and how long its samples are.
     data = _choose_data(corpora, amounts)
-    output_sections = _output_sections(_nanoset_values(data), training_corpora, data.length)
-
-    # Some tokenizers need a certain value of `append_eod`. Others get the default.
-    tokenization = _default_values(TokenizationSpec, "append_eod")
-    tokenization.update(tokenizer.tokenization)
     return {
         "raw": "raw",
         "root": "data",
         "tokenizer": tokenizer.tokenizer,
         **_document_sections(corpora),
-        "tokenization": tokenization,
-        **output_sections,
+        "tokenization": _tokenization_section(tokenizer),
+        **_output_sections(_nanoset_values(data), training_corpora, data.length),
     }
+
+
+def _tokenization_section(tokenizer: FirstTokenizer) -> dict[str, Any]:
+    """Return the settings of how text becomes tokens, for a first nanoset.yaml.
+
+    Some tokenizers need a certain value of `append_eod`, which says whether a token marks the end
+    of each document. With others, the section has the default, so that the user sees it.
+
+    Args:
+        tokenizer: The tokenizer, with the settings that it needs.
+    """
+    return {**_default_values(TokenizationSpec, "append_eod"), **tokenizer.tokenization}
 
 
 def _choose_data(corpora: Sequence[FoundCorpus], amounts: Mapping[str, TextAmount]) -> _NanosetData:
     """Choose what a training reads for train, valid and test, and how long its samples are.
 
-    All samples have the same number of tokens, and each collection of texts (corpus) that is read
-    must have at least one. So the smallest corpus limits the length. A corpus is tiny if samples
-    would have to be shorter than 256 tokens because of it. It is left out instead. For example:
-
-        web          train    500,000 tokens
-        web_valid    valid        700 tokens    has no sample of 1,024: the length is 512
-        notes        train        100 tokens    tiny: left out
-
-    If all corpora are for training, each is divided into the three splits, such as by "98,1,1". If
-    some are for validation, as names like web_valid say, each split reads its own corpora.
+    If all collections of texts (corpora) are for training, each is divided into the three splits,
+    such as by "98,1,1". If some are for validation, as names like web_valid say, each split reads
+    its own corpora.
 
     Args:
         corpora: The corpora, with the split that each is for.
         amounts: Name of each corpus → how much text it has.
     """
+    if all(corpus.split == "train" for corpus in corpora):
+        return _choose_shared_data(amounts)
+    return _choose_data_per_split(corpora, amounts)
+
+
+def _choose_shared_data(amounts: Mapping[str, TextAmount]) -> _NanosetData:
+    """Choose what a training reads if train, valid and test are shares of the same texts.
+
+    All samples have the same number of tokens, and each text collection that is read must have at
+    least one. So the smallest collection limits the length. For example:
+
+        web      500,000 tokens
+        code         700 tokens    has no sample of 1,024: the length is 512
+        notes        100 tokens    tiny: left out, since samples have at least 256 tokens
+
+    Args:
+        amounts: Name of each collection → how much text it has.
+    """
+    left_out = _tiny_training_corpora(amounts)
+    read_amounts = _without(amounts, left_out)
+    max_length = longest_length(list(read_amounts.values()))
+    # Samples may be shorter than that, to make room for valid.
+    length, shares = choose_length_and_split(list(read_amounts.values()), max_length)
+    return _shared_data(read_amounts, left_out, shares, length)
+
+
+def _choose_data_per_split(
+    corpora: Sequence[FoundCorpus], amounts: Mapping[str, TextAmount]
+) -> _NanosetData:
+    """Choose what a training reads if some text collections (corpora) are only for valid or test.
+
+    The samples are as long as the smallest corpus permits. Corpora that might not have a single
+    sample are left out. For example:
+
+        web          train    500,000 tokens
+        web_valid    valid        700 tokens    has no sample of 1,024: the length is 512
+        notes_test   test         100 tokens    left out
+
+    Args:
+        corpora: The corpora, each for one split: train, valid or test.
+        amounts: Name of each corpus → how much text it has.
+    """
     training_corpora = [corpus.name for corpus in corpora if corpus.split == "train"]
     training_amounts = {name: amounts[name] for name in training_corpora}
-    evaluation_amounts = _without(amounts, training_corpora)  # of corpora for valid or test
+    evaluation_amounts = _without(amounts, training_corpora)
 
-    # Find the longest length with which each corpus has a sample, without regard to tiny ones. (If
-    # all corpora for training are tiny, none of these is left out: there is nothing else to read.)
-    left_out = _tiny_training_corpora(training_amounts)
-    read_amounts = _without(training_amounts, left_out)
-    read_amounts |= _without(evaluation_amounts, _tiny_corpora(evaluation_amounts))
-    max_length = longest_length(list(read_amounts.values()))
+    tiny_training_corpora = _tiny_training_corpora(training_amounts)
+    tiny_corpora = [*tiny_training_corpora, *_tiny_corpora(evaluation_amounts)]
+    large_enough = _without({**training_amounts, **evaluation_amounts}, tiny_corpora)
+    length = longest_length(list(large_enough.values()))
 
-    if not evaluation_amounts:
-        # Train, valid and test divide each corpus. Shorter samples may make room for valid.
-        length, shares = choose_length_and_split(list(read_amounts.values()), max_length)
-        return _shared_data(read_amounts, left_out, shares, length)
-
-    # Each split reads its own corpora. Also leave out those for valid and test that have no sample:
-    # the tiny ones, and those whose size is not known.
-    left_out += _too_small_for_evaluation(corpora, amounts, max_length)
-    smallest = smallest_corpus(read_amounts)  # named by the comment on the length
-    return _data_per_split(corpora, amounts, left_out, max_length, smallest)
+    too_small_for_evaluation = _too_small_for_evaluation(corpora, amounts, length)
+    left_out = [*tiny_training_corpora, *too_small_for_evaluation]
+    return _data_per_split(corpora, amounts, left_out, length, smallest_corpus(large_enough))
 
 
 def _tiny_training_corpora(training_amounts: Mapping[str, TextAmount]) -> list[str]:
@@ -425,25 +457,36 @@ def _nanoset_values(data: _NanosetData) -> dict[str, Any]:
     Returns:
         Key → value, in the order in which they are written.
     """
-    sequence_length: int | ExplainedValue = data.length
-    if data.length != USUAL_LENGTH:
-        comment = f"{little_text(data.smallest)}; with more, use {USUAL_LENGTH:,}."
-        sequence_length = ExplainedValue(data.length, comment)  # a value with a comment
+    return {
+        **data.keys,  # `blend` and `split`, or `blend_per_split`
+        "sequence_length": _explained_length(data),
+        **_default_values(NanosetSpec, "seed"),
+        "schedule": choose_schedule(data.tokens, data.length),
+        "trainer_path": CommentedOut(_EXAMPLE_TRAINER_PATH),
+        "trainer": CommentedOut(EXAMPLE_VALUES),
+    }
 
-    values: dict[str, Any] = {}
-    values.update(data.keys)  # `blend` and `split`
-    values["sequence_length"] = sequence_length
-    values.update(_default_values(NanosetSpec, "seed"))
-    values["schedule"] = choose_schedule(data.tokens, data.length)
-    values["trainer_path"] = CommentedOut("/data")  # where the trainer would find the outputs
-    values["trainer"] = CommentedOut(EXAMPLE_VALUES)  # arguments for the trainer
-    return values
+
+def _explained_length(data: _NanosetData) -> int | ExplainedValue:
+    """Return the setting `sequence_length`, the number of tokens of a sample.
+
+    If it is not the usual one, it has a comment. For example:
+
+        512    # There is little text in code; with more, use 2,048.
+
+    Args:
+        data: What the training reads, and the length that was chosen for it.
+    """
+    if data.length == USUAL_LENGTH:
+        return data.length
+    comment = f"{little_text(data.smallest)}; with more, use {USUAL_LENGTH:,}."
+    return ExplainedValue(data.length, comment)
 
 
 class _NanosetData(NamedTuple):
     """What a nanoset reads, and how it is cut into samples."""
 
-    keys: dict[str, Any]
+    keys: Mapping[str, Any]
     """Its keys `blend` and `split`, or `blend_per_split`."""
     tokens: dict[SplitName, float]
     """About how many tokens each split has."""
@@ -469,19 +512,21 @@ def _shared_data(
     Returns:
         The settings `blend` and `split`, and the numbers of tokens.
     """
-    all_tokens = sum(amount.tokens for amount in training.values())
+    all_tokens = _total_tokens(training)
     tokens_by_split: dict[SplitName, float] = {}
     for split_name, share in zip(SPLITS, parse_split(split), strict=True):
         tokens_by_split[split_name] = share * all_tokens
 
-    # The values of `split` and `sequence_length` in nanoset.yaml get comments that name the corpus
-    # which has decided them: the one that can be divided into the fewest parts has decided the
-    # split, and the one with the fewest tokens has decided the length.
     keys = {
         "blend": _explained_blend(training, left_out),
         "split": explained_split(split, scarce_corpus=scarcest_corpus(training, length)),
     }
     return _NanosetData(keys, tokens_by_split, length, smallest=smallest_corpus(training))
+
+
+def _total_tokens(amounts: Mapping[str, TextAmount]) -> float:
+    """Return about how many tokens all corpora have together."""
+    return sum(amount.tokens for amount in amounts.values())
 
 
 def _explained_blend(training: Mapping[str, TextAmount], left_out: Sequence[str]) -> Any:
@@ -555,18 +600,15 @@ def _data_per_split(
         amounts_by_split["valid"] = amounts_by_split["test"]
 
     blend_by_split: dict[SplitName, Any] = {}
-    empty_splits: list[SplitName] = []
-    tokens_by_split: dict[SplitName, float] = {}
-    for split, amount_by_corpus in amounts_by_split.items():
-        tokens_by_split[split] = sum(amount.tokens for amount in amount_by_corpus.values())
-        if amount_by_corpus:
-            blend_by_split[split] = _blend_value(amount_by_corpus)
-        else:
-            empty_splits.append(split)
+    for split, split_amounts in amounts_by_split.items():
+        if split_amounts:
+            blend_by_split[split] = _blend_value(split_amounts)
 
+    empty_splits = [split for split in SPLITS if split not in blend_by_split]
     reasons = _reasons_for_splits(corpora, left_out, is_test_shared, empty_splits)
-    explained_blends = ExplainedValue(blend_by_split, " ".join(reasons))
-    return _NanosetData({"blend_per_split": explained_blends}, tokens_by_split, length, smallest)
+    keys = {"blend_per_split": ExplainedValue(blend_by_split, " ".join(reasons))}
+    tokens_by_split = {split: _total_tokens(amounts_by_split[split]) for split in SPLITS}
+    return _NanosetData(keys, tokens_by_split, length, smallest)
 
 
 def _too_small_for_evaluation(
@@ -661,11 +703,20 @@ def _blend_value(amounts: Mapping[str, TextAmount]) -> str | dict[str, float]:
     """
     if len(amounts) == 1:
         return next(iter(amounts))
-    if not all(amount.tokens for amount in amounts.values()):
-        return dict.fromkeys(amounts, 1.0)
+    if all(amount.tokens for amount in amounts.values()):
+        return _shares_by_size(amounts)
+    return dict.fromkeys(amounts, 1.0)
 
-    # Shares are rounded to three digits, since the sizes are estimates.
-    all_tokens = sum(amount.tokens for amount in amounts.values())
+
+def _shares_by_size(amounts: Mapping[str, TextAmount]) -> dict[str, float]:
+    """Return the share of each corpus in all tokens, such as {"web": 0.667, "books": 0.333}.
+
+    The shares have three significant digits, since the sizes are estimates.
+
+    Args:
+        amounts: Name of each corpus → how much text it has.
+    """
+    all_tokens = _total_tokens(amounts)
     shares: dict[str, float] = {}
     for name, amount in amounts.items():
         share = amount.tokens / all_tokens
@@ -694,22 +745,39 @@ def _document_sections(corpora: Sequence[FoundCorpus]) -> dict[str, Any]:
     """
     usual_text_key = _usual_text_key(corpora)
     usual_id_key = _usual_id_key(corpora)
+
     documents: dict[str, Any] = {"text_key": _explained_text_key(corpora, usual_text_key)}
-    if usual_id_key != "id":
+    if usual_id_key != setting(DocumentsSpec, "id_key").default:
         documents["id_key"] = ExplainedValue(usual_id_key, "Most corpora have their ids there.")
     # Write these with their default values, so that the user sees them.
     documents.update(_default_values(DocumentsSpec, "on_reject", "max_rejected_fraction"))
+    sections: dict[str, Any] = {"documents": documents}
 
+    exceptions = _exceptional_corpora(corpora, usual_text_key, usual_id_key)
+    if exceptions:
+        sections["corpora"] = exceptions
+    return sections
+
+
+def _exceptional_corpora(
+    corpora: Iterable[FoundCorpus], usual_text_key: str, usual_id_key: str
+) -> dict[str, Any]:
+    """Return the settings of text collections whose lines have other keys than most.
+
+    Args:
+        corpora: All collections, with the keys that their first lines have.
+        usual_text_key: The key of the text in most collections.
+        usual_id_key: The key of the id of a document in most collections.
+
+    Returns:
+        Such as {"chat": {"text_key": "body"}}. Collections with the usual keys are not in it.
+    """
     settings_by_corpus: dict[str, Any] = {}
     for corpus in corpora:
         different_settings = corpus.settings(usual_text_key, usual_id_key)
         if different_settings:
             settings_by_corpus[corpus.name] = different_settings
-
-    sections: dict[str, Any] = {"documents": documents}
-    if settings_by_corpus:
-        sections["corpora"] = settings_by_corpus
-    return sections
+    return settings_by_corpus
 
 
 def _usual_text_key(corpora: Iterable[FoundCorpus]) -> str:
@@ -803,25 +871,35 @@ def _output_sections(
     Returns:
         Name of the section → its value.
     """
-    corpora_or_example = list(corpora) or [_NO_CORPUS]  # a name for the user to replace
-
-    webdataset: dict[str, Any] = {"corpora": corpora_or_example}
-    webdataset |= _default_values(
-        WebdatasetSpec, "sequence_length", "samples_per_shard", "seed", "member"
-    )
-    # With little text, use short samples here, too. The trainer needs one token more than `length`:
-    # a sample of 4 tokens is [a, b, c] as input, and [b, c, d] as what to predict.
-    max_length = length + 1
-    webdataset["sequence_length"] = min(webdataset["sequence_length"], max_length)
-
+    corpora_or_example = list(corpora) or [_NO_CORPUS]
     nanosets: Any = {"pretrain": nanoset}
     if not corpora:
         nanosets = CommentedOut(nanosets)
     return {
         "nanosets": nanosets,
-        "webdatasets": CommentedOut({"shuffled": webdataset}),
+        "webdatasets": CommentedOut({"shuffled": _webdataset_values(corpora_or_example, length)}),
         "pbin": CommentedOut(corpora_or_example),
     }
+
+
+def _webdataset_values(corpora: Sequence[str], length: int) -> dict[str, Any]:
+    """Return the settings of an example of a webdataset (tar files of samples).
+
+    Its samples are as long as is usual, unless there is so little text that those of the nanoset
+    are shorter.
+
+    Args:
+        corpora: Names of the text collections that it contains.
+        length: Tokens that the trainer reads of a sample of the nanoset. The sample itself has one
+            more: [a, b, c, d] is [a, b, c] as input, and [b, c, d] as what to predict.
+    """
+    values: dict[str, Any] = {"corpora": corpora}
+    values |= _default_values(
+        WebdatasetSpec, "sequence_length", "samples_per_shard", "seed", "member"
+    )
+    max_length = length + 1
+    values["sequence_length"] = min(values["sequence_length"], max_length)
+    return values
 
 
 def _default_values(section: type[DataclassInstance], *names: str) -> dict[str, Any]:
