@@ -8,8 +8,8 @@ import pytest
 
 from helpers.sample_project import encoded, jsonl
 from nanoset_core.text.files.contents import contents_of
-from nanoset_core.text.files.measure import expansion, measure
 from nanoset_core.text.line_keys import keys_of
+from nanoset_core.text.sampling import expansion, measure
 
 TEXT = "some text of a document "
 FILE_NAMES = ["a.jsonl", "a.jsonl.gz", "a.jsonl.zst", "a.parquet", "a.arrow", "a.stream.arrow"]

@@ -35,7 +35,7 @@ from nanoset_core.stages.views.stage import VIEW
 from nanoset_core.storage.file_stats import FileStat
 from nanoset_core.storage.paths import nearest_existing
 from nanoset_core.text.files.endings import is_compressed
-from nanoset_core.text.files.measure import expansion
+from nanoset_core.text.sampling import expansion
 from nanoset_core.wording import abbreviated, format_bytes, format_count
 
 LEAST_BYTES = 256 << 20

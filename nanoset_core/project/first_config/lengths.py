@@ -22,7 +22,7 @@ from nanoset_core.project.first_config.template import CommentedOut, ExplainedVa
 from nanoset_core.project.first_config.tokenizer import FirstTokenizer
 from nanoset_core.sampling.config import DEFAULT_SPLIT
 from nanoset_core.sampling.splits import SPLITS, SplitName, parse_split
-from nanoset_core.text.files.measure import Measure, measure
+from nanoset_core.text.sampling import Measure, measure
 
 USUAL_LENGTH = 2048
 """Tokens of a sample, if there is enough text."""
