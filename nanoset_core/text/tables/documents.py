@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -117,11 +118,7 @@ class RowReader:
         # In a CSV file, all values are texts. The settings may say that these are JSON.
         self._has_json_values = format_of(path) == "csv" and fields.csv_values == "json"
 
-        # `choose` sets the path of each column: the names of the structs around it, and its own
-        # name. The path of a column that the file does not have is empty.
-        self._text_paths: list[tuple[str, ...]] = []
-        self._id_path: tuple[str, ...] = ()
-        self._kept_paths: list[tuple[str, ...]] = []
+        self._paths = _ColumnPaths()  # set by `choose`
         # `choose` also sets why no row of the file is a document, if it lacks a column of texts.
         self._no_documents: NotADocumentError | None = None
 
@@ -144,20 +141,18 @@ class RowReader:
         Raises:
             FaultError: Several columns have one of the names.
         """
-        # `documents`, which is called next, uses these paths, such as ("meta", "id").
         try:
-            self._text_paths = [locate(schema, key, is_text=True) for key in self._fields.texts]
+            text_paths = [locate(schema, key, is_text=True) for key in self._fields.texts]
         except NotADocumentError as error:
             # This is no fault of the file: `documents` rejects each row for this reason.
             self._no_documents = error
             return []
-        self._id_path = _locate_optional(schema, self._fields.id)  # () if there is no such column
-        self._kept_paths = [_locate_optional(schema, key) for key in self._fields.kept]
-
-        # Two fields may be the same column, which is read once.
-        paths = [*self._text_paths, self._id_path, *self._kept_paths]
-        dotted_names = [".".join(path) for path in paths if path]
-        return list(dict.fromkeys(dotted_names))
+        self._paths = _ColumnPaths(
+            texts=text_paths,
+            id=_locate_optional(schema, self._fields.id),
+            kept=[_locate_optional(schema, key) for key in self._fields.kept],
+        )
+        return self._paths.dotted_names()
 
     def documents(self, rows: Any, first_row: int) -> DocumentBatch:
         """Convert some rows to documents. A row without a text becomes a reject, which says why.
@@ -167,6 +162,9 @@ class RowReader:
             1      null       a reject: there is no text
             2      "World"    a document
 
+        The settings may name several columns of texts. Then a document must have a text in each of
+        them; its own text is that of the first one.
+
         Args:
             rows: A pyarrow.RecordBatch with the columns that `choose` returned.
             first_row: Number of its first row in the file, from 1.
@@ -174,23 +172,18 @@ class RowReader:
         if self._no_documents is not None:
             return self._all_rejected(rows.num_rows, first_row, self._no_documents)
 
-        # A row is a document if it has a text in each of these columns. The first of them has the
-        # document's own text.
-        columns = [texts_at(rows, path, self._max_text_bytes) for path in self._text_paths]
+        columns = [texts_at(rows, path, self._max_text_bytes) for path in self._paths.texts]
         problems = _problems_of_rows(columns)
         document_rows = [row for row in range(rows.num_rows) if row not in problems]
-        own_texts = cast(list[str], columns[0].texts)  # None only where there is a problem
-        texts = [own_texts[row] for row in document_rows]
+        texts = _texts_of_rows(columns[0], document_rows)
         batch = DocumentBatch(
             texts=texts,
             lines=[first_row + row for row in document_rows],
             offsets=[NO_OFFSET] * len(texts),
             rejects=self._rejects(problems, first_row),
             read_bytes=columns[0].n_bytes,
+            texts_with_zeros=counter_of(self._path, _count_zeroed(texts)),
         )
-        # Many zeros are a sign of damage, about which users are warned.
-        batch.texts_with_zeros = counter_of(self._path, _count_zeroed(texts))
-
         row_indices = np.array(document_rows, np.int64)  # (n_documents,)
         self._add_ids(batch, rows, row_indices)
         self._add_kept_values(batch, rows, row_indices)
@@ -260,8 +253,8 @@ class RowReader:
             rows: The rows of the file, a pyarrow.RecordBatch.
             row_indices: The row of each document in `rows`, shape (n_documents,).
         """
-        if self._id_path:
-            column = column_at(rows, self._id_path)
+        if self._paths.id:
+            column = column_at(rows, self._paths.id)
             ids = ids_of(column.take(row_indices))
         else:  # the file has no ids
             ids = TableIds([None] * len(row_indices))
@@ -278,7 +271,8 @@ class RowReader:
         """Add further values of the rows, such as a URL or a score, to a batch of documents.
 
         The settings say which columns are kept with the documents. They can later be used to choose
-        documents, for example those with a high score.
+        documents, for example those with a high score. Values that are bytes, but not UTF-8, are
+        kept as texts with escapes, and counted for a warning.
 
         Args:
             batch: The documents, to which the values are added.
@@ -291,8 +285,9 @@ class RowReader:
         import pyarrow as pa
 
         kept_arrays: list[Any] = []  # one for each kept column, each of shape (n_documents,)
-        for path in self._kept_paths:
-            if not path:  # the file does not have this column
+        for path in self._paths.kept:
+            is_in_file = bool(path)
+            if not is_in_file:
                 kept_arrays.append(pa.nulls(len(row_indices)))
                 continue
             # Convert the values of all rows, and then take those of documents: the type of the
@@ -300,11 +295,10 @@ class RowReader:
             column = column_at(rows, path)
             values = self._as_kept_type(column, path)
             kept_arrays.append(values.take(row_indices))
-            # Bytes that are not UTF-8 are kept as \xNN, and counted for a warning.
             batch.escaped_values += count_not_utf8(column.take(row_indices))
 
         if kept_arrays:
-            batch.kept_columns = [kept_arrays]  # the batch has one part so far
+            batch.kept_columns = [kept_arrays]
 
     def _as_kept_type(self, column: Any, path: tuple[str, ...]) -> Any:
         """Convert a column to the type with which its values are stored with the documents.
@@ -332,6 +326,27 @@ class RowReader:
                 found=error,
                 remedy="take it out of documents.columns",
             ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class _ColumnPaths:
+    """Where the columns of a document are in a file.
+
+    A path has the names of the structs around a column, and then its own name: ("meta", "id"). The
+    path of a column that the file does not have is empty.
+    """
+
+    texts: Sequence[tuple[str, ...]] = ()
+    """The columns in which a document must have a text. The first has its own text."""
+    id: tuple[str, ...] = ()
+    kept: Sequence[tuple[str, ...]] = ()
+    """Columns of further values, which are kept with the document."""
+
+    def dotted_names(self) -> list[str]:
+        """Return the names of all columns that the file has, such as "meta.id", each once."""
+        paths = [*self.texts, self.id, *self.kept]
+        names = [".".join(path) for path in paths if path]
+        return list(dict.fromkeys(names))
 
 
 def _locate_optional(schema: Any, key: str) -> tuple[str, ...]:
@@ -400,6 +415,17 @@ def _problems_of_rows(columns: list[ColumnTexts]) -> dict[int, RowProblem]:
         for row, problem in column.problems.items():
             problems.setdefault(row, problem)
     return problems
+
+
+def _texts_of_rows(column: ColumnTexts, rows: Sequence[int]) -> list[str]:
+    """Return the texts of some rows of a column, for example of the rows 0 and 2.
+
+    Args:
+        column: The column.
+        rows: Indices of the rows, each of which must have a text.
+    """
+    column_texts = cast(list[str], column.texts)  # None only where a row has no text
+    return [column_texts[row] for row in rows]
 
 
 def _count_zeroed(texts: list[str]) -> int:

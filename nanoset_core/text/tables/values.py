@@ -147,23 +147,36 @@ def as_type(array: Any, target: Any) -> Any:
         target: Arrow type that can hold all values of the array.
     """
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     if array.type == target:
         return array
     if array.null_count == len(array):
         return pa.nulls(len(array), target)
     if array.type == pa.float64() and target == pa.string():
-        # The 1 is a float here, since its array has a 2.5. Arrow would write it as "1.0", but as
-        # "1" if it were in an array of integers. The text must not depend on the other numbers, so
-        # write numbers without a fraction as integers. (Above 2**53, a float no longer shows which
-        # integer was meant, so it is written as a float.)
-        has_no_fraction = pc.equal(pc.floor(array), array)
-        is_exact = pc.less_equal(pc.abs(array), float(_MAX_EXACT))
-        is_integer = pc.and_(has_no_fraction, is_exact)
-        integer_texts = pc.if_else(is_integer, array, None).cast(pa.int64()).cast(target)
-        return pc.coalesce(integer_texts, array.cast(target))
+        return _floats_as_strings(array)
     return array.cast(target)
+
+
+def _floats_as_strings(array: Any) -> Any:
+    """Convert an Arrow array of floats to texts, with whole numbers as integers.
+
+        [1.0, 2.5]    "1", "2.5"
+
+    Arrow would write the 1 as "1.0" if its column has a 2.5, and as "1" in a column of integers.
+    But the text of a number must not depend on the other numbers of its column. Above 2**53, a
+    float no longer shows which integer was meant, so it is written as a float.
+
+    Args:
+        array: An array of float64.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    has_no_fraction = pc.equal(pc.floor(array), array)
+    is_exact = pc.less_equal(pc.abs(array), float(_MAX_EXACT))
+    is_integer = pc.and_(has_no_fraction, is_exact)
+    integers = pc.if_else(is_integer, array, None).cast(pa.int64())
+    return pc.coalesce(integers.cast(pa.string()), array.cast(pa.string()))
 
 
 def from_json(values: Sequence[Any]) -> Any:
