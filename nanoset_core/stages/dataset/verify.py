@@ -7,7 +7,7 @@ are tokenized again to check that.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -351,19 +351,13 @@ def _check_round_trip(
 
     n_documents = len(dataset.document_indices) - 1
     sampled = lineage.origins(spread_rows(n_documents, SAMPLED_DOCUMENTS).tolist())
-    n_compared = 0
-    mismatches: list[_TextMismatch] = []
+    sources = _sources_of(sampled, project, lineage, dataset, deep=deep)
     classifier = _MismatchClassifier(project, lineage)
-    for source in _sources_of(sampled, project, lineage, dataset, deep=deep):
-        if isinstance(source.text, NotReadError):
-            continue  # too far inside a compressed file
-        n_compared += 1
-        difference = _compare_text(tokenizer, source.text, source.tokens)
-        if difference is not None:
-            mismatches.append(classifier.classify(source.origin, difference))
+    results = list(_compare_sources(sources, tokenizer, classifier))
 
     report.figures["documents_sampled"] = len(sampled)
-    report.figures["documents_compared"] = n_compared
+    report.figures["documents_compared"] = len(results)
+    mismatches = [result for result in results if result is not None]
     _report_mismatches(report, mismatches, n_sampled=len(sampled))
 
 
@@ -545,6 +539,29 @@ class _MismatchClassifier:
         # in, too.
         byte = max(origin.byte_offset, 0)
         return file_state(self._inventory, self._memory, self._folder, origin.file, byte)
+
+
+def _compare_sources(
+    sources: Iterable[_SourceOfDocument], tokenizer: Retokenizer, classifier: _MismatchClassifier
+) -> Iterator[_TextMismatch | None]:
+    """Tokenize the texts of documents again, and yield how each differs from its tokens.
+
+    Documents whose texts were not read, since they are too far inside a compressed file, are left
+    out.
+
+    Args:
+        sources: The documents.
+        tokenizer: The tokenizer that made the tokens.
+        classifier: Decides whether a difference is an error or a warning.
+
+    Yields:
+        For each document, the difference, or None if the tokens are equal.
+    """
+    for source in sources:
+        if isinstance(source.text, NotReadError):
+            continue
+        difference = _compare_text(tokenizer, source.text, source.tokens)
+        yield None if difference is None else classifier.classify(source.origin, difference)
 
 
 def _report_mismatches(

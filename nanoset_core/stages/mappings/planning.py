@@ -171,7 +171,6 @@ class NanosetContext(NanosetLookup):
             MissingError: A dataset has not been built.
             ConfigError, InputError: The split cannot be filled as its settings ask.
         """
-        # The settings of nanoset.yaml, changed so that no dataset is read more often than it may.
         limit_by_prefix = self._epoch_limits(split)
         limited = self._settings_within_limits(split, limit_by_prefix)
         config = limited.config
@@ -187,7 +186,6 @@ class NanosetContext(NanosetLookup):
         if plan is None or not plan.samples:
             why_no_sample = self._why_no_sample(split, config)
 
-        # What the split reads of each dataset, and of each part of its mixture.
         members: Sequence[MemberCoverage] = ()
         mixture: tuple[MixRow, ...] = ()
         if plan is not None:
@@ -612,17 +610,12 @@ class NanosetContext(NanosetLookup):
             InputError: A limit is exceeded, and `on_exhaustion` is `raise`. Or the limits leave too
                 few samples.
         """
-        # 1. Apply the limits to the requested samples: usually to those of this split, (split,).
-        # With `redistribute`, other splits may get the same new weights, so their samples count.
         splits = self._splits_to_limit_together(split)
         requested_samples = {name: config.samples(name) for name in splits}
         limited = self._apply_limits(config.with_samples(requested_samples), limit_by_prefix)
-
-        # 2. From here on, only this split is of interest: remove the samples of the others.
         config_of_split = self._with_samples_of_split(split, limited.config)
 
-        # 3. If no number was requested of train, step 1 had no samples of train to limit. Train
-        # reads one epoch then. Apply the limits to this epoch.
+        # If no number of samples of train was requested, there were none to limit until here.
         reads_one_epoch = split == "train" and config.samples(split) is None
         if reads_one_epoch:
             return self._limit_one_epoch(config_of_split, limit_by_prefix)
@@ -758,19 +751,16 @@ class NanosetContext(NanosetLookup):
         unchanged = LimitedConfig(config, exceeded=())
         if not self.may_repeat_documents("train"):
             return unchanged
-
-        # Limits apply to a number of samples. So count those of one epoch, and limit them.
         plan = plan_split(config, "train", self.reader, exact=self.exact)
         if plan is None or not plan.samples:
             return unchanged
+        # Limits apply to a number of samples: those of one epoch.
         epoch_config = config.with_samples({"train": plan.samples})
         limited = self._apply_limits(epoch_config, limit_by_prefix)
         if not limited.exceeded:
             return unchanged
-
-        # "repeat" changes nothing. Do not return `limited.config`, which has a number of samples.
         if self.spec.on_exhaustion == "repeat":
-            return LimitedConfig(config, limited.exceeded)
+            return LimitedConfig(config, limited.exceeded)  # without the number of samples
         return limited
 
     # A run that continues.

@@ -8,7 +8,7 @@ known which documents these were from, and the nanoset does not read them again.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -19,7 +19,7 @@ from nanoset_core.outputs.erasures import missing_version
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project
-from nanoset_core.project.settings import config_from
+from nanoset_core.project.settings import ProjectConfig, config_from
 from nanoset_core.records.digests import is_digest
 from nanoset_core.records.yaml_text import read_yaml, yaml_value
 from nanoset_core.sampling.orders import Read
@@ -217,7 +217,6 @@ def read_since_handoff(outputs: OutputRoot, continue_from: ContinueSpec) -> Read
         ConfigError: The setting names no handoff, or one without training data.
         MissingError: The handoff, or its training data, was deleted.
     """
-    # Find the handoff, and the data for train that was built with it.
     nanoset, digest = handoff_named(continue_from.handoff)  # "pretrain" and "0a1b"
     manifests = handoff_and_splits(outputs, nanoset, digest)
     handoff = manifests[HANDOFF]
@@ -230,7 +229,6 @@ def read_since_handoff(outputs: OutputRoot, continue_from: ContinueSpec) -> Read
             remedy="name a handoff of a nanoset that has one",
         )
 
-    # The user has counted the samples of the whole run.
     samples_before = _samples_before(handoff)  # 1,000
     samples_of_handoff = continue_from.consumed_samples - samples_before  # 200
     return Read(plan, config, end=samples_of_handoff, before=samples_before)
@@ -282,32 +280,45 @@ def continued_project(
         ConfigError: There is no such nanoset, or it cannot continue a run.
         MissingError: There is no such handoff.
     """
-    config = project.config
-    # Check that nanoset and handoff exist, and name the version of the handoff by its digest.
-    project.nanoset(name)
+    project.nanoset(name)  # an error if there is no such nanoset
     handoff_version = _with_digest(project.outputs, handoff)
-    handoff_named(handoff_version)
+    handoff_named(handoff_version)  # an error if this is not the folder of a handoff
 
-    # The phases of a nanoset are nanosets of the project, but have no section in nanoset.yaml.
-    value, _ = read_yaml(config.file, remedy="correct the line")
-    nanosets = value.get("nanosets", {})
+    continue_from = {"handoff": handoff_version, "consumed_samples": consumed_samples}
+    changed_config = _config_that_continues(project.config, name, continue_from)
+    return ContinuedProject(
+        project=replace(project, config=changed_config),
+        yaml=_continue_lines(name, handoff_version, consumed_samples),
+    )
+
+
+def _config_that_continues(
+    config: ProjectConfig, name: str, continue_from: Mapping[str, object]
+) -> ProjectConfig:
+    """Return the settings of a project as if nanoset.yaml had `continue_from` in a nanoset.
+
+    They are read from the changed content of the file, so that the key is checked in the same way.
+
+    Args:
+        config: The settings, which name the file. It is not changed.
+        name: Name of the nanoset.
+        continue_from: Value of the key.
+
+    Raises:
+        ConfigError: The settings are not valid with this key. Or the nanoset is a phase of another
+            one, and so has no section in nanoset.yaml.
+    """
+    content, _ = read_yaml(config.file, remedy="correct the line")
+    nanosets = content.get("nanosets", {})
     if name not in nanosets:
         raise ConfigError(
             "a phase continues by `continue` alone",
             where=f"{config.file}: nanosets.{name}",
             remedy="name a nanoset of nanoset.yaml",
         )
-
-    # Add the key to the content of nanoset.yaml, so that it is checked as if the user had written
-    # it there.
-    continue_from = {"handoff": handoff_version, "consumed_samples": consumed_samples}
     changed_nanoset = {**nanosets[name], "continue_from": continue_from}
     changed_nanosets = {**nanosets, name: changed_nanoset}
-    changed_config = config_from({**value, "nanosets": changed_nanosets}, config.file)
-    return ContinuedProject(
-        project=replace(project, config=changed_config),
-        yaml=_continue_lines(name, handoff_version, consumed_samples),
-    )
+    return config_from({**content, "nanosets": changed_nanosets}, config.file)
 
 
 def _continue_lines(name: str, handoff_version: str, consumed_samples: int) -> str:

@@ -80,17 +80,11 @@ def verify_mappings(project: Project, name: str, split: SplitName, *, deep: bool
         _repeat_warnings(report, project, manifest)
 
         plan, config = read_split(manifest, project.outputs.folder)
-        if plan is None:  # the split has no data
-            return report
-
-        cache = cache_folder(project, name)
-        file_sets = [member_set(member, config, cache) for member in plan.members]
-        _check_files(report, manifest, file_sets, deep=deep)
-        for member in plan.members:
-            _check_dataset(report, project, name, member)
-        if report.passed:
+        if plan is not None:  # otherwise the split has no data
+            cache = cache_folder(project, name)
+            file_sets = [member_set(member, config, cache) for member in plan.members]
             split_files = _SplitFiles(manifest, plan, config, file_sets)
-            _check_contents_of_split(report, project, split_files, deep=deep)
+            _check_split_files(report, project, name, split_files, deep=deep)
     return report
 
 
@@ -131,20 +125,33 @@ def verify_blend(project: Project, name: str, split: SplitName, *, deep: bool) -
             expected=mappings.digest,
             remedy=BUILD,
         )
-        if not is_of_current_mappings:
-            return report
-        plan, _ = read_split(manifest, project.outputs.folder)
-        if plan is None or plan.blend is None:  # the split has no data, or reads one dataset
-            return report
-
-        files = blend_set(plan, plan.blend, cache_folder(project, name))
-        if _check_files(report, manifest, [files], deep=deep):
-            indices = open_blend(plan, files.folder, manifest.access)
-            _check_entries(report, plan, files, indices)
-            if deep:
-                _check_rebuilt(report, files, indices)
-        _report_shares(report, manifest)
+        if is_of_current_mappings:
+            _check_blend_files(report, project, name, manifest, deep=deep)
     return report
+
+
+def _check_blend_files(
+    report: Report, project: Project, name: str, manifest: Manifest, *, deep: bool
+) -> None:
+    """Check the index files of a blend, and what they contain if they are as they were written.
+
+    Args:
+        report: Gets the errors, and the share of each dataset.
+        project: The project.
+        name: Name of the nanoset.
+        manifest: The record of the blend.
+        deep: Compare sha256, and compute the index files again.
+    """
+    plan, _ = read_split(manifest, project.outputs.folder)
+    if plan is None or plan.blend is None:  # the split has no data, or reads one dataset
+        return
+    files = blend_set(plan, plan.blend, cache_folder(project, name))
+    if _check_files(report, manifest, [files], deep=deep):
+        indices = open_blend(plan, files.folder, manifest.access)
+        _check_entries(report, plan, files, indices)
+        if deep:
+            _check_rebuilt(report, files, indices)
+    _report_shares(report, manifest)
 
 
 def _report_shares(report: Report, blend: Manifest) -> None:
@@ -339,6 +346,27 @@ class _SplitFiles(NamedTuple):
     """The settings that decide the samples."""
     file_sets: Sequence[FileSet]
     """The files of each dataset, in the order of `plan.members`."""
+
+
+def _check_split_files(
+    report: Report, project: Project, name: str, split: _SplitFiles, *, deep: bool
+) -> None:
+    """Check the index files of a split, and the datasets that they were made from.
+
+    What the files contain is only checked if both are as they were when the files were written.
+
+    Args:
+        report: Gets the errors.
+        project: Its outputs have the datasets.
+        name: Name of the nanoset.
+        split: The index files.
+        deep: Compare sha256, and compute the index files again.
+    """
+    _check_files(report, split.manifest, split.file_sets, deep=deep)
+    for member in split.plan.members:
+        _check_dataset(report, project, name, member)
+    if report.passed:
+        _check_contents_of_split(report, project, split, deep=deep)
 
 
 def _check_contents_of_split(

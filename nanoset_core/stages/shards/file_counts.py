@@ -104,12 +104,9 @@ def file_counts(
     for source, shard in zip(ranges, shards, strict=True):
         n_rows_read += _rows_to_read(source, shard)
         if n_rows_read > max_rows:
-            # The start of this shard's first file may be in the shard before. Without this shard,
-            # its counts would be too small, so leave the file out.
+            # The shard before may have the start of this file: without the rest, leave it out.
             counts_by_path.pop(source.files[0], None)
             break
-
-        # A file may be in several shards: add up its counts.
         for path, counts in _counts_in_shard(source, shard).items():
             counts_by_path.setdefault(path, FileCounts()).add(counts)
         if len(counts_by_path) > max_files:

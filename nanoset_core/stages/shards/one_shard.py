@@ -313,10 +313,10 @@ class _ShardInProgress:
         """
         self._task = task
         self._engine = engine
-        # Compares a share of the documents with the reference engine.
         self._audit = Audit(engine, task.settings.audit, task.recipe.digest)
-        # Counts characters that the tokenizer has no token for; None if it has all.
+        """Compares a share of the documents with the reference engine."""
         self._vanishing = vanishing_characters(engine)
+        """Counts characters that the tokenizer has no token for; None if it has all."""
         self._facts = ShardFacts(stored_bytes=task.source.size)
         self._repeats = Repeats()
         self._lines_of_pieces: list[tuple[Piece, int]] = []

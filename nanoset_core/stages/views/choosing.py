@@ -568,10 +568,8 @@ def rule_of(
             steps_by_view[view] = _steps_of(project, view, inputs_exist=inputs_exist)
         steps += steps_by_view[view].steps
         ids_by_key |= steps_by_view[view].ids_by_key
-
-        # If several views have an order, that of the last one counts.
         order_spec = project.config.views[view].order
-        if order_spec != "stored":
+        if order_spec != "stored":  # of several orders, the last one counts
             order = ViewOrder(order_spec.by, order_spec.descending, order_spec.seed)
     return ViewRule(Rule(tuple(steps), order), ids_by_key)
 
@@ -603,23 +601,15 @@ def _steps_of(project: Project, view: str, *, inputs_exist: bool) -> _ViewSteps:
     spec = project.config.views[view]
     listed = _listed_steps(project, view, spec)  # include and exclude
     steps = list(listed.steps)
-
-    # clean_of: a report lists the documents that contain texts of each evaluation.
     if inputs_exist:
-        corpus = base_of(project.config.views, view)
-        for evaluation in spec.clean_of:
-            documents = contaminated_documents(project, evaluation, corpus)
-            steps.append(Without(view, documents, f"clean of {evaluation}"))
-
+        steps += _clean_steps(project, view, spec)
     if spec.where is not None:  # quality >= 3
         where = f"{project.config.file}: {spec.key(view, 'where')}"
         condition = parse_condition(spec.where, where)
         steps.append(Where(view, condition))
-
     if spec.split is not None:  # keep: [0, 0.01], the documents with the lowest 1 % of hashes
         start, stop = spec.split.keep
         steps.append(HashSplit(view, spec.split.by, start, stop, spec.split.seed))
-
     steps += _sizing_steps(view, spec)  # top, documents, tokens, repeat
     return _ViewSteps(steps, listed.ids_by_key)
 
@@ -678,6 +668,27 @@ def _exclude_steps(view: str, patterns: Sequence[str], id_sets: Sequence[Ids]) -
     steps = []
     for pattern, ids in zip(patterns, id_sets, strict=True):
         steps.append(Listed(view, (ids,), keep=False, text=f"exclude {pattern}"))
+    return steps
+
+
+def _clean_steps(project: Project, view: str, spec: ViewSpec) -> list[Without]:
+    """Return the steps of the key `clean_of` of a view: one for each evaluation that it names.
+
+    Each leaves out the documents that contain texts of the evaluation, by a report that lists them.
+
+    Args:
+        project: Its outputs have the reports.
+        view: The view.
+        spec: Its settings.
+
+    Raises:
+        MissingError: There is no such report.
+    """
+    corpus = base_of(project.config.views, view)
+    steps = []
+    for evaluation in spec.clean_of:
+        documents = contaminated_documents(project, evaluation, corpus)
+        steps.append(Without(view, documents, f"clean of {evaluation}"))
     return steps
 
 

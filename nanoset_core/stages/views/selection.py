@@ -393,8 +393,6 @@ def select(
         ConfigError: A condition names a column that is missing, or compares it with a value of
             another type.
     """
-    # 1. Read the tables once. Apply the filters with which views begin, and store what the other
-    # steps need of the documents that these keep.
     views = [_ViewInProgress.of(number, rule, scratch) for number, rule in enumerate(rules)]
     leading_filters = LeadingFilters(rules, scratch)
     views_with_candidates = [view for view in views if view.needs_candidates]
@@ -404,7 +402,6 @@ def select(
     for shard in shards:
         reading.read(shard)
 
-    # 2. Apply the other steps, such as budgets and repeats, and the orders.
     selections = []
     for view in views:
         selection = _selection_by_leading_filters(view, leading_filters)
@@ -675,27 +672,38 @@ def _apply_steps(
     Returns:
         The selection after all steps.
     """
-    hashes = files.hashes.mapped()  # (n_candidates,)
-    copy_counts = create_array(copies_path, np.uint32, len(hashes))  # (n_candidates,)
-    copy_counts[:] = 1
-    candidates = Candidates(hashes, files.tokens.mapped(), copy_counts)
-
-    # Apply the steps, and collect what users are told about them.
-    step_counts = list(selection.step_counts)  # documents and tokens that are left after each step
-    gaps: list[BudgetGap] = []  # limits such as 1,000 tokens that are far from used up, and why
+    candidates = _one_copy_of_each(files, copies_path)
+    step_counts = list(selection.step_counts)
+    gaps: list[BudgetGap] = []
     tops: list[TopResult] = []
     for index in range(len(rule.leading_filters), len(rule.steps)):
         step = rule.steps[index]
-        report = _apply_step(index, step, candidates, files)  # changes `copy_counts`
+        report = _apply_step(index, step, candidates, files)  # changes the numbers of copies
         step_counts.append(_count_after(step, candidates))
         if report.top is not None:
             tops.append(report.top)
         if report.gap is not None:
-            # It names a document as a candidate, such as 2. Name it by its number: 8.
             gaps.append(_in_corpus(report.gap, selection.read_candidates()))
     return replace(
-        selection, step_counts=step_counts, copy_counts=copy_counts, gaps=gaps, tops=tops
+        selection,
+        step_counts=step_counts,
+        copy_counts=candidates.copy_counts,
+        gaps=gaps,
+        tops=tops,
     )
+
+
+def _one_copy_of_each(files: _CandidateFiles, copies_path: Path) -> Candidates:
+    """Return the candidates of a view before its steps are applied, with one copy of each.
+
+    Args:
+        files: Their hashes and token counts.
+        copies_path: A file that is created, for the numbers of copies.
+    """
+    hashes = files.hashes.mapped()  # (n_candidates,)
+    copy_counts = create_array(copies_path, np.uint32, len(hashes))  # (n_candidates,)
+    copy_counts[:] = 1
+    return Candidates(hashes, files.tokens.mapped(), copy_counts)
 
 
 class _StepReport(NamedTuple):

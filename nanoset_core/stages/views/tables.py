@@ -177,7 +177,6 @@ def tokenized_shards(
         MissingError: The shards or the tables of the columns were not made, or were deleted.
         FormatError: A table is damaged.
     """
-    # Find the tables, and which columns they have together.
     shards = some_shards(project, corpus, tokenized.facts[SHARDS])
     schema = document_schema()  # the columns that all documents have
     further_columns = columns_of(project, corpus, tokenized, columns)  # None if none is needed
@@ -194,11 +193,10 @@ def tokenized_shards(
         relation = DocumentRelation(schema, tuple(tables))
         return ShardTables(n_documents, shard.facts["tokens"], relation)
 
-    # Small tables of several shards are joined, since one query for all of them is faster.
     first_document = 0
     for numbers in _groups_of_shards(len(shards), project.outputs.access):
         tables = project.outputs.access.each(open_tables, numbers)
-        for joined in joined_tables(tables, first_document):
+        for joined in joined_tables(tables, first_document):  # small ones of several shards
             yield joined
             first_document += joined.n_documents
 
