@@ -142,7 +142,8 @@ def write_blended(project: Project, name: str, split: SplitName) -> Manifest:
 def _mappings_up_to_date(nanoset: NanosetContext, split: SplitName) -> Manifest:
     """Return the record of the index files of each dataset of a split, which must be up to date.
 
-    The files of a blend refer to samples by their numbers in these files.
+    The files of a blend refer to samples by their numbers in these files, as in "sample 5 of the
+    split is sample 2 of web".
 
     Args:
         nanoset: The training data.

@@ -174,9 +174,9 @@ class NanosetContext(NanosetLookup):
         limit_by_prefix = self._epoch_limits(split)
         limited = self._settings_within_limits(split, limit_by_prefix)
         config = limited.config
-
         plan: SplitPlan | None = None
-        if config.samples(split) == 0:  # the limits leave no sample
+        limits_leave_no_sample = config.samples(split) == 0
+        if limits_leave_no_sample:
             config = config.with_samples({})  # record settings without a number
         else:
             plan = plan_split(config, split, self.reader, exact=self.exact)

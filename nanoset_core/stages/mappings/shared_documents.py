@@ -329,6 +329,7 @@ def _count_with_incomplete_copies(
     bounds = np.column_stack([np.zeros_like(tokens), extra_tokens, tokens])
     bounds.sort(axis=1)  # [[0, 0, 30, 80]]: the first part is empty
     for starts, stops in pairwise(bounds.T):  # each (n_documents,), such as [0] and [30]
+        # An incomplete copy that goes beyond the start of a part contains all of it.
         is_in_incomplete_copy = extra_tokens > starts[:, None]  # (n_documents, n_datasets)
         yield from _sums_by_copies(complete_copies + is_in_incomplete_copy, stops - starts)
 

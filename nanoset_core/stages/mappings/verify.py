@@ -336,7 +336,7 @@ def _check_dataset(report: Report, project: Project, name: str, member: MemberPl
 
 
 class _SplitFiles(NamedTuple):
-    """The index files of all datasets of a split."""
+    """The index files of all datasets of a split, by which a trainer reads samples in order."""
 
     manifest: Manifest
     """The record of the build."""
@@ -353,7 +353,8 @@ def _check_split_files(
 ) -> None:
     """Check the index files of a split, and the datasets that they were made from.
 
-    What the files contain is only checked if both are as they were when the files were written.
+    An index file has the order in which a trainer reads samples. What the files contain is only
+    checked if they and the datasets are as they were when the files were written.
 
     Args:
         report: Gets the errors.

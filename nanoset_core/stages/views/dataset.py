@@ -71,8 +71,7 @@ class ViewDataset(Dataset):
         first_byte = _first_byte_with_tokens(self.corpus.layout, document)
         if first_byte is None:
             return np.empty(0, np.int64)
-        sequences = _sequences_from(self.layout, first_byte)
-        return last_not_greater(self.layout.document_indices, sequences)
+        return self._documents_of_sequences(_sequences_from(self.layout, first_byte))
 
 
 def _first_byte_with_tokens(index: Sequences, document: int) -> int | None:

@@ -191,10 +191,12 @@ def step_rows(facts: Mapping[str, Any]) -> list[StepRow]:
         facts: The facts of the view's manifest. Their entry `steps` has these numbers; its first
             row counts the whole corpus.
     """
-    steps = facts[STEPS]
-    _, _, n_corpus_documents, _ = steps[0]
-    rows = []
-    for view, step, documents, tokens in steps:
+    rows: list[StepRow] = []
+    n_corpus_documents = 0
+    for view, step, documents, tokens in facts[STEPS]:
+        is_corpus = len(rows) == 0
+        if is_corpus:
+            n_corpus_documents = documents
         share = documents / max(n_corpus_documents, 1)  # the corpus may be empty
         rows.append(StepRow(view, step, documents, tokens, share))
     return rows

@@ -401,15 +401,7 @@ def select(
     )
     for shard in shards:
         reading.read(shard)
-
-    selections = []
-    for view in views:
-        selection = _selection_by_leading_filters(view, leading_filters)
-        if view.files is not None:  # the view has further steps, or a shuffled order
-            copies_path = scratch / f"{view.number}-copies"
-            selection = _apply_steps(view.rule, view.files, selection, copies_path)
-        selections.append(_in_order_of(view, selection))
-    return selections
+    return [_selection_of(view, leading_filters, scratch) for view in views]
 
 
 @dataclass(frozen=True, slots=True)
@@ -580,6 +572,26 @@ def _conditions_of_all_documents(rules: Sequence[Rule]) -> list[Condition]:
         # DuckDB would take longer to evaluate so many conditions than to read all documents.
         return []
     return conditions
+
+
+def _selection_of(
+    view: _ViewInProgress, leading_filters: LeadingFilters, scratch: Path
+) -> Selection:
+    """Return the documents that a view chooses, once all documents have been read.
+
+    Its leading filters were applied while they were read. Now the other steps follow, such as
+    `1000 documents`, and the order.
+
+    Args:
+        view: The view.
+        leading_filters: The filters, which have been applied to all documents.
+        scratch: The folder for scratch files.
+    """
+    selection = _selection_by_leading_filters(view, leading_filters)
+    if view.files is not None:  # the view has further steps, or a shuffled order
+        copies_path = scratch / f"{view.number}-copies"
+        selection = _apply_steps(view.rule, view.files, selection, copies_path)
+    return _in_order_of(view, selection)
 
 
 def _selection_by_leading_filters(

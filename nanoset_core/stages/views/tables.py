@@ -23,6 +23,7 @@ from nanoset_core.document_tables.scan import DocumentScan
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.stages.attributes.column_sources import columns_of
+from nanoset_core.stages.columns.aligned import AlignedColumns
 from nanoset_core.stages.dataset.origin import shards_of
 from nanoset_core.stages.per_shard import SHARDS
 from nanoset_core.stages.sharded import Sharded
@@ -178,27 +179,52 @@ def tokenized_shards(
         FormatError: A table is damaged.
     """
     shards = some_shards(project, corpus, tokenized.facts[SHARDS])
-    schema = document_schema()  # the columns that all documents have
-    further_columns = columns_of(project, corpus, tokenized, columns)  # None if none is needed
-    if further_columns is not None:
-        schema = joined_schema(further_columns.schema)
-
-    def open_tables(number: int) -> ShardTables:
-        """Open the tables of a shard, which are fetched first if they are in a bucket."""
-        shard = shards[number]
-        n_documents = shard.facts["documents"]
-        tables = [DocumentRows(shard.path(DOCUMENTS), n_documents).source]
-        if further_columns is not None:
-            tables += further_columns.sources(number, n_documents)
-        relation = DocumentRelation(schema, tuple(tables))
-        return ShardTables(n_documents, shard.facts["tokens"], relation)
-
+    opener = _TableOpener.of(shards, columns_of(project, corpus, tokenized, columns))
+    access = project.outputs.access
     first_document = 0
-    for numbers in _groups_of_shards(len(shards), project.outputs.access):
-        tables = project.outputs.access.each(open_tables, numbers)
+    for numbers in _groups_of_shards(len(shards), access):
+        tables = access.each(opener.open, numbers)
         for joined in joined_tables(tables, first_document):  # small ones of several shards
             yield joined
             first_document += joined.n_documents
+
+
+@dataclass(frozen=True, slots=True)
+class _TableOpener:
+    """Opens the tables with the documents of shards."""
+
+    shards: Sequence[Manifest]
+    further_columns: AlignedColumns | None
+    """Tables with columns that users have added; None if none of these is needed."""
+    schema: Any
+    """All columns of the tables together, as a pyarrow.Schema."""
+
+    @staticmethod
+    def of(shards: Sequence[Manifest], further_columns: AlignedColumns | None) -> _TableOpener:
+        """Return what opens the tables of some shards, with the columns that they have together.
+
+        Args:
+            shards: Manifests of the shards.
+            further_columns: Tables with columns that users have added; None if there are none.
+        """
+        schema = document_schema()  # the columns that all documents have
+        if further_columns is not None:
+            schema = joined_schema(further_columns.schema)
+        return _TableOpener(shards, further_columns, schema)
+
+    def open(self, number: int) -> ShardTables:
+        """Open the tables of a shard, which are fetched first if they are in a bucket.
+
+        Args:
+            number: Position of the shard in `shards`.
+        """
+        shard = self.shards[number]
+        n_documents = shard.facts["documents"]
+        tables = [DocumentRows(shard.path(DOCUMENTS), n_documents).source]
+        if self.further_columns is not None:
+            tables += self.further_columns.sources(number, n_documents)
+        relation = DocumentRelation(self.schema, tuple(tables))
+        return ShardTables(n_documents, shard.facts["tokens"], relation)
 
 
 def _groups_of_shards(n_shards: int, access: FileAccess) -> Iterator[range]:
