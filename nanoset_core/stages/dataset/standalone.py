@@ -101,18 +101,16 @@ def merge_folder(
     tokenizer = common_tokenizer(tokenizations)
     merge = _FolderMerge(output_prefix, parts, tokenizer, progress)
 
-    # A complete output has a receipt next to it, which contains these facts.
     delivery = merge.delivery()
     receipt = delivery.find(overwrite=overwrite)
     if receipt is not None:
         facts = receipt["facts"]
     else:
         facts = merge.deliver(delivery, overwrite=overwrite)
-    parts_with_documents = tuple(zip(parts, facts["documents"], strict=True))
     return Merged(
         output_prefix,
-        parts_with_documents,
-        facts["tokens"],
+        parts=tuple(zip(parts, facts["documents"], strict=True)),
+        tokens=facts["tokens"],
         made=receipt is None,
         notices=tuple(framing_notices(tokenizations)),
     )

@@ -613,7 +613,6 @@ class TokenCheck:
             self._report_changed_bytes(report, facts.changed_bytes)
         if facts.first_unknown_token is not None:
             self._report_unknown_token(report, facts.first_unknown_token)
-        # Sequences that do not begin or end with the special tokens of a document.
         if facts.first_wrong_ends is not None:
             self._report_wrong_ends(report, facts.first_wrong_ends, n_sequences=facts.n_wrong_ends)
 

@@ -130,13 +130,9 @@ def _details(facts: Mapping[str, Any]) -> dict[str, str]:
     n_unused_samples = unused_samples(facts)
     if n_unused_samples:
         details["unused samples"] = f"{n_unused_samples:,}"
-
-    # How often documents are read.
     details |= _repetition_details(facts)
-
-    # Tokens that no sample contains. For some trainers, their number is not known.
     n_unused_tokens = unused_tokens(facts)
-    if n_unused_tokens is not None:
+    if n_unused_tokens is not None:  # for some trainers, it is not known
         details["unused tokens"] = f"{n_unused_tokens:,}"
     return details
 

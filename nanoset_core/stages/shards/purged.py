@@ -249,7 +249,6 @@ def read_erased(outputs: OutputRoot, corpus: str, *, again: bool = False) -> Era
     Raises:
         FormatError: A record cannot be read.
     """
-    # Put together the ids and places of all records.
     ids: set[str] = set()
     positions_by_piece: dict[PieceKey, set[int]] = {}
     for record in _NOTEBOOK.read(outputs, corpus, refresh=again):

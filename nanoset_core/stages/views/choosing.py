@@ -427,20 +427,35 @@ def check_column_names(config: ProjectConfig, name: str) -> None:
     Raises:
         ConfigError: The documents will not have a column.
     """
-    # All documents have columns such as `id`, and further ones from the raw text.
-    corpus = base_of(config.views, name)  # the corpus from which the view is chosen
-    columns = {*DOCUMENT_COLUMNS, *config.documents_of(corpus).columns}
-
-    # Tables of attributes may have more.
-    attributes = config.attributes_of(corpus)
-    if attributes is not None:
-        if attributes.columns is None:
-            return  # the settings do not list them, so any column may exist
-        columns.update(attributes.columns)
-
+    columns = _columns_in_settings(config, corpus=base_of(config.views, name))
+    if columns is None:
+        return  # any column may exist
     missing_columns = sorted(columns_used(config, name) - columns)
     if missing_columns:
         raise _no_such_column(config, name, missing_columns, columns)
+
+
+def _columns_in_settings(config: ProjectConfig, corpus: str) -> set[str] | None:
+    """Return the columns that the documents of a corpus will have, by the settings alone.
+
+        `id`, `file` and others               all documents have these
+        `documents.columns`                   columns from the raw text
+        `attributes.columns`                  columns from tables of attributes
+
+    Args:
+        config: The settings of nanoset.yaml.
+        corpus: Name of the corpus.
+
+    Returns:
+        Names of the columns; None if there are tables of attributes whose columns are not listed.
+    """
+    columns = {*DOCUMENT_COLUMNS, *config.documents_of(corpus).columns}
+    attributes = config.attributes_of(corpus)
+    if attributes is None:
+        return columns
+    if attributes.columns is None:
+        return None
+    return columns.union(attributes.columns)
 
 
 def _no_such_column(

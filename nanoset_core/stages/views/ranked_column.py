@@ -63,16 +63,8 @@ class RankedColumn:
         self.dtype = np.float64 if pa.types.is_floating(array.type) else np.int64
         numbers = array.cast(pa.from_numpy_dtype(self.dtype))
         values = pc.fill_null(numbers, 0).to_numpy(zero_copy_only=False)  # [0.5, 0.0, 2.0, NaN]
-
-        faults = np.zeros(len(values), np.uint8)  # (n_documents,)
-        if array.null_count > 0:
-            is_null = array.is_null().to_numpy(zero_copy_only=False)
-            faults[is_null] = NULL
-        if self.dtype is np.float64:
-            faults[np.isnan(values)] = NAN
-
         self._keys.append(order_keys(values))
-        self._faults.append(faults)
+        self._faults.append(_faults_of(array, values))
 
     def keys(self) -> NDArray[np.uint64]:
         """Return an integer for each document, in the order of the documents' values.
@@ -91,3 +83,22 @@ class RankedColumn:
             NAN for one whose value is NaN.
         """
         return self._faults.mapped()
+
+
+def _faults_of(array: Any, values: NDArray[np.int64 | np.float64]) -> NDArray[np.uint8]:
+    """Return which of some values cannot be ranked: those that are missing, and NaN.
+
+    Args:
+        array: The values as an Arrow array, in which missing ones are null.
+        values: The same values, with any number in place of missing ones, shape (n_documents,).
+
+    Returns:
+        uint8, shape (n_documents,): NULL, NAN, or 0 for a value that can be ranked.
+    """
+    faults = np.zeros(len(values), np.uint8)
+    if array.null_count > 0:
+        is_null = array.is_null().to_numpy(zero_copy_only=False)
+        faults[is_null] = NULL
+    if values.dtype == np.float64:
+        faults[np.isnan(values)] = NAN
+    return faults

@@ -318,10 +318,8 @@ def _describe_result(
         no_ties = TiedDocuments()
         return TopResult(step, budget.limit, cut=None, tied=no_ties, counts=counts, bins=bins)
 
-    # Report a gap if the user has set a number, such as 10 tokens, and much of it stays unused. A
-    # share, such as 10 %, gives a number of documents that the user has not set.
     gap = None
-    if step.share is None:
+    if step.share is None:  # otherwise, the user has set no number that could be missed
         gap = find_gap(budget, end, ranking.candidates)
     return TopResult(
         step,
@@ -379,9 +377,11 @@ def _find_end(budget: Budget, ranking: Ranking) -> TopEnd | None:
         tokens                 4    3    5    2
         tokens until here      4    7    12            more than 10: the third one does not fit
 
-    There may be billions of documents, too many to sort. So first find the value of this document,
-    which is 4, by the sums of whole values. Then find its hash, 35, among the documents with this
-    value.
+    There may be billions of documents, too many to sort. So two things are found one by one:
+
+        the value 4     the sums over whole values are 4 (value 5) and 12 (also 4): more than 10
+        the hash 35     among the documents with the value 4, the sums by hash are 3 (hash 17) and
+                        8 (also 35): more than the 6 tokens that are left
 
     Args:
         budget: A number of documents or tokens.
@@ -390,20 +390,13 @@ def _find_end(budget: Budget, ranking: Ranking) -> TopEnd | None:
     Returns:
         The value and the hash of that document. None if all documents with a value fit.
     """
-    # First find the value. Add up the tokens value by value: 4 for the value 5, 12 with those of
-    # the value 4, which is more than 10. So the documents with the value 4 do not all fit.
-    # `first_excess` adds up amounts in the order of their keys, and returns the key at which the
-    # sum exceeds the limit. Keys are integers that stand for the values, and are smaller for better
-    # ones.
+    # `first_excess` adds up amounts in the order of their keys until the sum is too large.
     value_misfit = first_excess(partial(_amounts_by_value, budget, ranking), budget.limit)
     if value_misfit is None:
         return None
     cut_key = value_misfit.key  # stands for the value 4
     amount_before_cut = value_misfit.amount_below  # 4 tokens
     rest = budget.limit - amount_before_cut  # 6 tokens are left
-
-    # Then find the hash. Add up the tokens of the documents with this value, hash by hash: 3 for
-    # the hash 17, and 8 with those of the hash 35, which is more than 6.
     hash_misfit = first_excess(partial(_amounts_by_hash, budget, ranking, cut_key), rest)
     if hash_misfit is None:
         raise AssertionError("the documents with this value do not fit together")
