@@ -78,7 +78,7 @@ class BlendedNanoset(SplitSamples):
         # The dictionaries of some trainers say which dataset the sample is from.
         self._names_dataset = config.rules.names_dataset
         # Some trainers start a dataset again when a blend takes more samples of it than it has.
-        self._wraps = config.rules.wraps == "read"
+        self._restarts_datasets = config.rules.wraps == "read"
 
     @classmethod
     def open(
@@ -231,9 +231,8 @@ class BlendedNanoset(SplitSamples):
         """
         if not len(positions):
             return
-        # For each position, the number of a dataset, and of a sample in it; shape (n,) each.
-        dataset_numbers = self.dataset_index[positions].astype(np.int64)
-        samples = self.dataset_sample_index[positions]
+        dataset_numbers = self.dataset_index[positions].astype(np.int64)  # (n,)
+        samples = self.dataset_sample_index[positions]  # (n,) number of each in its dataset
         are_datasets = dataset_numbers.min() >= 0 and dataset_numbers.max() < len(self.datasets)
         if not are_datasets or samples.min() < 0:
             raise self._misfit("an entry of the blend that leads nowhere")
@@ -242,7 +241,7 @@ class BlendedNanoset(SplitSamples):
             dataset = self.datasets[dataset_number]
             [rows] = np.nonzero(dataset_numbers == dataset_number)
             samples_of_dataset = samples[rows]
-            if self._wraps:  # a trainer that starts a dataset again when its samples are used up
+            if self._restarts_datasets:
                 samples_of_dataset = samples_of_dataset % len(dataset)
             yield _DatasetSamples(dataset, rows, samples_of_dataset)
 
@@ -269,10 +268,8 @@ class BlendedNanoset(SplitSamples):
             raise self._misfit(
                 f"entry {position} of the blend is sample {sample} of dataset {dataset_number}"
             )
-        if self._wraps:
-            # This trainer starts a dataset again when its samples are used up: of 10 samples,
-            # number 12 is sample 2.
-            sample %= len(self.datasets[dataset_number])
+        if self._restarts_datasets:
+            sample %= len(self.datasets[dataset_number])  # number 12 of 10 samples is number 2
         return dataset_number, sample
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.errors import ConfigError
+from nanoset_core.formats.indexed.layout import positions_in
 from nanoset_core.records.arguments import boolean, token_id
 
 CU_SEQLENS = "cu_seqlens"
@@ -117,13 +118,10 @@ def _rows_of_ends(
     cu_seqlens = np.full((len(counts), sequence_length + 1), sequence_length, np.int32)
     cu_seqlens[:, 0] = 0
 
-    # Which row and column is each end written to?
+    # Write the ends to row 0, column 1; row 0, column 2; and row 1, column 1.
     rows = np.repeat(np.arange(len(counts)), counts)  # (n_documents,) 0 0 1
-    first_documents = np.cumsum(counts) - counts  # (n_samples,) 0 2
-    numbers_in_sample = np.arange(len(ends)) - first_documents[rows]  # (n_documents,) 0 1 0
-    columns = numbers_in_sample + 1  # 1 2 1
-    # If documents without tokens follow, there can be too many for the row. The last ones are then
-    # written one over the other, and the end of the sample remains.
+    columns = positions_in(np.ones_like(counts), counts)  # (n_documents,) 1 2 1
+    # If there are more documents than columns, the last ones have no tokens: all end at the end.
     columns = np.minimum(columns, sequence_length)
     cu_seqlens[rows, columns] = ends
     return cu_seqlens
@@ -174,23 +172,33 @@ def by_document(cu_seqlens: NDArray[np.int32]) -> dict[str, NDArray[Any]]:
         `position_ids`, shape (…, sequence_length): position of each token in its document;
         `cu_seqlens`, unchanged; `max_seqlen`, shape (…): tokens of the longest document.
     """
-    # At the first token of a document, write its position, and 0 at all others. The last entry is
-    # for the end of the sample, which is no token.
+    document_lengths = np.diff(cu_seqlens, axis=-1)  # 3 2 0 0 0
+    return {
+        POSITIONS: _positions_in_documents(cu_seqlens),
+        CU_SEQLENS: cu_seqlens,
+        MAX_SEQLEN: document_lengths.max(axis=-1),
+    }
+
+
+def _positions_in_documents(cu_seqlens: NDArray[np.int32]) -> NDArray[np.int64]:
+    """Return the position of each token in its document: 0 1 2 0 1 if they begin at 0 and 3.
+
+    Args:
+        cu_seqlens: Where documents begin, and then the number of tokens up to the end of the row: 0
+            3 5 5 5 5; shape (…, sequence_length + 1).
+
+    Returns:
+        int64, shape (…, sequence_length).
+    """
+    # At the first token of a document, write its position, and 0 at all others.
     starts = np.zeros(cu_seqlens.shape, np.int64)  # (…, sequence_length + 1)
     np.put_along_axis(starts, cu_seqlens.astype(np.int64), cu_seqlens, axis=-1)  # 0 0 0 3 0 5
-    starts = starts[..., :-1]  # (…, sequence_length) 0 0 0 3 0
+    starts = starts[..., :-1]  # (…, sequence_length) without the end of the sample: 0 0 0 3 0
 
     # The largest number up to each token is where its document starts.
     start_of_document = np.maximum.accumulate(starts, axis=-1)  # 0 0 0 3 3
     sequence_length = cu_seqlens.shape[-1] - 1
-    positions = np.arange(sequence_length) - start_of_document  # 0 1 2 0 1
-
-    document_lengths = np.diff(cu_seqlens, axis=-1)  # 3 2 0 0 0
-    return {
-        POSITIONS: positions,
-        CU_SEQLENS: cu_seqlens,
-        MAX_SEQLEN: document_lengths.max(axis=-1),
-    }
+    return np.arange(sequence_length) - start_of_document
 
 
 def bounded_sample(context: NDArray[np.integer[Any]], eod_token: int) -> dict[str, NDArray[Any]]:

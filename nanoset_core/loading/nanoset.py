@@ -42,7 +42,10 @@ from nanoset_core.sampling.planned import MemberPlan
 from nanoset_core.storage.access import FileAccess
 
 _PIECE_TOKENS = 48
-"""If pieces have fewer tokens on average, gathering single tokens is faster than copying pieces."""
+"""If pieces have fewer tokens on average, gathering single tokens is faster than joining pieces.
+
+For long pieces, joining their bytes is twice as fast as copying them into an array.
+"""
 _MANY_PIECES = 12
 """From this number of pieces on, numpy computes their positions faster than a loop does."""
 
@@ -171,15 +174,23 @@ class Nanoset(SplitSamples):
         self._length_view = _fast_view(self.dataset.sequence_lengths)
         self._pointer_view = _fast_view(self.dataset.sequence_pointers)
         self._bytes = self.dataset.stored_bytes
+        self._empty_end = self._mark_of_empty_end()
 
         # For reading many samples: the sequences in shuffled order, as an array.
         self._shuffled_sequences = _unsigned(self.document_index)
 
-        # One -1 is valid: the trainer NeMo stores it in the sample index, in place of a token, if a
-        # sample ends in a sequence without tokens.
-        self._empty_end: int | None = None
+    def _mark_of_empty_end(self) -> int | None:
+        """Return the number that marks samples which end in a sequence without tokens.
+
+        The trainer NeMo stores a -1 in the sample index, in place of a token. The view of the
+        sample index reads it as the largest unsigned number.
+
+        Returns:
+            That number; None if samples are not built by NeMo's rules.
+        """
         if self._overlap and self.config.rules.empty_end:
-            self._empty_end = int(np.iinfo(_unsigned(self.sample_index).dtype).max)  # -1 in a view
+            return int(np.iinfo(_unsigned(self.sample_index).dtype).max)
+        return None
 
     def __getitem__(self, index: int | None) -> Sample:
         """Return a sample as the trainer's dictionary.
@@ -324,8 +335,6 @@ class Nanoset(SplitSamples):
                 f"entry {position} of the shuffle index leads nowhere: {error}"
             ) from error
 
-        # Only the last sample of a split may be short. Any other one means that the index files
-        # belong to other data.
         if len(tokens) != self._sample_tokens:
             self._check_is_short_last_sample(sample, len(tokens))
             return self._padded(tokens)
@@ -393,28 +402,25 @@ class Nanoset(SplitSamples):
         Args:
             span: Where the sample starts and stops.
         """
-        # Local names, since this runs for every sample.
+        # This runs for every sample, and local names are faster than attributes.
+        bytes_of_dataset = self._bytes
         pointers = self._pointer_view  # first byte of each sequence
         lengths = self._length_view  # tokens of each sequence
         token_bytes = self._token_bytes
-        data = self._bytes
         pieces = []
 
-        # All sequences but the last one belong to the sample up to their ends. Of the first one,
-        # some tokens at the start are skipped.
-        skipped_bytes = span.first_token * token_bytes
-        all_but_last = self._sequence_view[span.first_entry : span.last_entry]
-        for sequence in all_but_last.tolist():
+        skipped_bytes = span.first_token * token_bytes  # of the first sequence
+        all_but_last_sequence = self._sequence_view[span.first_entry : span.last_entry]
+        for sequence in all_but_last_sequence.tolist():
             start_byte = pointers[sequence]
             stop_byte = start_byte + lengths[sequence] * token_bytes
-            pieces.append(data[start_byte + skipped_bytes : stop_byte])
+            pieces.append(bytes_of_dataset[start_byte + skipped_bytes : stop_byte])
             skipped_bytes = 0
 
-        # The sequence in which the sample ends, and also starts if it is the only one.
-        last_sequence = self._sequence_view[span.last_entry]
+        last_sequence = self._sequence_view[span.last_entry]  # may also be the first one
         start_byte = pointers[last_sequence]
         stop_byte = start_byte + span.stop_token * token_bytes
-        pieces.append(data[start_byte + skipped_bytes : stop_byte])
+        pieces.append(bytes_of_dataset[start_byte + skipped_bytes : stop_byte])
         return pieces
 
     def _pieces_by_numpy(self, span: _SampleSpan) -> list[memoryview]:
@@ -478,22 +484,31 @@ class Nanoset(SplitSamples):
             SampleIndexError: There is no such sample.
             StaleError: The index arrays do not fit the dataset.
         """
-        # Their numbers before samples were shuffled.
-        samples = self.shuffle_index[self._positions(indices)].astype(np.int64)  # (n,)
+        samples = self._numbers_before_shuffle(indices)  # (n,)
         if not len(samples):
             return np.empty((0, self._sample_tokens), np.int64)
 
-        # Only the last sample of the data may have another number of tokens.
         pieces = self._pieces(samples)  # each sample consists of pieces of sequences
         token_counts = pieces.sample_lengths()  # (n,) tokens of each sample
-        is_wrong_length = token_counts != self._sample_tokens
-        for row in np.flatnonzero(is_wrong_length):
+        unusual_rows = np.flatnonzero(token_counts != self._sample_tokens)
+        for row in unusual_rows:
             self._check_is_short_last_sample(int(samples[row]), int(token_counts[row]))
 
         tokens = self._tokens_of_pieces(pieces)  # of all samples, one after another
-        if is_wrong_length.any():
+        if len(unusual_rows) > 0:
             return self._padded_rows(tokens, token_counts)
         return tokens.astype(np.int64).reshape(len(samples), self._sample_tokens)
+
+    def _numbers_before_shuffle(self, indices: ArrayLike) -> NDArray[np.int64]:
+        """Return the numbers that some samples had before samples were shuffled; shape (n,).
+
+        Args:
+            indices: Numbers of the samples, shape (n,); negative ones count from the end.
+
+        Raises:
+            SampleIndexError: There is no such sample.
+        """
+        return self.shuffle_index[self._positions(indices)].astype(np.int64)
 
     def _padded_rows(self, tokens: Tokens, token_counts: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return samples as rows of equal length, filled up with padding; shape (n, sample_tokens).
@@ -513,7 +528,7 @@ class Nanoset(SplitSamples):
 
     def cu_seqlens(self, indices: ArrayLike) -> NDArray[np.int32]:
         """Return where documents begin in many samples; see `SplitSamples.cu_seqlens`."""
-        samples = self.shuffle_index[self._positions(indices)].astype(np.int64)  # (n,)
+        samples = self._numbers_before_shuffle(indices)  # (n,)
         sequence_length = self.config.sequence_length
         if not len(samples):
             return np.empty((0, sequence_length + 1), np.int32)
@@ -627,7 +642,8 @@ class Nanoset(SplitSamples):
             row 1    2, 5    sample 1 starts at entry 2, token 5, and sample 0 stops there
 
         The result for sample 0 is: first_entries 0, first_tokens 3, last_entries 2, and stop_tokens
-        5. For trainers whose samples overlap by one token, stop_tokens is 6.
+        5. For trainers whose samples overlap by one token, stop_tokens is 6. (One of them, NeMo,
+        stores token -1 if the sequence has no tokens. Then stop_tokens is 0, as it should be.)
 
         Args:
             samples: Numbers of the samples before the shuffle, shape (n,), at least one.
@@ -638,32 +654,36 @@ class Nanoset(SplitSamples):
         """
         if samples.min() < 0 or samples.max() >= len(self.sample_index) - 1:
             raise self._misfit("a sample outside of the sample index")
-
-        # Take the rows of the samples, and the rows after them: [[0, 3]] and [[2, 5]] for sample 0.
-        begins = self.sample_index[samples].astype(np.int64)  # (n, 2)
-        next_begins = self.sample_index[samples + 1].astype(np.int64)  # (n, 2)
+        starts = self.sample_index[samples].astype(np.int64)  # (n, 2) the row of each sample
+        next_starts = self.sample_index[samples + 1].astype(np.int64)  # (n, 2) the row after it
         spans = _SampleSpans(
-            first_entries=begins[:, 0],
-            first_tokens=begins[:, 1],
-            last_entries=next_begins[:, 0],
-            # The overlap is 1 if samples overlap by a token, otherwise 0. If a sample ends in a
-            # sequence without tokens, the trainer NeMo stores the token -1 there, and the overlap
-            # is 1. That gives 0, which is right.
-            stop_tokens=next_begins[:, 1] + self._overlap,
+            first_entries=starts[:, 0],
+            first_tokens=starts[:, 1],
+            last_entries=next_starts[:, 0],
+            stop_tokens=next_starts[:, 1] + self._overlap,
         )
-        # Refuse negative numbers, samples that stop before they start, and impossible entries.
-        is_backwards = spans.last_entries < spans.first_entries  # (n,)
-        last_entry = spans.last_entries.max()
-        if begins.min() < 0 or is_backwards.any() or last_entry >= len(self.document_index):
-            raise self._misfit("a document outside of the document index")
+        self._check_in_document_index(spans)
         return spans
+
+    def _check_in_document_index(self, spans: _SampleSpans) -> None:
+        """Check that some samples start and stop at entries of the document index, in this order.
+
+        Raises:
+            StaleError: A sample has a negative number, stops before it starts, or stops at an entry
+                that does not exist.
+        """
+        has_negative = spans.first_entries.min() < 0 or spans.first_tokens.min() < 0
+        is_backwards = spans.last_entries < spans.first_entries  # (n,)
+        has_missing_entry = spans.last_entries.max() >= len(self.document_index)
+        if has_negative or is_backwards.any() or has_missing_entry:
+            raise self._misfit("a document outside of the document index")
 
     def _tokens_of_pieces(self, pieces: _SequencePieces) -> Tokens:
         """Return the tokens of some pieces of a dataset's sequences, one piece after another.
 
         For example, the pieces at the tokens 10 to 12 and 50 to 53 of the dataset's file give 5
-        tokens. There are two ways to do it: by an index for each token, or by joining bytes. Which
-        of them is faster depends on the length of the pieces.
+        tokens. If pieces are short, looking up each token by its index is faster; if they are long,
+        joining their bytes.
 
         Args:
             pieces: Where the pieces are in the file.
@@ -676,10 +696,8 @@ class Nanoset(SplitSamples):
 
         mean_length = int(pieces.lengths.sum()) / len(pieces.lengths)
         if mean_length < _PIECE_TOKENS:
-            # Many short pieces: it is faster to look up each token by its index.
             first_tokens = pieces.start_bytes // self._token_bytes
             return all_tokens[positions_in(first_tokens, pieces.lengths)]
-        # Joining the bytes of long pieces is twice as fast as copying them into an array.
         views = self._slices(pieces.start_bytes, pieces.stop_bytes)
         return np.frombuffer(b"".join(views), all_tokens.dtype)
 
@@ -843,21 +861,21 @@ def _may_contain_padding(
         member: The plan of the samples, which says for which split they are.
         config: Settings of the samples.
     """
-    # Is the last label of every sample padding? (The label of a token is the next token.)
-    if not config.add_extra_token:
+    last_label_is_padding = not config.add_extra_token
+    last_sample_may_be_short = not config.drops_last_partial(member.split)
+    if last_label_is_padding or last_sample_may_be_short:
         return True
+    return _texts_may_contain_padding(dataset, config)
 
-    # May the last sample be short? By a setting, such a sample is left out.
-    leaves_out_short = config.drops_last_partial(member.split)
-    if not leaves_out_short:
-        return True
 
-    # Otherwise, no padding is added. But do the texts contain the padding token themselves?
-    if config.pad_token is not None:
-        return True  # they may, for example if the user has named the token that ends documents
-    # Without such a setting, the padding token is -1. Only signed types can have that.
-    is_signed = dataset.dtype.kind != "u"
-    return is_signed
+def _texts_may_contain_padding(dataset: MMapIndexedDataset, config: NanosetConfig) -> bool:
+    """Return whether the texts of a dataset may contain the token that is used as padding.
+
+    They may if a user has named it: it can be the token that ends documents, for example. By
+    default the padding token is -1, which only signed types can have.
+    """
+    has_signed_tokens = dataset.dtype.kind != "u"
+    return config.pad_token is not None or has_signed_tokens
 
 
 def _fast_view(array: NDArray[Any]) -> memoryview:

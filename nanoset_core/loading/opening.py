@@ -171,16 +171,14 @@ def _open_with_masks(
         MissingError, FormatError, StaleError: As in `open_version`.
     """
     plan, config = _plan_with_samples(outputs, manifest)
-
-    # The masks depend on where documents end, which a token of the tokenizer marks.
     nanoset_name = manifest.name.split("/")[0]
     mask_names = _names_of_set_masks(outputs, nanoset_name, masks)
     if mask_names:
+        # They depend on where documents end, which a token of the tokenizer marks.
         config = config.with_masks(mask_names, _end_token(outputs, plan))
 
-    # Most trainers leave padding out of the loss. For these, the loss mask needs its token.
-    leaves_out_padding = config.rules.pads != "never"
-    if leaves_out_padding:
+    loss_leaves_out_padding = config.rules.pads != "never"
+    if loss_leaves_out_padding:
         config = replace(config, pad_token=_padding_token(outputs, plan))
     return _open_samples(outputs, manifest, plan, config)
 
@@ -468,18 +466,45 @@ def current_split(outputs: OutputRoot, place: str) -> Manifest:
         StaleError: The blend was made from other index mappings than the current ones: a build was
             interrupted between the two steps.
     """
-    # A path such as `pretrain//train` or `./pretrain/train` leads to the folder of a split, but no
-    # split has this name. Its manifest would seem to be in a wrong folder.
-    has_two_names = place.count("/") == 1 and is_inside(place)
-    mappings = outputs.current(STAGE, f"{place}/{MAPPINGS}") if has_two_names else None
+    mappings = _current_mappings(outputs, place)
     if mappings is None:
         raise _not_built_error(outputs, place)
     if not mappings.facts["blended"]:
         return mappings
-
-    # A build writes the mappings first, and then the blend. If it was interrupted between the two,
-    # the blend is that of older mappings.
     blend = outputs.require(STAGE, f"{place}/{BLEND}", remedy="run `nanoset build`")
+    _check_blend_is_of(blend, mappings)
+    return blend
+
+
+def _current_mappings(outputs: OutputRoot, place: str) -> Manifest | None:
+    """Return the manifest of the current index mappings of a split, or None if there are none.
+
+    A path such as `pretrain//train` or `./pretrain/train` leads to the folder of a split, too. But
+    no split has this name, and its manifest would seem to be in a wrong folder.
+
+    Args:
+        outputs: The project's outputs.
+        place: Nanoset and split, such as `pretrain/train`.
+    """
+    has_two_names = place.count("/") == 1 and is_inside(place)
+    if not has_two_names:
+        return None
+    return outputs.current(STAGE, f"{place}/{MAPPINGS}")
+
+
+def _check_blend_is_of(blend: Manifest, mappings: Manifest) -> None:
+    """Check that the blend of a split was made from its current index mappings.
+
+    A build writes the mappings first, and then the blend. If it was interrupted between the two,
+    the blend is that of older mappings.
+
+    Args:
+        blend: Manifest of the blend.
+        mappings: Manifest of the index mappings.
+
+    Raises:
+        StaleError: It was made from others.
+    """
     digest_in_blend = blend.recipe["parents"][MAPPINGS]
     if digest_in_blend != mappings.digest:
         raise StaleError(
@@ -489,11 +514,10 @@ def current_split(outputs: OutputRoot, place: str) -> Manifest:
             expected=mappings.digest,
             remedy="run `nanoset build`",
         )
-    return blend
 
 
 def _not_built_error(outputs: OutputRoot, place: str) -> MissingError:
-    """Return the error for a split that was not built, with the names of those that were.
+    """Return the error for a split that was not built.
 
     Args:
         outputs: The project's outputs.
@@ -507,17 +531,30 @@ def _not_built_error(outputs: OutputRoot, place: str) -> MissingError:
             expected=_ROOT,
             remedy="pass that folder, or correct the names; if both are right, run `nanoset build`",
         )
-
-    # The folder of the split exists, but the files that name its version do not.
     if place in built_splits:
+        # The folder of the split exists, but the files that name its version do not.
         return MissingError(
             "the current version of this split is missing",
             where=outputs.access.url(outputs.folder / STAGE / place / MAPPINGS),
             expected=f"{CURRENT}, and the {MANIFEST} of the version that it names",
             remedy="run `nanoset build`",
         )
+    return _unknown_split_error(outputs, place, built_splits)
 
-    # A nanoset with phases is built as several ones, such as `pretrain-phase-1`.
+
+def _unknown_split_error(
+    outputs: OutputRoot, place: str, built_splits: Sequence[str]
+) -> MissingError:
+    """Return the error for the name of a split that does not exist, with those that do.
+
+    A nanoset with phases is built as several ones, such as `pretrain-phase-1`. If `pretrain` was
+    requested, the error names these.
+
+    Args:
+        outputs: The project's outputs.
+        place: The requested nanoset and split, such as `pretrain/train`.
+        built_splits: All splits that were built, each with its nanoset, such as `pretrain/train`.
+    """
     name, _, split = place.rpartition("/")
     phases = [built for built in built_splits if _is_phase(built, name, split)]
     remedy = remedy_for_name(place, built_splits, "run `nanoset build`, or correct the names")

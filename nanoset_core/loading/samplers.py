@@ -530,14 +530,27 @@ def _randperm_of_numpy(count: int, seed: int) -> NDArray[np.int64]:
             expected=f"below {_RANDPERM_LIMIT}",
         )
     order = list(range(count))
-    if count < 2:
-        return np.array(order, dtype=np.int64)
+    if count > 1:
+        for entry, target in enumerate(_swap_targets(count, seed).tolist()):
+            order[entry], order[target] = order[target], order[entry]
+    return np.array(order, dtype=np.int64)
 
-    # Both libraries have the same generator, a Mersenne Twister. torch uses 32 bits of the seed.
+
+def _swap_targets(count: int, seed: int) -> NDArray[np.int64]:
+    """Return with which entry `torch.randperm` swaps each entry but the last one: 2 1 3 above.
+
+    numpy and torch have the same random number generator, a Mersenne Twister. torch uses 32 bits of
+    the seed.
+
+    Args:
+        count: How many entries are shuffled, at least 2.
+        seed: Seed of the random number generator.
+
+    Returns:
+        Shape (count - 1,): each number is that of the entry itself or of a later one.
+    """
     generator = np.random.RandomState(seed & 0xFFFFFFFF)
     draws = generator.randint(0, 2**32, size=count - 1, dtype=np.uint32)
     n_candidates = np.arange(count, 1, -1)  # (count - 1,) entries from each one to the last
-    targets = np.arange(count - 1) + draws % n_candidates
-    for entry, target in enumerate(targets.tolist()):
-        order[entry], order[target] = order[target], order[entry]
-    return np.array(order, dtype=np.int64)
+    targets: NDArray[np.int64] = np.arange(count - 1) + draws % n_candidates
+    return targets

@@ -115,8 +115,7 @@ class SampleForm:
             cu_seqlens: Where documents begin, shape (n, sequence_length + 1); None leaves it out of
                 the dictionaries.
         """
-        # It is faster to compute the arrays of all samples together: {"tokens": (n, length), ...}.
-        arrays = self._arrays(texts, cu_seqlens)
+        arrays = self._arrays(texts, cu_seqlens)  # of all samples: {"tokens": (n, length), ...}
         padding_rows = [row for row, index in enumerate(indices) if self._is_padding(index)]
         if padding_rows:
             arrays["loss_mask"][padding_rows] = 0.0

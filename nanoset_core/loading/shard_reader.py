@@ -306,6 +306,25 @@ class ShardReader:
             StaleError: The state was saved with other data or ranks.
         """
         _check_is_state(state)
+        self._check_is_of_this_rank_and_data(state)
+
+        # A rank can have several workers, processes that read for it. Only the one that has read up
+        # to the position may continue there, which is checked when it starts to read.
+        n_workers = whole_number("workers", state["workers"], 1, _MAX_WORKERS)
+        number = whole_number("worker", state["worker"], 0, n_workers - 1)
+        worker = _Worker(number, n_workers)
+        self._position = self._checked_position(state, worker)
+        self._position_worker = worker
+
+    def _check_is_of_this_rank_and_data(self, state: Mapping[str, Any]) -> None:
+        """Check that a position was saved by the same rank, with the same tars.
+
+        Args:
+            state: The result of `state_dict` of a reader.
+
+        Raises:
+            StaleError: It was saved with other data or ranks.
+        """
         rank = state["rank"]
         world_size = state["world_size"]
         if rank != self.rank or world_size != self.world_size:
@@ -318,13 +337,6 @@ class ShardReader:
                 found="other tars, or another value of `uneven`",
                 expected=f"those of {self.folder / MANIFEST_NAME}",
             )
-
-        # A rank can have several workers, processes that read for it. Only the one that has read up
-        # to the position may continue there, which is checked when it starts to read.
-        workers = whole_number("workers", state["workers"], 1, _MAX_WORKERS)
-        worker = whole_number("worker", state["worker"], 0, workers - 1)
-        self._position = self._checked_position(state, _Worker(worker, workers))
-        self._position_worker = _Worker(worker, workers)
 
     def _checked_position(self, state: Mapping[str, Any], worker: _Worker) -> _Position:
         """Return the position in a saved state, after a check that it is one of this reader.

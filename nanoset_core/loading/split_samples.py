@@ -6,6 +6,7 @@ import operator
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -194,6 +195,24 @@ class SplitSamples:
         positions = np.asarray(indices)
         if positions.size == 0:
             return np.empty(0, np.int64)
+        self._check_flat_integers(positions)
+        is_outside = (positions >= self._count) | (positions < -self._count)
+        if is_outside.any():
+            first_outside = positions[np.argmax(is_outside)]
+            raise self._no_such_sample(int(first_outside))
+        positions = positions.astype(np.int64)
+        is_skipped = positions % self._count < self._first_sample
+        if is_skipped.any():
+            first_skipped = positions[np.argmax(is_skipped)]
+            raise self._skipped_sample(int(first_skipped))
+        return positions
+
+    def _check_flat_integers(self, positions: NDArray[Any]) -> None:
+        """Check that the numbers of requested samples are integers, in an array of one dimension.
+
+        Raises:
+            SampleIndexError: They are not.
+        """
         if positions.ndim != 1 or positions.dtype.kind not in "iu":
             raise SampleIndexError(
                 "sample indices are not a flat list of integers",
@@ -201,15 +220,6 @@ class SplitSamples:
                 found=f"{positions.dtype.name}{list(positions.shape)}",
                 expected="integers, shape (n,)",
             )
-        is_outside = (positions >= self._count) | (positions < -self._count)
-        if is_outside.any():
-            first_outside = int(np.argmax(is_outside))
-            raise self._no_such_sample(int(positions[first_outside]))
-        positions = positions.astype(np.int64)
-        is_skipped = positions % self._count < self._first_sample
-        if is_skipped.any():
-            raise self._skipped_sample(int(positions[np.argmax(is_skipped)]))
-        return positions
 
     def _no_such_sample(self, index: int) -> SampleIndexError:
         """Return the error for an index without a sample."""
