@@ -119,9 +119,7 @@ class FrequentValues:
         document than are counted. `error` is the sum of all numbers that were ever subtracted.
         """
         n_to_drop = len(self._counters) - MAX_COUNTERS  # 2
-        # The largest counter among the 2 smallest ones. `partition` moves it to where it would be
-        # if the counters were sorted, which is faster than sorting them.
-        subtracted = int(np.partition(self._counters, n_to_drop - 1)[n_to_drop - 1])  # 1
+        subtracted = _nth_smallest(self._counters, n_to_drop)  # 1
         counters = self._counters - subtracted
         remains = counters > 0
 
@@ -208,3 +206,12 @@ class FrequentValues:
         """
         lowered_since = int(self._documents[index]) - int(self._counters[index])
         return self.error - lowered_since
+
+
+def _nth_smallest(numbers: NDArray[np.int64], n: int) -> int:
+    """Return which of some numbers is the n-th smallest: 3 of 5, 3, 1, 1 and 3 for n = 3.
+
+    `partition` moves it to where it would be if the numbers were sorted, which is faster than
+    sorting them.
+    """
+    return int(np.partition(numbers, n - 1)[n - 1])

@@ -378,17 +378,27 @@ def _read_words_of_bytes(
     Returns:
         The words of all texts, shape (n_words,), as `_read_words` does.
     """
-    # The last word of the last text may extend beyond the data: add zeros.
+    word_at_byte = _overlapping_words(data)
+    places = _places_of_words(starts, words_per_text, distance=WORD_BYTES)  # (n_words,) 3 11 19
+    return word_at_byte.take(places)
+
+
+def _overlapping_words(data: NDArray[np.uint8]) -> NDArray[np.uint64]:
+    """Return the word of 8 bytes that begins at each byte, as a number of 64 bits.
+
+    Entry 0 has the bytes 0 to 7, entry 1 the bytes 1 to 8, and so on. The last words, which extend
+    beyond the data, are filled up with zeros.
+
+    Args:
+        data: The bytes.
+
+    Returns:
+        Little-endian words, shape (len(data) + 1,).
+    """
     padded = np.zeros(len(data) + WORD_BYTES, np.uint8)
     padded[: len(data)] = data
-
-    # View the bytes as an array of words that overlap: entry 0 has the bytes 0 to 7, entry 1 the
-    # bytes 1 to 8, and so on. This copies nothing: entries are 8 bytes long, but 1 byte apart.
-    word_at_byte = np.ndarray((len(data) + 1,), "<u8", padded, strides=(1,))
-
-    # So the words of the text are the entries 3, 11 and 19.
-    places = _places_of_words(starts, words_per_text, distance=WORD_BYTES)  # (n_words,)
-    return word_at_byte.take(places)
+    # A view, which copies nothing: its entries are 8 bytes long, but 1 byte apart.
+    return np.ndarray((len(data) + 1,), "<u8", padded, strides=(1,))
 
 
 def _places_of_words(
@@ -402,6 +412,8 @@ def _places_of_words(
         text                0              1
         first word at       100            40
         all words at        100, 108       40, 48, 56        the result
+        8 * number          0, 8           16, 24, 32        words are numbered through all texts
+        difference          100, 100       24, 24, 24        the same for all words of a text
 
     Args:
         first_places: The second row, shape (n_texts,).
@@ -411,17 +423,15 @@ def _places_of_words(
     Returns:
         Shape (n_words,).
     """
-    # Number all words: those of text 0 are 0 and 1, and those of text 1 are 2, 3 and 4. From word
-    # to word, places grow by the distance, and so does distance * number. So the difference between
-    # both is the same for all words of a text. Compute it for the first word.
-    first_words = np.cumsum(words_per_text) - words_per_text  # (n_texts,) [0, 2]
-    differences = first_places - distance * first_words  # [100 - 0, 40 - 16] = [100, 24]
-    places = np.repeat(differences, words_per_text)  # (n_words,) [100, 100, 24, 24, 24]
+    # Compute the difference for the first word of each text, and add the multiples to it.
+    first_numbers = np.cumsum(words_per_text) - words_per_text  # (n_texts,) [0, 2]
+    differences = first_places - distance * first_numbers  # (n_texts,) [100, 24]
+    places = np.repeat(differences, words_per_text)  # (n_words,)
 
-    word_numbers = _numbers(len(places))  # [0, 1, 2, 3, 4]
+    multiples = _numbers(len(places))
     if distance != 1:
-        word_numbers = word_numbers * distance  # [0, 8, 16, 24, 32]
-    places += word_numbers  # [100, 108, 40, 48, 56]
+        multiples = multiples * distance
+    places += multiples
     return places
 
 

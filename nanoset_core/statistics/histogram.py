@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -123,21 +124,27 @@ def sum_by_bin(chunks: Iterable[WeighedValues], edges: Sequence[float]) -> NDArr
     Returns:
         int64, shape (n_edges + 1, n_amounts).
     """
-    n_bins = len(edges) + 1
     edge_array = np.asarray(edges, np.float64)
-    total: NDArray[np.int64] | None = None  # (n_bins, n_amounts) sums of the chunks so far
-    for chunk in chunks:
-        # (n_values,) the bin of each number. A number that equals an edge is in the bin after it.
-        bins = np.searchsorted(edge_array, chunk.values, side="right")
-        sums = [np.bincount(bins, amounts, n_bins) for amounts in chunk.amounts]
-        # bincount adds up floats, which are exact up to 2**53. Convert them before adding up more.
-        sums_of_chunk = np.stack(sums, axis=1).astype(np.int64)
-        if total is None:
-            total = sums_of_chunk
-        else:
-            total = total + sums_of_chunk
-    assert total is not None  # there is at least one chunk
-    return total
+    sums_of_chunks = (_sum_chunk_by_bin(chunk, edge_array) for chunk in chunks)
+    return reduce(np.add, sums_of_chunks)
+
+
+def _sum_chunk_by_bin(chunk: WeighedValues, edges: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Add up what belongs to some numbers of each bin of a histogram, as `sum_by_bin` does for all.
+
+    Args:
+        chunk: The numbers, with the amounts that are added up.
+        edges: The numbers at which a bin ends and the next one starts, ascending. A number that
+            equals an edge is in the bin after it.
+
+    Returns:
+        Shape (n_edges + 1, n_amounts).
+    """
+    n_bins = len(edges) + 1
+    bins = np.searchsorted(edges, chunk.values, side="right")  # (n_values,) the bin of each number
+    sums = [np.bincount(bins, amounts, n_bins) for amounts in chunk.amounts]
+    # bincount adds up floats, which are exact up to 2**53. Convert them before adding up more.
+    return np.stack(sums, axis=1).astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,18 +323,21 @@ def _round_edges(spread: _Spread) -> list[Decimal]:
     Returns:
         The edges, ascending, at most MAX_BINS + 1.
     """
-    if spread.minimum >= 0 and spread.high > _SKEWED * spread.median:  # 10 times the median
+    is_skewed = spread.high > _SKEWED * spread.median  # 10 times the median
+    if is_skewed and spread.minimum >= 0:
         return _growing_edges(spread)
 
     low = Decimal(spread.low)
     high = Decimal(spread.high)
     step = _round_step(high - low, is_whole=spread.is_whole)  # 0.5
-
-    # Multiples of the step, from the last one that is not above `low` (6 * 0.5) to the first one
-    # that is above `high` (21 * 0.5).
-    first = int((low / step).to_integral_value("ROUND_FLOOR"))  # 6
-    last = int((high / step).to_integral_value("ROUND_FLOOR")) + 1  # 21
+    first = _steps_below(low, step)  # 6 steps of 0.5 are 3
+    last = _steps_below(high, step) + 1  # 21 steps of 0.5 are 10.5
     return [step * number for number in range(first, last + 1)]
+
+
+def _steps_below(value: Decimal, step: Decimal) -> int:
+    """Return how many steps lead from 0 up to a value: 6 steps of 0.5 for 3.2, -7 for -3.2."""
+    return int((value / step).to_integral_value("ROUND_FLOOR"))
 
 
 def _growing_edges(spread: _Spread) -> list[Decimal]:
@@ -340,17 +350,17 @@ def _growing_edges(spread: _Spread) -> list[Decimal]:
     Args:
         spread: The range of the numbers, which are not negative: `low` is 3 and `high` 4,000.
     """
-    # The greatest power of ten that is not above `high`: 1,000.
-    power = Decimal(10) ** Decimal(spread.high).adjusted()
+    power = _power_of_ten_below(Decimal(spread.high))  # 1,000
 
-    # Go down from ten times this power. Then the lowest edges are left out if there are too many.
+    # Go down, so that the lowest edges are left out if there are too many.
     descending: list[Decimal] = []
     for edge in _descending_round_numbers(power):  # 10,000, 5,000, 2,000, 1,000, ...
-        is_fraction = spread.is_whole and edge < 1
-        if is_fraction or len(descending) == MAX_BINS:
+        is_useless = spread.is_whole and edge < 1
+        if is_useless or len(descending) == MAX_BINS:
             break
         descending.append(edge)
-        if edge <= Decimal(spread.low):  # 2 <= 3: no number is below
+        has_numbers_below = edge > Decimal(spread.low)
+        if not has_numbers_below:
             break
     return descending[::-1]
 
@@ -380,12 +390,14 @@ def _round_step(width: Decimal, *, is_whole: bool) -> Decimal:
         min_step = max(min_step, Decimal(1))
     if min_step == 0:
         return Decimal(1)
-
-    # The greatest power of ten that is not above the smallest step: 0.1 for 0.39. The result is 1,
-    # 2, 5 or 10 times this power.
-    power = Decimal(10) ** min_step.adjusted()
+    power = _power_of_ten_below(min_step)
     candidates = [factor * power for factor in _STEPS]  # [0.1, 0.2, 0.5, 1]
     return next(step for step in candidates if step >= min_step)
+
+
+def _power_of_ten_below(value: Decimal) -> Decimal:
+    """Return the greatest power of ten that is not above a positive value: 0.1 for 0.39."""
+    return Decimal(10) ** value.adjusted()
 
 
 def _bins_of(edges: Sequence[Decimal], sums: NDArray[np.int64], spread: _Spread) -> list[Bin]:
@@ -403,16 +415,10 @@ def _bins_of(edges: Sequence[Decimal], sums: NDArray[np.int64], spread: _Spread)
         sums: What each bin contains, such as documents and tokens; shape (n_edges + 1, n_amounts).
         spread: The range of the numbers.
     """
-    filled = np.flatnonzero(sums.any(axis=1))  # the bins that are not empty: [0, 1]
-    if not len(filled):
-        return []
-    first_filled = int(filled[0])
-    last_filled = int(filled[-1])
-
     starts = [None, *edges]
     stops = [*edges, None]
     bins = []
-    for index in range(first_filled, last_filled + 1):
+    for index in _filled_range(sums):
         start = starts[index]
         stop = stops[index]
         bins.append(
@@ -424,6 +430,18 @@ def _bins_of(edges: Sequence[Decimal], sums: NDArray[np.int64], spread: _Spread)
             )
         )
     return bins
+
+
+def _filled_range(sums: NDArray[np.int64]) -> range:
+    """Return the range from the first to the last bin that is not empty.
+
+    Args:
+        sums: What each bin contains, shape (n_bins, n_amounts).
+    """
+    filled = np.flatnonzero(sums.any(axis=1))
+    if not len(filled):
+        return range(0)
+    return range(int(filled[0]), int(filled[-1]) + 1)
 
 
 def _bin_label(start: Decimal | None, stop: Decimal | None, *, is_whole: bool) -> str:

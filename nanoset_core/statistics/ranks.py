@@ -21,6 +21,7 @@ So the sum exceeds the limit at the key 38, and the keys below it have 7 togethe
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -126,19 +127,37 @@ def keys_at_ranks(
     Returns:
         The key at each position.
     """
-    prefixes = [U64(0)] * len(ranks)  # the first digits of each key, as far as they are known
-    ranks_in_prefix = list(ranks)  # its position among all keys with these first digits
+    searches = [_KeySearch(U64(0), rank) for rank in ranks]
     shifts = range(bits - _DIGIT_BITS, -1, -_DIGIT_BITS)  # 48, 32, 16 and 0 for 64 bits
     for shift in shifts:
+        prefixes = {search.prefix for search in searches}
         is_first_digit = shift == shifts[0]
         counts_by_prefix = _counts_by_digit(
-            chunks(), set(prefixes), shift, is_first_digit=is_first_digit
+            chunks(), prefixes, shift, is_first_digit=is_first_digit
         )
-        for index, prefix in enumerate(prefixes):
-            digit = _digit_at_rank(counts_by_prefix[prefix], ranks_in_prefix[index])
-            prefixes[index] = _append_digit(prefix, digit.value)
-            ranks_in_prefix[index] -= digit.n_smaller
-    return prefixes
+        for search in searches:
+            search.add_digit(counts_by_prefix[search.prefix])
+    return [search.prefix for search in searches]
+
+
+@dataclass(slots=True)
+class _KeySearch:
+    """The search for the key at some position, of which the first digits are known."""
+
+    prefix: np.uint64
+    """The first digits, as one number."""
+    rank: int
+    """Position of the key among all keys with these first digits."""
+
+    def add_digit(self, counts: NDArray[np.int64]) -> None:
+        """Find the next digit of the key, so that one more is known.
+
+        Args:
+            counts: How many of the keys with the known digits have each next digit, shape (65536,).
+        """
+        digit = _digit_at_rank(counts, self.rank)
+        self.prefix = _append_digit(self.prefix, digit.value)
+        self.rank -= digit.n_smaller
 
 
 class _Digit(NamedTuple):
@@ -266,19 +285,26 @@ def _amounts_by_digit(
     Returns:
         The sums, shape (65536,).
     """
+    is_first_digit = shift == _SHIFTS[0]  # then no digits are known, and all keys count
     sums = np.zeros(_N_DIGIT_VALUES, np.int64)
     for chunk in chunks:
-        keys = chunk.keys
-        amounts = chunk.amounts
-        is_first_digit = shift == _SHIFTS[0]
-        if not is_first_digit:
-            has_prefix = _prefixes_of(keys, shift) == prefix
-            keys = keys[has_prefix]
-            amounts = amounts[has_prefix]
+        with_prefix = chunk if is_first_digit else _with_prefix(chunk, prefix, shift)
+        digits = _digits_of(with_prefix.keys, shift)
         # bincount adds up floats, which are exact up to 2**53.
-        digits = _digits_of(keys, shift)
-        sums += np.bincount(digits, amounts, _N_DIGIT_VALUES).astype(np.int64)
+        sums += np.bincount(digits, with_prefix.amounts, _N_DIGIT_VALUES).astype(np.int64)
     return sums
+
+
+def _with_prefix(chunk: KeyedAmounts, prefix: np.uint64, shift: int) -> KeyedAmounts:
+    """Return the keys that begin with some digits, and their amounts.
+
+    Args:
+        chunk: Keys with amounts.
+        prefix: The first digits, as one number.
+        shift: How many bits follow the next digit, one of `_SHIFTS`.
+    """
+    has_prefix = _prefixes_of(chunk.keys, shift) == prefix  # (n_keys,)
+    return KeyedAmounts(chunk.keys[has_prefix], chunk.amounts[has_prefix])
 
 
 def order_keys(values: NDArray[Any]) -> NDArray[np.uint64]:
@@ -300,11 +326,20 @@ def order_keys(values: NDArray[Any]) -> NDArray[np.uint64]:
     """
     if values.dtype == np.int64:
         return values.view(np.uint64) ^ _SIGN_BIT  # inverts the first bit
+    return _order_keys_of_floats(values)
 
+
+def _order_keys_of_floats(values: NDArray[np.float64]) -> NDArray[np.uint64]:
+    """Convert floats to unsigned integers in the same order.
+
+    The first bit of a float is 1 if it is negative. The others are in the order of the absolute
+    values, which is the opposite order for negative floats.
+
+    Args:
+        values: Shape (n_values,), without NaN.
+    """
     # -0.0 is equal to 0.0, but has other bits. Adding 0 turns it into 0.0.
     bits = (values + 0.0).view(np.uint64)
-    # The first bit of a float is 1 if it is negative. The others are in the order of the absolute
-    # values, which is the opposite order for negative floats.
     is_negative = (bits & _SIGN_BIT) != 0
     return np.where(is_negative, ~bits, bits | _SIGN_BIT)
 
