@@ -60,35 +60,23 @@ def divide_within_bounds(
         The amounts, in the order of the weights.
     """
     shares = [_Share(weight, bound) for weight, bound in zip(weights, bounds, strict=True)]
-
-    # Let the factor grow from 0. At some values, an amount exceeds its floor and begins to grow, or
-    # reaches its cap and stops. Find the last such value at which the sum is not too large.
-    changes = set()
-    for share in shares:
-        changes.add(share.floor_factor)
-        changes.add(share.cap_factor)
-    factor = _last_factor_within(total, sorted(changes), shares)  # 1.5 of [0, 1.5, 4, 100]
-
-    # From there on, some amounts grow in proportion to their weights, up to the total.
-    growing = [share for share in shares if share.grows_at(factor)]  # the first
-    if growing:
-        fixed = [share for share in shares if not share.grows_at(factor)]
-        fixed_sum = plain_sum(share.amount(factor) for share in fixed)  # 3 + 4
-        factor = (total - fixed_sum) / plain_sum(share.weight for share in growing)  # 3 / 1
+    factor = _last_change_within(total, shares)  # 1.5
+    if any(share.grows_at(factor) for share in shares):
+        factor = _factor_of_total(total, shares, factor)  # 3
     return [share.amount(factor) for share in shares]
 
 
-def _last_factor_within(total: float, factors: Sequence[float], shares: Sequence[_Share]) -> float:
-    """Return the last factor at which some amounts add up to at most a total.
+def _last_change_within(total: float, shares: Sequence[_Share]) -> float:
+    """Return the last factor at which an amount changes, and all add up to at most a total.
 
-    For example, for a total of 10 it is 1.5:
+    If the factor grows from 0, each amount begins to grow at some factor, where it exceeds its
+    floor, and stops at another, where it reaches its cap. For a total of 10, the result is 1.5:
 
         factor                0    1.5    4     100
         sum of the amounts    4    8.5    11    203
 
     Args:
         total: The total.
-        factors: The factors, ascending.
         shares: Gives each amount at a factor.
     """
 
@@ -96,10 +84,30 @@ def _last_factor_within(total: float, factors: Sequence[float], shares: Sequence
         """Return the sum of the amounts at a factor."""
         return plain_sum(share.amount(factor) for share in shares)
 
+    changes = {share.floor_factor for share in shares}
+    changes |= {share.cap_factor for share in shares}
+    factors = sorted(changes)
     # The sums are ascending, so a binary search can count those that are at most the total.
     n_within_total = bisect_right(factors, total, key=sum_at)  # 2
     # Due to rounding, the total can be slightly below all sums. Then take the first factor.
     return factors[max(n_within_total - 1, 0)]
+
+
+def _factor_of_total(total: float, shares: Sequence[_Share], factor: float) -> float:
+    """Return the factor at which amounts add up to a total, if no other amount changes until then.
+
+    For example, a total of 10 needs the factor 3: two amounts are fixed at 3 and 4, and the third
+    one, of weight 1, gets the remaining 3.
+
+    Args:
+        total: The total.
+        shares: Gives each amount at a factor.
+        factor: A smaller factor, from which on the same amounts grow, at least one.
+    """
+    growing = [share for share in shares if share.grows_at(factor)]
+    fixed = [share for share in shares if not share.grows_at(factor)]
+    fixed_sum = plain_sum(share.amount(factor) for share in fixed)
+    return (total - fixed_sum) / plain_sum(share.weight for share in growing)
 
 
 class _Share(NamedTuple):

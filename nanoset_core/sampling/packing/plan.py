@@ -121,27 +121,13 @@ class LengthHistogram:
 
         Args:
             lengths: Tokens of each document, integers, shape (n_documents,); may be memory-mapped.
+                There may be billions of documents, so a chunk of them is counted at a time.
         """
-        # There may be billions of documents, so count a chunk of them at a time. Lengths below
-        # 65,536 are counted in an array: `counts[5]` is the number of documents of 5 tokens. Few
-        # documents are longer: collect their lengths, and count them at the end.
-        counts = np.zeros(_MAX_COUNTED_LENGTH, np.int64)
-        long_chunks = [np.empty(0, np.int64)]
+        counter = _LengthCounter()
         for start in range(0, len(lengths), _CHUNK_DOCUMENTS):
-            chunk = np.asarray(lengths[start : start + _CHUNK_DOCUMENTS], np.int64)
-            is_long = chunk >= _MAX_COUNTED_LENGTH
-            if is_long.any():  # otherwise the chunk is not copied
-                long_chunks.append(chunk[is_long])
-                chunk = chunk[~is_long]
-            counts += np.bincount(chunk, minlength=_MAX_COUNTED_LENGTH)
-        long_lengths, long_counts = np.unique(np.concatenate(long_chunks), return_counts=True)
-
-        counts[0] = 0  # leave out documents without tokens
-        short_lengths = np.flatnonzero(counts)  # the lengths that occur, ascending: [3, 5]
-        return LengthHistogram(
-            lengths=np.concatenate([short_lengths, long_lengths]),
-            counts=np.concatenate([counts[short_lengths], long_counts]),
-        )
+            chunk = lengths[start : start + _CHUNK_DOCUMENTS]
+            counter.add(np.asarray(chunk, np.int64))
+        return counter.histogram()
 
     @property
     def documents(self) -> int:
@@ -166,19 +152,13 @@ class LengthHistogram:
             rule: How documents are divided: the length of a pack, and whether long documents are
                 divided or truncated.
         """
+        remainders = rule.remainders(self.lengths)  # (n_lengths,) tokens of the last piece: [5, 5]
+        full_pieces = rule.full_pieces(self.lengths)  # (n_lengths,) pieces of 10 tokens: [0, 2]
+
         counts = np.zeros(rule.length + 1, np.int64)  # `counts[5]`: pieces of 5 tokens
-
-        # The last piece of a document, if it is shorter than a pack. Documents of several lengths
-        # can have one of the same length, and `np.add.at` adds these up: 2 of 25 tokens, and 1 of
-        # 5.
-        remainders = rule.remainders(self.lengths)  # (n_lengths,) [5, 5]
-        np.add.at(counts, remainders, self.counts)
-        counts[0] = 0  # these documents have no such piece
-
-        # All other pieces are as long as a pack.
-        pieces_per_document = rule.full_pieces(self.lengths)  # (n_lengths,) [0, 2]
-        counts[rule.length] = int((pieces_per_document * self.counts).sum())
-
+        np.add.at(counts, remainders, self.counts)  # adds up those with the same remainder
+        counts[0] = 0  # where nothing remains, there is no piece
+        counts[rule.length] = int((full_pieces * self.counts).sum())
         lengths = np.flatnonzero(counts)  # the lengths that occur, ascending: [5, 10]
         return LengthHistogram(lengths, counts[lengths])
 
@@ -220,6 +200,42 @@ class LengthHistogram:
         return CutDocuments(
             documents=round(float(cut_probability @ self.counts)),
             tokens=round(float(tokens_after_cut @ self.counts)),
+        )
+
+
+class _LengthCounter:
+    """Counts documents by their length, in one pass.
+
+    Lengths below 65,536 are counted in an array: `counts[5]` is the number of documents of 5
+    tokens. Few documents are longer: their lengths are collected, and counted at the end.
+    """
+
+    def __init__(self) -> None:
+        """Start to count."""
+        self._counts = np.zeros(_MAX_COUNTED_LENGTH, np.int64)
+        self._long_chunks = [np.empty(0, np.int64)]
+
+    def add(self, lengths: NDArray[np.int64]) -> None:
+        """Count some documents.
+
+        Args:
+            lengths: Tokens of each document, shape (n_documents,).
+        """
+        is_long = lengths >= _MAX_COUNTED_LENGTH
+        if is_long.any():  # otherwise the lengths need not be copied
+            self._long_chunks.append(lengths[is_long])
+            lengths = lengths[~is_long]
+        self._counts += np.bincount(lengths, minlength=_MAX_COUNTED_LENGTH)
+
+    def histogram(self) -> LengthHistogram:
+        """Return how many documents have each length, without those that have no tokens."""
+        self._counts[0] = 0
+        short_lengths = np.flatnonzero(self._counts)  # the lengths that occur, ascending
+        all_long_lengths = np.concatenate(self._long_chunks)
+        long_lengths, long_counts = np.unique(all_long_lengths, return_counts=True)
+        return LengthHistogram(
+            lengths=np.concatenate([short_lengths, long_lengths]),
+            counts=np.concatenate([self._counts[short_lengths], long_counts]),
         )
 
 
@@ -630,9 +646,12 @@ def _tokens_after_cut(lengths: NDArray[np.float64], sample_length: int) -> NDArr
     """Return how many tokens of a document come after its first cut, on average.
 
     Documents are put one after another, and cut into training samples of equal length. So a
-    document may start at any position of a sample. For example, a document of 3 tokens starts at
-    position 0 to 9 of a sample of 10 tokens. At position 8, one of its tokens comes after the cut,
-    and at position 9 two of them do. So the average is (1 + 2) / 10 = 0.3.
+    document may start at any position of a sample. In samples of 10 tokens:
+
+        of 3 tokens     starts at the positions 0 to 9. At position 8, 1 of its tokens comes after
+                        the cut, and at position 9, 2 of them do: (1 + 2) / 10 = 0.3 on average
+        of 25 tokens    is always cut. 1, 2, ... or 10 of its tokens come before the cut, 5.5 on
+                        average, so 19.5 come after it
 
     Args:
         lengths: Tokens of each document, shape (n_lengths,).
@@ -641,12 +660,8 @@ def _tokens_after_cut(lengths: NDArray[np.float64], sample_length: int) -> NDArr
     Returns:
         The average for each length, shape (n_lengths,).
     """
-    # A short document, of n tokens: 1, 2, ... or n - 1 tokens come after the cut, each at one
-    # position. These numbers add up to n * (n - 1) / 2.
+    # The sum of 1, 2, ... and n - 1 is n * (n - 1) / 2.
     tokens_of_short = lengths * (lengths - 1) / 2 / sample_length
-
-    # A document longer than a sample is always cut. Before the cut, it has 1, 2, ... or
-    # `sample_length` tokens, each at one position.
     mean_before_cut = (sample_length + 1) / 2
     tokens_of_long = lengths - mean_before_cut
     return np.where(lengths <= sample_length, tokens_of_short, tokens_of_long)
