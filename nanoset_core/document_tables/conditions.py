@@ -417,7 +417,7 @@ def _syntax_tree(text: str) -> dict[str, Any]:
 
 
 def _parse_sql(sql: str) -> dict[str, Any]:
-    """Let DuckDB parse SQL.
+    """Let DuckDB parse statements in SQL, without executing them.
 
     Returns:
         DuckDB's answer: {"error": False, "statements": […]} with a syntax tree for each statement,

@@ -233,10 +233,7 @@ class BlendedNanoset(SplitSamples):
             return
         dataset_numbers = self.dataset_index[positions].astype(np.int64)  # (n,)
         samples = self.dataset_sample_index[positions]  # (n,) number of each in its dataset
-        are_datasets = dataset_numbers.min() >= 0 and dataset_numbers.max() < len(self.datasets)
-        if not are_datasets or samples.min() < 0:
-            raise self._misfit("an entry of the blend that leads nowhere")
-
+        self._check_entries(dataset_numbers, samples)
         for dataset_number in np.unique(dataset_numbers):
             dataset = self.datasets[dataset_number]
             [rows] = np.nonzero(dataset_numbers == dataset_number)
@@ -244,6 +241,22 @@ class BlendedNanoset(SplitSamples):
             if self._restarts_datasets:
                 samples_of_dataset = samples_of_dataset % len(dataset)
             yield _DatasetSamples(dataset, rows, samples_of_dataset)
+
+    def _check_entries(
+        self, dataset_numbers: NDArray[np.int64], samples: NDArray[np.int64]
+    ) -> None:
+        """Check that entries of the index arrays are numbers of datasets, and not negative.
+
+        Args:
+            dataset_numbers: Dataset of each sample, shape (n,), at least one.
+            samples: Number of each sample in its dataset, shape (n,).
+
+        Raises:
+            StaleError: An entry leads to no dataset or no sample.
+        """
+        are_datasets = dataset_numbers.min() >= 0 and dataset_numbers.max() < len(self.datasets)
+        if not are_datasets or samples.min() < 0:
+            raise self._misfit("an entry of the blend that leads nowhere")
 
     def _locate(self, index: int) -> tuple[int, int]:
         """Find out which sample of which dataset a sample of the blend is.

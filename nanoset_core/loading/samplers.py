@@ -537,10 +537,11 @@ def _randperm_of_numpy(count: int, seed: int) -> NDArray[np.int64]:
 
 
 def _swap_targets(count: int, seed: int) -> NDArray[np.int64]:
-    """Return with which entry `torch.randperm` swaps each entry but the last one: 2 1 3 above.
+    """Return with which entry `torch.randperm` swaps each entry but the last one, to shuffle them.
 
-    numpy and torch have the same random number generator, a Mersenne Twister. torch uses 32 bits of
-    the seed.
+    Of four entries, for example, entry 0 is swapped with one from 0 to 3, entry 1 with one from 1
+    to 3, and entry 2 with one from 2 to 3. numpy and torch have the same random number generator, a
+    Mersenne Twister. torch uses 32 bits of the seed.
 
     Args:
         count: How many entries are shuffled, at least 2.

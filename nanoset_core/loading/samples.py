@@ -236,13 +236,12 @@ class SampleForm:
             return _copy_for_each(self._range, shape[:-1])
 
         # At the first token of a document, write its position in the sample, and 0 at all others.
-        starts = np.zeros(shape, np.int64)  # (…, sequence_length)
+        starts = np.zeros(shape, np.int64)
         follows_end = is_end[..., :-1]  # (…, sequence_length - 1) for all tokens but the first
         np.copyto(starts[..., 1:], self._range[1:], where=follows_end)  # 0 0 0 3 0
-
         # The largest number up to each token is where its document starts.
         start_of_document = np.maximum.accumulate(starts, axis=-1)  # 0 0 0 3 3
-        return self._range - start_of_document  # 0 1 2 0 1
+        return self._range - start_of_document
 
     def _attention(self, samples_shape: tuple[int, ...], is_end: NDArray[np.bool_] | None) -> Any:
         """Return which tokens of a sample each token must not look at: a mask of pairs of tokens.
@@ -318,15 +317,26 @@ def _is_of_later_document(is_end: NDArray[np.bool_]) -> NDArray[np.bool_]:
         Shape (…, 1, sequence_length, sequence_length), as in the table. The axis of length 1 is for
         attention heads.
     """
-    # Number the documents of each sample, by counting the ends before each token.
-    documents = np.zeros(is_end.shape, np.int64)  # (…, sequence_length) 0 0 1
-    np.cumsum(is_end[..., :-1], axis=-1, out=documents[..., 1:])
-
+    documents = _document_numbers(is_end)  # (…, sequence_length)
     # Compare all pairs by broadcasting.
     as_rows = documents[..., np.newaxis, :, np.newaxis]  # (…, 1, sequence_length, 1)
     as_columns = documents[..., np.newaxis, np.newaxis, :]  # (…, 1, 1, sequence_length)
     is_later: NDArray[np.bool_] = as_rows > as_columns
     return is_later
+
+
+def _document_numbers(is_end: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Return the number of each token's document in its sample: 0 0 1 for the tokens A eod B.
+
+    Args:
+        is_end: True at each end-of-document token, shape (…, sequence_length).
+
+    Returns:
+        Shape (…, sequence_length): how many ends come before each token.
+    """
+    documents = np.zeros(is_end.shape, np.int64)
+    np.cumsum(is_end[..., :-1], axis=-1, out=documents[..., 1:])
+    return documents
 
 
 def _copy_for_each(values: NDArray[Any], samples_shape: tuple[int, ...]) -> NDArray[Any]:

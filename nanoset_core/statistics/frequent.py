@@ -209,7 +209,7 @@ class FrequentValues:
 
 
 def _nth_smallest(numbers: NDArray[np.int64], n: int) -> int:
-    """Return which of some numbers is the n-th smallest: 3 of 5, 3, 1, 1 and 3 for n = 3.
+    """Return the n-th smallest of some numbers: for 5, 3, 1, 1 and n = 3, it is 3.
 
     `partition` moves it to where it would be if the numbers were sorted, which is faster than
     sorting them.

@@ -355,8 +355,8 @@ def _growing_edges(spread: _Spread) -> list[Decimal]:
     # Go down, so that the lowest edges are left out if there are too many.
     descending: list[Decimal] = []
     for edge in _descending_round_numbers(power):  # 10,000, 5,000, 2,000, 1,000, ...
-        is_useless = spread.is_whole and edge < 1
-        if is_useless or len(descending) == MAX_BINS:
+        separates_no_integers = spread.is_whole and edge < 1
+        if separates_no_integers or len(descending) == MAX_BINS:
             break
         descending.append(edge)
         has_numbers_below = edge > Decimal(spread.low)
