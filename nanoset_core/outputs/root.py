@@ -965,14 +965,13 @@ class OutputRoot:
             StorageError: A folder is in the place of the link.
         """
         output = manifest.folder.parent
-        link = output / CURRENT_LINK
         self.check_link_is_no_folder(output)
-
-        # This process remembers which version is current. Forget that before the file is written:
-        # if writing fails, it is not known which version the file names.
-        self.forget(output)
+        self.forget(output)  # if writing fails, it is not known which version the file names
         write_small_file(self.access, output / CURRENT, dump(_CurrentFile(manifest.digest)))
-        if not link.is_symlink() or link.readlink() != Path(manifest.digest):
+
+        link = output / CURRENT_LINK
+        is_right = link.is_symlink() and link.readlink() == Path(manifest.digest)
+        if not is_right:
             point_to(link, manifest.digest)
         self._remember_current(manifest)
         return manifest

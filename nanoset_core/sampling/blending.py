@@ -122,18 +122,12 @@ def build_exhaustive_blending_indices(
     """
     sample_counts = np.ascontiguousarray(sizes, dtype=np.int64)  # (n_datasets,)
     _check_dataset_count(len(sample_counts))
-    if sample_counts.min() <= 0:
-        raise ConfigError(
-            "every dataset of a blend needs a sample", found=f"sizes {sample_counts.tolist()}"
-        )
-
-    # Take samples in proportion to the sizes.
+    _check_have_samples(sample_counts)
     size = int(sample_counts.sum())
     weights = sample_counts / float(size)  # such as 0.667 and 0.333
     blend = _blend_by_weights(weights, size)
-
-    # As weights are rounded, a dataset may have given one sample too many at the very end.
     if not np.array_equal(blend.counts, sample_counts):
+        # Weights are rounded, so a dataset has given one sample too many at the very end.
         _correct_end(blend, weights, sample_counts)
     return blend.dataset_index, blend.dataset_sample_index
 
@@ -238,8 +232,8 @@ class OccurrenceCounter:
             chunk = part[start : start + _CHUNK]
             out_chunk = out[start : start + _CHUNK]
 
-            # Where is the value 0, then where is 1, and so on? (numpy sorts integers of 8 and 16
-            # bits by radix, which is fast.)
+            # Positions of the value 0, then those of 1, and so on. (numpy sorts integers of 8 and
+            # 16 bits by radix, which is fast.)
             positions = np.argsort(chunk, kind="stable")  # [1, 0, 2, 3]
             counts = np.bincount(chunk, minlength=len(self.counts))  # (n_values,) [1, 0, 3]
             numbers = self._next_numbers(counts)  # at these positions: [0, 0, 1, 2]
@@ -326,12 +320,9 @@ def _correct_end(blend: _Blend, weights: NDArray[np.float64], sizes: NDArray[np.
         weights: Weight of each dataset, shape (n_datasets,).
         sizes: Samples of each dataset: [3, 2]; shape (n_datasets,).
     """
-    # The samples before the first one that does not exist are right.
     is_missing = blend.dataset_sample_index >= sizes[blend.dataset_index]  # (n_samples,)
     first_missing = int(np.flatnonzero(is_missing)[0])  # 4
     counts = np.bincount(blend.dataset_index[:first_missing], minlength=len(sizes))  # [3, 1]
-
-    # From there on, take the samples one by one.
     for sample in range(first_missing, len(blend.dataset_index)):
         dataset = _furthest_behind(weights, sizes, counts, sample)  # 1
         blend.dataset_index[sample] = dataset
@@ -397,4 +388,19 @@ def _check_dataset_count(count: int) -> None:
             "a blend has too few or too many datasets",
             found=count,
             expected=f"1 to {_MAX_DATASETS}",
+        )
+
+
+def _check_have_samples(sizes: NDArray[np.int64]) -> None:
+    """Check that each dataset of a blend has at least one sample.
+
+    Args:
+        sizes: Samples of each dataset, shape (n_datasets,).
+
+    Raises:
+        ConfigError: One has none.
+    """
+    if sizes.min() <= 0:
+        raise ConfigError(
+            "every dataset of a blend needs a sample", found=f"sizes {sizes.tolist()}"
         )

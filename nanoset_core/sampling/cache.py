@@ -34,7 +34,7 @@ from nanoset_core.formats.indexed.layout import idx_path, map_file, read_idx
 from nanoset_core.outputs.differences import MADE_IN_OTHER_FORM, setting_differences
 from nanoset_core.outputs.receipts import Receipt, StoredReceipt, parse_receipt, read_receipt
 from nanoset_core.records.json_records import JsonForm, to_plain
-from nanoset_core.sampling.config import NanosetConfig
+from nanoset_core.sampling.config import NanosetConfig, Order
 from nanoset_core.sampling.indices import (
     BlendIndices,
     MemberIndices,
@@ -136,16 +136,29 @@ def _origin_of_member(member: MemberPlan, config: NanosetConfig) -> dict[str, An
         "description": member.hash,  # of the text with which the trainer describes the files
     }
     if member.order is not None:
-        # The training run has changed the weights of its datasets, and continues the order in which
-        # it has read this one. `begin` is the first sample that it reads now.
-        origin["order"] = to_plain(member.order)
-        origin["begin"] = member.begin
-        # For people who compare the files with those that the trainer builds.
-        origin["note"] = (
-            "the order of the whole run, which goes on where earlier phases stopped: "
-            "the trainer would build another"
-        )
+        origin.update(_origin_of_continued_order(member.order, member.begin))
     return origin
+
+
+def _origin_of_continued_order(order: Order, first_sample: int) -> dict[str, Any]:
+    """Return what else decides the content of index files if an earlier order is continued.
+
+    A training run has changed the weights of its datasets, and continues the order in which it has
+    read one of them.
+
+    Args:
+        order: The order of the whole run.
+        first_sample: The first sample that the run reads now.
+
+    Returns:
+        Keys and values, one of which is a note for people who compare the files with those that the
+        trainer builds.
+    """
+    note = (
+        "the order of the whole run, which goes on where earlier phases stopped: "
+        "the trainer would build another"
+    )
+    return {"order": to_plain(order), "begin": first_sample, "note": note}
 
 
 def blend_set(plan: SplitPlan, blend: BlendPlan, cache_dir: str | os.PathLike[str]) -> FileSet:
@@ -365,13 +378,10 @@ class FileSet:
         return Delivery(
             folder=target_folder,
             receipt=receipt,
-            files=tuple(self.files.values()),  # their names
-            # By these files, a trainer recognises that all index files exist. So they are deleted
-            # first, and written last.
+            files=tuple(self.files.values()),
             completing_files=self._completing_files(target_folder, receipt),
             is_hashed=True,  # the receipt has the digests of the files
-            # If another process has written the same files meanwhile, keep these.
-            keeps_equal_output=True,
+            keeps_equal_output=True,  # another process may have written the same files meanwhile
             compares_sizes=compares_sizes,
         )
 
@@ -509,15 +519,27 @@ class FileSet:
             StaleError: The dataset was replaced after the files had been planned.
             ConfigError, SampleIndexError: The content cannot be computed.
         """
-        # If the files exist, their digests are recorded next to them.
         delivery = self.delivery(folder)
-        recorded_digests = self._recorded_digests(delivery)
-        if recorded_digests is not None:
-            return recorded_digests
+        digests_of_existing_files = self._recorded_digests(delivery)
+        if digests_of_existing_files is not None:
+            return digests_of_existing_files
 
         arrays = self._build_named_arrays()
         make_room(sum(array.nbytes for array in arrays.values()), str(delivery.folder))
+        return self._deliver_files(arrays, delivery)
 
+    def _deliver_files(
+        self, arrays: Mapping[str, NDArray[np.integer]], delivery: Delivery
+    ) -> dict[str, str]:
+        """Write the index files, and put them in their places.
+
+        Args:
+            arrays: File name → array.
+            delivery: The places of the files, and their receipt.
+
+        Returns:
+            File name → sha256.
+        """
         # Do not sweep, that is, delete what killed processes have left: this would list the folder,
         # which may have the files of a thousand datasets.
         with delivery.drafting(overwrite=True, sweeps=False) as draft:

@@ -575,14 +575,10 @@ class NanosetConfig:
         """
         self._check_one_kind_of_data()
         values: dict[str, Any] = {}
-
-        # The datasets: the same for all splits, or others for each split.
         if self.data_path is not None:
             values["data_path"] = _plain_blend("data_path", self.data_path)
         if self.blend_per_split is not None:
             values["blend_per_split"] = _plain_blends(self.blend_per_split)
-
-        # All other settings of such types.
         if self.path_to_cache is not None:
             values["path_to_cache"] = _plain_folder("path_to_cache", self.path_to_cache)
         values["trainer_paths"] = _plain_paths(self.trainer_paths)

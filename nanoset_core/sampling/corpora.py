@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
@@ -545,19 +545,36 @@ def tokens_by_reads(
     """
     counts_by_corpus: dict[str, list[int]] = {}
     for corpus in corpora:
-        reads_by_member = []
-        for prefix in corpus.prefixes:
-            reads = reads_by_prefix[prefix].reads_of_copy(config)
-            if reads is not None:
-                reads_by_member.append(reads)
-        if len(reads_by_member) < len(corpus.prefixes):
-            continue  # it is not known for a dataset
-
+        members = [reads_by_prefix[prefix] for prefix in corpus.prefixes]
+        reads_by_member = _reads_of_copies(members, config)
+        if reads_by_member is None:
+            continue
         n_tokens = np.zeros(MANY_READS + 1)
         for part in corpus.parts:  # tokens that are in the same datasets
             n_tokens += part.tokens * _reads_of_part(part, reads_by_member)
         counts_by_corpus[corpus.corpus] = np.rint(n_tokens).astype(np.int64).tolist()
     return counts_by_corpus
+
+
+def _reads_of_copies(
+    members: Iterable[MemberReads], config: NanosetConfig
+) -> list[NDArray[np.float64]] | None:
+    """Return how likely it is, for each of some datasets, that a token is read 0, 1, 2, … times.
+
+    Args:
+        members: What is read of each dataset.
+        config: What is trained.
+
+    Returns:
+        An array of shape (MANY_READS + 1,) for each dataset; None if one of them is not known.
+    """
+    reads_by_member = []
+    for member in members:
+        reads = member.reads_of_copy(config)
+        if reads is None:
+            return None
+        reads_by_member.append(reads)
+    return reads_by_member
 
 
 def _reads_of_part(

@@ -254,17 +254,14 @@ def take_one_by_one(
     """
     picks: Picks = np.empty(n_samples, _picks_dtype(len(weights)))
     counts = counts.copy()
-    # (n_datasets,) overwritten for each sample: allocating it each time would take longer
-    errors = np.empty(len(weights))
+    errors = np.empty(len(weights))  # overwritten for each sample, which is faster than a new array
     for position in range(n_samples):
         time = float(max(start + position, 1))
-
-        # The trainers round the product before they subtract. A single fused operation would not,
-        # and might pick another dataset.
+        # As in the trainers, the product is rounded before the subtraction, and of several equal
+        # errors the first one is taken. Otherwise, another dataset might be picked.
         np.multiply(weights, time, out=errors)
         np.subtract(errors, counts, out=errors)
-
-        dataset = errors.argmax()  # of several equal errors, the first one, as in the trainers
+        dataset = errors.argmax()
         picks[position] = dataset
         counts[dataset] += 1.0
     return PickedSamples(picks, counts)
@@ -383,19 +380,23 @@ class _SpeculatedBlocks:
         Returns:
             How many blocks are right, up to the first wrong one.
         """
-        # Stop when it takes as long as computing all samples one by one: 1.5 microseconds for a
-        # sample, and 0.001 for each dataset, as measured on one core.
-        n_blocks = len(self.first_samples)
-        n_samples = n_blocks * len(self.picks)
-        max_microseconds = n_samples * (1.5 + 0.001 * len(self.weights))
-
+        max_microseconds = self._microseconds_one_by_one()
         wrong_blocks = self.find_wrong()
         while len(wrong_blocks) > 0 and self.repair_microseconds <= max_microseconds:
             self.repair(wrong_blocks)
             wrong_blocks = self.find_wrong()
         if len(wrong_blocks) > 0:
             return int(wrong_blocks[0])  # blocks are in order, so all before it are right
-        return n_blocks
+        return len(self.first_samples)
+
+    def _microseconds_one_by_one(self) -> float:
+        """Return how long it takes to compute all samples one by one, instead of in blocks.
+
+        For each sample, it is 1.5 microseconds, and 0.001 for each dataset, as measured on one
+        core.
+        """
+        n_samples = len(self.first_samples) * len(self.picks)
+        return n_samples * (1.5 + 0.001 * len(self.weights))
 
     def find_wrong(self) -> IntArray:
         """Return which blocks of samples started from a wrong guess.
@@ -646,18 +647,31 @@ def long_run_shares(weights: FloatArray) -> FloatArray:
     Returns:
         Share of each dataset, shape (n_datasets,).
     """
+    shares: FloatArray = np.maximum(weights - _amount_above_shares(weights), 0.0)
+    return shares
+
+
+def _amount_above_shares(weights: FloatArray) -> float:
+    """Return what must be subtracted from all weights, so that the positive results add up to 1.
+
+    If only the n datasets with the largest weights get a share, for n = 1, 2, ...:
+
+        n                    1       2              3
+        their weights        0.9     0.9 0.5        0.9 0.5 0.1
+        to be subtracted    -0.1     0.2            0.17
+        their shares         1.0     0.7 0.3        0.73 0.33 -0.07
+
+    The result is that for the largest n without a negative share: 0.2.
+
+    Args:
+        weights: Weight of each dataset, shape (n_datasets,).
+    """
     descending = np.sort(weights)[::-1]  # (n_datasets,) [0.9, 0.5, 0.1]
-    # If only the n datasets with the largest weights get a share, for n = 1, 2, ...: what must be
-    # subtracted from each, so that these add up to 1?
     n_datasets = np.arange(1, len(weights) + 1)
     amounts = (np.cumsum(descending) - 1.0) / n_datasets  # [-0.1, 0.2, 0.17]
-
-    # As many datasets as possible get a share, which must be positive: 0.1 - 0.17 is not.
     gets_share = descending > amounts  # [True, True, False]
     n_with_share = max(int(np.count_nonzero(gets_share)), 1)  # 2
-    amount = amounts[n_with_share - 1]  # 0.2
-    shares: FloatArray = np.maximum(weights - amount, 0.0)
-    return shares
+    return float(amounts[n_with_share - 1])
 
 
 class PickedLanes(NamedTuple):

@@ -200,15 +200,11 @@ def build_blend_indices(plan: SplitPlan) -> BlendIndices:
             "the split is a plain dataset: there is no blend to build", where=f"split {plan.split}"
         )
     dataset_index, sample_index = _mix_datasets(plan, blend)
-
-    # The mixture may take more samples of a dataset than it has: start again from its first one, or
-    # raise an error.
     sample_index = _fit_into_datasets(plan, dataset_index, sample_index)
     integer_type = get_preset(plan.preset).blend_dtype  # in which the trainer stores datasets
     indices = BlendIndices(dataset_index.astype(integer_type, copy=False), sample_index)
-
-    # Some trainers shuffle the mixture, which is one epoch of all datasets, and repeat it.
     if blend.seed is not None:
+        # This trainer shuffles the mixture, which is one epoch of all datasets, and repeats it.
         return _shuffle_and_repeat(indices, blend.size, blend.seed)
     return indices
 

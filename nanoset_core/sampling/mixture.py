@@ -119,20 +119,20 @@ def mixture_of(mix: MixPart, config: NanosetConfig, reader: LengthReader | None 
         InputError: A corpus has no tokens, or settings contradict each other.
         ConfigError: A boundary of the split is outside of a dataset.
     """
-    # How many tokens has each dataset? {"data/web": 5000000, "data/books": 800000, ...}
     split = _first_split(config)  # "train", unless train has no share of the data
     data = SplitData(config, split, reader or LengthReader())
-    tokens_by_prefix = data.tokens_by_prefix()
+    tokens_by_prefix = data.tokens_by_prefix()  # {"data/web": 5000000, "data/books": 800000, ...}
     _check_corpora_have_tokens(mix, tokens_by_prefix, split)
 
     datasets = _datasets_by_path(mix, tokens_by_prefix)
     n_samples = _samples_to_read(config, split)
+    mixer = _Mixer(config, datasets, n_samples)
+    # This one takes `max_epochs` as a limit of the epochs that are read, and not of those that are
+    # shuffled together. If only it can mix the parts, the plan has a warning.
+    lenient_mixer = _Mixer(config, datasets, n_samples, counts_shuffled_epochs=False)
     try:
-        return _Mixer(config, datasets, n_samples).mix(mix)
+        return mixer.mix(mix)
     except InputError:
-        # Perhaps the parts lack a few samples, because `max_epochs` limits the epochs that are
-        # shuffled together. Then it only limits those that are read, and the plan has a warning.
-        lenient_mixer = _Mixer(config, datasets, n_samples, counts_shuffled_epochs=False)
         return lenient_mixer.mix(mix)
 
 
@@ -333,11 +333,9 @@ class _Mixer:
         Raises:
             InputError: The settings contradict each other.
         """
-        # From the corpora to the root of the tree: how much can each part have? For example, books
-        # may be read only twice, so they can have at most 0.1 of the samples.
+        # How much can each part have? For example, books may be read only twice, so they can have
+        # at most 0.1 of the samples.
         root = self._build_part(mix, path=(), outer_limit=None)
-
-        # From the root to the corpora: how much does each part get?
         all_samples = _Allotment(root, fraction_by_shares=1.0, fraction=1.0, decided_by="")
         allotments = _divide(all_samples)
         rows = tuple(self._row(allotment) for allotment in allotments)
@@ -391,10 +389,10 @@ class _Mixer:
         for name, child_settings in settings.parts.items():
             children.append(self._build_part(child_settings, (*path, name), max_epochs))
 
-        # A smallest fraction above 1 is impossible. This is found out later, with a message.
+        # A sum above 1 is impossible. This is found out later, with a message.
         min_fraction = plain_sum(child.min_fraction for child in children)
-        # The largest ones may add up to more than 1, if several parts have no limit.
-        max_fraction = min(plain_sum(child.max_fraction for child in children), 1.0)
+        sum_of_maxima = plain_sum(child.max_fraction for child in children)
+        max_fraction = min(sum_of_maxima, 1.0)
         tokens = sum(child.tokens for child in children)
         return _Part(path, settings, tokens, tuple(children), min_fraction, max_fraction)
 
@@ -428,6 +426,23 @@ class _Mixer:
     def _most_samples_of_corpus(self, dataset: _Dataset, max_epochs: float) -> int:
         """Return how many samples of a corpus training may still read by its `max_epochs`.
 
+        Args:
+            dataset: The dataset of the corpus: its path, and its tokens.
+            max_epochs: How often the whole training run may read it.
+        """
+        n_samples = most_samples(dataset.tokens, max_epochs, self.config)
+        order = self.config.orders.get(dataset.prefix)  # None if the run has not read the corpus
+        if order is not None:
+            return n_samples - order.taken
+        is_first_phase = self.config.consumed_samples == 0
+        if self.counts_shuffled_epochs and is_first_phase:
+            # If not even one sample fits, the limit cannot be kept. The plan warns of it.
+            return self._most_shuffled_samples(dataset, max_epochs, n_samples) or n_samples
+        return n_samples
+
+    def _most_shuffled_samples(self, dataset: _Dataset, max_epochs: float, n_samples: int) -> int:
+        """Return how many samples of a corpus can be read without shuffling too many epochs.
+
         Trainers prepare more samples than they read. If a corpus has only a few samples, these can
         be another epoch, which is shuffled together with the others. For example, an epoch has 2.35
         samples, and may be read 4 times:
@@ -440,15 +455,12 @@ class _Mixer:
 
         Args:
             dataset: The dataset of the corpus: 1,203 tokens, if a sample has 512.
-            max_epochs: How often the whole training run may read it: 4.
+            max_epochs: How often training may read it: 4.
+            n_samples: Number of samples that `max_epochs` epochs have: 9.
+
+        Returns:
+            At most `n_samples`; 0 if none can be read.
         """
-        n_samples = most_samples(dataset.tokens, max_epochs, self.config)  # 9
-        order = self.config.orders.get(dataset.prefix)  # None if the run has not read the corpus
-        if order is not None:
-            return n_samples - order.taken
-        is_first_phase = self.config.consumed_samples == 0
-        if not (self.counts_shuffled_epochs and is_first_phase):
-            return n_samples
 
         def fits(n_read: int) -> bool:
             """Return whether the trainer shuffles few enough epochs together for some samples."""
@@ -459,8 +471,7 @@ class _Mixer:
             n_epochs = epochs_shuffled_together(sizes.built, dataset.tokens, self.config)
             return n_epochs <= math.ceil(max_epochs)
 
-        # If not even one sample fits, the limit cannot be kept. The plan warns of it.
-        return largest_that_fits(n_samples, fits) or n_samples
+        return largest_that_fits(n_samples, fits)
 
     def _target(self, part: _Part) -> float:
         """Return which fraction of the training samples a part gets by its settings alone.
@@ -703,12 +714,12 @@ def _divide_by_weight(group: _Allotment) -> list[_Allotment]:
     """
     children = group.part.weighted_children  # web, books
     rest = group.fraction - group.part.target_sum  # 0.3
-    bounds = [_bounds(child, group.fraction) for child in children]  # web: at most 0.15
+    bounds = [_bounds(child, group.fraction) for child in children]
     _check_rest(group.part, children, bounds, rest)
     if not children:
         return []
 
-    weights = [_weight(child, group.part.settings.temperature) for child in children]  # 2, 1
+    weights = [_weight(child, group.part.settings.temperature) for child in children]
     fractions = divide_within_bounds(weights, bounds, rest)  # 0.15, 0.15
     fractions_by_shares = _fractions_by_shares(group, weights)  # 0.2, 0.1
     allotments = []

@@ -121,12 +121,21 @@ def samples_per_dataset(plan: SplitPlan, start: int, stop: int, *, exact: bool) 
 
     weights = blend.weights
     if blend.exhaustive:
-        # Each sample is read once. Then the plan has the sizes of the datasets in place of weights,
-        # such as 300 and 100. Divide them by their sum exactly as the trainer does: rounding can
-        # decide which sample comes next.
-        total = float(sum(weights))
-        weights = tuple(size / total for size in weights)  # 0.75 and 0.25
+        weights = _weights_of_sizes(blend.weights)
     return samples_taken(weights, start, stop, exact=exact)
+
+
+def _weights_of_sizes(sizes: Sequence[float]) -> tuple[float, ...]:
+    """Return the weights of datasets if each of their samples is read once: 0.75, 0.25 of 300, 100.
+
+    A plan has their sizes in place of weights then. They are divided by their sum exactly as the
+    trainer does it: rounding can decide which sample comes next.
+
+    Args:
+        sizes: Number of samples of each dataset.
+    """
+    total = float(sum(sizes))
+    return tuple(size / total for size in sizes)
 
 
 def build_ordered(
@@ -275,16 +284,27 @@ def _shuffle_added_epoch(
         shuffle=config.shuffle_documents,
     )
 
-    # The samples that end up to the start and to the end of this epoch.
-    n_before = config.samples_in(epoch * member.tokens)  # 4
-    n_up_to_end = config.samples_in((epoch + 1) * member.tokens)  # 9
-    n_samples = n_up_to_end - n_before  # 5
+    first_sample = config.samples_in(epoch * member.tokens)  # 4
+    stop_sample = config.samples_in((epoch + 1) * member.tokens)  # 9
+    return _ShuffledEpochs(document_index, _shuffled_range(first_sample, stop_sample, state))
 
-    # Shuffle the numbers from 0 on, and add those of all samples before.
-    shuffled = build_shuffle_index(n_samples, n_samples, state)  # [3, 0, 4, 2, 1]
-    samples = shuffled.astype(shuffle_dtype(n_up_to_end))  # 32 or 64 bits, as in the trainer
-    samples += samples.dtype.type(n_before)  # [7, 4, 8, 6, 5]
-    return _ShuffledEpochs(document_index, samples)
+
+def _shuffled_range(start: int, stop: int, state: np.random.RandomState) -> ShuffleIndex:
+    """Return the numbers from `start` to `stop - 1` in random order, as the trainers shuffle them.
+
+    Args:
+        start: The first number.
+        stop: The number after the last one.
+        state: The random number generator.
+
+    Returns:
+        Shape (stop - start,), in the type in which the trainers store such numbers: 32 or 64 bits.
+    """
+    count = stop - start
+    shuffled = build_shuffle_index(count, count, state)  # from 0 on
+    numbers: ShuffleIndex = shuffled.astype(shuffle_dtype(stop))
+    numbers += numbers.dtype.type(start)
+    return numbers
 
 
 def other_versions(orders: Mapping[str, Order], prefixes: Mapping[str, str]) -> dict[str, str]:

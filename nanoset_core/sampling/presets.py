@@ -376,21 +376,21 @@ class Preset:
             weight: The dataset's weight, as a share: 0.3.
             surplus: How many more samples are built by the rule "surplus", as a share: 0.005.
         """
-        if self.blend_margin == "surplus":
-            target = math.ceil(size * weight)
-            return MemberSizes(target, built=math.ceil(target * (1 + surplus)))
-        if self.blend_margin == "none":
-            target = math.ceil(size * weight)
-            return MemberSizes(target, built=target)
-        if self.blend_margin == "ceil":
-            with_margin = math.ceil(size * weight * _FIXED_MARGIN)
-            return MemberSizes(target=with_margin, built=with_margin)
-        # "floor". As nothing is rounded up, this trainer can build too few samples of a small
-        # dataset.
-        return MemberSizes(
-            target=round(size * weight),
-            built=int(size * weight * _FIXED_MARGIN),
-        )
+        exact_target = size * weight  # 300.3
+        match self.blend_margin:
+            case "surplus":
+                target = math.ceil(exact_target)
+                return MemberSizes(target, built=math.ceil(target * (1 + surplus)))
+            case "none":
+                target = math.ceil(exact_target)
+                return MemberSizes(target, built=target)
+            case "ceil":
+                with_margin = math.ceil(exact_target * _FIXED_MARGIN)
+                return MemberSizes(with_margin, built=with_margin)
+            case "floor":
+                # As nothing is rounded up, too few samples of a small dataset can be built.
+                with_margin = int(exact_target * _FIXED_MARGIN)
+                return MemberSizes(round(exact_target), built=with_margin)
 
     def weighted_size(
         self,

@@ -65,11 +65,8 @@ def redistribute(config: NanosetConfig, limits: EpochLimits) -> NanosetConfig:
         InputError: The limits leave too few samples, whatever the weights.
         ConfigError: The datasets have no weights.
     """
-    # All splits share one blend.
     if config.blend_per_split is None:
         return replace(config, data_path=_limited_weights(config, SPLITS, limits))
-
-    # Each split has a blend: change those with which a limit is exceeded.
     blends: list[Blend | None] = []
     for split, blend in zip(SPLITS, config.blend_per_split, strict=True):
         if limits.exceeded(config, split):
@@ -573,10 +570,12 @@ class _Growth:
             books        0.2            0.1          joint limit with old-books: too large
             old-books    -              0.2          (has stopped growing before)
 
-        The result is web and books.
-
         Args:
             steps: How many steps the shares have grown: half of 2**40.
+
+        Returns:
+            Their paths: web and books, always in the same order. The shares are added later, and
+            the order decides how their sum is rounded.
         """
         # The caller later divides all shares by their sum, which is 1 except for rounding. That may
         # raise a share by less than half a step, so try shares that are half a step larger.
@@ -586,9 +585,6 @@ class _Growth:
         for joint_limit in self.joint_limits:
             if not joint_limit.fits(all_shares):
                 over_limit.update(joint_limit.prefixes)  # books and old-books
-
-        # Return them in a fixed order: the shares are added later, and the order decides how their
-        # sum is rounded.
         return [prefix for prefix in growing_shares if prefix in over_limit]
 
     def keeps_limits_at(self, steps: int) -> bool:

@@ -219,14 +219,7 @@ def _as_document_numbers(document_index: NDArray[np.integer]) -> NDArray[np.inte
         ConfigError: It is not such an array.
     """
     numbers = np.asarray(document_index)
-    is_integer = numbers.dtype.kind in "iu" or numbers.size == 0
-    if numbers.ndim != 1 or not is_integer:
-        raise ConfigError(
-            "these are not the numbers of documents",
-            where="document_index",
-            found=f"{numbers.dtype.name}, shape {numbers.shape}",
-            expected="integers, shape (n_positions,)",
-        )
+    _check_are_integers(numbers)
     has_32_bits = numbers.dtype.itemsize == 4  # as the trainers' document indexes have
     if has_32_bits:
         unsigned_dtype = numbers.dtype.str.replace("i", "u")  # such as "<u4" for "<i4"
@@ -236,6 +229,22 @@ def _as_document_numbers(document_index: NDArray[np.integer]) -> NDArray[np.inte
     if int64_numbers.size and int64_numbers.min() < 0:
         raise _no_such_document(numbers, expected="0 or more")
     return int64_numbers
+
+
+def _check_are_integers(numbers: NDArray[np.generic]) -> None:
+    """Check that the numbers of documents are integers, in an array of one dimension.
+
+    Raises:
+        ConfigError: They are not.
+    """
+    is_integer = numbers.dtype.kind in "iu" or numbers.size == 0
+    if numbers.ndim != 1 or not is_integer:
+        raise ConfigError(
+            "these are not the numbers of documents",
+            where="document_index",
+            found=f"{numbers.dtype.name}, shape {numbers.shape}",
+            expected="integers, shape (n_positions,)",
+        )
 
 
 def _no_such_document(document_index: NDArray[np.integer], expected: str) -> ConfigError:

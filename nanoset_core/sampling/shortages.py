@@ -7,6 +7,7 @@ split as a dataset without samples, others never return or fail.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import compress
 from pathlib import Path
 
 from nanoset_core.errors import InputError
@@ -38,18 +39,29 @@ def cannot_be_built(config: NanosetConfig, split: SplitName, reader: LengthReade
     prefixes, weights = blend  # paths of the datasets, and their weights
     if not prefixes:
         return False
-    has_weights = weights is not None
     token_counts = [data.part_of(prefix).tokens for prefix in prefixes]
+    return _are_too_few_tokens(config, token_counts, has_weights=weights is not None)
 
-    # How many tokens must each dataset have?
-    least_tokens = _least_tokens(config, n_datasets=len(prefixes), has_weights=has_weights)
-    is_left_out = not any(token_counts) and config.rules.empty_split == "skip"
-    if is_left_out:
-        return False  # NeMo leaves out a split in which no dataset has any
+
+def _are_too_few_tokens(
+    config: NanosetConfig, token_counts: Sequence[int], *, has_weights: bool
+) -> bool:
+    """Return whether a trainer cannot read a split because its datasets have too few tokens.
+
+    NeMo leaves out a split in which no dataset has a token, which is no error. Some trainers accept
+    datasets without a sample, but no blend of nothing but such datasets.
+
+    Args:
+        config: What is trained, and with which trainer.
+        token_counts: Tokens of each dataset of the split, at least one.
+        has_weights: Whether the datasets have weights, by which they are blended.
+    """
+    trainer_skips_split = config.rules.empty_split == "skip" and not any(token_counts)
+    if trainer_skips_split:
+        return False
+    least_tokens = _least_tokens(config, n_datasets=len(token_counts), has_weights=has_weights)
     if min(token_counts) < least_tokens:
         return True
-
-    # Some trainers accept datasets without a sample, but no blend of nothing but such datasets.
     needs_any_sample = config.rules.zero_samples == "no blend" and has_weights
     return needs_any_sample and max(token_counts) < config.sample_tokens
 
@@ -102,14 +114,11 @@ def too_few_tokens(
         names = [Path(prefix).name for prefix in data.prefixes]
     token_counts = [data.part_of(prefix).tokens for prefix in data.prefixes]
     are_too_small = _are_too_small(config, split, token_counts)
+    sizes = [f"{name} {tokens:,}" for name, tokens in zip(names, token_counts, strict=True)]
+    too_small = list(compress(sizes, are_too_small))
 
-    # Datasets in different folders may have equal names, so these identify none.
-    texts = []
-    for name, tokens, is_too_small in zip(names, token_counts, are_too_small, strict=True):
-        if is_too_small:
-            texts.append(f"{name} {tokens:,}")
-    n_others = len(token_counts) - len(texts)
-    found = f"tokens of {split}: {', '.join(texts)}"
+    found = f"tokens of {split}: {', '.join(too_small)}"
+    n_others = len(token_counts) - len(too_small)
     if n_others > 0:
         found += f", and enough in {format_count(n_others, 'other')}"
     return f"{found}; a sample takes {config.sample_tokens:,}"

@@ -139,9 +139,7 @@ def split_numbers(split: str, *, exactly_three: bool = False) -> list[float]:
         # NeMo divides the text at commas, or if there are none, at slashes.
         separators = "," if "," in split else "/"
     parts = [part.strip(_SPACES) for part in re.split(f"[{separators}]", split)]
-    for part in parts:
-        if not _NUMBER.fullmatch(part):
-            raise _bad_split(split, f"{part!r} is not a number")
+    _check_are_numbers(split, parts)
 
     has_too_few = exactly_three and len(parts) < len(SPLITS)
     if has_too_few or len(parts) > len(SPLITS):
@@ -149,6 +147,21 @@ def split_numbers(split: str, *, exactly_three: bool = False) -> list[float]:
     numbers = [float(part) for part in parts]
     _check_total(split, sum(numbers))
     return numbers
+
+
+def _check_are_numbers(split: str, parts: Sequence[str]) -> None:
+    """Check that the parts of a text that divides the data are numbers, such as 969 and 0.5.
+
+    Args:
+        split: The whole text, for the error.
+        parts: Its parts.
+
+    Raises:
+        ConfigError: One is not, or has a form that trainers may read in another way, such as 1e-05.
+    """
+    for part in parts:
+        if not _NUMBER.fullmatch(part):
+            raise _bad_split(split, f"{part!r} is not a number")
 
 
 def _check_total(split: str, total: float) -> None:

@@ -483,16 +483,24 @@ class _PackFilling:
         """
         # These lists have an entry for each class.
         class_number = len(self.parents)  # 1
-        self.parents.append(parent)  # 0
-        self.piece_lengths.append(piece_length)  # 2
-        self.pieces_per_pack.append(n_per_pack)  # 2
+        self.parents.append(parent)
+        self.piece_lengths.append(piece_length)
+        self.pieces_per_pack.append(n_per_pack)
 
-        # Later pieces are put where the least room is left. So list the packs by their room.
         room = room_before - n_per_pack * piece_length  # 6 - 2 * 2 = 2
+        self._list_by_room(room, _OpenPacks(n_packs, class_number))
+
+    def _list_by_room(self, room: int, packs: _OpenPacks) -> None:
+        """List packs by their room, since later pieces are put where the least room is left.
+
+        Args:
+            room: Tokens for which each of the packs has room.
+            packs: Packs of the same class.
+        """
         if room not in self.packs_by_room:
             self.packs_by_room[room] = []
             insort(self.rooms, room)  # all values of room, ascending
-        self.packs_by_room[room].append(_OpenPacks(n_packs, class_number))
+        self.packs_by_room[room].append(packs)
 
 
 def plan_packs(pieces: LengthHistogram, length: int) -> PackPlan:

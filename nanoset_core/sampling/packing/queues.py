@@ -35,14 +35,15 @@ def sort_pairs(
 
     For example, (3, 0), (1, 1) and (3, 2) are sorted as (1, 1), (3, 0), (3, 2).
 
+    numpy sorts one array of integers much faster than it sorts by two keys. So each pair becomes
+    one integer of 64 bits, with its first number in the upper bits, and is divided again later.
+
     Args:
         first: First number of each pair, 0 or more, in at most 64 - second_bits bits; shape
             (n_pairs,).
         second: Second number of each pair, 0 or more; shape (n_pairs,).
         second_bits: Bits that are enough for all second numbers.
     """
-    # numpy sorts one array of integers much faster than it sorts by two keys. So each pair becomes
-    # one integer, with its first number in the upper bits, and is divided again after that.
     shift = np.uint64(second_bits)
     pairs = np.sort(first.view(np.uint64) << shift | second.view(np.uint64))
     second_mask = np.uint64((1 << second_bits) - 1)
@@ -124,14 +125,12 @@ class RemainderQueue:
             The pieces, pack by pack. The documents of a pack are ascending, whatever the order of
             `piece_lengths` is, so that a document on disk is read before later ones.
         """
-        # Take documents, which come in the order of these lengths: 3, 3, 4. If the packs are sorted
-        # by the lengths of their pieces, too, they show which document goes to which pack.
+        # Documents come in the order of their lengths, 3, 3, 4. So sort the packs by this, too.
         documents = self._next_documents(piece_lengths)  # [0, 2, 1]
         piece_numbers = np.arange(len(piece_lengths))
         by_length = sort_pairs(piece_lengths, piece_numbers).second  # [0, 2, 1]
         pack_of_document = pack_numbers[by_length]  # [0, 1, 1]
 
-        # Sort by pack, and the documents of a pack by their number.
         by_pack = sort_pairs(pack_of_document, documents, second_bits=_DOCUMENT_BITS)
         return self._remainders_of(by_pack.second)  # of documents 0, 1 and 2
 
