@@ -217,41 +217,46 @@ class _SampledExport:
         Args:
             place: The folder.
         """
-        project = self.project
-        # If processes of this machine write all files, they read all tokens: download these at once
-        # if they are few. On a cluster, each machine only reads the tokens of its files.
-        has_cluster = project.executor is not None
-        if not has_cluster:
-            fetch_tokens(self.dataset)
-
+        self._fetch_tokens_of_this_machine()
         # In this process, only the lengths of documents are read, so download small blocks.
         dataset = open_dataset(self.dataset, is_sampled=True)
         stream = stream_of(dataset)  # where the tokens are, if a view chooses some documents
-        samples = sample_files(project, self.dataset, place, self.format, self.traits)
+        samples = sample_files(self.project, self.dataset, place, self.format, self.traits)
 
-        file_facts = self._write_samples(samples, stream)
-        index_fact = _write_index(place, samples.index(file_facts))
+        sample_facts = self._write_samples(samples, stream)
+        index_fact = _write_index(place, samples.index(sample_facts))
 
-        # Write the manifest, with the size and the checksum of each file, and some counts.
         names = self.format.names(samples.cut)  # shard.00000.mds, shard.00001.mds, …, index.json
-        fact_by_name = dict(zip(names, [*file_facts, index_fact], strict=True))
-        facts = {
-            "format": self.format.name,
-            "of": self.dataset.name,
-            **self._counts(dataset, stream),
-            **self.format.facts(samples.cut),
-        }
-        return project.outputs.finalize(self.recipe, facts, fact_by_name)
+        fact_by_name = dict(zip(names, [*sample_facts, index_fact], strict=True))
+        facts = self._facts(samples, dataset, stream)
+        return self.project.outputs.finalize(self.recipe, facts, fact_by_name)
 
-    def _counts(self, dataset: MMapIndexedDataset, stream: Stream | None) -> dict[str, Any]:
-        """Count the documents and tokens of the dataset, for the manifest.
+    def _fetch_tokens_of_this_machine(self) -> None:
+        """Download the tokens of a dataset in a bucket at once, if they are few and all read here.
+
+        On a cluster, each machine reads only the tokens of its files, and downloads these itself.
+        """
+        has_cluster = self.project.executor is not None
+        if not has_cluster:
+            fetch_tokens(self.dataset)
+
+    def _facts(
+        self, samples: SampleFiles, dataset: MMapIndexedDataset, stream: Stream | None
+    ) -> dict[str, Any]:
+        """Return what the manifest records about the export, such as the number of its documents.
 
         Args:
-            dataset: The dataset, opened.
+            samples: The files, and which tokens each of them has.
+            dataset: The dataset that is exported, opened.
             stream: Where its tokens are in the .bin; None if they are all of it, in order.
         """
         n_documents = count_documents(dataset, stream)
-        return export_facts(dataset, n_documents, self.traits, made_by=WRITTEN)
+        return {
+            "format": self.format.name,
+            "of": self.dataset.name,
+            **export_facts(dataset, n_documents, self.traits, made_by=WRITTEN),
+            **self.format.facts(samples.cut),
+        }
 
     def _write_samples(self, samples: SampleFiles, stream: Stream | None) -> list[FileFact]:
         """Write the files of samples with several processes, which show how many bytes they wrote.

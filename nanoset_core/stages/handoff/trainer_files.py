@@ -108,23 +108,27 @@ def handoff_files(handoff: Handoff) -> HandoffFiles:
     """
     _check_paths(handoff)
 
-    # Files for this trainer, such as arguments.txt with the options of Megatron-LM, and notes.
+    # The trainer's own files, such as arguments.txt with the options of Megatron-LM.
     trainer = TRAINERS[handoff.config.preset]
     texts, notes = trainer.write(handoff)
-    # Notes that are the same for all trainers, such as that a split is empty.
     notes = [*notes, *notes_of(handoff.config, handoff.empty, handoff.views, handoff.warnings)]
 
-    # run.yaml, a template in which the user can describe the training run.
-    schedule = handoff.spec.schedule
-    batch_size = None if schedule is None else schedule.global_batch_size
-    texts[RUN] = run_text(handoff.folder, batch_size)
-
-    # START.md, with the command that starts the trainer, and all notes.
+    texts[RUN] = _run_template(handoff)
     instructions = _instructions(handoff, trainer.instructions, texts.get(ARGUMENTS, ""))
     texts[START] = start_text(handoff, instructions, sorted(texts), notes)
-
     contents = {name: text.encode() for name, text in texts.items()}
     return HandoffFiles(contents, notes)
+
+
+def _run_template(handoff: Handoff) -> str:
+    """Return the text of run.yaml, a template in which the user describes the training run.
+
+    Args:
+        handoff: The data that was built, and its schedule, if nanoset.yaml has one.
+    """
+    schedule = handoff.spec.schedule
+    batch_size = None if schedule is None else schedule.global_batch_size
+    return run_text(handoff.folder, batch_size)
 
 
 def _instructions(handoff: Handoff, template: str, arguments: str) -> str:
@@ -136,35 +140,59 @@ def _instructions(handoff: Handoff, template: str, arguments: str) -> str:
             "$(cat /data/…/arguments.txt)".
         arguments: The text of arguments.txt, the trainer's command line options; "" if it has none.
     """
-    # If the text has characters such as "*", a shell would replace words by names of files. The
-    # command `set -f` switches this off.
-    shell_options = ""
-    has_patterns = _SHELL_PATTERN.search(arguments) is not None
-    if has_patterns:
-        shell_options = (
-            f"set -f  # otherwise the shell takes words of {ARGUMENTS} for patterns of file names"
-            "\n    "
-        )
-
-    # Megatron-LM refuses a batch that cannot be divided among the processes. Without a `schedule`,
-    # the user chooses the size of batches, too.
-    n_processes = _EXAMPLE_PROCESSES
-    micro_batch = _EXAMPLE_MICRO_BATCH
-    if handoff.spec.schedule is not None:
-        batch_size = handoff.spec.schedule.global_batch_size
-        n_processes = math.gcd(n_processes, batch_size)
-        micro_batch = math.gcd(micro_batch, batch_size // n_processes)
-
+    processes = _ExampleProcesses.of(handoff)
     # If arguments.txt names no tokenizer, the user has to add such options to the command.
     tokenizer_reminder = "" if handoff.tokenizer else f" {TOKENIZER_OPTIONS}"
     return template.format(
-        shell_options=shell_options,
+        shell_options=_shell_options(arguments),
         arguments=shell_word(f"{handoff.folder}/{ARGUMENTS}"),
         tokenizer=tokenizer_reminder,
         length=handoff.config.sequence_length,
-        processes=n_processes,
-        micro_batch=micro_batch,
+        processes=processes.n_processes,
+        micro_batch=processes.micro_batch,
     )
+
+
+def _shell_options(arguments: str) -> str:
+    """Return a line to run before a command with "$(cat arguments.txt)", or "" if none is needed.
+
+    A shell replaces words with characters such as "*" by names of files, unless `set -f` is run.
+
+    Args:
+        arguments: The text of arguments.txt.
+    """
+    has_patterns = _SHELL_PATTERN.search(arguments) is not None
+    if not has_patterns:
+        return ""
+    return (
+        f"set -f  # otherwise the shell takes words of {ARGUMENTS} for patterns of file names\n    "
+    )
+
+
+class _ExampleProcesses(NamedTuple):
+    """The processes of a training run in the example of a command."""
+
+    n_processes: int
+    """Number of processes."""
+    micro_batch: int
+    """Samples that each process trains on at once."""
+
+    @classmethod
+    def of(cls, handoff: Handoff) -> _ExampleProcesses:
+        """Choose numbers by which the batch size of the run can be divided, if that is known.
+
+        Megatron-LM refuses a batch that cannot be divided among the processes. For a batch of 12
+        samples, 4 processes train on 1 sample each at once. Without a `schedule` in nanoset.yaml,
+        the user chooses the batch size later.
+
+        Args:
+            handoff: The data that was built, and its schedule, if nanoset.yaml has one.
+        """
+        if handoff.spec.schedule is None:
+            return cls(_EXAMPLE_PROCESSES, _EXAMPLE_MICRO_BATCH)
+        batch_size = handoff.spec.schedule.global_batch_size
+        n_processes = math.gcd(_EXAMPLE_PROCESSES, batch_size)
+        return cls(n_processes, math.gcd(_EXAMPLE_MICRO_BATCH, batch_size // n_processes))
 
 
 def _check_paths(handoff: Handoff) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -56,30 +57,48 @@ def verify_packs(project: Project, key: Key, *, deep: bool) -> Report:
     """
     report = Report(PACKS.report_name(key))
     with report.catching(remedy=BUILD):
-        # Check that the files are whole: by their checksums if all tokens are read anyway, and
-        # otherwise by their sizes.
         manifest = current_manifest(project, PACKS, key)
-        reads_all_tokens = deep or manifest.facts["tokens"] <= REPACKED_TOKENS  # 4 million
-        check_files(report, manifest, deep=reads_all_tokens)
+        # If all tokens are read anyway, compare checksums of the files, and otherwise their sizes.
+        check_files(report, manifest, deep=_reads_all_tokens(manifest, deep=deep))
         report.copy_facts(manifest, ["documents", "packs", "tokens", "padding"])
         check_freshness(report, project, PACKS, key, manifest)
-        if not report.passed:
-            return report
-
-        # Compare the packs with the documents that were packed. `is_sampled` says that few of them
-        # will be read: if they are in a bucket, only these are downloaded.
-        packs = dataset_of(project.outputs, manifest, is_sampled=not deep)
-        source = packs.unpacked  # the dataset with these documents
-        differences = Report(report.output)
-        with differences.catching(remedy=BUILD):
-            if reads_all_tokens:
-                _pack_again(differences, project, manifest, source.sequences)
-            else:
-                _compare_some(differences, manifest, source.sequences)
-
-        # If there are differences, the documents may be damaged. Then only that is reported.
-        include_differences(report, differences, [source.manifest], deep=deep)
+        if report.passed:
+            _compare_with_documents(report, project, manifest, deep=deep)
     return report
+
+
+def _reads_all_tokens(manifest: Manifest, *, deep: bool) -> bool:
+    """Return whether a check of packs packs the documents again, which reads all tokens.
+
+    Args:
+        manifest: What is recorded about the packs.
+        deep: Whether the user has requested to read all tokens, however many there are.
+    """
+    return deep or bool(manifest.facts["tokens"] <= REPACKED_TOKENS)
+
+
+def _compare_with_documents(
+    report: Report, project: Project, manifest: Manifest, *, deep: bool
+) -> None:
+    """Compare packs with the documents that were packed: all of them, or a few.
+
+    If there are differences, the documents may be damaged. Then only that is reported.
+
+    Args:
+        report: Gets an error for each file or pack that differs.
+        project: The project.
+        manifest: What is recorded about the packs.
+        deep: Whether to compare all packs in any case.
+    """
+    # `is_sampled`: of files in a bucket, only the blocks that are read are downloaded.
+    documents = dataset_of(project.outputs, manifest, is_sampled=not deep).unpacked
+    differences = Report(report.output)
+    with differences.catching(remedy=BUILD):
+        if _reads_all_tokens(manifest, deep=deep):
+            _pack_again(differences, project, manifest, documents.sequences)
+        else:
+            _compare_some(differences, manifest, documents.sequences)
+    include_differences(report, differences, [documents.manifest], deep=deep)
 
 
 def _compare_some(report: Report, manifest: Manifest, dataset: MMapIndexedDataset) -> None:
@@ -190,20 +209,23 @@ def _checksums_if_packed_again(
     rules = PackingRules.of(manifest.recipe["options"])
     writer = PackWriter(dataset, rules, manifest.name, project.progress)
     with tempfile.TemporaryDirectory(prefix="nanoset-packs-") as folder:
-        # While `blocks` yields the tokens, it also writes the table of pieces, which says what each
-        # pack consists of.
+        # `blocks` also writes the table of pieces, and counts the packs.
         pieces_path = Path(folder, PIECES_FILE)
-        token_hash = hashlib.sha256()
-        for block in writer.blocks(pieces_path):
-            token_hash.update(block)
+        tokens_sha256 = _sha256_of(writer.blocks(pieces_path))
 
-        # After the last block, the number of packs is known, and so the index can be written.
-        idx_path = Path(folder, "again.idx")
-        tokens_per_pack = rules.pieces.length
-        write_pack_idx(idx_path, dataset.dtype, writer.counts.packs, tokens_per_pack)
+        new_idx_path = Path(folder, "again.idx")
+        write_pack_idx(new_idx_path, dataset.dtype, writer.counts.packs, rules.pieces.length)
         prefix = manifest.facts["prefix"]
         return {
-            f"{prefix}.bin": token_hash.hexdigest(),
-            f"{prefix}.idx": sha256_file(idx_path),
+            f"{prefix}.bin": tokens_sha256,
+            f"{prefix}.idx": sha256_file(new_idx_path),
             PIECES_FILE: PieceTable(pieces_path).sha256(),
         }
+
+
+def _sha256_of(blocks: Iterable[bytes]) -> str:
+    """Return the checksum of the bytes of all blocks together, as a hexadecimal number."""
+    digest = hashlib.sha256()
+    for block in blocks:
+        digest.update(block)
+    return digest.hexdigest()

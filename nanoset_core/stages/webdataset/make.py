@@ -452,24 +452,33 @@ def group_facts(project: Project, name: str, group: int) -> dict[Path, TarFacts 
         Path of each tar of the group → its counts, size and sha256; None if the tar is missing or
         has another size than was written.
     """
-    # Numbers of the tars (shards) of the group, by the current plan: range(2, 4).
     plan_manifest, plan = current_plan(project, name)
     n_groups = project.webdataset(name).groups
-    shard_numbers = group_shards(plan, n_groups, group)
-
-    # The folder of the tars follows from what they are made from, the recipe. In a bucket, one
-    # listing of the folder says which tars are written.
+    shards = group_shards(plan, n_groups, group)  # numbers of the tars, such as range(2, 4)
     recipe = webdataset_recipe(plan_manifest.name, plan_manifest.digest)
-    outputs = project.outputs
-    tar_folder = outputs.place(recipe)
-    listed_outputs = outputs.with_listing(tar_folder)
-    facts_by_shard = _written_facts(outputs, listed_outputs, recipe, shard_numbers)
 
-    # Written tars whose size is as recorded are in `facts_by_shard`, and others are not.
-    facts_by_path: dict[Path, TarFacts | None] = {}
-    for shard in shard_numbers:
-        facts_by_path[tar_folder / tar_name(shard)] = facts_by_shard.get(shard)
-    return facts_by_path
+    tar_folder = project.outputs.place(recipe)
+    facts_by_shard = _facts_of_listed_tars(project.outputs, recipe, shards)
+    return {tar_folder / tar_name(shard): facts_by_shard.get(shard) for shard in shards}
+
+
+def _facts_of_listed_tars(
+    outputs: OutputRoot, recipe: Recipe, shards: range
+) -> dict[int, TarFacts]:
+    """Return what is recorded of the tars that are written, and have the recorded size.
+
+    In a bucket, one listing of the folder says which tars are written.
+
+    Args:
+        outputs: The outputs of the project.
+        recipe: What the dataset is made from. It decides the folder of the tars.
+        shards: Numbers of the tars to look for.
+
+    Returns:
+        Number of the tar → its facts. Other tars are left out.
+    """
+    listed_outputs = outputs.with_listing(outputs.place(recipe))
+    return _written_facts(outputs, listed_outputs, recipe, shards)
 
 
 def is_group_written(project: Project, name: str, group: int) -> bool:

@@ -172,24 +172,36 @@ def ranks(contexts: int, seed: int, start: int, stop: int) -> NDArray[np.int64]:
     Raises:
         SampleIndexError: The positions are outside the order.
     """
+    _check_positions(start, stop, contexts)
+    # The whole order may not fit into memory, so it is computed in windows: the positions from 0 to
+    # WINDOW (4 Mi), and so on. The last window is cached for the next call.
+    parts = [np.empty(0, dtype=np.int64)]
+    first_window_start = start - start % WINDOW
+    for window_start in range(first_window_start, stop, WINDOW):
+        window_stop = min(window_start + WINDOW, contexts)
+        window = _window_of_order(contexts, seed, window_start, window_stop)
+        first_requested = max(start - window_start, 0)  # in the window
+        parts.append(window[first_requested : stop - window_start])
+    return np.concatenate(parts)
+
+
+def _check_positions(start: int, stop: int, contexts: int) -> None:
+    """Check that the positions [start, stop) exist in an order of training samples.
+
+    Args:
+        start: First position.
+        stop: Position after the last one.
+        contexts: Number of samples in the order.
+
+    Raises:
+        SampleIndexError: They do not.
+    """
     if not 0 <= start <= stop <= contexts:
         raise SampleIndexError(
             "ranks outside the order",
             found=f"[{start}, {stop})",
             expected=f"within [0, {contexts})",
         )
-    # The whole order may not fit into memory. It is computed in windows of WINDOW (4 Mi) positions:
-    # from 0 on, from 4 Mi on, and so on. The last one is cached for the next call.
-    parts = [np.empty(0, dtype=np.int64)]
-    first_window_start = start - start % WINDOW
-    for window_start in range(first_window_start, stop, WINDOW):
-        window_stop = min(window_start + WINDOW, contexts)
-        window = _window_of_order(contexts, seed, window_start, window_stop)
-
-        # Only a part of the first and the last window may be requested.
-        first = max(start - window_start, 0)
-        parts.append(window[first : stop - window_start])
-    return np.concatenate(parts)
 
 
 @lru_cache(maxsize=1)
@@ -217,17 +229,16 @@ def _window_of_order(contexts: int, seed: int, start: int, stop: int) -> NDArray
     Returns:
         Numbers of the samples, shape (stop - start,).
     """
-    if stop - start == contexts:
-        return global_order(contexts, seed)  # all positions are requested
+    is_whole_order = stop - start == contexts
+    if is_whole_order:
+        return global_order(contexts, seed)
 
-    # Find the buckets that overlap the positions: they end after the first position, and start
-    # before `stop`.
     boundaries = _bucket_boundaries(contexts, seed)  # [0, 5, 9, 15, 20]
     bucket_starts = boundaries[:-1]
     bucket_stops = boundaries[1:]
-    buckets = np.flatnonzero((bucket_stops > start) & (bucket_starts < stop))  # [1, 2]
+    overlaps = (bucket_stops > start) & (bucket_starts < stop)  # (n_buckets,)
+    buckets = np.flatnonzero(overlaps)  # [1, 2]
 
-    # Sort their samples by key, and cut off those before and after the requested positions.
     selected = _contexts_in_buckets(contexts, seed, buckets)
     sorted_numbers = selected.numbers[np.argsort(selected.keys)]  # at the positions 5 to 14
     first_position = bucket_starts[buckets[0]]  # 5
@@ -269,6 +280,13 @@ class _KeyedContexts(NamedTuple):
     numbers: NDArray[np.int64]
     """Shape (n_contexts,)."""
 
+    @classmethod
+    def empty(cls, n_contexts: int) -> _KeyedContexts:
+        """Return arrays for a number of contexts, which are to be filled."""
+        return cls(
+            keys=np.empty(n_contexts, dtype=np.uint64), numbers=np.empty(n_contexts, dtype=np.int64)
+        )
+
 
 def _contexts_in_buckets(contexts: int, seed: int, buckets: NDArray[np.int64]) -> _KeyedContexts:
     """Return the training samples whose shuffle keys are in some ranges, and their keys.
@@ -280,7 +298,7 @@ def _contexts_in_buckets(contexts: int, seed: int, buckets: NDArray[np.int64]) -
         bucket of its key     7     2     9     7     4
 
     The buckets 4 and 7 give the contexts 0, 3 and 4. The keys of all contexts are computed for
-    that, since they are not stored.
+    that, in chunks that fit into memory, since they are not stored.
 
     Args:
         contexts: Number of contexts in the whole dataset.
@@ -290,22 +308,28 @@ def _contexts_in_buckets(contexts: int, seed: int, buckets: NDArray[np.int64]) -
     is_requested = np.zeros(_N_BUCKETS, dtype=bool)  # for every bucket
     is_requested[buckets] = True
 
-    # It is known how many keys the buckets have. Arrays of this size need half as much memory as
-    # lists of parts that are concatenated.
-    bucket_sizes = np.diff(_bucket_boundaries(contexts, seed))  # (n_buckets,) of all buckets
-    n_selected = int(bucket_sizes[buckets].sum())
-    keys = np.empty(n_selected, dtype=np.uint64)
-    numbers = np.empty(n_selected, dtype=np.int64)
-
-    # Compute the keys in chunks that fit into memory, and collect those in the requested buckets.
+    # Arrays that are filled need half as much memory as lists of parts that are concatenated.
+    selected = _KeyedContexts.empty(_count_keys(contexts, seed, buckets))
     start = 0
-    for first_context, chunk_keys in _key_chunks(contexts, seed):
-        selected = np.flatnonzero(is_requested[_bucket(chunk_keys)])  # indices in the chunk
-        stop = start + len(selected)
-        keys[start:stop] = chunk_keys[selected]
-        numbers[start:stop] = first_context + selected
+    for first_context, keys in _key_chunks(contexts, seed):
+        indices = np.flatnonzero(is_requested[_bucket(keys)])  # in the chunk
+        stop = start + len(indices)
+        selected.keys[start:stop] = keys[indices]
+        selected.numbers[start:stop] = first_context + indices
         start = stop
-    return _KeyedContexts(keys=keys, numbers=numbers)
+    return selected
+
+
+def _count_keys(contexts: int, seed: int, buckets: NDArray[np.int64]) -> int:
+    """Return how many keys some ranges of keys (buckets) have together.
+
+    Args:
+        contexts: Number of contexts in the whole dataset.
+        seed: Seed of the keys.
+        buckets: Numbers of the buckets, without repetitions, shape (n,).
+    """
+    sizes_of_all_buckets = np.diff(_bucket_boundaries(contexts, seed))
+    return int(sizes_of_all_buckets[buckets].sum())
 
 
 def keys_at(contexts: int, seed: int, ranks: NDArray[np.int64]) -> NDArray[np.uint64]:
@@ -327,10 +351,8 @@ def keys_at(contexts: int, seed: int, ranks: NDArray[np.int64]) -> NDArray[np.ui
     Returns:
         Shape (n_ranks,).
     """
-    # The bucket of a position is the last one that begins there or before.
     boundaries = _bucket_boundaries(contexts, seed)  # (n_buckets + 1,) [0, 5, 9, 15]
-    n_buckets_begun = np.searchsorted(boundaries, ranks, side="right")  # (n_ranks,) [2]
-    bucket_of_rank = n_buckets_begun - 1  # [1]
+    bucket_of_rank = _last_begun(boundaries, ranks)  # (n_ranks,) [1] for the position 6
 
     # Sort the keys of some buckets at a time.
     keys = np.empty(len(ranks), dtype=np.uint64)
@@ -338,6 +360,22 @@ def keys_at(contexts: int, seed: int, ranks: NDArray[np.int64]) -> NDArray[np.ui
         in_batch = np.flatnonzero(np.isin(bucket_of_rank, buckets))  # indices of positions
         keys[in_batch] = _keys_in_buckets(contexts, seed, buckets, ranks[in_batch])
     return keys
+
+
+def _last_begun(starts: NDArray[np.int64], positions: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return, for each position, the index of the last range that begins there or before.
+
+    For example, of ranges that begin at 0, 5 and 9, position 6 is in the one with the index 1.
+
+    Args:
+        starts: Where each range begins, ascending, shape (n_ranges,).
+        positions: The positions, shape (n_positions,).
+
+    Returns:
+        Shape (n_positions,).
+    """
+    n_ranges_begun: NDArray[np.int64] = np.searchsorted(starts, positions, side="right")
+    return n_ranges_begun - 1
 
 
 def _batches(
@@ -407,9 +445,7 @@ def _keys_in_buckets(
     first_indices = np.cumsum(sizes) - sizes  # [0, 5]
     differences = first_positions - first_indices  # [10, 25]
 
-    # The bucket of a position is the last one that begins there or before, shape (n_ranks,).
-    n_buckets_begun = np.searchsorted(first_positions, ranks, side="right")  # [2]
-    bucket_of_rank = n_buckets_begun - 1  # [1], as an index in `buckets`
+    bucket_of_rank = _last_begun(first_positions, ranks)  # [1], as an index in `buckets`
     keys: NDArray[np.uint64] = sorted_keys[ranks - differences[bucket_of_rank]]  # [31 - 25]
     return keys
 

@@ -51,6 +51,10 @@ class _Correlation(NamedTuple):
     standard_error: float
 
 
+_UNKNOWN_CORRELATION = _Correlation(value=0.0, standard_error=1.0)
+"""That of fewer than two samples. An error of 1 says that nothing is known."""
+
+
 def shuffle_quality(plan: ShufflePlan) -> dict[str, Any]:
     """Measure how evenly a dataset of training samples will be shuffled, without reading tokens.
 
@@ -222,24 +226,14 @@ def _is_even(measures: dict[str, Any]) -> bool:
         measures: Name of each measure → value, as `shuffle_quality` returns them.
     """
     max_correlation = _MAX_ERRORS * measures["rank_correlation_error"]
-    is_uncorrelated = abs(measures["rank_correlation"]) <= max_correlation
-
+    max_mix = measures["mix_max_expected"] + _MIX_MARGIN
     # The pairs of successive samples that were measured: one fewer than samples in each tar.
     n_pairs = max(measures["sampled"] - measures["shards"], 1)  # 1 only to divide by it
-    same_source_is_by_chance = _is_by_chance(
-        measures["same_source"], measures["same_source_expected"], n_pairs
-    )
-    neighbours_are_by_chance = _is_by_chance(
-        measures["neighbours"], measures["neighbours_expected"], n_pairs
-    )
-
-    # `mix_max` is in standard errors already.
-    mix_is_by_chance = measures["mix_max"] <= measures["mix_max_expected"] + _MIX_MARGIN
     return bool(
-        is_uncorrelated
-        and same_source_is_by_chance
-        and neighbours_are_by_chance
-        and mix_is_by_chance
+        abs(measures["rank_correlation"]) <= max_correlation
+        and _is_by_chance(measures["same_source"], measures["same_source_expected"], n_pairs)
+        and _is_by_chance(measures["neighbours"], measures["neighbours_expected"], n_pairs)
+        and measures["mix_max"] <= max_mix
     )
 
 
@@ -340,15 +334,8 @@ def _deviations(plan: ShufflePlan, contexts: NDArray[np.int64]) -> NDArray[np.fl
         The deviation of each source, shape (n_measured_sources,). Sources of which a tar has hardly
         any sample are left out, since a standard error says little about such counts.
     """
-    # Samples are numbered source by source, so the source of a sample is the last one whose first
-    # sample has the same or a lower number. If the sources start with the samples 0 and 900, the
-    # samples 12 and 950 are from the sources 0 and 1.
-    n_sources_begun = np.searchsorted(plan.table.first_contexts, contexts, side="right")
-    source_of_context = n_sources_begun - 1  # (n_contexts,)
-
-    # Count the samples of each source in the tar, and compare that with a random selection.
     source_sizes = np.array([source.contexts for source in plan.table.sources], dtype=np.float64)
-    counts = np.bincount(source_of_context, minlength=len(source_sizes))  # (n_sources,)
+    counts = np.bincount(_sources_of(plan, contexts), minlength=len(source_sizes))  # (n_sources,)
     expected = _count_distributions(source_sizes, n_drawn=len(contexts))
 
     is_measured = expected.variance >= _MIN_VARIANCE
@@ -356,6 +343,25 @@ def _deviations(plan: ShufflePlan, contexts: NDArray[np.int64]) -> NDArray[np.fl
     standard_errors = np.sqrt(expected.variance[is_measured])
     deviations: NDArray[np.float64] = distances / standard_errors
     return deviations
+
+
+def _sources_of(plan: ShufflePlan, contexts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the number of the source of each training sample.
+
+    Samples are numbered source by source. If the sources start with the samples 0 and 900, the
+    samples 12 and 950 are from the sources 0 and 1.
+
+    Args:
+        plan: Has the number of the first sample (context) of each source.
+        contexts: Numbers of the samples, shape (n_contexts,).
+
+    Returns:
+        Shape (n_contexts,).
+    """
+    n_sources_begun: NDArray[np.int64] = np.searchsorted(
+        plan.table.first_contexts, contexts, side="right"
+    )
+    return n_sources_begun - 1
 
 
 class _CountDistributions(NamedTuple):
@@ -403,12 +409,8 @@ def _rank_correlation(plan: ShufflePlan) -> _Correlation:
     total = plan.table.contexts
     n_sampled = min(total, SAMPLE)
     if n_sampled < 2:
-        # A correlation needs two samples. An error of 1 says that nothing is known.
-        return _Correlation(value=0.0, standard_error=1.0)
-
-    # Samples are numbered in their order before the shuffle, such as 0, 2, 4 of six samples. After
-    # the shuffle, their order may be 4, 0, 2. Then their ranks are 1, 2, 0.
-    sampled_contexts = np.arange(n_sampled) * total // n_sampled
+        return _UNKNOWN_CORRELATION
+    sampled_contexts = np.arange(n_sampled) * total // n_sampled  # in their order before
     shuffled_ranks = _ranks_after_shuffle(sampled_contexts, plan.settings.seed)
     return _Correlation(
         value=_spearmans_rho(shuffled_ranks),

@@ -190,13 +190,10 @@ def _deep_parts(manifest: Manifest, intact_files: set[str]) -> list[list[int]]:
             intact_tars.append(number)
             sizes.append(tar_facts["size_bytes"])
 
-    # At most _MAX_PARTS (64), so that large datasets have larger parts. `group_by_bytes` returns
-    # ranges of indices in these lists, such as range(0, 2) and range(2, 3).
+    # Large datasets have larger parts, so that there are at most _MAX_PARTS.
     part_bytes = max(PART_BYTES, sum(sizes) // _MAX_PARTS)
-    parts: list[list[int]] = []
-    for indices in group_by_bytes(sizes, part_bytes):
-        parts.append(intact_tars[indices.start : indices.stop])
-    return parts
+    ranges = group_by_bytes(sizes, part_bytes)  # of indices: range(0, 2), range(2, 3)
+    return [intact_tars[indices.start : indices.stop] for indices in ranges]
 
 
 def verify_plan(project: Project, name: str) -> Report:
@@ -242,20 +239,33 @@ def verify_group(project: Project, name: str, group: str) -> Report:
     report = Report(f"{STAGE}/{name}/tars {group}")
     # `catching` turns exceptions, such as that of a missing file, into errors of the report.
     with report.catching(remedy=BUILD):
-        # Path of each tar → its recorded facts; None if it is missing or has another size.
-        facts_by_tar = group_facts(project, name, int(group))
+        facts_by_tar = group_facts(project, name, int(group))  # None for a tar that is missing
         missing_tars = [tar for tar, facts in facts_by_tar.items() if facts is None]
         _report_missing_tars(report, project, missing_tars)
         report.figures["shards"] = len(facts_by_tar)
         report.count("contexts_read", 0)  # so that this count is shown even if it stays 0
-
-        # Open the first tar only, since all tars of a group are written by the same plan. The plan
-        # says which samples a tar should have.
-        plan, _ = current_plan(project, name)
-        first_tar, first_facts = next(iter(facts_by_tar.items()), (None, None))
-        if first_tar is not None and first_facts is not None:
-            _check_ends_of_tar(report, project, plan, first_tar, first_facts)
+        _check_first_tar(report, project, name, facts_by_tar)
     return report
+
+
+def _check_first_tar(
+    report: Report, project: Project, name: str, facts_by_tar: Mapping[Path, TarFacts | None]
+) -> None:
+    """Check samples of the first tar of a group, unless it is missing.
+
+    The other tars are not opened, since all tars of a group are written by the same plan, which
+    says which samples each should have.
+
+    Args:
+        report: Gets the errors.
+        project: Its outputs have the dataset.
+        name: Name of the dataset.
+        facts_by_tar: Path of each tar of the group → its recorded facts; None if it is missing.
+    """
+    plan, _ = current_plan(project, name)
+    first_tar, first_facts = next(iter(facts_by_tar.items()), (None, None))
+    if first_tar is not None and first_facts is not None:
+        _check_ends_of_tar(report, project, plan, first_tar, first_facts)
 
 
 def _report_missing_tars(report: Report, project: Project, tars: Sequence[Path]) -> None:
@@ -303,14 +313,12 @@ def _check_ends_of_tar(
         path = access.fetch(tar)
         expected = _expected_contexts(project, plan, plan_digest=plan.digest, deep=False)
 
-        # Collect samples with wrong tokens in a second report, until their reason is known.
+        # Samples with wrong tokens get a report of their own, since the reason is not known yet.
         differences = Report(report.output)
         findings = _TarFindings(report, differences, expected.datasets)
         _check_tar(findings, path, asdict(facts), expected, deep=False)
-
-        # If there are any, this checks the datasets, and adds one of the two errors to the report.
         include_differences(report, differences, expected.datasets, deep=False)
-    drop_copies(access, [tar])  # the copy, if one was made
+    drop_copies(access, [tar])
 
 
 class _TarFindings(NamedTuple):
@@ -373,25 +381,19 @@ def _check_tars(
         digest: Says which version of the dataset to check, in case it is built anew meanwhile.
         deep: Whether to read every sample, rather than the first and the last one of each tar.
     """
-    # The record of this version, with facts about each tar. The texts are for the error if the
-    # version was deleted.
     manifest = project.outputs.version(
         STAGE, name, digest, "the webdataset was removed meanwhile", "verify again"
     )
-
     # The tars were made from a plan, which says which tokens each sample should have.
     plan_digest = manifest.recipe["parents"]["plan"]
     expected = _expected_contexts(project, manifest, plan_digest=plan_digest, deep=deep)
 
-    # Check tar by tar. This adds errors and counts to the findings.
     findings = _TarFindings.none_yet(f"{STAGE}/{name}", expected.datasets)
     findings.report.count("contexts_read", 0)  # so that this count is shown even if it stays 0
     for number in tar_numbers:
         tar_facts = manifest.facts["shards_written"][number]  # such as its number of samples
         _check_stored_tar(findings, manifest, tar_facts, expected, deep=deep)
-        # Release the tokens that were downloaded, before the next tar needs the disk space.
-        for source in expected.sources:
-            source.evict()
+        expected.release_downloads()
     return findings
 
 
@@ -491,6 +493,11 @@ class _ExpectedContexts:
     """Manifests of the plan's datasets, in the order of the plan."""
     sources: tuple[TokenSource, ...] = ()
     """The tokens of these datasets."""
+
+    def release_downloads(self) -> None:
+        """Delete downloaded tokens, before the next tar needs the disk space."""
+        for source in self.sources:
+            source.evict()
 
 
 def _expected_contexts(

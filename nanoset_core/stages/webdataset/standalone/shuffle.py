@@ -284,9 +284,6 @@ def _locked(work: Path, recipe: Recipe, draft: Path) -> Iterator[None]:
         data/.web.scratch/recipe      a digest of the input and settings, such as "3f2a…"
         data/.web.scratch/tars/       `draft`, the unfinished tars
 
-    A call that was killed has left unfinished tars there. They are kept if this call has the same
-    digest, so that it can continue with them, and deleted otherwise.
-
     Args:
         work: The folder.
         recipe: Input and settings of this call.
@@ -302,20 +299,29 @@ def _locked(work: Path, recipe: Recipe, draft: Path) -> Iterator[None]:
                 where=work,
                 remedy="wait for it, or give another --output",
             )
-        # Delete tars that were to become something else.
-        recipe_file = work / "recipe"
-        is_same_recipe = False
-        if recipe_file.exists():
-            is_same_recipe = recipe_file.read_text(encoding="utf-8") == recipe.digest
-        if not is_same_recipe:
-            # Tokens that were made from the input are in another folder, and stay: they have
-            # records of their own.
-            shutil.rmtree(draft, ignore_errors=True)
-            write_atomic(recipe_file, recipe.digest.encode())
-
-        # Delete temporary files of calls that were killed.
-        sweep_abandoned(work)
+        _keep_or_delete_draft(work, recipe, draft)
+        sweep_abandoned(work)  # temporary files of calls that were killed
         yield
+
+
+def _keep_or_delete_draft(work: Path, recipe: Recipe, draft: Path) -> None:
+    """Keep the unfinished tars of a killed call if this call can continue with them.
+
+    That is so if both have the same recipe. Otherwise the tars are deleted. The tokens that were
+    made from the input are in another folder, and stay: they have records of their own.
+
+    Args:
+        work: The folder with the file `recipe`, in which the killed call has recorded its digest.
+        recipe: Input and settings of this call.
+        draft: Folder of the unfinished tars.
+    """
+    recipe_file = work / "recipe"
+    is_same_recipe = False
+    if recipe_file.exists():
+        is_same_recipe = recipe_file.read_text(encoding="utf-8") == recipe.digest
+    if not is_same_recipe:
+        shutil.rmtree(draft, ignore_errors=True)
+        write_atomic(recipe_file, recipe.digest.encode())
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,30 +346,13 @@ class _ShuffleCall:
         Returns:
             The manifest: a record of all files, by which the folder counts as complete.
         """
-        # Tokenize the text. (Tars are decoded instead, and .bin/.idx pairs are tokens already.)
+        # Tokens of text are made now, and those of tars are decoded. Pairs have tokens already.
         token_folder = self.folders.scratch / "tokens"
         prepared = prepare(self.inputs, self.options, token_folder, progress=self.progress)
-
-        # Decide which training sample goes into which tar, and write the tars.
         plan = self._plan(prepared)
-        all_tars = range(plan.shards)
-        tars = write_shards(
-            plan,
-            prepared.sources,
-            all_tars,
-            folder,
-            self._write_options(),
-            made_from=self.recipe.digest,
-        )
 
-        # Write lists of the tars for data loaders, and the lines of text that could not be read.
-        tokenizer_name = None
-        if self.options.tokenizer is not None:
-            tokenizer_name = self.options.tokenizer.parent.name
-        files = write_lists(plan, tars, folder, name=self.recipe.name, tokenizer=tokenizer_name)
+        files = self._write_tars(plan, prepared, folder)
         files |= _write_rejects(prepared, folder)
-
-        # Write the manifest last.
         facts = {"plan": to_plain(StoredShufflePlan.of(plan)), **_facts(prepared, self.options)}
         return self._write_manifest(folder, facts, files)
 
@@ -384,6 +373,33 @@ class _ShuffleCall:
             prepared.sequence_length,
         )
         return plan_shuffle(prepared.sources, settings)
+
+    def _write_tars(
+        self, plan: ShufflePlan, prepared: PreparedTokens, folder: Path
+    ) -> dict[str, FileFact]:
+        """Write the tar files, and the lists of them that data loaders read.
+
+        Args:
+            plan: Which training sample goes into which tar.
+            prepared: The tokens of each source.
+            folder: Where to write.
+
+        Returns:
+            Name of each file → its size and sha256.
+        """
+        all_tars = range(plan.shards)
+        tars = write_shards(
+            plan,
+            prepared.sources,
+            all_tars,
+            folder,
+            self._write_options(),
+            made_from=self.recipe.digest,
+        )
+        tokenizer_name = None
+        if self.options.tokenizer is not None:
+            tokenizer_name = self.options.tokenizer.parent.name
+        return write_lists(plan, tars, folder, name=self.recipe.name, tokenizer=tokenizer_name)
 
     def _write_manifest(
         self, folder: Path, facts: dict[str, Any], files: dict[str, FileFact]
@@ -450,34 +466,32 @@ def _write_rejects(prepared: PreparedTokens, folder: Path) -> dict[str, FileFact
 def _facts(prepared: PreparedTokens, options: ShuffleOptions) -> dict[str, Any]:
     """Return what is recorded about the text from which tar files of samples were made.
 
-    The numbers of documents and of rejected lines are always recorded, and further facts only if
-    text was lost. For example, if 3 lines were no JSON: {"documents": 1000, "rejected": 3,
-    "policy": [...]}.
+    The numbers of documents and of rejected lines are always recorded. For example, if 3 lines were
+    no JSON: {"documents": 1000, "rejected": 3, "policy": [...]}. These only if they are not empty:
+
+        zeroed         file → number of its documents with runs of zero bytes, which a crash leaves
+        lost           a message for each source with files that could not be read to their end
+        faults         number of these files
+        policy         how many lines the user allows to be rejected, if any line was
+        passed_over    message about files in input tars that are no samples, and were left out
 
     Args:
         prepared: The tokens of each source, and what was lost of its text.
         options: The settings, with the limits for rejected lines.
     """
     n_rejected = sum(text.n_rejected for text in prepared.texts)
-    facts: dict[str, Any] = {
+    facts = {
         "documents": sum(text.facts.documents for text in prepared.texts),
         "rejected": n_rejected,
     }
     facts_if_any = {
-        # A crash can leave runs of zero bytes in a file: {"a.jsonl": number of such documents}.
         "zeroed": _zeroed(prepared),
-        # Files that could not be read to their end: a message for each source, and their number.
         "lost": [text.lost for text in prepared.texts if text.lost],
         "faults": sum(text.facts.faults for text in prepared.texts),
-        # How many lines the user allows to be rejected, if any line was.
         "policy": options.recorded if n_rejected else [],
-        # A message about files in input tars that are no samples, and were left out.
         "passed_over": prepared.passed_over,
     }
-    for name, value in facts_if_any.items():
-        if value:  # not 0, empty or None
-            facts[name] = value
-    return facts
+    return facts | {name: value for name, value in facts_if_any.items() if value}
 
 
 def _zeroed(prepared: PreparedTokens) -> dict[str, int]:
