@@ -37,6 +37,68 @@ class FrequentValue(NamedTuple):
     """Tokens of these documents, or at least this many."""
 
 
+class _Counts(NamedTuple):
+    """How often some values were counted; each array has the shape (n_values,)."""
+
+    hashes: NDArray[np.uint64]
+    """Hash of each value. Its text, which can be long, is not kept here."""
+    counters: NDArray[np.int64]
+    """Documents with the value, minus all that was subtracted since it is counted."""
+    documents: NDArray[np.int64]
+    """Documents with the value since it is counted."""
+    tokens: NDArray[np.int64]
+    """Tokens of these documents."""
+
+    def select(self, selection: NDArray[np.bool_]) -> _Counts:
+        """Return the counts of some values.
+
+        Args:
+            selection: True for these values, shape (n_values,).
+        """
+        return _Counts(
+            hashes=self.hashes[selection],
+            counters=self.counters[selection],
+            documents=self.documents[selection],
+            tokens=self.tokens[selection],
+        )
+
+    def plus(self, other: _Counts) -> _Counts:
+        """Add the counts of other documents, whose values may be the same or new ones.
+
+        For example, documents of two languages were counted, and others are added:
+
+            value           en    fr    de
+            these counts    20     5
+            the others       3           1
+            result          23     5     1
+
+        Args:
+            other: The counts of the other documents.
+        """
+        all_hashes = np.concatenate([self.hashes, other.hashes])  # en, fr, en, de
+        # `groups` says which of the unique hashes each of all hashes is: 0, 1, 0, 2.
+        unique_hashes, groups = np.unique(all_hashes, return_inverse=True)
+
+        def sum_by_value(these: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np.int64]:
+            """Add up the numbers of each value: 20, 5 and 3, 1 are 23, 5, 1."""
+            numbers = np.concatenate([these, others])
+            # bincount adds up floats, which are exact up to 2**53.
+            return np.bincount(groups, numbers, len(unique_hashes)).astype(np.int64)
+
+        return _Counts(
+            hashes=unique_hashes,
+            counters=sum_by_value(self.counters, other.counters),
+            documents=sum_by_value(self.documents, other.documents),
+            tokens=sum_by_value(self.tokens, other.tokens),
+        )
+
+
+def _no_counts() -> _Counts:
+    """Return the counts of no values."""
+    numbers = np.empty(0, np.int64)
+    return _Counts(np.empty(0, np.uint64), numbers, numbers, numbers)
+
+
 class FrequentValues:
     """Counts the documents and tokens of the most frequent values."""
 
@@ -49,14 +111,7 @@ class FrequentValues:
         self.error = 0
         """How many more documents than were counted may have a value; 0 if all counts are exact."""
         self._n_values = n_values
-
-        # An entry for each value that is counted, shape (n_counters,): its hash, its counter, and
-        # the documents and tokens since it is counted. A counter is lowered whenever values are
-        # dropped.
-        self._hashes = np.empty(0, np.uint64)
-        self._counters = np.empty(0, np.int64)
-        self._documents = np.empty(0, np.int64)
-        self._tokens = np.empty(0, np.int64)
+        self._counts = _no_counts()  # of at most MAX_COUNTERS values
         self._text_by_hash: dict[int, str] = {}  # of the most frequent values only
 
     def add(
@@ -85,22 +140,9 @@ class FrequentValues:
             tokens: How many tokens these documents have, shape (n_values,).
             text_of: Returns the text of a value by its index: "en" for 0.
         """
-        # List all values, before and now. `groups` has the index in this list for each value that
-        # was counted before, and then for each of those that are added.
-        all_hashes = np.concatenate([self._hashes, hashes])  # en, fr, en, de
-        unique_hashes, groups = np.unique(all_hashes, return_inverse=True)  # en, fr, de; 0, 1, 0, 2
-        n_counters = len(unique_hashes)
-
-        def sum_by_value(before: NDArray[np.int64], added: NDArray[np.int64]) -> NDArray[np.int64]:
-            """Add up the numbers of each value: 20, 5 before and 3, 1 now are 23, 5, 1."""
-            # bincount adds up floats, which are exact up to 2**53.
-            return np.bincount(groups, np.concatenate([before, added]), n_counters).astype(np.int64)
-
-        self._hashes = unique_hashes
-        self._counters = sum_by_value(self._counters, documents)  # lowered when values are dropped
-        self._documents = sum_by_value(self._documents, documents)
-        self._tokens = sum_by_value(self._tokens, tokens)
-        if n_counters > MAX_COUNTERS:
+        added = _Counts(hashes, counters=documents, documents=documents, tokens=tokens)
+        self._counts = self._counts.plus(added)
+        if len(self._counts.hashes) > MAX_COUNTERS:
             self._drop_rare_values()
         self._keep_texts(hashes, text_of)
 
@@ -118,16 +160,12 @@ class FrequentValues:
         If c comes again, it is counted from 0, although 1 document had it. So it can have 1 more
         document than are counted. `error` is the sum of all numbers that were ever subtracted.
         """
-        n_to_drop = len(self._counters) - MAX_COUNTERS  # 2
-        subtracted = _nth_smallest(self._counters, n_to_drop)  # 1
-        counters = self._counters - subtracted
-        remains = counters > 0
-
+        old_counters = self._counts.counters
+        n_to_drop = len(old_counters) - MAX_COUNTERS  # 2
+        subtracted = _nth_smallest(old_counters, n_to_drop)  # 1
+        counters = old_counters - subtracted
+        self._counts = self._counts._replace(counters=counters).select(counters > 0)
         self.error += subtracted
-        self._hashes = self._hashes[remains]
-        self._counters = counters[remains]
-        self._documents = self._documents[remains]
-        self._tokens = self._tokens[remains]
 
     def _keep_texts(self, hashes: NDArray[np.uint64], text_of: Callable[[int], str]) -> None:
         """Keep the texts of the values that are the most frequent now, and forget all others.
@@ -141,7 +179,7 @@ class FrequentValues:
         """
         text_by_hash: dict[int, str] = {}
         for index in self._most_counted():
-            value_hash = int(self._hashes[index])
+            value_hash = int(self._counts.hashes[index])
             text = self._text_by_hash.get(value_hash)
             if text is None:
                 # The value was not among the most frequent ones before the last call of `add`. Only
@@ -157,8 +195,7 @@ class FrequentValues:
         Equal ones are sorted by the hash of their value, so that the result does not depend on
         chance.
         """
-        # Counters that are equal are sorted by hash.
-        order = np.lexsort((self._hashes, -self._counters))
+        order = np.lexsort((self._counts.hashes, -self._counts.counters))
         indices: list[int] = order[: self._n_values].tolist()
         return indices
 
@@ -174,20 +211,22 @@ class FrequentValues:
             as many are left out.
         """
         most_of_forgotten_values = self.error
-        frequent_values: list[FrequentValue] = []
-        for index in self._most_counted():
-            documents = int(self._documents[index])
-            if documents <= most_of_forgotten_values:
-                continue
-            frequent_values.append(
-                FrequentValue(
-                    value=self._text_by_hash[int(self._hashes[index])],
-                    documents=documents,
-                    max_documents=documents + self._max_missed(index),
-                    tokens=int(self._tokens[index]),
-                )
-            )
-        return frequent_values
+        frequent_values = [self._frequent_value(index) for index in self._most_counted()]
+        return [value for value in frequent_values if value.documents > most_of_forgotten_values]
+
+    def _frequent_value(self, index: int) -> FrequentValue:
+        """Return one of the most frequent values, with its counts.
+
+        Args:
+            index: Where the value is in the arrays of counts.
+        """
+        documents = int(self._counts.documents[index])
+        return FrequentValue(
+            value=self._text_by_hash[int(self._counts.hashes[index])],
+            documents=documents,
+            max_documents=documents + self._max_missed(index),
+            tokens=int(self._counts.tokens[index]),
+        )
 
     def _max_missed(self, index: int) -> int:
         """Return how many documents with a value may be missing in its count, at most.
@@ -202,9 +241,10 @@ class FrequentValues:
             de       40                   30         10               20
 
         Args:
-            index: Where the value is in the arrays of counters.
+            index: Where the value is in the arrays of counts.
         """
-        lowered_since = int(self._documents[index]) - int(self._counters[index])
+        counts = self._counts
+        lowered_since = int(counts.documents[index]) - int(counts.counters[index])
         return self.error - lowered_since
 
 

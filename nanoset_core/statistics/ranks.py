@@ -93,14 +93,24 @@ def first_excess(chunks: Callable[[], Iterable[KeyedAmounts]], limit: int) -> Ex
         if is_first_digit and running_sums[-1] <= limit:
             return None
 
-        # The first digit at which the sum is above the limit.
-        digit = int(np.searchsorted(running_sums, limit, side="right"))
-        # Amounts are added up as floats, which are rounded above 2**53. Then it can happen that no
-        # sum is above the limit: take the last digit.
-        digit = min(digit, _N_DIGIT_VALUES - 1)
+        digit = _first_digit_above(running_sums, limit)
         amount_below = int(running_sums[digit] - amounts[digit])
         prefix = _append_digit(prefix, digit)
     return Excess(prefix, amount_below)
+
+
+def _first_digit_above(running_sums: NDArray[np.int64], limit: int) -> int:
+    """Return the first digit at which a running sum is above a limit.
+
+    Amounts are added up as floats, which are rounded above 2**53. Then it can happen that no sum is
+    above the limit, and the result is the last digit.
+
+    Args:
+        running_sums: For each digit, the sum up to it; ascending, shape (65536,).
+        limit: The limit.
+    """
+    digit = int(np.searchsorted(running_sums, limit, side="right"))
+    return min(digit, _N_DIGIT_VALUES - 1)
 
 
 def keys_at_ranks(
