@@ -250,30 +250,38 @@ class Delivery:
         existing = [name for name in self.names if self.store.stat(name) is not None]
         stored = self.stored_receipt()
 
-        # Files without a receipt of the same call belong to another call or program.
         if stored is None or not stored.is_of_same_output(self.receipt):
-            if existing and not overwrite:
-                raise self._occupied(existing[0], stored)
-            if self.needs_own_folder and not overwrite:
-                self._check_no_other_files()
+            if not overwrite:
+                self._check_not_occupied(existing, stored)
+            return None
+        if stored.files is None:  # the call was killed before it had written all files
             return None
 
-        # The final receipt lists all files. Until then, the call was killed while it wrote them.
-        if stored.files is None:
-            return None
-
-        # Compare the files with the receipt. Receipts of older versions of this program do not list
-        # all files. One that is not listed is no reason to make the output again.
         changes = self._changes(existing, stored.files)
         has_all_files = set(self.files).issubset(existing)
+        # Receipts of older versions of this program do not list all files. One that is not listed
+        # is no reason to make the output again.
         has_changed_file = any(name in stored.files for name in changes)
         if has_all_files and not has_changed_file:
             return stored.content
-
-        # Somebody may want to keep a changed file. If files are only missing, make them again.
         if changes and not overwrite:
-            raise self._changed_error(changes)
+            raise self._changed_error(changes)  # somebody may want to keep a changed file
         return None
+
+    def _check_not_occupied(self, existing: Sequence[str], stored: StoredReceipt | None) -> None:
+        """Check that no files of another call or program are in the place of the output.
+
+        Args:
+            existing: Names of the output's files that exist already.
+            stored: The receipt of another call in the folder, or None without one.
+
+        Raises:
+            ConfigError: There are some.
+        """
+        if existing:
+            raise self._occupied(existing[0], stored)
+        if self.needs_own_folder:
+            self._check_no_other_files()
 
     def _changed_error(self, changes: Mapping[str, str]) -> ConfigError:
         """Return the error for an output that was changed, with the first of its changes.

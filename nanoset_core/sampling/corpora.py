@@ -547,12 +547,9 @@ def tokens_by_reads(
     for corpus in corpora:
         members = [reads_by_prefix[prefix] for prefix in corpus.prefixes]
         reads_by_member = _reads_of_copies(members, config)
-        if reads_by_member is None:
-            continue
-        n_tokens = np.zeros(MANY_READS + 1)
-        for part in corpus.parts:  # tokens that are in the same datasets
-            n_tokens += part.tokens * _reads_of_part(part, reads_by_member)
-        counts_by_corpus[corpus.corpus] = np.rint(n_tokens).astype(np.int64).tolist()
+        if reads_by_member is not None:
+            n_tokens = _tokens_by_reads_of(corpus, reads_by_member)
+            counts_by_corpus[corpus.corpus] = np.rint(n_tokens).astype(np.int64).tolist()
     return counts_by_corpus
 
 
@@ -575,6 +572,25 @@ def _reads_of_copies(
             return None
         reads_by_member.append(reads)
     return reads_by_member
+
+
+def _tokens_by_reads_of(
+    corpus: CorpusParts, reads_by_member: Sequence[NDArray[np.float64]]
+) -> NDArray[np.float64]:
+    """Return how many tokens of a corpus are expected to be read 0, 1, 2, … times.
+
+    Args:
+        corpus: The corpus. Each of its parts has the tokens that are in the same datasets.
+        reads_by_member: For each dataset, how likely it is that a token is read 0, 1, 2, … times,
+            shape (MANY_READS + 1,).
+
+    Returns:
+        Shape (MANY_READS + 1,).
+    """
+    n_tokens = np.zeros(MANY_READS + 1)
+    for part in corpus.parts:
+        n_tokens += part.tokens * _reads_of_part(part, reads_by_member)
+    return n_tokens
 
 
 def _reads_of_part(

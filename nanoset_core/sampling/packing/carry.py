@@ -154,24 +154,37 @@ def _cut(stream: PieceArrays, length: int) -> _CutStream:
         stream: The pieces, none of which is empty.
         length: Tokens of a pack.
     """
-    n_tokens = stream.tokens  # 24
-    old_stops = np.cumsum(stream.lengths)  # (n_old,) [6, 8, 15, 24]
-    old_starts = old_stops - stream.lengths  # [0, 6, 8, 15]
+    piece_starts = np.cumsum(stream.lengths) - stream.lengths  # (n_pieces,) [0, 6, 8, 15]
+    pack_starts = np.arange(0, stream.tokens, length)  # (n_packs,) [0, 10, 20]
+    starts = _merged(piece_starts, pack_starts)  # (n_new,) [0, 6, 8, 10, 15, 20]
+    return _CutStream(_divided_at(stream, starts), pack_numbers=starts // length)
 
-    # A new piece starts where an old piece or a pack starts. It stops where the next one starts.
-    pack_starts = np.arange(0, n_tokens, length)  # [0, 10, 20]
-    new_starts = _merged(old_starts, pack_starts)  # (n_new,) [0, 6, 8, 10, 15, 20]
-    new_lengths = np.diff(new_starts, append=n_tokens)  # [6, 2, 2, 5, 5, 4]
 
-    # It is cut from the first old piece that stops after its start.
-    old_pieces = np.searchsorted(old_stops, new_starts, side="right")  # [0, 1, 2, 2, 3, 3]
-    tokens_into_piece = new_starts - old_starts[old_pieces]  # [0, 0, 0, 2, 0, 5]
-    pieces = PieceArrays(
+def _divided_at(stream: PieceArrays, starts: NDArray[np.int64]) -> PieceArrays:
+    """Divide pieces of documents, put one after another, into smaller pieces.
+
+    For example, pieces of 6 and 9 tokens, of 15 together, are divided at the tokens 0, 6 and 10:
+
+        old piece            0    1    1
+        new piece            0    1    2
+        its first token      0    6    10
+        its tokens           6    4    5
+
+    Args:
+        stream: The pieces, none of which is empty.
+        starts: Where the new pieces start, ascending, which includes the starts of all old ones:
+            [0, 6, 10]; shape (n_new,).
+    """
+    old_stops = np.cumsum(stream.lengths)  # (n_old,) [6, 15]
+    old_starts = old_stops - stream.lengths  # [0, 6]
+    # A new piece is from the first old piece that stops after its start.
+    old_pieces = np.searchsorted(old_stops, starts, side="right")  # (n_new,) [0, 1, 1]
+    skipped_tokens = starts - old_starts[old_pieces]  # of the old piece: [0, 0, 4]
+    return PieceArrays(
         documents=stream.documents[old_pieces],
-        firsts=stream.firsts[old_pieces] + tokens_into_piece,  # positions in the documents
-        lengths=new_lengths,
+        firsts=stream.firsts[old_pieces] + skipped_tokens,  # positions in the documents
+        lengths=np.diff(starts, append=stream.tokens),
     )
-    return _CutStream(pieces, pack_numbers=new_starts // length)
 
 
 def _merged(left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.int64]:
