@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -424,20 +425,24 @@ class _FolderMerge:
         """
         bin_file, idx_file = pair_files(self.output_prefix)
         write_merged_idx(draft.folder / idx_file.name, bucket, pairs, dtype)
-        size_bytes = sum(pair.bin.size for pair in pairs)
-
-        def join() -> None:
-            """Join the .bin files in the bucket."""
-            work = self.progress.work("merge", self.output_prefix.name, size_bytes)
-            objects = [pair.bin for pair in pairs]
-            bucket.compose(path_in_place(bin_file), objects, joined=work.advance)
-
-        # This file is not in the folder. When the output is delivered, `join` is called instead.
-        draft.writers[bin_file.name] = join
+        # The .bin is not in the folder. When the output is delivered, this function is called.
+        draft.writers[bin_file.name] = partial(self._join_bins, bucket, pairs)
         return {
             "documents": [pair.documents for pair in pairs],
-            "tokens": size_bytes // dtype.itemsize,
+            "tokens": _bytes_of_tokens(pairs) // dtype.itemsize,
         }
+
+    def _join_bins(self, bucket: Store, pairs: Sequence[StoredPair]) -> None:
+        """Let a bucket join the .bin files of datasets to that of the output.
+
+        Args:
+            bucket: The bucket.
+            pairs: The datasets, in order.
+        """
+        bin_file, _ = pair_files(self.output_prefix)
+        work = self.progress.work("merge", self.output_prefix.name, _bytes_of_tokens(pairs))
+        objects = [pair.bin for pair in pairs]
+        bucket.compose(path_in_place(bin_file), objects, joined=work.advance)
 
     def _merge_on_disk(self, draft: Draft) -> dict[str, Any]:
         """Merge datasets on this machine; files in a bucket are downloaded first.
@@ -460,6 +465,11 @@ class _FolderMerge:
             inputs = [MergeInput(str(path.with_suffix(""))) for path in bin_paths]
             merge_inputs(inputs, draft.folder / name, work.advance)
             return _facts_of_merge(idx_paths, size_bytes)
+
+
+def _bytes_of_tokens(pairs: Sequence[StoredPair]) -> int:
+    """Return the size of the .bin files of datasets together."""
+    return sum(pair.bin.size for pair in pairs)
 
 
 def _facts_of_merge(idx_paths: Sequence[Path], size_bytes: int) -> dict[str, Any]:

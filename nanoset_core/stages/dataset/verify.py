@@ -395,8 +395,6 @@ def _sources_of(
         deep: Decompress files up to a document, however far inside it is.
     """
     origins = [origin for origin in sampled if origin.tokens <= _MAX_COMPARED_TOKENS]
-
-    # Read their texts from the raw files, and their tokens from the dataset.
     texts = read_texts(
         project.config.corpus_folder(lineage.corpus),
         origins,
