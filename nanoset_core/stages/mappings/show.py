@@ -74,17 +74,17 @@ def _figures(manifest: Manifest) -> dict[str, int]:
         {"bytes": 80000, "samples": 1000, "unused_samples": 0, "tokens": 2048000,
          "unique_tokens": 1024000, "repeated_tokens": 1024000}
 
+    The bytes include the index files, by which the trainer reads samples. These are in a folder of
+    the trainer.
+
     Args:
         manifest: The record of the split: its files, and `facts` about its data.
     """
-    # The index files, by which the trainer reads samples, are in a folder of the trainer.
     index_bytes = sum(entry["bytes"] for entry in cache_files(manifest).values())
     figures = {"bytes": size_bytes(manifest) + index_bytes}
     figures |= _sample_figures(manifest)
-
-    # An entry for each collection of texts that is read. Old records have none.
-    corpora = manifest.facts.get(CORPORA)
-    if corpora:
+    corpora = manifest.facts.get(CORPORA)  # an entry for each collection of texts that is read
+    if corpora:  # old records have none
         figures["unique_tokens"] = _total(corpora, "unique_tokens")
         figures["repeated_tokens"] = _total(corpora, "repeated_tokens")
     return figures

@@ -486,22 +486,21 @@ class _ShardInProgress:
             }
 
         The encoder is the implementation of the tokenizer. If it turns out to be wrong, the shards
-        that it made are known.
+        that it made are known. `audited` counts the documents that a second implementation encoded,
+        and `repeated` those with the same tokens as an earlier one.
         """
-        # How many documents have the same tokens as an earlier one. That is known only at the end.
         self._facts.repeated = self._repeats.among(self._facts.documents)
-
-        # What the tokens were made with, and how many documents a second implementation encoded.
         encoder = Encoder(
             engine=self._engine.name,
             version=self._engine.version,
             audited=self._audit.documents,
             helper=self._engine.helper,
         )
-        facts = to_plain(self._facts)
-        facts |= piece_lines_of_shard(self._lines_of_pieces)  # lines in pieces of large files
-        facts[ENCODER_FACT] = to_plain(encoder)
-        return facts
+        return {
+            **to_plain(self._facts),
+            **piece_lines_of_shard(self._lines_of_pieces),  # lines in pieces of large files
+            ENCODER_FACT: to_plain(encoder),
+        }
 
 
 def _document_place(task: ShardTask, batch: DocumentBatch, number: int) -> str:

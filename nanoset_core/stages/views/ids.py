@@ -158,8 +158,12 @@ def _ids_in_lines(path: Location) -> Any:
 def can_be_listed(ids: Any) -> Any:
     """Return which ids a text file can list, so that exactly these ids are read from it.
 
-    A file cannot list empty ids, those with a line end, and those that begin like a comment. These
-    would be read as other ids, or be ignored.
+    A file cannot list some ids, which would be read as other ids, or be ignored:
+
+        empty ids
+        those that begin like a comment
+        those with a line end: \\n, or \\r at the end of the id, since \\r\\n is a line end, too
+        those that begin with a byte order mark, which is no part of the text of a file
 
     Args:
         ids: An Arrow array of strings without nulls.
@@ -171,9 +175,7 @@ def can_be_listed(ids: Any) -> Any:
 
     is_empty = pc.equal(ids, "")
     is_comment = pc.starts_with(ids, COMMENT)
-    # The reader takes \r\n for a line end, so an id must not end in \r either.
     has_line_end = pc.or_(pc.match_substring(ids, "\n"), pc.ends_with(ids, "\r"))
-    # At the start of a file, this is no part of the text.
     has_byte_order_mark = pc.starts_with(ids, "\ufeff")
 
     is_misread = pc.or_(pc.or_(is_empty, is_comment), pc.or_(has_line_end, has_byte_order_mark))
@@ -194,19 +196,29 @@ def _text_of(path: Location) -> str:
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        # Name the line and the wrong byte, and what the file seems to be.
-        line = data.count(b"\n", 0, error.start) + 1
-        found = f"byte {data[error.start]:#04x}"
-        kind = describe_content(data[:HEAD_BYTES])  # None if there is no good guess
-        if kind:
-            found += f"; the file is {kind}"
-        raise InputError(
-            "a line is not text",
-            where=f"{path}:{line}",
-            found=found,
-            expected="one id on each line, in UTF-8",
-            remedy="write the file in UTF-8, or as a table that ends in .parquet or .arrow",
-        ) from None
+        raise _not_utf8_error(path, data, wrong_byte=error.start) from None
+
+
+def _not_utf8_error(path: Location, data: bytes, wrong_byte: int) -> InputError:
+    """Return the error for a file that is not text in UTF-8: which line is wrong, and what it is.
+
+    Args:
+        path: The file.
+        data: Its bytes.
+        wrong_byte: Position of the first byte that is not UTF-8.
+    """
+    line = data.count(b"\n", 0, wrong_byte) + 1
+    found = f"byte {data[wrong_byte]:#04x}"
+    file_kind = describe_content(data[:HEAD_BYTES])  # None if there is no good guess
+    if file_kind:
+        found += f"; the file is {file_kind}"
+    return InputError(
+        "a line is not text",
+        where=f"{path}:{line}",
+        found=found,
+        expected="one id on each line, in UTF-8",
+        remedy="write the file in UTF-8, or as a table that ends in .parquet or .arrow",
+    )
 
 
 _EXPECTED_TABLE = f"a column {ID_COLUMN!r}, or a single column, with an id in each row"
