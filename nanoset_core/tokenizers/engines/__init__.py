@@ -37,8 +37,8 @@ from nanoset_core.tokenizers.engines.engine import (
 from nanoset_core.tokenizers.engines.gigatoken import GigatokenEngine, is_installed
 from nanoset_core.tokenizers.engines.proof import all_canaries, differing
 from nanoset_core.tokenizers.engines.reference import ReferenceEngine, reference_engine
-from nanoset_core.tokenizers.engines.tokenizers_library import LibraryPanicError, panics_as_errors
 from nanoset_core.tokenizers.files import Definition, define
+from nanoset_core.tokenizers.library_panics import LibraryPanicError, panics_as_errors
 from nanoset_core.untrusted import safe_logger
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -17,35 +16,13 @@ import orjson
 from nanoset_core.errors import FormatError
 from nanoset_core.tokenizers.engines.engine import EncodingError
 from nanoset_core.tokenizers.files import TokenizerPath, define
+from nanoset_core.tokenizers.library_panics import panics_as_errors
 
 if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
 
 _SUBWORD_PREFIX = re.compile(rb'"continuing_subword_prefix"\s*:\s*"[^"]')
 _SHOWN_TOKENS = 8
-
-
-class LibraryPanicError(RuntimeError):
-    """A library written in Rust panicked."""
-
-
-@contextmanager
-def panics_as_errors() -> Iterator[None]:
-    """Raise an ordinary error if a library written in Rust panics in the block.
-
-    Rust's panics are raised as an exception that is no `Exception`, so that most code would not
-    catch it, and the process would end.
-
-    Raises:
-        LibraryPanicError: The library panicked. All other exceptions are raised unchanged.
-    """
-    try:
-        yield
-    except BaseException as error:
-        # Each library has an exception class of its own for this, which cannot be imported.
-        if type(error).__name__ != "PanicException":
-            raise
-        raise LibraryPanicError(str(error)) from error
 
 
 def load_tokenizer(tokenizer_json: str | os.PathLike[str]) -> Tokenizer:

@@ -102,10 +102,7 @@ class Definition:
         A file in another format has been converted. A setting such as a random dropout is replaced,
         and tokens are added that only files next to it name.
         """
-        if self.converted is None:
-            content = read_regular(self.source.path)
-        else:
-            content = self.converted.json
+        content = _content(self.source, self.converted)
         if not self.model_changes and not self.added_tokens:
             return content
 
@@ -218,7 +215,6 @@ def _define_converted(source: TokenizerFile, kind: Kind) -> Definition:
         kind=kind,
         fingerprint=fingerprint,
         converted=converted,
-        # Only a tokenizer.json that the user has written is changed.
         model_changes={},
         added_tokens=(),
         notices=_sentences(source, notices),
@@ -269,24 +265,56 @@ def _convert(
         kind_and_digests: The kind, and the sha256 of each file that is read: ["SentencePiece",
             "a1b2…"].
     """
-    # The key of the cache is everything that decides the result.
     settings = sorted(source.settings.items())
-    identity = orjson.dumps([*kind_and_digests, settings], default=str).decode()
-    cache_entry = CacheEntry("definition", identity, cache_folder())
+    cache_key = orjson.dumps([*kind_and_digests, settings], default=str).decode()
+    cache_entry = CacheEntry("definition", cache_key, cache_folder())
+    cached = _load_converted(cache_entry)
+    if cached is not None:
+        return cached
 
-    # An entry consists of arrays: the bytes of the tokenizer.json, and the other fields.
-    arrays = cache_entry.load()
-    if arrays is not None:
-        other_fields = from_array(arrays["facts"])
-        return ConvertedTokenizer(json=arrays["json"].tobytes(), **other_fields)
-
-    # Small results are not cached, since converting again is fast.
     converted = _READERS[kind](source)
     if len(converted.json) >= _MIN_CACHED_BYTES:
-        json_bytes = np.frombuffer(converted.json, np.uint8)
-        other_fields = {name: getattr(converted, name) for name in _CACHED_FIELDS}
-        cache_entry.save({"json": json_bytes, "facts": to_array(other_fields)})
+        _save_converted(converted, cache_entry)
     return converted
+
+
+def _load_converted(entry: CacheEntry) -> ConvertedTokenizer | None:
+    """Return the tokenizer that `_save_converted` has stored in the cache; None if there is none.
+
+    Args:
+        entry: Its place in the cache.
+    """
+    arrays = entry.load()
+    if arrays is None:
+        return None
+    other_fields = from_array(arrays["facts"])
+    return ConvertedTokenizer(json=arrays["json"].tobytes(), **other_fields)
+
+
+def _save_converted(converted: ConvertedTokenizer, entry: CacheEntry) -> None:
+    """Store a converted tokenizer in the cache, which takes numpy arrays.
+
+    One array has the bytes of its tokenizer.json, and the other one all other fields.
+
+    Args:
+        converted: The tokenizer.
+        entry: Its place in the cache.
+    """
+    json_bytes = np.frombuffer(converted.json, np.uint8)
+    other_fields = {name: getattr(converted, name) for name in _CACHED_FIELDS}
+    entry.save({"json": json_bytes, "facts": to_array(other_fields)})
+
+
+def _content(source: TokenizerFile, converted: ConvertedTokenizer | None) -> bytes:
+    """Return the bytes of a tokenizer.json.
+
+    Args:
+        source: The tokenizer's file.
+        converted: What this file was converted to; None if it is a tokenizer.json itself.
+    """
+    if converted is None:
+        return read_regular(source.path)
+    return converted.json
 
 
 def _examined(
@@ -301,30 +329,36 @@ def _examined(
         converted: The tokenizer.json that the file was converted to; None if the file is itself a
             tokenizer.json.
     """
-    # The key in the cache is everything that decides the result: the tokenizer, and the files next
-    # to it that may name further tokens, as in "5d1e… tokenizer_config.json 9c0a…".
-    companions = files_beside(source.path)
-    companion_digests = [f"{path.name} {sha256_file(path)}" for path in companions]
-    cache_key = " ".join([identity, *companion_digests])
+    companions = files_beside(source.path)  # such as its tokenizer_config.json
+    cache_key = _examination_key(identity, companions)
     cache_entry = CacheEntry("examination", cache_key, cache_folder())
     arrays = cache_entry.load()
     if arrays is not None:
         return Examination(**from_array(arrays["examination"]))
 
-    if converted is None:
-        content = read_regular(source.path)
-    else:
-        content = converted.json
+    content = _content(source, converted)
     tokenizer = _parsed_object(content)
     if tokenizer is None:
         return Examination()  # the tokenizers library says what is wrong when it loads the file
     addition = _companion_tokens(tokenizer, content, companions, converted)
     examination = _examine_with(tokenizer, addition, source, kind)
-
-    # Below 1 MiB, examining is faster than the cache.
     if len(content) >= _MIN_CACHED_BYTES:
         cache_entry.save({"examination": to_array(asdict(examination))})
     return examination
+
+
+def _examination_key(identity: str, companions: Sequence[Path]) -> str:
+    """Return the key of an examination in the cache: everything that decides its result.
+
+    Args:
+        identity: A digest that changes with the tokenizer.
+        companions: The files next to it that may name further tokens.
+
+    Returns:
+        Such as "5d1e… tokenizer_config.json 9c0a…".
+    """
+    companion_digests = [f"{path.name} {sha256_file(path)}" for path in companions]
+    return " ".join([identity, *companion_digests])
 
 
 def _parsed_object(content: bytes) -> dict[str, Any] | None:
@@ -353,20 +387,26 @@ def _examine_with(
     """
     if addition.added_tokens:  # all added tokens: those of the tokenizer.json, and new ones
         tokenizer = {**tokenizer, "added_tokens": list(addition.added_tokens)}
-
-    # A tokenizer makes its tokens by merging smaller ones: "t" and "h" to "th". A few that no merge
-    # makes are usual: people add words by hand. But a vocab.json has its merges in a file of their
-    # own. A single such token shows that this file was cut off.
-    min_unmerged_share = MIN_UNMERGED_SHARE
-    if kind == "vocab.json":
-        min_unmerged_share = 0.0
-    examination = examine(tokenizer, source, min_unmerged_share=min_unmerged_share)
+    examination = examine(tokenizer, source, min_unmerged_share=_min_unmerged_share(kind))
     return replace(
         examination,
         added_tokens=addition.added_tokens,
         new_names=addition.new_names,
         notices=[*addition.notices, *examination.notices],
     )
+
+
+def _min_unmerged_share(kind: Kind) -> float:
+    """Return which share of a tokenizer's tokens, if no merge makes them, shows that it is damaged.
+
+    A tokenizer makes its tokens by merging smaller ones: "t" and "h" to "th". A few that no merge
+    makes are usual, since people add words by hand. But a vocab.json has its merges in a file of
+    their own: a single token without a merge shows that this file was cut off.
+
+    Args:
+        kind: The kind of the tokenizer's file.
+    """
+    return 0.0 if kind == "vocab.json" else MIN_UNMERGED_SHARE
 
 
 def _companion_tokens(

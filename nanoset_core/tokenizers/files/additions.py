@@ -6,7 +6,7 @@ Otherwise a notice names them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,13 +20,13 @@ from nanoset_core.tokenizers.files.named_tokens import (
 from nanoset_core.tokenizers.files.tokenizer_json import (
     component_types,
     ids_of_vocabulary,
+    load_or_none,
     parsed_added_tokens,
 )
 from nanoset_core.wording import abbreviated
 
 if TYPE_CHECKING:
     from tokenizers import AddedToken
-    from tokenizers import Tokenizer as LibraryTokenizer
 
 _N_SHOWN = 6
 """How many tokens a notice names."""
@@ -66,27 +66,41 @@ def resolve(named: NamedTokens, tokenizer: Mapping[str, Any], content: bytes) ->
         All added tokens, or none if none is missing or it is not certain; and what the user should
         know about these files.
     """
-    notices = _notices_of_files(named)
     differences = _compare(named, tokenizer)
     if not differences.missing:
-        # The tokenizer.json is used as it is. Some tokens may have other flags in the files next to
-        # it, which is only reported.
-        notices += _notices_of_known_tokens(named, differences.not_added, tokenizer)
-        notices += _notices_of_other_ids(named, tokenizer, parsed_added_tokens(tokenizer))
-        return Addition(notices=notices)
+        notices = _notices_of_known_tokens(named, differences.not_added, tokenizer)
+        return _nothing_to_add(named, tokenizer, notices)
 
-    # The id of each token depends on all that are added before it. So if it is doubtful how one is
-    # added, none is.
+    # The id of each token depends on all that are added before it. So one doubt is enough to add
+    # none.
     doubts = _doubts(named, differences, tokenizer)
-    added_tokens: Sequence[Mapping[str, Any]] = ()
-    if not doubts:
-        added_tokens = _add_tokens(named, content)  # none if it fails
+    added_tokens = [] if doubts else _add_tokens(named, content)
     if not added_tokens:
-        notices.append(_missing_notice(named, differences.missing, doubts))
-        notices += _notices_of_other_ids(named, tokenizer, parsed_added_tokens(tokenizer))
-        return Addition(notices=notices)
-    notices += _notices_of_other_ids(named, tokenizer, added_tokens)
+        notice = _missing_notice(named, differences.missing, doubts)
+        return _nothing_to_add(named, tokenizer, [notice])
+
+    notices = [*_notices_of_files(named), *_notices_of_other_ids(named, tokenizer, added_tokens)]
     return Addition(added_tokens, differences.missing, notices)
+
+
+def _nothing_to_add(
+    named: NamedTokens, tokenizer: Mapping[str, Any], notices: Sequence[str]
+) -> Addition:
+    """Return the result for a tokenizer.json that is used as it is, with notices for the user.
+
+    Args:
+        named: The tokens that the files next to the tokenizer.json name.
+        tokenizer: The parsed tokenizer.json.
+        notices: What the user should know about tokens that it lacks or has with other flags. What
+            is to be said about the files themselves, and about ids, is added.
+    """
+    added_tokens = parsed_added_tokens(tokenizer)
+    all_notices = [
+        *_notices_of_files(named),
+        *notices,
+        *_notices_of_other_ids(named, tokenizer, added_tokens),
+    ]
+    return Addition(notices=all_notices)
 
 
 def _notices_of_files(named: NamedTokens) -> list[str]:
@@ -281,24 +295,55 @@ def _doubts(
     Returns:
         Clauses for a message, such as "'<unk>': a token of the tokenizer's class".
     """
+    doubts = _doubts_about_entries(named, differences.not_added)
+    doubts += _doubts_about_settings(named)
+    for name in differences.class_tokens:  # which no file names
+        doubts.append(f"{name!r}: a token of the tokenizer's class")
+    doubts += _doubts_about_flags(named, tokenizer)
+    return doubts
+
+
+def _doubts_about_entries(named: NamedTokens, not_added: Collection[str]) -> list[str]:
+    """Return the doubts about tokens whose entries only some versions of transformers use.
+
+    Args:
+        named: The tokens that files name. Each token with such an entry has a reason, such as
+            "image_token of tokenizer_config.json".
+        not_added: Tokens that the tokenizer.json does not have as added tokens.
+    """
     doubts = []
-    # Only some versions of transformers use the entries that name these tokens.
     for name, reason in named.doubts.items():
-        if name in differences.not_added:
+        if name in not_added:
             doubts.append(f"{name!r}: {reason}")
-    # A class of tokenizers that this project does not know.
+    return doubts
+
+
+def _doubts_about_settings(named: NamedTokens) -> list[str]:
+    """Return the doubts that apply to all tokens, because of settings of a tokenizer_config.json.
+
+    Args:
+        named: What was read from this file.
+    """
+    doubts = []
     if named.unknown_class:
         doubts.append(f"the class {named.unknown_class} may have tokens of its own")
-    # With this setting, special tokens are split like any other text.
-    if named.splits_special_tokens:
+    if named.splits_special_tokens:  # special tokens in a text are split like any other text
         doubts.append(f"{CONFIG} sets split_special_tokens")
-    # Only the class names these tokens, and no file does.
-    for name in differences.class_tokens:
-        doubts.append(f"{name!r}: a token of the tokenizer's class")
-    # Tokens such as eos_token: transformers 4 replaces their flags, and transformers 5 does not.
-    for name in _with_other_flags(named.special, tokenizer):
-        doubts.append(f"{name!r}: its flags differ from those in the tokenizer.json")
     return doubts
+
+
+def _doubts_about_flags(named: NamedTokens, tokenizer: Mapping[str, Any]) -> list[str]:
+    """Return the doubts about tokens, such as eos_token, that have other flags in a file than in the
+    tokenizer.json.
+
+    Version 4 of transformers replaces their flags, such as `lstrip`, and version 5 does not.
+
+    Args:
+        named: The tokens that files name.
+        tokenizer: The parsed tokenizer.json.
+    """
+    names = _with_other_flags(named.special, tokenizer)
+    return [f"{name!r}: its flags differ from those in the tokenizer.json" for name in names]
 
 
 def _notices_of_known_tokens(
@@ -427,7 +472,7 @@ def _add_tokens(named: NamedTokens, content: bytes) -> Sequence[Mapping[str, Any
         Entries for `added_tokens` of a tokenizer.json, such as {"id": 5, "content": "<x>",
         "lstrip": False, …}, sorted by id; empty if the library cannot load the tokenizer.
     """
-    tokenizer = _loaded(content)
+    tokenizer = load_or_none(content)
     if tokenizer is None:
         return ()
     # Tokens that exist already are only added again if that changes their flags.
@@ -439,23 +484,6 @@ def _add_tokens(named: NamedTokens, content: bytes) -> Sequence[Mapping[str, Any
         flags = {name: getattr(added, name) for name in TOKEN_FLAGS}
         added_tokens.append({"id": token_id, "content": added.content, **flags})
     return added_tokens
-
-
-def _loaded(content: bytes) -> LibraryTokenizer | None:
-    """Return a tokenizer.json as the tokenizers library loads it; None if it cannot.
-
-    Args:
-        content: The bytes of the file.
-    """
-    from tokenizers import Tokenizer
-
-    try:
-        return Tokenizer.from_buffer(content)
-    except BaseException as error:
-        # A panic of the library's Rust code is no Exception, but must not end the process either.
-        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
-            raise
-        return None
 
 
 def _tokens_to_add(named: NamedTokens, existing: Mapping[str, AddedToken]) -> list[AddedToken]:
@@ -477,21 +505,36 @@ def _tokens_to_add(named: NamedTokens, existing: Mapping[str, AddedToken]) -> li
     """
     # These are special even if their entry in the list does not say so.
     special_names = {*texts_of(named.special), *named.class_tokens}
+    listed = [_as_library_token(token, special_names) for token in named.listed]
+    with_purpose = [_as_library_token(token, special_names) for token in named.special]
 
-    # The list: add new tokens, and replace those that exist with other flags. Transformers compares
-    # tokens by their repr, such as 'AddedToken("<b>", lstrip=True, …)'.
-    additions: dict[str, AddedToken] = {}
-    for token in named.listed:
-        addition = _as_library_token(token, special_names)
-        if repr(addition) != repr(existing.get(addition.content)):
-            additions[addition.content] = addition
-
-    # Tokens with a purpose: add only those that neither exist nor are in the list.
-    for token in named.special:
-        addition = _as_library_token(token, special_names)
-        if addition.content not in existing:
-            additions.setdefault(addition.content, addition)
+    additions = _new_or_changed(listed, existing)
+    for token in with_purpose:
+        if token.content not in existing:
+            additions.setdefault(token.content, token)
     return list(additions.values())
+
+
+def _new_or_changed(
+    tokens: Iterable[AddedToken], existing: Mapping[str, AddedToken]
+) -> dict[str, AddedToken]:
+    """Return the tokens that a tokenizer does not have, or that it has with other flags.
+
+    As in the library transformers, tokens are compared by their repr, such as
+    'AddedToken("<b>", lstrip=True, …)'.
+
+    Args:
+        tokens: The tokens.
+        existing: The added tokens of the tokenizer: text → token.
+
+    Returns:
+        Text → token, in the order of `tokens`. If a text occurs twice, its last token counts.
+    """
+    additions: dict[str, AddedToken] = {}
+    for token in tokens:
+        if repr(token) != repr(existing.get(token.content)):
+            additions[token.content] = token
+    return additions
 
 
 def _as_library_token(token: Token, special_names: Collection[str]) -> AddedToken:

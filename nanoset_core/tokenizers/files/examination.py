@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 
@@ -18,13 +18,12 @@ from nanoset_core.errors import FormatError
 from nanoset_core.tokenizers.files.tokenizer_json import (
     component_types,
     ids_of_vocabulary,
+    load_or_none,
     missing_bytes,
     parsed_added_tokens,
 )
+from nanoset_core.tokenizers.library_panics import panics_as_errors
 from nanoset_core.wording import format_count
-
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
 
 MIN_UNMERGED_SHARE = 0.01
 """Share of a vocabulary that no merge makes, above which merges seem to be missing.
@@ -262,12 +261,10 @@ def _normalize(tokenizer: Mapping[str, Any], texts: Sequence[str]) -> list[str]:
         "model": {"type": "BPE", "vocab": {}, "merges": []},
     }
     try:
-        normalizer = Tokenizer.from_buffer(orjson.dumps(components)).normalizer
-        return [normalizer.normalize_str(text) for text in texts]
-    except BaseException as error:
-        # A panic of the library's Rust code is no Exception, but must not end the process either.
-        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
-            raise
+        with panics_as_errors():
+            normalizer = Tokenizer.from_buffer(orjson.dumps(components)).normalizer
+            return [normalizer.normalize_str(text) for text in texts]
+    except Exception:  # noqa: BLE001 - the library raises plain Exceptions
         return list(texts)
 
 
@@ -404,7 +401,7 @@ def _library_ids(
         Token → id; empty if the library cannot load them.
     """
     components = {"version": "1.0", "added_tokens": list(added_tokens), "model": model}
-    tokenizer = _load(components)
+    tokenizer = load_or_none(components)
     if tokenizer is None:
         return {}
     ids = {}
@@ -413,23 +410,6 @@ def _library_ids(
         if library_id is not None:
             ids[token["content"]] = library_id
     return ids
-
-
-def _load(components: Mapping[str, Any]) -> Tokenizer | None:
-    """Load a tokenizer that consists of some components of a tokenizer.json.
-
-    Returns:
-        The tokenizer; None if the library cannot load it.
-    """
-    from tokenizers import Tokenizer
-
-    try:
-        return Tokenizer.from_buffer(orjson.dumps(components))
-    except BaseException as error:
-        # A panic of the library's Rust code is no Exception, but must not end the process either.
-        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
-            raise
-        return None
 
 
 def _missing_merge_notices(
@@ -555,10 +535,7 @@ def _unmerged_tokens(
         looks_special = _SPECIAL_NAME.fullmatch(token) is not None  # such as "<pad>"
         if token in merged or token in added_names or looks_special:
             continue
-        # Single characters need no merge. Marks such as the ## of "##s" do not count as characters.
-        is_single_character = len(affixes.stripped(token)) <= 1
-        # What two other tokens cannot make was added by hand.
-        if not is_single_character and _could_be_merged(token, vocabulary, affixes):
+        if _could_be_merged(token, vocabulary, affixes):
             unmerged.append(token)
     return sorted(unmerged, key=vocabulary.__getitem__)
 
@@ -566,8 +543,8 @@ def _unmerged_tokens(
 def _could_be_merged(token: str, vocabulary: Mapping[str, int], affixes: _Affixes) -> bool:
     """Return whether two tokens of a vocabulary, put together, are a given token.
 
-    If not, no merge could make it. Such a token was added by hand, such as RoBERTa's
-    madeupword0000.
+    If not, no merge could make it. Such a token is a single character, or was added by hand, such
+    as RoBERTa's madeupword0000.
 
     Args:
         token: A token of the vocabulary, such as "as".
@@ -575,6 +552,9 @@ def _could_be_merged(token: str, vocabulary: Mapping[str, int], affixes: _Affixe
         affixes: Marks of the tokens' position in a word. A right part has the mark of tokens that
             continue a word: "as" could be "a" and "##s".
     """
+    is_single_character = len(affixes.stripped(token)) <= 1  # marks are no characters
+    if is_single_character:
+        return False
     for cut in range(1, len(token)):
         left = token[:cut]
         right = affixes.prefix + token[cut:]

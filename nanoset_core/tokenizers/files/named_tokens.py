@@ -223,19 +223,18 @@ def _listed_tokens(
         new    tokenizer_config.json    {"added_tokens_decoder": {"2": {"content": "</s>", …}}}
         old    added_tokens.json        {"</s>": 2}
 
+    Only the new list has the flags of the tokens. For the old one, the other two files say which
+    tokens are special, for example as eos_token.
+
     Args:
         config: The content of tokenizer_config.json.
         special_map: The content of special_tokens_map.json.
         id_by_token: The content of added_tokens.json.
         added_ids: Ids of the added tokens in the tokenizer.json itself.
     """
-    # New versions of transformers list the tokens with their flags in tokenizer_config.json, under
-    # the key added_tokens_decoder.
     if _DECODER in config:
         return _decoder_tokens(config[_DECODER])
 
-    # Old versions list the tokens in added_tokens.json, without flags. The other two files say
-    # which are special, for example as eos_token.
     special_names = _special_names({**config, **special_map})
     return _added_tokens(id_by_token, special_names, added_ids)
 
@@ -291,6 +290,9 @@ def _added_tokens(
 ) -> list[Token]:
     """Return the tokens of an added_tokens.json, which old versions of transformers write.
 
+    The file has no flags. Transformers looks for a special token in the text itself, and for any
+    other one in the normalized text.
+
     Args:
         ids: The content of the file: {"<x>": 32000, "</s>": 2}.
         special_names: Tokens that other files name for a purpose, such as eos_token.
@@ -305,8 +307,6 @@ def _added_tokens(
         if isinstance(token_id, int) and token_id not in added_ids:
             id_by_name[name] = token_id
 
-    # The file has no flags. Transformers looks for a special token in the text itself, and for any
-    # other one in the normalized text.
     tokens: list[Token] = []
     for name in sorted(id_by_name, key=id_by_name.__getitem__):
         is_special = name in special_names

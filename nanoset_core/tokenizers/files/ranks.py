@@ -185,7 +185,8 @@ def _tokenizer_json(
         added_tokens     finds special tokens such as "<|endoftext|>" in the text
         normalizer       converts text to a Unicode normal form, if the vocabulary is made for one
         pre_tokenizer    splits the text by a regular expression: "the cat" → "the", " cat"
-        model            merges the bytes of each word to tokens
+        model            merges the bytes of each word to tokens; a word that is in the vocabulary
+                         is one token without merging (`ignore_merges`), as in tiktoken
         decoder          turns tokens back into text
 
     Args:
@@ -193,19 +194,25 @@ def _tokenizer_json(
         merges: Pairs of tokens, in the order in which they are merged.
         ranked: The vocabulary as it was read, with its regular expression and special tokens.
     """
-    # Some vocabularies, such as Qwen's, are for text in a Unicode normal form, such as NFC.
-    unicode_form = ranked.pattern.form
     return build_tokenizer_json(
         added_tokens=_added_tokens(ranked),
-        normalizer=None if unicode_form is None else {"type": unicode_form},
+        normalizer=_normalizer(ranked.pattern.form),
         pre_tokenizer=_pre_tokenizer(ranked.pattern.regex),
-        # The flag `use_regex` is for pre-tokenizers, and does nothing in a decoder. True is what
-        # published files have here.
+        # `use_regex` does nothing in a decoder. It is true because published files have it so.
         decoder=byte_level(use_regex=True),
-        # As in tiktoken, a word that is in the vocabulary is one token (`ignore_merges`). All other
-        # words are merged.
         model=bpe_model(vocabulary, merges, ignore_merges=True),
     )
+
+
+def _normalizer(unicode_form: str | None) -> dict[str, Any] | None:
+    """Return the part of a tokenizer.json that converts text to a Unicode normal form.
+
+    Args:
+        unicode_form: The form, such as "NFC" for Qwen's vocabularies, or None for most others.
+    """
+    if unicode_form is None:
+        return None
+    return {"type": unicode_form}
 
 
 def _added_tokens(ranked: RankedVocabulary) -> list[dict[str, Any]]:

@@ -312,22 +312,39 @@ def _tekken_names(value: Mapping[str, Any], config: Mapping[str, Any]) -> Sequen
             has no name or another rank than its position.
     """
     entries = value.get("special_tokens")
-    if entries is None:
-        # Versions are "v3", "v7m1" and so on: the first number counts.
-        version = re.fullmatch(r"v(\d+)m?\d*", str(config.get("version")))
-        if version is None or int(version[1]) > _LAST_VERSION_WITHOUT_NAMES:
-            raise ValueError(f"it names no special tokens, in version {config.get('version')!r}")
-        return _TEKKEN_TOKENS
+    if entries is not None:
+        return [_tekken_name(entry, position) for position, entry in enumerate(entries)]
 
-    # An entry is an object such as {"rank": 1, "token_str": "<s>", "is_control": true}. Its rank is
-    # its position in the list.
-    names = []
-    for position, entry in enumerate(entries):
-        name = entry["token_str"]
-        if entry["rank"] != position or not isinstance(name, str) or not name:
-            raise ValueError("a special token has no name, or its rank is not its position")
-        names.append(name)
-    return names
+    version = config.get("version")
+    if not _may_lack_names(version):
+        raise ValueError(f"it names no special tokens, in version {version!r}")
+    return _TEKKEN_TOKENS
+
+
+def _tekken_name(entry: Any, position: int) -> str:
+    """Return the name of a special token of a tekken.json.
+
+    Args:
+        entry: Its entry in the file, such as {"rank": 1, "token_str": "<s>", "is_control": true}.
+        position: Position of the entry in the list, which its rank must be.
+
+    Raises:
+        ValueError: The entry has no name or another rank.
+    """
+    name = entry["token_str"]
+    if entry["rank"] != position or not isinstance(name, str) or not name:
+        raise ValueError("a special token has no name, or its rank is not its position")
+    return name
+
+
+def _may_lack_names(version: Any) -> bool:
+    """Return whether a tekken.json of a version need not name its special tokens.
+
+    Args:
+        version: The version, such as "v3" or "v7m1". Only its first number counts.
+    """
+    numbers = re.fullmatch(r"v(\d+)m?\d*", str(version))
+    return numbers is not None and int(numbers[1]) <= _LAST_VERSION_WITHOUT_NAMES
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,8 +367,8 @@ class _EntryList:
             rank    0       1       2       …
             id      1000    1001    1002    …   up to the size of the vocabulary
 
-        A file may have more entries than the vocabulary: only the first ones are tokens, but all
-        entries are checked.
+        Args:
+            source: The file, for errors.
 
         Returns:
             Bytes of each token → id.
@@ -359,20 +376,13 @@ class _EntryList:
         Raises:
             FormatError: An entry is malformed, a token is repeated, or there are too few entries.
         """
-        ids: dict[bytes, int] = {}
+        # A file may have more entries than the vocabulary. These are no tokens.
         n_tokens = self.vocab_size - self.n_special
-        for rank, entry in enumerate(self.entries):
-            try:
-                token = _parse_entry(entry, rank)
-            except (TypeError, KeyError, ValueError) as error:
-                raise self._entry_error(source, rank, error) from error
-            if rank < n_tokens:
-                ids[token] = self.n_special + rank
+        tokens = self._parse_entries(source)[:n_tokens]
+        ids = {token: self.n_special + rank for rank, token in enumerate(tokens)}
 
-        # A repeated token has only one entry in `ids`. The first 256 tokens are the single bytes:
-        # a vocabulary without all of them could not encode every text.
-        has_all_tokens = len(ids) == n_tokens
-        has_all_bytes = n_tokens >= 256
+        has_all_tokens = len(ids) == n_tokens  # a repeated token has only one id
+        has_all_bytes = n_tokens >= 256  # the first 256 tokens are the single bytes
         if not has_all_tokens or not has_all_bytes:
             raise FormatError(
                 "there are fewer tokens than the vocabulary needs, or one is repeated",
@@ -382,6 +392,23 @@ class _EntryList:
                 remedy=RANKS_REMEDY,
             )
         return ids
+
+    def _parse_entries(self, source: TokenizerFile) -> list[bytes]:
+        """Return the bytes of the token of each entry.
+
+        Args:
+            source: The file, for the error.
+
+        Raises:
+            FormatError: An entry is malformed.
+        """
+        tokens: list[bytes] = []
+        for rank, entry in enumerate(self.entries):
+            try:
+                tokens.append(_parse_entry(entry, rank))
+            except (TypeError, KeyError, ValueError) as error:
+                raise self._entry_error(source, rank, error) from error
+        return tokens
 
     def _entry_error(self, source: TokenizerFile, rank: int, error: Exception) -> FormatError:
         """Return the error that the entry of a rank is malformed."""

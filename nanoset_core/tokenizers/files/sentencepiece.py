@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import base64
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, NamedTuple
@@ -105,10 +105,7 @@ def read_sentencepiece_model(source: TokenizerFile) -> ConvertedTokenizer:
         FormatError: The file is damaged, or is no SentencePiece model.
         ConfigError: Special tokens are configured, but nothing adds them to the model.
     """
-    # A model contains its special tokens, such as `<s>`. Only a class of Megatron-LM around the
-    # model, called the legacy wrapper, can add others.
-    if source.special_tokens and not source.legacy:
-        raise _special_tokens_error(source, source.special_tokens)
+    _check_special_tokens(source)
     model = _parse(read_regular(source.path), source)
     ids = _piece_ids(model, source)  # text of each piece (entry of the vocabulary) → id
     special_texts = model.texts_of(_PieceType.UNKNOWN, _PieceType.CONTROL)
@@ -119,7 +116,6 @@ def read_sentencepiece_model(source: TokenizerFile) -> ConvertedTokenizer:
     largest_id = max([len(ids) - 1, *legacy_tokens.values()])
     return ConvertedTokenizer(
         json=_tokenizer_json(model, ids, special_texts, legacy_tokens),
-        # Settings that decide the tokens, in addition to the bytes of the file.
         meaning={"legacy": source.legacy, "special_tokens": list(legacy_tokens.items())},
         vocab_size=largest_id + 1,
         max_id=largest_id,
@@ -128,12 +124,24 @@ def read_sentencepiece_model(source: TokenizerFile) -> ConvertedTokenizer:
     )
 
 
-def _special_tokens_error(source: TokenizerFile, special_tokens: Sequence[str]) -> ConfigError:
-    """Return the error that special tokens are configured, but nothing adds them to the model."""
-    return ConfigError(
+def _check_special_tokens(source: TokenizerFile) -> None:
+    """Check that no special tokens are configured, unless something adds them to the model.
+
+    A model contains its special tokens, such as `<s>`. Only a class of Megatron-LM around the
+    model, called the legacy wrapper, can add others.
+
+    Args:
+        source: The file of the model, with the user's settings.
+
+    Raises:
+        ConfigError: There are special tokens, but `legacy` is not set.
+    """
+    if not source.special_tokens or source.legacy:
+        return
+    raise ConfigError(
         "a SentencePiece model holds its special tokens itself",
         where=source,
-        found=f"tokenizer.special_tokens: {' '.join(special_tokens[:12])}",
+        found=f"tokenizer.special_tokens: {' '.join(source.special_tokens[:12])}",
         remedy="leave them out, or set legacy: true (--tokenizer-sentencepiece-legacy), "
         "with which Megatron-LM adds tokens to the model's",
     )
@@ -177,6 +185,9 @@ def _legacy_tokens(source: TokenizerFile, model: _Model, ids: Mapping[str, int])
     A token with the text of a piece (an entry of the vocabulary) has the id of the piece. Others
     get the next ids after the pieces. For 32,000 pieces, {"<s>": 1, "<sep>": 32000}.
 
+    Megatron-LM, which adds such tokens, takes any text that the model encodes as unknown for a new
+    token. So "<unk>", the unknown piece itself, also gets a new id.
+
     Args:
         source: The configured special tokens, `tokenizer.special_tokens`.
         model: The SentencePiece model.
@@ -187,16 +198,15 @@ def _legacy_tokens(source: TokenizerFile, model: _Model, ids: Mapping[str, int])
     """
     token_ids = {}
     next_id = len(ids)
+    unknown_texts = model.texts_of(_PieceType.UNKNOWN)
     unique_names = dict.fromkeys(source.special_tokens or ())  # in the order of the configuration
     for name in unique_names:
-        piece_id = ids.get(name)  # None if no piece has this text
-        # Megatron-LM adds a token if the model gives it the id of the unknown piece, "<unk>". So it
-        # also adds "<unk>" itself.
-        if piece_id is None or model.pieces[piece_id].type == _PieceType.UNKNOWN:
+        is_known_piece = name in ids and name not in unknown_texts
+        if is_known_piece:
+            token_ids[name] = ids[name]
+        else:
             token_ids[name] = next_id
             next_id += 1
-        else:
-            token_ids[name] = piece_id
     return token_ids
 
 
@@ -557,11 +567,10 @@ def _build_model(
         normalizer: Number of a setting of the normalizer → value.
 
     Raises:
-        ValueError: The settings of the trainer or of the normalizer are missing.
+        ValueError: There are no settings of the trainer or of the normalizer. Every model has both
+            after the pieces, so the file was cut off before them.
     """
     if not trainer or not normalizer:
-        # Every model has both after the pieces. Without this check, a file that was cut off between
-        # two pieces would look whole, and be taken for a smaller unigram model.
         raise ValueError("the settings of the trainer or of the normalizer are missing")
     return _Model(
         pieces=pieces,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
@@ -181,16 +182,11 @@ def local_tokenizer(tokenizer: TokenizerPath) -> TokenizerPath:
     if local_path == source.path:
         return tokenizer
 
-    # A vocab.json needs a second file, with the merges. By default, it is looked for next to the
-    # vocab.json, but its copy may be elsewhere.
     local_source = replace(source, path=local_path)
-    if source.has_merges_file:
+    if source.has_merges_file:  # its copy need not be next to that of the vocab.json
         local_source = replace(local_source, merges=local_copy_of(source.merges_file))
-
-    # Return a plain path if there are no settings, such as the path of the merges.
-    if not local_source.settings:
-        return local_path
-    return local_source
+    has_settings = len(local_source.settings) > 0
+    return local_source if has_settings else local_path
 
 
 def tokenizer_path(tokenizer: AnyPath) -> AnyPath:
@@ -325,23 +321,31 @@ def tokenizer_here(location: RemotePath, mirror: Path | None = None) -> Path:
         MissingError: There is neither such a file nor such a folder.
         StorageError: The bucket cannot be reached, or refuses access.
     """
+    if location.is_file():
+        names = [location.name, *_COMPANIONS]
+        return _copy_files(location.parent, names, mirror) / location.name
+    names = [*_tokenizers_in(location), *FOLDER_NAMES, *_COMPANIONS]
+    return _copy_files(location, names, mirror)
+
+
+def _copy_files(folder: RemotePath, names: Iterable[str], mirror: Path | None) -> Path:
+    """Copy files of a folder in a bucket to this machine, and return the folder of the copies.
+
+    A file is only downloaded if its copy is missing or outdated. If there is no such file, its
+    copy, if any, is deleted.
+
+    Args:
+        folder: The folder in the bucket.
+        names: Names of the files that may be in it. Some may be repeated.
+        mirror: Folder for working copies; None for the one in the user's cache folder.
+    """
     from nanoset_core.storage.access import FileAccess
     from nanoset_core.storage.location import copies_folder
 
-    is_file = location.is_file()
-    if is_file:
-        folder = location.parent
-        names = [location.name, *_COMPANIONS]
-    else:
-        folder = location
-        names = [*_tokenizers_in(folder), *FOLDER_NAMES, *_COMPANIONS]
-
     access = FileAccess(copies_folder(folder.place, mirror), folder.place)
     for name in dict.fromkeys(names):
-        # Copy the file if its copy is missing or outdated. If there is no such file, its copy, if
-        # any, is deleted.
         access.revalidate(access.folder / name)
-    return access.folder / location.name if is_file else access.folder
+    return access.folder
 
 
 def _tokenizers_in(folder: RemotePath) -> list[str]:

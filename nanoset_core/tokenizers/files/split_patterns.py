@@ -8,7 +8,7 @@ it, so that the engines recognise it.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 CONTRACTION = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
@@ -75,24 +75,37 @@ def _qwen_tokens() -> dict[str, int]:
 
 
 def _harmony_tokens() -> dict[str, int]:
-    """Return the special tokens of o200k_harmony, the vocabulary of gpt-oss: name → id."""
-    # The order is that of the published vocabulary, and of each tokenizer.json that is made from
-    # it: do not sort.
-    tokens = {"<|startoftext|>": 199998, "<|endoftext|>": 199999}
-    for token_id in (200000, 200001, 200004, 200009, 200010, 200011):
-        tokens[f"<|reserved_{token_id}|>"] = token_id
-    tokens["<|return|>"] = 200002
-    tokens["<|constrain|>"] = 200003
-    tokens["<|channel|>"] = 200005
-    tokens["<|start|>"] = 200006
-    tokens["<|end|>"] = 200007
-    tokens["<|message|>"] = 200008
-    tokens["<|call|>"] = 200012
-    for token_id in range(200013, 201088):
-        if token_id != 200018:
-            tokens[f"<|reserved_{token_id}|>"] = token_id
-    tokens["<|endofprompt|>"] = 200018
-    return tokens
+    """Return the special tokens of o200k_harmony, the vocabulary of gpt-oss: name → id.
+
+    Their order is that of the published vocabulary, and of each tokenizer.json that is made from
+    it: do not sort them.
+    """
+    first_reserved_ids = [200000, 200001, 200004, 200009, 200010, 200011]
+    last_reserved_ids = [token_id for token_id in range(200013, 201088) if token_id != 200018]
+    return {
+        "<|startoftext|>": 199998,
+        "<|endoftext|>": 199999,
+        **_reserved_tokens(first_reserved_ids),
+        "<|return|>": 200002,
+        "<|constrain|>": 200003,
+        "<|channel|>": 200005,
+        "<|start|>": 200006,
+        "<|end|>": 200007,
+        "<|message|>": 200008,
+        "<|call|>": 200012,
+        **_reserved_tokens(last_reserved_ids),
+        "<|endofprompt|>": 200018,
+    }
+
+
+def _reserved_tokens(ids: Iterable[int]) -> dict[str, int]:
+    """Return the tokens of o200k_harmony that have no meaning yet: {"<|reserved_200000|>": 200000,
+    …}.
+
+    Args:
+        ids: Their ids.
+    """
+    return {f"<|reserved_{token_id}|>": token_id for token_id in ids}
 
 
 _CL100K_TOKENS = {

@@ -7,9 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
+
+from nanoset_core.tokenizers.library_panics import panics_as_errors
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 NEVER_IN_TEXT = "\u2060"
 """A mark in the names of tokens that no text may produce.
@@ -111,6 +116,22 @@ def component_types(component: Any) -> set[str]:
             types.add(str(value.get("type")))
             pending += value.values()
     return types
+
+
+def load_or_none(tokenizer: bytes | Mapping[str, Any]) -> Tokenizer | None:
+    """Load a tokenizer.json into the tokenizers library; return None if that is not possible.
+
+    Args:
+        tokenizer: The bytes of the file, or its parsed content, which may lack some components.
+    """
+    from tokenizers import Tokenizer
+
+    try:
+        with panics_as_errors():
+            content = tokenizer if isinstance(tokenizer, bytes) else orjson.dumps(tokenizer)
+            return Tokenizer.from_buffer(content)
+    except Exception:  # noqa: BLE001 - the library raises plain Exceptions
+        return None
 
 
 # Byte-level vocabularies
