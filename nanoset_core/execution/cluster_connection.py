@@ -29,7 +29,7 @@ class ClusterConnection:
 
         0 after workers were waited for in vain: a build may have hundreds of outputs left.
         """
-        self.receivers: dict[str, Callable[[Message], None]] = {}
+        self._receivers: dict[str, Callable[[Message], None]] = {}
         """Folder of each run → the function that receives the messages of its tasks."""
         self._failure: ConfigError | None = None
         self._client: ClusterClient | None = None
@@ -86,9 +86,27 @@ class ClusterConnection:
             message: Such as the progress of a task, or a warning.
         """
         # It may be a message to another process, or to a run that has ended.
-        receive = self.receivers.get(run_folder)
+        receive = self._receivers.get(run_folder)
         if receive is not None:
             receive(message)
+
+    @contextmanager
+    def messages_passed_to(
+        self, receive: Callable[[Message], None], run_folder: str
+    ) -> Iterator[None]:
+        """Within the `with` block, pass the messages of the tasks of one run to a function.
+
+        Several runs may share the connection, so each message has the folder of its run.
+
+        Args:
+            receive: The function.
+            run_folder: The folder of the run, such as ".workers/4c2e90".
+        """
+        self._receivers[run_folder] = receive
+        try:
+            yield
+        finally:
+            del self._receivers[run_folder]
 
     def close(self) -> None:
         """Disconnect from the cluster, and end the Slurm jobs that were started for it."""

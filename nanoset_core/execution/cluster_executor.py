@@ -23,7 +23,7 @@ from nanoset_core.execution.cluster import (
 )
 from nanoset_core.execution.cluster_connection import ClusterConnection, connected
 from nanoset_core.execution.compatibility import CompatibilityCheck, compatibility_check
-from nanoset_core.execution.progress import SILENT, Progress, TaskReport, report_progress
+from nanoset_core.execution.progress import SILENT, Progress, report_progress
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.untrusted import safe_logger
 from nanoset_core.wording import format_age
@@ -110,22 +110,15 @@ def _cluster_run(
         work: Called for each task, on a worker.
     """
     client = connection.open(executor.progress)
-    # Workers may join the cluster late. While it has none, the run asks this from time to time
-    # whether to wait any longer.
     worker_watch = _WorkerWatch(connection, client, executor.progress)
-
-    # During the block, a file with a random text is in the folder or bucket of the outputs. Before
-    # each task, a worker must find it: otherwise it would write its results to another place. The
-    # worker must also have the same software as this process.
+    # Before each task, a worker makes this check: does it have the same software, and does it see
+    # the same folder or bucket of the outputs?
     with compatibility_check(executor.shared, executor.files) as check:
         run = _ClusterRun(work, client, check, worker_watch)
-        # Several runs may share the connection. It passes on each message of a worker by the
-        # folder of the run, which has this file and identifies the run.
-        connection.receivers[check.run_folder] = run.events.put
         try:
-            yield run
+            with connection.messages_passed_to(run.events.put, check.run_folder):
+                yield run
         finally:
-            del connection.receivers[check.run_folder]
             client.cancel(run.pending)  # the tasks that are not done
 
 
@@ -172,17 +165,19 @@ class _ClusterRun(BoundedRun[Any, TaskHandle]):
     def submit(self, task: Any) -> TaskHandle:
         """Hand out a task to the cluster, and return a handle to ask for its result later.
 
+        Before the task, the worker makes the check of the run: that it has the same software, and
+        so on.
+
         Args:
             task: The argument for the function that the workers call.
 
         Raises:
-            NanosetError: The connection to the cluster was lost.
+            NanosetError: The connection to the cluster was lost. The error says which cluster it
+                was, and what the user can do.
         """
         try:
-            # Before the task, the worker makes the check: that it has the same software, and so on.
             return self._client.submit(self._check, self._work, task, self._receive_end)
         except LostClusterError as error:
-            # This error says which cluster it was, and what the user can do.
             raise self._workers.lost_cluster_error(error) from error
 
     def _receive_end(self, handle: TaskHandle) -> None:
@@ -214,20 +209,15 @@ class _ClusterRun(BoundedRun[Any, TaskHandle]):
         try:
             event = self.events.get(timeout=self._check_seconds)
         except Empty:
-            # Nothing has happened for a while: check that there are still workers. The result says
-            # when to check again: soon if there are none.
+            # The result says when to check again: soon if there are no workers.
             self._check_seconds = self._workers.check_for_workers()
             return []
 
-        # Any event shows that a worker is alive.
-        self._workers.worker_seen()
-        if isinstance(event, str):
-            logger.warning("%s", event)  # a warning from a task in progress
-            return []
-        if isinstance(event, TaskReport):
-            report_progress(event)
-            return []
-        return [event.handle]
+        self._workers.worker_seen()  # any event shows that a worker is alive
+        if isinstance(event, _TaskEnd):
+            return [event.handle]
+        _show_message(event)
+        return []
 
     def result(self, handle: TaskHandle) -> Any:
         """Return the result of a task that has ended, or raise its error.
@@ -272,6 +262,18 @@ class _ClusterRun(BoundedRun[Any, TaskHandle]):
             ) from error
 
 
+def _show_message(message: Message) -> None:
+    """Log a warning from a task in progress, or show the progress that it has reported.
+
+    Args:
+        message: The warning, or the report.
+    """
+    if isinstance(message, str):
+        logger.warning("%s", message)
+    else:
+        report_progress(message)
+
+
 class _WorkerWatch:
     """Raises an error if a cluster has had no workers for too long, as the settings say.
 
@@ -300,7 +302,8 @@ class _WorkerWatch:
         """Raise an error if the cluster has had no workers for too long.
 
         Workers may join a cluster late, for example when a batch system starts their jobs. The
-        settings say for how long to wait for the first one, such as 10 minutes.
+        settings say for how long to wait for the first one, such as 10 minutes. A build that has
+        waited in vain does not wait again for its other outputs, of which it may have hundreds.
 
         Returns:
             Seconds after which to check again.
@@ -319,8 +322,6 @@ class _WorkerWatch:
         if self._wait_for_workers.has_time_left():
             return _CHECK_SECONDS_WITHOUT_WORKERS
 
-        # A build may have hundreds of outputs left. None of them should wait in vain for so long
-        # again.
         self._connection.wait_seconds = 0.0  # until a worker is seen
         raise MissingError(
             f"the {self.cluster.software} cluster has no workers",

@@ -116,18 +116,35 @@ class CompatibilityCheck:
             MissingError: The marker is missing or has another content. Perhaps all tasks have
                 ended, and it was removed.
         """
-        installed = software()
-        if installed != self.software:
-            raise StaleError(
-                "a worker runs other software than the process that hands out its tasks, "
-                "and might write other bytes",
-                found=_format_differences(installed, self.software),
-                expected=_format_differences(self.software, installed),
-                remedy=_same_software_remedy(installed, self.software),
-            )
+        self._check_software()
+        self._check_store()
 
-        # The marker proves that this machine sees the same store of outputs. Network file systems
-        # take a moment to show a file that another machine has written.
+    def _check_software(self) -> None:
+        """Check that this machine has the same versions of everything that may change the outputs.
+
+        Raises:
+            StaleError: Some version differs.
+        """
+        installed = software()
+        if installed == self.software:
+            return
+        raise StaleError(
+            "a worker runs other software than the process that hands out its tasks, "
+            "and might write other bytes",
+            found=_format_differences(installed, self.software),
+            expected=_format_differences(self.software, installed),
+            remedy=_same_software_remedy(installed, self.software),
+        )
+
+    def _check_store(self) -> None:
+        """Check that this machine sees the same store of outputs, by reading the run's marker.
+
+        Network file systems take a moment to show a file that another machine has written, so this
+        tries again for 3 seconds (_APPEARS_WITHIN_SECONDS).
+
+        Raises:
+            MissingError: There is no marker, or it has another content than that of the run.
+        """
         deadline = time.monotonic() + _APPEARS_WITHIN_SECONDS
         while True:
             marker = self.store.read(f"{self.run_folder}/{_MARKER}")
@@ -156,20 +173,43 @@ class CompatibilityCheck:
         """
         copies = {}
         for file in self.files:
-            # Files of one folder, such as those of a tokenizer, are read together, so their copies
-            # are in one folder, too. It is named by a hash, so that other versions get another
-            # folder.
-            neighbours = [other for other in self.files if other.path.parent == file.path.parent]
-            copy = folder / _digest_of_files(neighbours) / file.path.name
-            copies[file.path] = copy
-
+            copy = folder / self._name_of_copy(file)
             if not copy.is_file():
-                was_downloaded = self.store.fetch(file.name, copy, sha256=file.sha256)
-                if not was_downloaded:
-                    # All tasks have ended, so all of their files were deleted, also the marker: a
-                    # file by which a worker recognises that it sees the right store.
-                    raise self._missing_marker_error(marker=None)
+                self._download_file(file, copy)
+            copies[file.path] = copy
         return copies
+
+    def _name_of_copy(self, file: _CarriedFile) -> Path:
+        """Return the path of a file's copy below the folder of all copies.
+
+        Files of one folder, such as those of a tokenizer, are read together, so their copies are in
+        one folder, too. It is named by a hash of their contents, so that other versions of these
+        files get another folder.
+
+        Args:
+            file: The file, such as /shared/tok/vocab.json.
+
+        Returns:
+            Such as 4f1c…/vocab.json.
+        """
+        neighbours = [other for other in self.files if other.path.parent == file.path.parent]
+        return Path(_digest_of_files(neighbours), file.path.name)
+
+    def _download_file(self, file: _CarriedFile, copy: Path) -> None:
+        """Copy a file from the store of the outputs to this machine.
+
+        Args:
+            file: The file.
+            copy: The path on this machine.
+
+        Raises:
+            MissingError: It is no longer in the store. All tasks have ended, so all of their files
+                were deleted, also the marker.
+            StorageError: The file in the store is damaged.
+        """
+        was_downloaded = self.store.fetch(file.name, copy, sha256=file.sha256)
+        if not was_downloaded:
+            raise self._missing_marker_error(marker=None)
 
     def _missing_marker_error(self, marker: bytes | None) -> MissingError:
         """Return the error for a worker that does not see the store for the results.
@@ -211,7 +251,8 @@ def compatibility_check(
 ) -> Iterator[CompatibilityCheck]:
     """Yield a check by which workers on other machines find out whether they may work for this one.
 
-    A worker may work if it has the same software, and sees the same store of outputs.
+    A worker may work if it has the same software, and sees the same store of outputs. To show the
+    latter, it has to read a random token, which is in a file of the store during the block.
 
     Args:
         access: Access to the outputs.
@@ -222,35 +263,45 @@ def compatibility_check(
     """
     store = access.store
     run_folder = f"{FOLDER}/{new_mark()}"
+    token = secrets.token_hex(16).encode()
     try:
-        # Copy the files to the store. The number distinguishes files of the same name.
-        carried_files = []
-        for number, path in enumerate(files):
-            carried_files.append(_carry(store, path, f"{run_folder}/{number}-{path.name}"))
-
-        # Write a random token to a file in the store. A worker that finds the same token there sees
-        # the same store. The file is written again and again, as a sign that this process is alive.
-        token = secrets.token_hex(16).encode()
+        carried_files = _carry(store, files, run_folder)
+        # The file is written again and again, as a sign that this process is alive.
         with kept_fresh(store, f"{run_folder}/{_MARKER}", lambda: token):
-            yield CompatibilityCheck(store, run_folder, token, software(), tuple(carried_files))
+            yield CompatibilityCheck(store, run_folder, token, software(), carried_files)
     finally:
-        # If this fails, a later run removes the folder. The error that ended this run counts more.
-        with contextlib.suppress(StorageError):
-            _remove_run(access, run_folder)
+        _remove_run_if_possible(access, run_folder)
 
 
-def _carry(store: Store, path: Path, name: str) -> _CarriedFile:
-    """Copy a file of this machine to the store of the outputs, where workers on other machines read
-    it.
+def _carry(store: Store, paths: Sequence[Path], run_folder: str) -> tuple[_CarriedFile, ...]:
+    """Copy files of this machine to the store of the outputs, where workers on other machines read
+    them.
 
     Args:
         store: The store.
-        path: Path of the file, such as that of a tokenizer.
-        name: Name of the copy in the store, such as ".workers/4c2e90/0-tokenizer.json".
+        paths: Paths of the files, such as that of a tokenizer.
+        run_folder: Folder in the store for the copies, such as ".workers/4c2e90". A number
+            distinguishes files of the same name: ".workers/4c2e90/0-tokenizer.json".
     """
-    file = _CarriedFile(path, name, sha256_file(path))
-    store.put_file(file.name, file.path, sha256=file.sha256, is_new=True)
-    return file
+    carried_files = []
+    for number, path in enumerate(paths):
+        file = _CarriedFile(path, f"{run_folder}/{number}-{path.name}", sha256_file(path))
+        store.put_file(file.name, file.path, sha256=file.sha256, is_new=True)
+        carried_files.append(file)
+    return tuple(carried_files)
+
+
+def _remove_run_if_possible(access: FileAccess, run_folder: str) -> None:
+    """Remove the files of a run at its end; if the store fails, a later run removes them.
+
+    An error would hide the one that may have ended the run, which counts more.
+
+    Args:
+        access: Access to the outputs.
+        run_folder: The folder of these files, such as `.workers/4c2e90`.
+    """
+    with contextlib.suppress(StorageError):
+        _remove_run(access, run_folder)
 
 
 def _remove_run(access: FileAccess, run_folder: str) -> None:
@@ -262,12 +313,22 @@ def _remove_run(access: FileAccess, run_folder: str) -> None:
     """
     for file in list(access.store.list(run_folder)):
         access.store.delete(file.name)
-    # A local disk still has two empty folders, that of the run and FOLDER above it. Two errors are
-    # expected here. There are no such folders if the outputs are in a bucket. And FOLDER is not
-    # empty if other runs have folders in it.
+    _remove_empty_folders(access.folder, run_folder)
+
+
+def _remove_empty_folders(root: Path, run_folder: str) -> None:
+    """Remove the folder of a run, and the folder of all runs, if they are on a disk and empty.
+
+    Two errors are expected here. There are no such folders if the outputs are in a bucket. And the
+    folder of all runs is not empty if other runs have folders in it.
+
+    Args:
+        root: The folder of the outputs.
+        run_folder: The folder of the run, relative to it.
+    """
     with contextlib.suppress(OSError):
-        (access.folder / run_folder).rmdir()
-        (access.folder / FOLDER).rmdir()
+        (root / run_folder).rmdir()
+        (root / FOLDER).rmdir()
 
 
 def sweep_runs(access: FileAccess) -> None:

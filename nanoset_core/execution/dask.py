@@ -138,15 +138,13 @@ class DaskClient(ClusterClient):
             keep_waiting: Called whenever the result has not arrived in time. It returns how many
                 more seconds to wait, or raises an error, for example if there are no workers.
         """
-        # The task has ended. But if its worker is lost with the result, Dask lets another worker
-        # run the task again, which may take long.
         wait_seconds = _FIRST_WAIT_SECONDS
         while True:
             try:
                 return future.result(timeout=wait_seconds)
             except TimeoutError:
-                # The error means that the time is over, unless the task itself has raised it.
-                if future.status == "error":
+                is_error_of_task = future.status == "error"
+                if is_error_of_task:
                     raise
                 wait_seconds = keep_waiting()
 

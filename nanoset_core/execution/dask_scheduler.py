@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from nanoset_core.errors import ConfigError
+from nanoset_core.execution.connecting import connect_when_running
 from nanoset_core.execution.dask import DaskClient
 from nanoset_core.execution.progress import Progress
 from nanoset_core.untrusted import shell_line
@@ -80,33 +81,38 @@ class DaskScheduler:
         """
         require_distributed(self.where)
         waiting = progress.wait(f"for the Dask scheduler {self.name}", self.wait_seconds)
-        waiting.start()
+
+        def try_to_connect() -> DaskClient:
+            """Make one attempt, in the time that is left."""
+            return self._try_to_connect(self._attempt_seconds(waiting.waited_seconds))
+
         started_at = time.monotonic()
-        while True:
-            # An attempt may take up to 8 seconds (CONNECT_SECONDS), if a program accepts the
-            # connection but does not answer. Do not try for longer than the settings say, but for
-            # 2 seconds (_MIN_CONNECT_SECONDS) at least.
-            remaining_seconds = self.wait_seconds - (time.monotonic() - started_at)
-            attempt_seconds = min(CONNECT_SECONDS, max(remaining_seconds, _MIN_CONNECT_SECONDS))
-            try:
-                client = self._try_to_connect(attempt_seconds)
-            except (OSError, ValueError, TypeError, RuntimeError) as error:
-                tried_seconds = time.monotonic() - started_at
-                # Try again if the scheduler may still have to start, but not if, for example, the
-                # address is malformed.
-                if _may_pass(error) and waiting.has_time_left():
-                    time.sleep(_PAUSE_SECONDS)
-                    continue
-                # One attempt may take longer than the limit, for example 2 seconds if the settings
-                # say not to wait. The error must not say "within 0 s" then.
-                limit_seconds = max(self.wait_seconds, tried_seconds)
-                raise self._unreachable(error, limit_seconds) from error
-            waiting.end()
-            stack.callback(client.close)
-            return client
+        try:
+            client = connect_when_running(try_to_connect, waiting, _is_refusal)
+        except (OSError, ValueError, TypeError, RuntimeError) as error:
+            tried_seconds = time.monotonic() - started_at
+            raise self._unreachable(error, tried_seconds) from error
+        stack.callback(client.close)
+        return client
+
+    def _attempt_seconds(self, waited_seconds: float) -> float:
+        """Return how long one attempt to connect may take.
+
+        An attempt takes time if a program accepts the connection but does not answer. It has 8
+        seconds (CONNECT_SECONDS), or less if the time limit of the settings is near, but 2
+        (_MIN_CONNECT_SECONDS) at least.
+
+        Args:
+            waited_seconds: How long the scheduler was waited for already.
+        """
+        remaining_seconds = self.wait_seconds - waited_seconds
+        return min(CONNECT_SECONDS, max(remaining_seconds, _MIN_CONNECT_SECONDS))
 
     def _try_to_connect(self, seconds: float) -> DaskClient:
         """Try once to connect to the scheduler. If it does not run yet, the caller tries again.
+
+        First, a connection that is closed again shows whether a scheduler answers: Dask's client
+        would wait for ever for a program that accepts connections but is no scheduler.
 
         Args:
             seconds: How long a scheduler has time to answer. If nothing listens at the address,
@@ -116,14 +122,7 @@ class DaskScheduler:
             OSError: No scheduler answers at the address, or its file does not exist.
         """
         address = self._read_address()  # such as tcp://scheduler:8786
-
-        # First check that a scheduler answers, with a connection that is closed again. Dask's
-        # client would wait for ever for a program that accepts connections but is no scheduler.
-        # Do it in another thread: this one may run an event loop already, as notebooks do.
-        with ThreadPoolExecutor(1) as thread:
-            thread.submit(asyncio.run, _check_scheduler_answers(address, seconds)).result()
-
-        # Connect again, to stay connected.
+        _check_scheduler_answers(address, seconds)
         return DaskClient(open_client(address))
 
     def _read_address(self) -> str:
@@ -147,13 +146,14 @@ class DaskScheduler:
             problem = f"no address in the {len(text):,} characters of {self.file}"
             raise FileNotFoundError(problem) from None
 
-    def _unreachable(self, error: Exception, limit_seconds: float) -> ConfigError:
+    def _unreachable(self, error: Exception, tried_seconds: float) -> ConfigError:
         """Return the error for a scheduler that could not be reached in time, with what the user
         can do.
 
         Args:
             error: Why the last attempt failed, such as "Connection refused".
-            limit_seconds: How long the scheduler had time to answer.
+            tried_seconds: How long all attempts took. If the settings say not to wait, this may be
+                longer than they say, and the message must not say "within 0 s".
         """
         if self.file is not None and isinstance(error, FileNotFoundError):
             return self._no_file_error(self.file, error)
@@ -162,6 +162,7 @@ class DaskScheduler:
         if not reason:
             # Only a timeout has no text. It means that a server was connected, but stayed silent.
             reason = "it accepts the connection, but does not answer as a scheduler"
+        limit_seconds = max(self.wait_seconds, tried_seconds)
         return ConfigError(
             "no Dask scheduler answers at this address",
             where=self.where,
@@ -195,29 +196,26 @@ class DaskScheduler:
         )
 
 
-def _may_pass(error: Exception) -> bool:
-    """Return whether another attempt to connect to a scheduler may succeed.
+def _is_refusal(error: OSError) -> bool:
+    """Return whether a scheduler has refused this client, so that another attempt would fail, too.
 
-        nothing answers at the address yet           yes: the scheduler may still be starting
-        its file does not exist yet                  yes
-        it refuses the certificate of this client    no
-        the address is malformed                     no
+        nothing answers at the address yet           no: the scheduler may still be starting
+        its file does not exist yet                  no
+        it refuses the certificate of this client    yes
 
     Args:
-        error: Why the last attempt failed.
+        error: Why the last attempt to connect failed.
     """
     from distributed.comm import core as untyped_core
 
     core: Any = untyped_core
-    # A connection that TLS has refused stays refused, although that is an OSError, too.
-    if isinstance(error, core.FatalCommClosedError):
-        return False
-    # Nothing answers yet, or the scheduler's file does not exist yet.
-    return isinstance(error, OSError)
+    return isinstance(error, core.FatalCommClosedError)
 
 
-async def _check_scheduler_answers(address: str, seconds: float) -> None:
+def _check_scheduler_answers(address: str, seconds: float) -> None:
     """Check that a Dask scheduler answers at an address, by connecting and disconnecting.
+
+    This uses an event loop, in another thread: this one may run a loop already, as notebooks do.
 
     Args:
         address: The address, such as tcp://scheduler:8786.
@@ -227,15 +225,27 @@ async def _check_scheduler_answers(address: str, seconds: float) -> None:
         OSError: Nothing accepts connections at the address.
         TimeoutError: A server accepts connections, but does not greet like a scheduler.
     """
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(asyncio.run, _connect_and_disconnect(address, seconds)).result()
+
+
+async def _connect_and_disconnect(address: str, seconds: float) -> None:
+    """Connect to a Dask scheduler, wait for its greeting, and disconnect.
+
+    Dask limits the time to connect, and then waits for the greeting for ever. A program that is no
+    scheduler never sends one, so the whole time is limited here, to a second more than that of
+    Dask: if Dask cannot connect, its own error says why.
+
+    Args:
+        address: The address, such as tcp://scheduler:8786.
+        seconds: Time limit to connect.
+    """
     import distributed as untyped_distributed
 
     distributed: Any = untyped_distributed
     # For an address of tls://, the certificate of this client in Dask's configuration.
     certificate = distributed.Security().get_connection_args("client")
     connection = distributed.comm.core.connect(address, timeout=seconds, **certificate)
-    # Dask limits the time to connect, and then waits for the greeting for ever. A program that is
-    # no scheduler never sends one, so limit the whole time. (A second more lets Dask raise its own
-    # error if it cannot connect.)
     comm = await asyncio.wait_for(connection, seconds + 1)
     await comm.close()
 

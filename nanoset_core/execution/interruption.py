@@ -221,31 +221,29 @@ class _FinalizerWatch:
         """Send a signal again, such as Ctrl-C, if its exception was lost in a finalizer.
 
         Python calls this for an exception in a finalizer, which is code that runs when an object is
-        freed, such as `__del__`. Nobody can catch the exception there.
+        freed, such as `__del__`. Nobody can catch the exception there. A signal raises an exception
+        such as KeyboardInterrupt, which is no `Exception`.
 
         Args:
             unraisable: The exception, and where it was raised.
         """
-        # A signal raises an exception such as KeyboardInterrupt, which is no `Exception`. What is
-        # one is a fault of the finalizer itself.
-        is_fault = issubclass(unraisable.exc_type, Exception)
-        number = None if is_fault else received_signal()
+        is_fault_of_finalizer = issubclass(unraisable.exc_type, Exception)
+        number = None if is_fault_of_finalizer else received_signal()
         if number is None:
             self.previous_hook(unraisable)  # prints it
             return
-
-        # Send the signal from another thread, a moment later: as long as the finalizer runs, the
-        # signal would be lost again. (`threading.Thread.start` would wait here until the thread
-        # runs.)
+        # `threading.Thread.start` would wait until the thread runs, which the finalizer must not.
         _thread.start_new_thread(self._send_later, (number,))
 
     def _send_later(self, number: int) -> None:
         """Send a signal to the main thread after a moment, when the finalizer should have ended.
 
+        As long as the finalizer runs, the signal would be lost again.
+
         Args:
             number: Number of the signal.
         """
-        time.sleep(_RESEND_SECONDS)  # until the finalizer has ended, too
+        time.sleep(_RESEND_SECONDS)
         with self._lock:
             if self._main_thread is not None and not self._has_ended:
                 signal.pthread_kill(self._main_thread, number)
@@ -329,17 +327,25 @@ def children_shielded() -> Iterator[None]:
     # Block the two signals in this thread: they have no effect while they are blocked. Children and
     # new threads inherit that. Other threads of this process still receive the signals.
     previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT, signal.SIGHUP])
-    with handlers_restored():  # at the end, SIGTERM has the same effect again as now
-        # If this process ignores SIGTERM, children inherit that, and could not be ended. They do
-        # not inherit a Python function that handles the signal. So let one that does nothing handle
-        # it: in this process, SIGTERM still has no effect.
-        ignores_sigterm = signal.getsignal(signal.SIGTERM) == signal.SIG_IGN
-        if ignores_sigterm and _is_main_thread():
-            signal.signal(signal.SIGTERM, _drop)
+    with _sigterm_ends_children():
         try:
             yield
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, previous_mask)
+
+
+@contextmanager
+def _sigterm_ends_children() -> Iterator[None]:
+    """Let SIGTERM end processes that are started in the `with` block, also if this one ignores it.
+
+    Children inherit that a process ignores a signal, but not that it handles the signal by a Python
+    function. So within the block, a function that does nothing handles SIGTERM.
+    """
+    with handlers_restored():
+        ignores_sigterm = signal.getsignal(signal.SIGTERM) == signal.SIG_IGN
+        if ignores_sigterm and _is_main_thread():
+            signal.signal(signal.SIGTERM, _drop)
+        yield
 
 
 def _is_main_thread() -> bool:

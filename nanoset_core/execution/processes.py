@@ -215,21 +215,22 @@ class _Pool:
         try:
             yield from run.results(tasks)
         except BrokenProcessPool as error:
-            # The pool has ended its other workers, but may miss one that was just starting. All
-            # workers exit when this pipe is closed.
-            self._exit_sender.close()
+            # The pool has ended its other workers, but may miss one that was just starting.
+            self._end_workers()
             raise NanosetError(
                 "a worker process was killed",
                 found="it ended without a result, as when the system runs out of memory",
                 remedy="run again (what is finished is kept), "
                 "with fewer workers if memory is short",
             ) from error
-        except Exception:
-            raise  # A task has failed. `__exit__` waits for those in progress.
-        except BaseException:
-            # Ctrl-C, or the caller has closed the iterator: end the workers in their tasks.
-            self._exit_sender.close()
+        except BaseException as error:
+            if _is_interruption(error):
+                self._end_workers()
             raise
+
+    def _end_workers(self) -> None:
+        """End all workers, even those that are doing a task: they exit when this pipe is closed."""
+        self._exit_sender.close()
 
     def __enter__(self) -> Self:
         return self
@@ -244,10 +245,8 @@ class _Pool:
             error: The exception.
             traceback: Its traceback.
         """
-        # Unlike the errors of tasks, KeyboardInterrupt and GeneratorExit are no `Exception`.
-        was_interrupted = isinstance(error, BaseException) and not isinstance(error, Exception)
-        if was_interrupted:
-            self._exit_sender.close()
+        if _is_interruption(error):
+            self._end_workers()
 
         # Drop tasks that have not begun, wait for those in progress, and end the workers.
         self._pool.shutdown(wait=True, cancel_futures=True)
@@ -283,6 +282,9 @@ class _PoolRun(BoundedRun[Any, Future[Any]]):
     def submit(self, task: Any) -> Future[Any]:
         """Hand out a task to the pool of worker processes, which may have to start a worker for it.
 
+        A new worker does not import the user's script, and does not receive Ctrl-C from the
+        terminal: only this process does, which ends the workers itself.
+
         Args:
             task: The argument for the function that the workers call.
 
@@ -293,15 +295,10 @@ class _PoolRun(BoundedRun[Any, Future[Any]]):
             BrokenProcessPool: A worker has died.
         """
         try:
-            # A new worker must not import the user's script. And only this process should receive
-            # Ctrl-C from the terminal: it ends the workers itself.
             with _without_main_module(), children_shielded():
                 return self._pool.submit(self._work, task)
         except OSError as error:
-            # A worker died while another was started, so that a pipe of the pool is broken (EPIPE)
-            # or closed (no number). Other errors mean something else, such as too many open files.
-            is_pipe_broken = error.errno in (None, errno.EPIPE)
-            if not is_pipe_broken:
+            if not _is_broken_pipe(error):
                 raise
             raise BrokenProcessPool("a worker died while another was started") from error
 
@@ -324,6 +321,31 @@ class _PoolRun(BoundedRun[Any, Future[Any]]):
         return handle.result()
 
 
+def _is_interruption(error: object) -> bool:
+    """Return whether an exception means that the user or the caller has ended a run of tasks.
+
+        KeyboardInterrupt          yes: Ctrl-C
+        GeneratorExit              yes: the caller has closed the iterator of results
+        any Exception, or None     no: a task has failed, or nothing was raised
+
+    Args:
+        error: The exception, or None.
+    """
+    return isinstance(error, BaseException) and not isinstance(error, Exception)
+
+
+def _is_broken_pipe(error: OSError) -> bool:
+    """Return whether a pipe of the pool is broken, since a worker died while another was started.
+
+    The pipe may also be closed already: then the error has no number. Any other error means
+    something else, such as too many open files.
+
+    Args:
+        error: The error of the pool.
+    """
+    return error.errno in (None, errno.EPIPE)
+
+
 @contextmanager
 def _without_main_module() -> Iterator[None]:
     """Keep workers that are started in the `with` block from importing the user's script.
@@ -340,8 +362,6 @@ def _without_main_module() -> Iterator[None]:
 
     If both are missing, workers import nothing. So they are hidden until the block ends.
     """
-    # The main module says by these two names what was run: `__spec__` for `python -m module`, or
-    # else `__file__` for `python script.py`. If both are missing, workers import nothing.
     names = vars(sys.modules["__main__"])
     hidden: dict[str, Any] = {}
     for name in ("__file__", "__spec__"):

@@ -203,27 +203,36 @@ class Progress:
     def update(self, work: RunningWork) -> None:
         """Show that a piece of work, such as tokenizing a corpus, has advanced or is finished.
 
-        The user sees it on the terminal: "tokenize web: 42%, …".
+        The user sees it on the terminal: "tokenize web: 42%, …". It is also written to a file, for
+        other processes that wait for the output of this work.
 
         Args:
             work: The work, which calls this method when it has counted what is done.
         """
-        # Other processes may wait for the output of this work. Write the progress to the file that
-        # they look at. (The share is how much is done, from 0 to 1. Waiting has none.)
-        share = None if isinstance(work, Wait) else work.share
-        at_work(f"{work.stage} {work.name}", share)
-        if self._display is None:
-            return
+        share_done = None if isinstance(work, Wait) else work.share  # 0.42
+        at_work(f"{work.stage} {work.name}", share_done)
+        if self._display is not None:
+            is_new = self._update_list(work)
+            self._display.work(work, is_new=is_new)
 
-        # Update the list of running work. Tasks in several threads may report at the same time.
+    def _update_list(self, work: RunningWork) -> bool:
+        """Add work to the list of running work, or remove it if it is finished.
+
+        Tasks in several threads may report at the same time.
+
+        Args:
+            work: The work.
+
+        Returns:
+            Whether it is new in the list.
+        """
         with self._lock:
-            is_new = False
             if work.is_finished:
                 self._works.pop(work.label, None)
-            else:
-                is_new = work.label not in self._works
-                self._works[work.label] = work
-        self._display.work(work, is_new=is_new)
+                return False
+            is_new = work.label not in self._works
+            self._works[work.label] = work
+            return is_new
 
     def _begin(self, step: BegunStep) -> None:
         """Note which step has begun. Work of the previous step is not shown any more.
@@ -520,14 +529,10 @@ class Wait(RunningWork):
             outcome: Why it has ended: "found" or "given up".
         """
         if self._is_shown:
-            # The last line of a wait has this text; see `description`.
             self._ending = f"{outcome} after {format_age(self.waited_seconds)}"
-            # A wait is shown like other work, with seconds as its units: "12 of 60 are done". Work
-            # is finished when all units are done. So to finish it after 12 seconds, report 60.
-            all_seconds = self.total
-            self._show(all_seconds)
+            # Work is finished when all of its units, here seconds, are done.
+            self._show(seconds=self.total)
 
-        # The next wait starts with new times, and is not shown yet.
         self._is_shown = False
         self._wait_started_at = None
         self._first_report_at = None

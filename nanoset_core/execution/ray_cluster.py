@@ -7,11 +7,13 @@ import os
 import socket
 import time
 import warnings
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from nanoset_core.errors import ConfigError
+from nanoset_core.execution.connecting import connect_when_running
 from nanoset_core.execution.interruption import handlers_restored
 from nanoset_core.execution.progress import Progress
 from nanoset_core.execution.ray import RayClient
@@ -19,8 +21,6 @@ from nanoset_core.wording import format_age
 
 _REACH_SECONDS = 8.0
 """Time limit to reach the port of the client server."""
-_PAUSE_SECONDS = 0.5
-"""Time between two attempts to connect."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,26 +67,16 @@ class RayCluster:
         """
         self._check_process()
         waiting = progress.wait(f"for the Ray cluster {self.name}", self.wait_seconds)
-        waiting.start()
         started_at = time.monotonic()
-        while True:
-            try:
-                client = self._try_to_connect()
-            except OSError as error:
-                tried_seconds = time.monotonic() - started_at
-                # Nothing answers: try again, since the cluster may still have to start.
-                if waiting.has_time_left():
-                    time.sleep(_PAUSE_SECONDS)
-                    continue
-                # One attempt may take longer than the limit, for example 8 seconds if the settings
-                # say not to wait. The error must not say "within 0 s" then.
-                limit_seconds = max(self.wait_seconds, tried_seconds)
-                raise self._unreachable(error, limit_seconds) from error
-            except (RuntimeError, ValueError, ImportError) as error:
-                raise self._refused(error) from error
-            waiting.end()
-            stack.callback(client.close)
-            return client
+        try:
+            client = connect_when_running(self._try_to_connect, waiting)
+        except OSError as error:
+            tried_seconds = time.monotonic() - started_at
+            raise self._unreachable(error, tried_seconds) from error
+        except (RuntimeError, ValueError, ImportError) as error:
+            raise self._refused(error) from error
+        stack.callback(client.close)
+        return client
 
     def _check_process(self) -> None:
         """Check that this process can connect to a Ray cluster, which runs tasks on other machines.
@@ -131,18 +121,9 @@ class RayCluster:
         """
         import ray
 
-        # Ray takes half a minute to find out that nothing listens, so find this out before.
-        parts = urlsplit(self.address)
-        with socket.create_connection((parts.hostname, parts.port), timeout=_REACH_SECONDS):
-            pass
-
+        self._check_port_answers()
         # Ray's handler of SIGTERM would end this process without cleaning up.
-        with handlers_restored(), warnings.catch_warnings():
-            # The error below says the same as this warning, that the connection has timed out.
-            warnings.simplefilter("ignore", UserWarning)
-            logging.getLogger("ray").setLevel(logging.ERROR)
-            # What the client server logs is for the administrator of the cluster.
-            logging.getLogger("ray.util.client.logsclient").addHandler(logging.NullHandler())
+        with handlers_restored(), _silenced():
             ray.init(self.address, log_to_driver=False, logging_level=logging.ERROR)
             try:
                 return RayClient()
@@ -150,13 +131,27 @@ class RayCluster:
                 ray.shutdown()
                 raise
 
-    def _unreachable(self, error: OSError, limit_seconds: float) -> ConfigError:
+    def _check_port_answers(self) -> None:
+        """Check that a program accepts connections at the address of the cluster.
+
+        Ray itself takes half a minute to find out that none does.
+
+        Raises:
+            OSError: None does.
+        """
+        parts = urlsplit(self.address)
+        with socket.create_connection((parts.hostname, parts.port), timeout=_REACH_SECONDS):
+            pass
+
+    def _unreachable(self, error: OSError, tried_seconds: float) -> ConfigError:
         """Return the error for a cluster that did not answer in time, with what the user can do.
 
         Args:
             error: Why the last attempt failed, such as "Connection refused".
-            limit_seconds: How long the cluster had time to answer.
+            tried_seconds: How long all attempts took. If the settings say not to wait, this may be
+                longer than they say, and the message must not say "within 0 s".
         """
+        limit_seconds = max(self.wait_seconds, tried_seconds)
         return ConfigError(
             "no Ray cluster answers at this address",
             where=self.where,
@@ -184,3 +179,17 @@ class RayCluster:
             remedy="install the same versions here and on all machines of the cluster, also on its "
             "head, and start it again",
         )
+
+
+@contextmanager
+def _silenced() -> Iterator[None]:
+    """Within the block, which connects to a cluster, print nothing of what Ray warns of or logs.
+
+    If the connection times out, a warning of Ray says so. The caller raises an error that says the
+    same. And what the client server logs is for the administrator of the cluster.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        logging.getLogger("ray").setLevel(logging.ERROR)
+        logging.getLogger("ray.util.client.logsclient").addHandler(logging.NullHandler())
+        yield

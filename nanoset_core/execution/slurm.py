@@ -84,7 +84,8 @@ class SlurmJobs:
         """Submit jobs to the batch system Slurm, whose processes are the workers of a Dask cluster.
 
         Dask's scheduler, which hands out the tasks, runs in this process. The jobs may have to wait
-        for free machines, but this function does not wait for them.
+        for free machines, but this function does not wait for them. Jobs that end too early are
+        replaced.
 
         Args:
             stack: When it is closed, the connection ends, the jobs are cancelled, and the scheduler
@@ -96,26 +97,37 @@ class SlurmJobs:
         """
         require_distributed(self.where)
         self._check_machine()
-
-        # Start the scheduler. A temporary folder gets its certificate.
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        key_folder = stack.enter_context(claim_scratch(self.folder / "keys"))
-        # The scheduler's thread will start `sbatch` to submit jobs. Ctrl-C must not reach that
-        # process: if it ended before it reports its job, nobody could cancel the job.
-        with children_shielded():
-            cluster = self._cluster(key_folder)
-        stack.callback(_close, cluster)
-
-        # Ask Slurm whether it would accept a job, and submit the jobs. Those that end too early are
-        # replaced.
+        cluster = self._start_scheduler(stack)
         self._check_job(cluster.job_script())
+
         replacer = JobReplacer(cluster, self.jobs, self.folder, self.where)
         stack.callback(replacer.stop)
-        replacer.start()
-
+        replacer.start()  # submits the jobs
         client = SlurmClient(open_client(cluster), replacer)
         stack.callback(client.close)
         return client
+
+    def _start_scheduler(self, stack: ExitStack) -> Any:
+        """Start Dask's scheduler in a thread of this process, and return what can submit its jobs.
+
+        The thread will start `sbatch` to submit them. Ctrl-C must not reach that process: if it
+        ended before it reports its job, nobody could cancel the job.
+
+        Args:
+            stack: When it is closed, the jobs are cancelled, and the scheduler ends.
+
+        Returns:
+            A `SLURMCluster` of dask-jobqueue.
+
+        Raises:
+            ConfigError: dask-jobqueue is not installed.
+        """
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        key_folder = stack.enter_context(claim_scratch(self.folder / "keys"))
+        with children_shielded():
+            cluster = self._cluster(key_folder)
+        stack.callback(_close, cluster)
+        return cluster
 
     def _check_machine(self) -> None:
         """Check that jobs can be submitted to Slurm from this machine, and from this folder.
@@ -153,13 +165,6 @@ class SlurmJobs:
         Raises:
             ConfigError: dask-jobqueue is not installed.
         """
-        # The administrators of the machine may have set arguments for all users of dask-jobqueue.
-        site_worker_arguments = _site_option("worker-extra-args") or []
-        site_scheduler_options = _site_option("scheduler-options") or {}
-
-        # A worker ends itself some time before Slurm would kill its job.
-        lifetime_arguments = ["--no-dashboard", "--lifetime", f"{self._worker_seconds}s"]
-
         dask_jobqueue = self._import_jobqueue()
         return dask_jobqueue.SLURMCluster(
             queue=self.partition,
@@ -174,9 +179,18 @@ class SlurmJobs:
             python=shell_word(sys.executable),
             security=_new_security(keys),
             protocol="tls://",
-            worker_extra_args=[*site_worker_arguments, *lifetime_arguments],
-            scheduler_options={"dashboard_address": "127.0.0.1:0", **site_scheduler_options},
+            worker_extra_args=self._worker_arguments(),
+            scheduler_options=_scheduler_options(),
         )
+
+    def _worker_arguments(self) -> list[str]:
+        """Return the arguments of the command that starts a worker in a job.
+
+        The first ones are those that the administrators of the machine have set for all users of
+        dask-jobqueue. `--lifetime` lets a worker end itself before Slurm would kill its job.
+        """
+        site_arguments = _site_option("worker-extra-args") or []
+        return [*site_arguments, "--no-dashboard", "--lifetime", f"{self._worker_seconds}s"]
 
     def _import_jobqueue(self) -> Any:
         """Import the package dask-jobqueue, which starts workers as jobs of Slurm, and return it.
@@ -239,7 +253,8 @@ class SlurmJobs:
 def _new_security(folder: Path) -> Any:
     """Make a TLS certificate, so that nobody else can join a Dask cluster or send tasks to it.
 
-    It is written to three files, which only this user can read.
+    It is written to three files, which only this user can read. All processes of the cluster share
+    them.
 
     Args:
         folder: The folder of the files. The machines of the cluster must see it.
@@ -250,24 +265,39 @@ def _new_security(folder: Path) -> Any:
     from distributed import Security as untyped_security
 
     security: Any = untyped_security
-    # Dask makes a certificate, and keeps it in memory as three texts. All processes of the cluster
-    # share it, so it does not matter that these are the settings of a worker.
+    # The certificate, as three texts. That these are the settings of a worker does not matter.
     texts = security.temporary().get_tls_config_for_role("worker")
+    authority = _write_private(folder / "ca_file", texts["ca_file"])
+    certificate = _write_private(folder / "cert", texts["cert"])
+    key = _write_private(folder / "key", texts["key"])
 
-    # Write it to files, where the other machines can read it.
-    open_private = partial(os.open, mode=0o600)
-    paths = {}
-    for name in ("ca_file", "cert", "key"):
-        path = str(folder / name)
-        with open(path, "x", encoding="utf-8", opener=open_private) as file:
-            file.write(texts[name])
-        paths[name] = path
-
-    options = {"tls_ca_file": paths["ca_file"]}
+    options = {"tls_ca_file": authority}
     for role in ("scheduler", "worker", "client"):
-        options[f"tls_{role}_cert"] = paths["cert"]
-        options[f"tls_{role}_key"] = paths["key"]
+        options[f"tls_{role}_cert"] = certificate
+        options[f"tls_{role}_key"] = key
     return security(require_encryption=True, **options)
+
+
+def _write_private(path: Path, text: str) -> str:
+    """Write a text to a new file that only this user can read, and return its path.
+
+    Args:
+        path: The path.
+        text: The text.
+    """
+    open_private = partial(os.open, mode=0o600)
+    with open(path, "x", encoding="utf-8", opener=open_private) as file:
+        file.write(text)
+    return str(path)
+
+
+def _scheduler_options() -> dict[str, Any]:
+    """Return the options of Dask's scheduler: its dashboard can only be seen on this machine.
+
+    Options that the administrators have set for all users of dask-jobqueue take precedence.
+    """
+    site_options = _site_option("scheduler-options") or {}
+    return {"dashboard_address": "127.0.0.1:0", **site_options}
 
 
 def _close(cluster: Any) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import subprocess
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -99,16 +99,25 @@ class JobReplacer:
             self._n_failures = 0
 
         for name, job in job_by_name.items():
-            # The workers of a job with several have names such as SLURMCluster-0-3.
-            if any(worker == name or worker.startswith(f"{name}-") for worker in worker_names):
+            if _has_worker(name, worker_names):
                 self._jobs_with_workers.add(job.job_id)
-            elif job.job_id not in queued_ids and self._cluster.workers.get(name) is job:
-                self._note_ended_job(job.job_id)
-                del self._cluster.workers[name]
+            elif job.job_id not in queued_ids:
+                self._remove_ended_job(name, job)
 
         # This submits a job for each name that has none now.
         if self.failure is None:
             await self._cluster
+
+    def _remove_ended_job(self, name: str, job: Any) -> None:
+        """Remove a job that has ended from the cluster, unless another one has its name already.
+
+        Args:
+            name: Name of its worker, such as "SLURMCluster-0".
+            job: The job, an object of dask-jobqueue.
+        """
+        if self._cluster.workers.get(name) is job:
+            self._note_ended_job(job.job_id)
+            del self._cluster.workers[name]
 
     def _note_ended_job(self, job_id: str | None) -> None:
         """Warn of a job that ended before its worker could connect; after several, give up.
@@ -173,6 +182,18 @@ class SlurmClient(DaskClient):
         if n_workers == 0 and self._replacer.failure is not None:
             raise self._replacer.failure
         return n_workers
+
+
+def _has_worker(job_name: str, worker_names: Collection[str]) -> bool:
+    """Return whether a worker of a job is connected.
+
+    Args:
+        job_name: Name of the job, such as "SLURMCluster-0". It is also the name of its worker. If a
+            job has several, they are called "SLURMCluster-0-0", "SLURMCluster-0-1" and so on.
+        worker_names: The names of all workers that are connected.
+    """
+    prefix = f"{job_name}-"
+    return any(worker == job_name or worker.startswith(prefix) for worker in worker_names)
 
 
 def _queued_job_ids() -> frozenset[str] | None:

@@ -333,8 +333,7 @@ def _doubts_about_settings(named: NamedTokens) -> list[str]:
 
 
 def _doubts_about_flags(named: NamedTokens, tokenizer: Mapping[str, Any]) -> list[str]:
-    """Return the doubts about tokens, such as eos_token, that have other flags in a file than in the
-    tokenizer.json.
+    """Return the doubts about tokens that have other flags in a file than in the tokenizer.json.
 
     Version 4 of transformers replaces their flags, such as `lstrip`, and version 5 does not.
 
