@@ -14,7 +14,7 @@ import os
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import orjson
 
@@ -267,6 +267,9 @@ class _EngineFactory:
             a reason                     gigatoken is refused for this tokenizer
             characters and tokens        gigatoken encodes these wrongly, and all others correctly
 
+        Texts with such characters and tokens are encoded by the library, or by this project's own
+        tokenizer.
+
         Raises:
             NotRecognisedError: Gigatoken does not understand the tokenizer.
             WrongTokensError: It gives other tokens than the library, or did so once.
@@ -276,16 +279,13 @@ class _EngineFactory:
 
         name = f"gigatoken {installed_version(GigatokenEngine.package)}"
         saved_result = self._cache_entry("gigatoken", name)
-        # An error, if it has given wrong tokens for a document since it passed these tests.
         self._check_is_trusted(name, saved_result)
 
         result = saved_result.load()
         if result is None:
-            return self._prove_gigatoken(saved_result)  # compares the two, and saves the result
+            return self._prove_gigatoken(saved_result)
         if _REFUSAL in result:
             raise WrongTokensError(from_array(result[_REFUSAL]))
-        # `GatedEngine` lets gigatoken encode a text only if none of these characters and tokens are
-        # in it. Other texts are encoded by the library, or by this project's own tokenizer.
         gigatoken = GigatokenEngine(self.definition.source)
         return GatedEngine(gigatoken, result, self.reference, self.make_numpy)
 
@@ -309,23 +309,35 @@ class _EngineFactory:
         content = orjson.loads(self.definition.json())
         gate = make_gate(content)
         gigatoken = GigatokenEngine(self.definition.source)
+        # In the test, the slower tokenizer is the library, so that only gigatoken can be wrong. In
+        # use, it is the one in numpy if there is much text for it, as that is faster.
+        self._compare_gigatoken(GatedEngine(gigatoken, gate, self.reference), content, saved_result)
+        saved_result.save(gate)
+        return GatedEngine(gigatoken, gate, self.reference, self.make_numpy)
 
-        # In the test, the slower tokenizer is the library itself, so that only gigatoken can be
-        # wrong.
+    def _compare_gigatoken(
+        self, candidate: GatedEngine, tokenizer_json: Any, saved_result: CacheEntry
+    ) -> None:
+        """Check that gigatoken gives the same tokens as Hugging Face's library for test texts.
+
+        Args:
+            candidate: Gigatoken.
+            tokenizer_json: The parsed tokenizer.json, from which the test texts are made.
+            saved_result: The place in the cache on disk where the reason of a failure is saved.
+
+        Raises:
+            WrongTokensError: It fails, or gives other tokens.
+        """
         _report_comparison("gigatoken")
-        candidate = GatedEngine(gigatoken, gate, self.reference)
         try:
             with panics_as_errors():
-                wrong_texts = differing(candidate, self.reference, all_canaries(content))
+                canaries = all_canaries(tokenizer_json)
+                wrong_texts = differing(candidate, self.reference, canaries)
         except Exception as error:
             reason = f"it failed: {error!r}"[:_MAX_REASON]
             raise _save_refusal(saved_result, reason) from error
         if wrong_texts:
             raise _save_refusal(saved_result, f"the tokens of {len(wrong_texts):,} texts differ")
-
-        # In use, the slower one is numpy's if there is much text for it, as that is faster.
-        saved_result.save(gate)
-        return GatedEngine(gigatoken, gate, self.reference, self.make_numpy)
 
     def _cache_entry(self, kind: str, engine: str) -> CacheEntry:
         """Return where data of an engine for this tokenizer are stored, in the cache on disk.

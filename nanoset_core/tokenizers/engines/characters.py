@@ -229,9 +229,7 @@ def _kinds_of_byte_pairs(boundary_pairs: Ids) -> Bytes:
         uint8, shape (65536,). The index is 256 * left byte + right byte.
     """
     table = np.full((256, 256), _CUT, np.uint8)  # left byte, right byte
-
-    # Never cut inside of a character: its second, third and fourth bytes are 0x80 to 0xBF.
-    table[:, 0x80:0xC0] = _JOINED
+    table[:, 0x80:0xC0] = _JOINED  # the second, third and fourth bytes of characters
 
     # The last byte of the left character and the first byte of the right one, such as A9 "t".
     left_bytes = _last_bytes(boundary_pairs[:, 0])  # (n_pairs,)
@@ -243,8 +241,7 @@ def _kinds_of_byte_pairs(boundary_pairs: Ids) -> Bytes:
     left_ascii, right_ascii = boundary_pairs[is_ascii_pair].T
     table[left_ascii, right_ascii] = _JOINED
 
-    # A word starts after a separator, FF, whatever byte is next. (No pair has this byte.)
-    table[SEPARATOR_BYTE] = _CUT
+    table[SEPARATOR_BYTE] = _CUT  # whatever byte is next
     return table.ravel()
 
 
@@ -325,13 +322,10 @@ class CharacterMerger(Merger):
         Returns:
             int32, shape (n_bytes,).
         """
-        # Start with the tokens of all single bytes: t <C3> <BC> <E2> <9C> <93>.
-        tokens = self._byte_tokens.take(data)
+        tokens = self._byte_tokens.take(data)  # those of single bytes: t <C3> <BC> <E2> <9C> <93>
 
         # Find the characters that are in the vocabulary: t and ü.
-        is_first_byte = data & 0xC0 != 0x80  # further bytes have the form 10xxxxxx
-        is_first_byte &= data != 0  # the padding
-        starts = np.flatnonzero(is_first_byte)  # (n_characters,)
+        starts = _starts_of_characters(data)  # (n_characters,)
         character_tokens = self._character_tokens.take(code_points_at(data, starts))  # -1: no token
         has_token = character_tokens >= 0
 
@@ -340,6 +334,20 @@ class CharacterMerger(Merger):
         tokens[starts_with_token] = character_tokens[has_token]
         tokens[_further_bytes(data, starts_with_token)] = NO_TOKEN
         return tokens
+
+
+def _starts_of_characters(data: Bytes) -> Ints:
+    """Return the first byte of each character in a UTF-8 text; zeros, which are padding, have none.
+
+    Args:
+        data: uint8, shape (n_bytes,): the text, such as t C3 BC 00.
+
+    Returns:
+        int64, shape (n_characters,): 0 and 1.
+    """
+    is_first_byte = data & 0xC0 != 0x80  # further bytes have the form 10xxxxxx
+    is_first_byte &= data != 0
+    return np.flatnonzero(is_first_byte)
 
 
 def _further_bytes(data: Bytes, starts: Ints) -> Ints:

@@ -294,13 +294,11 @@ class ByteClassifier:
         Returns:
             uint8, shape (n_characters,).
         """
-        # Look the class up by the first two bytes, as one number: 0xC3A9 for "é".
-        byte_pairs = data[starts].astype(np.uint16) << 8
+        byte_pairs = data[starts].astype(np.uint16) << 8  # the first two bytes: 0xC3A9 for "é"
         byte_pairs |= data[starts + 1]
         classes: Bytes = self._class_of_pair[byte_pairs]
 
-        # If characters with the same two bytes have several classes, the table has _MIXED. Then
-        # look the class up by the whole character.
+        # If characters with the same two bytes have several classes, the whole character decides.
         mixed = np.flatnonzero(classes == _MIXED)
         if len(mixed):
             code_points = code_points_at(data, starts[mixed])
@@ -324,11 +322,10 @@ def _fill_characters(
         starts: int64, shape (n_characters,): the first byte of each character.
         character_classes: uint8, shape (n_characters,).
     """
-    # All of them have a first and a second byte.
     byte_classes[starts] = character_classes
     byte_classes[starts + 1] = character_classes
 
-    # There is a third byte if the first one is at least 0xE0, and a fourth from 0xF0 on.
+    # The first byte says whether there is a third one, and a fourth.
     first_bytes = data[starts]
     three_or_more = np.flatnonzero(first_bytes >= 0xE0)
     byte_classes[starts[three_or_more] + 2] = character_classes[three_or_more]
@@ -360,12 +357,23 @@ def _classes_by_first_two_bytes(classes: Bytes) -> Bytes:
         first_bytes = lead | (upper_bits >> 6)
         second_bytes = 0x80 | (upper_bits & 0x3F)
 
-        # The class of a group, or _MIXED if there are several.
         classes_by_group = classes[start:stop].reshape(-1, size)  # (n_groups, size)
-        lowest = classes_by_group.min(axis=1)
-        has_one_class = lowest == classes_by_group.max(axis=1)
-        table[(first_bytes << 8) | second_bytes] = np.where(has_one_class, lowest, _MIXED)
+        table[(first_bytes << 8) | second_bytes] = _common_classes(classes_by_group)
     return table
+
+
+def _common_classes(classes_by_group: Bytes) -> Bytes:
+    """Return the class that all characters of a group have, or _MIXED, for each group.
+
+    Args:
+        classes_by_group: uint8, shape (n_groups, size): the classes of the characters.
+
+    Returns:
+        uint8, shape (n_groups,).
+    """
+    lowest = classes_by_group.min(axis=1)
+    has_one_class = lowest == classes_by_group.max(axis=1)
+    return np.where(has_one_class, lowest, _MIXED)
 
 
 def code_points_at(data: Bytes, starts: Ints) -> Ints:
@@ -384,12 +392,11 @@ def code_points_at(data: Bytes, starts: Ints) -> Ints:
     Returns:
         int64, shape (n_characters,).
     """
-    # The bits of the first byte, without the mark: 00011.
     first_bytes = data[starts]  # (n_characters,)
-    points: Ints = first_bytes & _FIRST_BYTE_MASKS.take(first_bytes)
+    points: Ints = first_bytes & _FIRST_BYTE_MASKS.take(first_bytes)  # without the mark: 00011
 
-    # Append the bits of each further byte: 00011 101001. A character has a second byte if its first
-    # one is at least 0xC0, a third one from 0xE0 on, and a fourth one from 0xF0 on.
+    # Append the bits of a second, third and fourth byte, which characters have if their first byte
+    # is large enough.
     for offset, min_first_byte in ((1, 0xC0), (2, 0xE0), (3, 0xF0)):
         longer = np.flatnonzero(first_bytes >= min_first_byte)  # indices of characters
         low_bits = data[starts[longer] + offset] & 0x3F  # without the mark 10

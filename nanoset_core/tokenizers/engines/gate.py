@@ -215,6 +215,8 @@ class GatedEngine:
     def _find_doubtful(self, texts: list[bytes]) -> Ints:
         """Return which texts have a character that the fast tokenizer may encode wrongly.
 
+        ASCII characters are never doubtful, so only the others are looked up.
+
         Args:
             texts: Texts in UTF-8.
 
@@ -222,14 +224,14 @@ class GatedEngine:
             int64, shape (n_doubtful_characters,), ascending: for each such character, the index of
             its text. For "aé" and "Ω☃☃", if ☃ is such a character, 1 1.
         """
-        # ASCII characters are never doubtful. Leave them out, and join the others: é Ω ☃ ☃.
-        characters = [text.translate(None, _ASCII).decode() for text in texts]
-        code_points = np.frombuffer("".join(characters).encode("utf-32-le"), "<u4")
+        other_characters = [text.translate(None, _ASCII).decode() for text in texts]
+        joined = "".join(other_characters)  # éΩ☃☃
+        code_points = np.frombuffer(joined.encode("utf-32-le"), "<u4")
         doubtful = np.flatnonzero(self._is_doubtful.take(code_points))  # the characters 2 and 3
 
         # The texts stop after 1 and 4 characters. The index of a character's text is the number of
         # texts that stop before it.
-        text_stops = np.cumsum([len(characters_of_text) for characters_of_text in characters])
+        text_stops = np.cumsum([len(characters) for characters in other_characters])
         return np.searchsorted(text_stops, doubtful, side="right")
 
 

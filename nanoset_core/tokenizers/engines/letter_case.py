@@ -119,19 +119,21 @@ def _marks_of_symbols(data: Bytes, is_mark: Bools, is_symbol: Bools) -> Runs:
     Returns:
         Ranges of one mark or several: here [5, 6) and [7, 8).
     """
-    # Marks right after a symbol: those at 2, 5 and 7.
     marks = find_runs(is_mark)
-    marks = marks.where(is_symbol[marks.starts - 1])
-    if not len(marks):
-        return marks
+    marks_after_symbols = marks.where(is_symbol[marks.starts - 1])  # at 2, 5 and 7
+    if not len(marks_after_symbols):
+        return marks_after_symbols
 
-    # Each is in a run of symbols and marks: [1, 3) or [4, 8). The mark belongs to a symbol if one
-    # that starts no word is in this run before it. Here, that is the symbol at 4.
+    # Each is in a run of symbols and marks: [1, 3) or [4, 8). Is a symbol that starts no word in
+    # this run before it? Here, that is the symbol at 4.
     symbols_and_marks = find_runs(is_mark | is_symbol)
-    run_starts = symbols_and_marks.starts_at(marks.starts)  # (n_marks,) 1 4 4
-    symbols_in_no_word = _inner_symbols(data, is_symbol)  # 4 6
-    is_of_symbol = _have_position_between(symbols_in_no_word, run_starts, marks.starts)  # F T T
-    return marks.where(is_of_symbol)
+    run_starts = symbols_and_marks.starts_at(marks_after_symbols.starts)  # (n_marks,) 1 4 4
+    is_of_symbol = _have_position_between(
+        _inner_symbols(data, is_symbol),  # 4 6
+        starts=run_starts,
+        stops=marks_after_symbols.starts,
+    )  # (n_marks,) F T T
+    return marks_after_symbols.where(is_of_symbol)
 
 
 def _inner_symbols(data: Bytes, is_symbol: Bools) -> Ints:
@@ -272,23 +274,36 @@ def _cuts_before_capitals(byte_classes: Bytes) -> Ints:
     Returns:
         int64, shape (n_cuts,), ascending.
     """
-    # One capital or several in a row. What is before and after them?
-    capitals = find_runs(byte_classes == UPPER)
+    capitals = find_runs(byte_classes == UPPER)  # one capital or several in a row
     class_before = byte_classes[capitals.starts - 1]  # (n_runs,)
-    class_after = byte_classes[capitals.stops]  # (n_runs,)
-
-    # aB is always cut.
-    is_cut = class_before == LOWER
-
-    # 中B is cut if it is a中B, or if no other letter follows the capitals.
-    is_after_caseless = class_before == LETTER
+    is_cut = class_before == LOWER  # aB
+    is_after_caseless = class_before == LETTER  # 中B
     if is_after_caseless.any():
-        after_caseless = capitals.starts[is_after_caseless]
-        is_after_small = _follow_small_and_caseless(after_caseless, byte_classes)
-        is_before_letter = np.isin(class_after[is_after_caseless], (LOWER, LETTER))
-        is_cut[is_after_caseless] = is_after_small | ~is_before_letter
+        after_caseless = capitals.where(is_after_caseless)
+        is_cut[is_after_caseless] = _are_cut_after_caseless(after_caseless, byte_classes)
     cuts: Ints = capitals.starts[is_cut]
     return cuts
+
+
+def _are_cut_after_caseless(capitals: Runs, byte_classes: Bytes) -> Bools:
+    """Return which capitals after a letter without case, such as 中, begin a new word.
+
+        a中B    yes
+        中B     yes    no other letter follows the capitals
+        中Bc    no
+
+    Args:
+        capitals: One capital or several in a row.
+        byte_classes: uint8, shape (n_bytes,): the class of each byte's character.
+
+    Returns:
+        bool, shape (n_runs,).
+    """
+    is_after_small = _follow_small_and_caseless(capitals.starts, byte_classes)
+    class_after = byte_classes[capitals.stops]
+    is_before_letter = np.isin(class_after, (LOWER, LETTER))
+    are_cut: Bools = is_after_small | ~is_before_letter
+    return are_cut
 
 
 def _follow_small_and_caseless(capitals: Ints, byte_classes: Bytes) -> Bools:

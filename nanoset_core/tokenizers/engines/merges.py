@@ -132,14 +132,12 @@ class PairRanks:
         Returns:
             int64, shape (n_pairs,).
         """
-        # Both ids of a pair in one number.
-        pairs = left << _ID_SHIFT
+        pairs = left << _ID_SHIFT  # both ids in one number
         pairs |= right
 
-        # The ranks are in several tables. The first one decides most pairs. `undecided` are the
-        # indices of the others.
+        # The first table decides most pairs.
         first_table, *further_tables = self._tables
-        ranks, undecided = first_table.find(pairs)
+        ranks, undecided = first_table.find(pairs)  # `undecided` are indices of pairs
         for table in further_tables:
             if not len(undecided):
                 break
@@ -216,10 +214,11 @@ class _RankTable:
     def find(self, pairs: Words) -> tuple[Ints, Ints]:
         """Look up the ranks of pairs of tokens in this table, as far as it can decide them.
 
-        A pair has one slot, a place of the table that is computed from its two ids. What is in it:
+        A pair has one slot, a place of the table that is computed from its two ids. A slot is a
+        number whose upper bits are a pair, and whose lower bits are its rank:
 
             the pair itself    the pair has the rank that is stored with it
-            nothing            it has no rank (NO_RANK)
+            all bits are set   the slot is free: the pair has no rank, which is NO_RANK
             another pair       undecided: its rank may be in another table
 
         Args:
@@ -229,15 +228,12 @@ class _RankTable:
             ranks: int64, shape (n_pairs,): NO_RANK for undecided pairs, too.
             undecided: int64, shape (n_undecided,): indices of these pairs.
         """
-        # Each slot has a number, whose upper bits are a pair, and whose lower bits are its rank. If
-        # the slot is free, all bits are set.
         slots = self._entries.take(self._slots(pairs))  # (n_pairs,)
         has_other_pair = slots >> _RANK_SHIFT != pairs
         has_other_pair &= slots != _FREE
         undecided = has_other_pair.nonzero()[0]
 
-        # Keep the lower bits. If the slot is free, these are all set, and that is NO_RANK.
-        slots &= _RANK_MASK
+        slots &= _RANK_MASK  # keeps the lower bits: NO_RANK if all bits are set
         ranks = slots.view(np.int64)
         ranks[undecided] = NO_RANK
         return ranks, undecided
@@ -363,17 +359,13 @@ class MergeTable:
             ranks: The ranks of all pairs of tokens that merge.
         """
         while True:
-            # The best pair of each word that has one: the cell of its left token, and its rank.
             left_cells, merge_ranks = self._best_merges()  # (n_merges,)
             if not len(left_cells):
                 return
-
-            # Put the new token, such as th, into the cell of the left one.
             new_tokens = ranks.merged.take(merge_ranks)
             self._replace_pairs(left_cells, new_tokens)
 
-            # It has two neighbours. Rank the pair of the new token and the one after it, and the
-            # pair of the one before it and the new token.
+            # The new token, which is in the left cell, has two neighbours.
             previous_cells = self._previous.take(left_cells)
             self._rank_pairs(left_cells, ranks)
             self._rank_pairs(previous_cells, ranks)

@@ -163,25 +163,24 @@ class NumpyEngine:
         """Return whether this engine cuts texts into the same words as Hugging Face's library.
 
         A tokenizer first cuts text into words, such as "né" and " a", and then each word into
-        tokens. If the words differ, the tokens may, too.
+        tokens. If the words differ, the tokens may, too. Tokenizers that write spaces as ▁ do not
+        cut text, so that there is nothing to compare.
 
         Args:
             reference: The library.
             texts: The texts to compare.
         """
-        # Tokenizers that write spaces as ▁ do not cut text: there is nothing to compare.
         if isinstance(self._rules.split, SpaceSigns):
             return True
         # Some rare text is never split here, but passed on to the library.
         context_spans = self._rules.context_spans
         split_texts = [text for text in texts if not context_spans.occurs_in(text.encode())]
+
         starts_by_text = self.pretoken_starts(split_texts)
-        for text, starts in zip(split_texts, starts_by_text, strict=True):
-            # The library returns each word with its range: ("né", (0, 2)), (" a", (2, 4)).
-            expected_starts = [start for _word, (start, _stop) in reference.split(text)]
-            if starts != expected_starts:
-                return False
-        return True
+        return all(
+            starts == _starts_of_words(reference, text)
+            for text, starts in zip(split_texts, starts_by_text, strict=True)
+        )
 
     def pretoken_starts(self, texts: Sequence[str]) -> list[list[int]]:
         """Return at which characters of each text its words start, into which a tokenizer cuts it.
@@ -195,25 +194,17 @@ class NumpyEngine:
         Returns:
             Numbers of characters, ascending, for each text.
         """
-        # The splitter takes UTF-8 between separators: FF n C3 A9 _ a FF b FF. For each byte, and
-        # for the end, it says whether a word starts there.
         encoded = [text.encode() for text in texts]
-        buffer = _SEPARATOR.join([b"", *encoded, b""])
+        buffer = _SEPARATOR.join([b"", *encoded, b""])  # UTF-8: FF n C3 A9 _ a FF b FF
         data = np.frombuffer(buffer, np.uint8)
         is_start = self._starts_without_added_tokens(data)  # (n_bytes + 1,)
 
         # Take the first byte of each character, which is any that is not 10xxxxxx:
         # FF n C3 _ a FF b FF.
         is_first_byte = (data & 0xC0) != 0x80
-        is_start_of_character = is_start[:-1][is_first_byte]
-        is_separator = data[is_first_byte] == SEPARATOR_BYTE
-
-        # The characters of a text are those between two separators.
-        starts_by_text = []
-        for before, after in pairwise(np.flatnonzero(is_separator).tolist()):
-            is_start_in_text = is_start_of_character[before + 1 : after]  # (n_characters,)
-            starts_by_text.append(np.flatnonzero(is_start_in_text).tolist())
-        return starts_by_text
+        is_start_of_character = is_start[:-1][is_first_byte]  # (n_characters,)
+        is_separator = data[is_first_byte] == SEPARATOR_BYTE  # (n_characters,)
+        return _starts_by_text(is_start_of_character, is_separator)
 
     def _starts_without_added_tokens(self, data: Bytes) -> Bools:
         """Return at which bytes of a text words start: bool, shape (n_bytes + 1,)."""
@@ -307,8 +298,6 @@ class NumpyEngine:
             for the fast tokenizer are normalised, and have a space for each ▁, if the tokenizer
             does that.
         """
-        # A document that normalisation changes is encoded by one of the two as a whole: special
-        # tokens may be elsewhere in the normal form.
         if self._changes_by_normalisation(text):
             normal_data = self._normalised(data)
             is_for_reference = has_fallback or self._fallback_text.occurs_in(normal_data)
@@ -316,21 +305,25 @@ class NumpyEngine:
                 yield data, True
             else:
                 yield from self._cut_for_this_engine(normal_data)
-
-        # Nearly always, this engine encodes all of the document.
-        elif not has_fallback:
+        elif not has_fallback:  # nearly always
             yield from self._cut_for_this_engine(data)
-
-        # For some tokenizers, a special token decides how the text around it is encoded, such as
-        # whether a ▁ is put before it.
         elif self._rules.leaves_documents:
             yield data, True
-
-        # Otherwise, the library encodes only the pieces that contain special tokens and the like.
         else:
-            for piece, is_fallback in partition_units(data, self._fallback_text):
-                prepared = piece if is_fallback else self._prepared(piece)
-                yield prepared, is_fallback
+            yield from self._cut_around_fallback(data)
+
+    def _cut_around_fallback(self, data: bytes) -> Iterator[tuple[bytes, bool]]:
+        """Divide a document so that the library encodes only special tokens and what is near them.
+
+        Args:
+            data: The document in UTF-8.
+
+        Yields:
+            (piece in UTF-8, whether it is for the library).
+        """
+        for piece, is_fallback in partition_units(data, self._fallback_text):
+            prepared = piece if is_fallback else self._prepared(piece)
+            yield prepared, is_fallback
 
     def _cut_for_this_engine(self, data: bytes) -> Iterator[tuple[bytes, bool]]:
         """Cut a long document into pieces, none of which needs Hugging Face's library.
@@ -453,24 +446,32 @@ class NumpyEngine:
         # After the last separator are zeros, for the functions that read some bytes of each word.
         buffer = _SEPARATOR.join([b"", *texts, bytes(PADDING)])
         data = np.frombuffer(buffer, np.uint8)
-        n_bytes = len(buffer) - PADDING  # of the texts and separators: 8
-
-        # The positions of the separators: one before each text, and one after the last.
-        text_bytes = np.array([len(text) for text in texts], np.int64)  # (n_texts,) 3 2
-        separators = np.append(0, np.cumsum(text_bytes + 1))  # (n_texts + 1,) 0 4 7
-
-        # (n_bytes + 1,) where a word starts. The splitter takes each separator for a word, too, and
-        # the end of the buffer for a start. Leave these out.
-        is_start = self._splitter.starts(data[:n_bytes])
-        is_start[separators] = False
-        is_start[n_bytes] = False
-        starts = np.flatnonzero(is_start)  # (n_words,) 1 2 5
+        separators = _positions_of_separators(texts)  # (n_texts + 1,) 0 4 7
+        starts = self._starts_of_words(data[:-PADDING], separators)  # (n_words,) 1 2 5
 
         # The first word of a text is the first one that starts after the separator before the text:
         # the words 0 and 2. The text stops at the next separator.
         first_words = np.searchsorted(starts, separators[:-1])  # (n_texts,)
         stops = _stops_of_words(starts, first_words, text_stops=separators[1:])
         return SplitTexts(data, starts, stops - starts, first_words)
+
+    def _starts_of_words(self, data: Bytes, separators: Ints) -> Ints:
+        """Return the positions in a buffer of texts at which words start.
+
+        The splitter takes each separator for a word, too, and the end of the buffer for a start.
+        These are left out.
+
+        Args:
+            data: uint8, shape (n_bytes,): texts with a separator before and after each.
+            separators: int64, shape (n_texts + 1,): the positions of the separators.
+
+        Returns:
+            int64, shape (n_words,), ascending.
+        """
+        is_start = self._splitter.starts(data)  # (n_bytes + 1,)
+        is_start[separators] = False
+        is_start[-1] = False
+        return np.flatnonzero(is_start)
 
     def _encode_words(self, words: Bytes) -> FlatLists:
         """Return the tokens of words that the cache does not know.
@@ -582,6 +583,53 @@ def _make_merger(rules: Rules) -> Merger:
     if writes_spaces_as_signs:
         return CharacterMerger(vocabulary, ranks)
     return ByteMerger(vocabulary.byte_tokens, ranks)
+
+
+def _starts_of_words(reference: ReferenceEngine, text: str) -> list[int]:
+    """Return at which characters of a text the words start into which the tokenizer cuts it.
+
+    Args:
+        reference: The tokenizer in Hugging Face's library, which returns each word with its range:
+            ("né", (0, 2)) and (" a", (2, 4)).
+        text: The text, such as "né a".
+
+    Returns:
+        Such as [0, 2].
+    """
+    return [start for _word, (start, _stop) in reference.split(text)]
+
+
+def _starts_by_text(is_start: Bools, is_separator: Bools) -> list[list[int]]:
+    """Return at which characters of each text words start, given texts between separators.
+
+    For the texts "né a" and "b", with | for separators:
+
+        characters      |  n  é  _  a  |  b  |
+        is_start        T  T  F  T  F  T  T  T
+        result          [0, 2]            [0]
+
+    Args:
+        is_start: bool, shape (n_characters,): whether a word starts at a character.
+        is_separator: bool, shape (n_characters,).
+    """
+    starts_by_text: list[list[int]] = []
+    for before, after in pairwise(np.flatnonzero(is_separator).tolist()):
+        is_start_in_text = is_start[before + 1 : after]
+        starts_by_text.append(np.flatnonzero(is_start_in_text).tolist())
+    return starts_by_text
+
+
+def _positions_of_separators(texts: list[bytes]) -> Ints:
+    """Return where separators are if there is one before each text, and one after the last text.
+
+    Args:
+        texts: The texts, such as "a b" and "cd".
+
+    Returns:
+        int64, shape (n_texts + 1,): 0 4 7.
+    """
+    text_bytes = np.array([len(text) for text in texts], np.int64)  # (n_texts,) 3 2
+    return np.append(0, np.cumsum(text_bytes + 1))
 
 
 def _stops_of_words(starts: Ints, first_words: Ints, text_stops: Ints) -> Ints:

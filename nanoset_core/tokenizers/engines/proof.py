@@ -105,26 +105,22 @@ def _common_canaries() -> tuple[str, ...]:
     called canaries: they have unusual characters, long words, many spaces, contractions and so on.
     """
     categories = _categories()  # code point → Unicode category
-    texts: list[str] = []
-
-    # Characters of all kinds next to each other.
-    texts += _triples_of_kinds()
-    texts += _pairs_of_categories(categories)
-    texts += _texts_of_all_characters(categories)
-
-    texts += _texts_of_unassigned_points(categories)
-
-    # Text that normalisation changes: "é" and "ñ" written in two characters, the sign for ångström,
-    # and marks in the wrong order.
-    texts += _texts_of_marks()
-    texts += ["e\u0301 \u212b n\u0303o \u0345\u0301a \u07f3\u07fd"]
-
-    # Long runs and words, contractions, no text, zeros, and white space at the start.
-    texts += _texts_of_runs()
-    texts += _texts_of_long_words()
-    texts += _texts_of_contractions()
-    texts += ["", "\0", "a\0b", "\tx y"]
-    return tuple(texts)
+    return (
+        *_triples_of_kinds(),
+        *_pairs_of_categories(categories),
+        *_texts_of_all_characters(categories),
+        *_texts_of_unassigned_points(categories),
+        *_texts_of_marks(),
+        # "é" and "ñ" in two characters, the sign for ångström, and marks in the wrong order.
+        "e\u0301 \u212b n\u0303o \u0345\u0301a \u07f3\u07fd",
+        *_texts_of_runs(),
+        *_texts_of_long_words(),
+        *_texts_of_contractions(),
+        "",
+        "\0",
+        "a\0b",
+        "\tx y",
+    )
 
 
 def _categories() -> dict[int, str]:
@@ -219,13 +215,7 @@ def _texts_of_all_characters(categories: Mapping[int, str]) -> Iterator[str]:
         categories: Code point → Unicode category, such as 233 ("é") → "Ll", small letter. In
             ascending order, for all parts of Unicode with assigned characters.
     """
-    # The parts of Unicode without a category here have no characters, or only private ones. One
-    # code point in 4,096 represents all.
-    other_points = [
-        *range(0x40000, 0xE0000, _PRIVATE_STEP),
-        *range(0xF0000, 0x110000, _PRIVATE_STEP),
-        0x10FFFF,  # the last one of Unicode
-    ]
+    other_points = _points_without_category()
     ends_of_long_rows = _points_of_runs(categories, min_length=_LONG_RUN_OF_ONE_CATEGORY)
     ends_of_all_rows = _points_of_runs(categories, min_length=0)
     nearly_all_points = [*other_points, *ends_of_long_rows]
@@ -235,6 +225,18 @@ def _texts_of_all_characters(categories: Mapping[int, str]) -> Iterator[str]:
     yield from _after_prefix(" ", nearly_all_points)
     yield from _after_prefix("!", few_points)
     yield from _after_prefix("中", few_points)
+
+
+def _points_without_category() -> list[int]:
+    """Return some code points of the parts of Unicode without characters, or with private ones.
+
+    `_categories` leaves these parts out. One code point in 4,096 represents all.
+    """
+    return [
+        *range(0x40000, 0xE0000, _PRIVATE_STEP),
+        *range(0xF0000, 0x110000, _PRIVATE_STEP),
+        0x10FFFF,  # the last one of Unicode
+    ]
 
 
 def _texts_of_unassigned_points(categories: Mapping[int, str]) -> Iterator[str]:
@@ -348,20 +350,27 @@ def _vocabulary_texts(tokenizer: Mapping[str, Any]) -> Iterator[str]:
     Args:
         tokenizer: A parsed `tokenizer.json`, Hugging Face's format for tokenizers.
     """
-    model = tokenizer.get("model") or {}
-    vocabulary = model.get("vocab") or {}
-    if isinstance(vocabulary, Mapping):  # token → id
-        entries = list(vocabulary)
-    else:  # a unigram model: [token, score] pairs
-        entries = [entry[0] for entry in vocabulary]
-
-    # About _VOCABULARY_WORDS of them, evenly spread; with spaces as in text: " cat" for "Ġcat".
-    step = max(1, len(entries) // _VOCABULARY_WORDS)
-    words = [_readable(entry) for entry in entries[::step]]
+    entries = _entries_of_vocabulary(tokenizer)
+    step = max(1, len(entries) // _VOCABULARY_WORDS)  # evenly spread
+    words = [_readable(entry) for entry in entries[::step]]  # " cat" for "Ġcat"
     for start in range(0, len(words), _WORDS_OF_A_TEXT):
         text_words = words[start : start + _WORDS_OF_A_TEXT]
         yield "\n".join(text_words)
         yield "".join(text_words[::7])
+
+
+def _entries_of_vocabulary(tokenizer: Mapping[str, Any]) -> list[str]:
+    """Return the tokens of a vocabulary as the file writes them: "Ġcat" for " cat".
+
+    Args:
+        tokenizer: A parsed `tokenizer.json`. A unigram model has [token, score] pairs, and any
+            other one maps tokens to ids.
+    """
+    model = tokenizer.get("model") or {}
+    vocabulary = model.get("vocab") or {}
+    if isinstance(vocabulary, Mapping):
+        return list(vocabulary)
+    return [entry[0] for entry in vocabulary]
 
 
 def _readable(entry: str) -> str:

@@ -80,6 +80,9 @@ class ReferenceEngine:
     def encode(self, texts: Sequence[str]) -> Encoded:
         """Encode documents with Hugging Face's tokenizers library.
 
+        The library takes some 50 bytes of memory for each character, so it gets some documents at a
+        time.
+
         Args:
             texts: The documents, such as ["the cat", "a"].
 
@@ -92,20 +95,30 @@ class ReferenceEngine:
             EncodingError: The library fails on a text.
             MemoryError: The free memory does not suffice for a text.
         """
-        # Check the texts first: the library may silently replace what is not valid Unicode, for
-        # which `encode_utf8` raises an error, and very long texts need more memory than there is.
-        sizes = [len(data) for data in encode_utf8(texts)]  # in bytes
-        self._check_memory(max(sizes, default=0))
-
-        # The library takes some 50 bytes of memory for each character, so encode some documents at
-        # a time. The lists start with an empty array, in case that there are no documents.
-        ids = [np.empty(0, np.int32)]
+        self._check_texts(texts)
+        ids = [np.empty(0, np.int32)]  # in case that there are no documents
         lengths = [np.empty(0, np.int32)]
         for start, stop in slices(texts):
             encoded = _concatenated(self._encode_checked(texts, start, stop))
             ids.append(encoded.ids)
             lengths.append(encoded.lengths)
         return Encoded(np.concatenate(ids), np.concatenate(lengths))
+
+    def _check_texts(self, texts: Sequence[str]) -> None:
+        """Check texts for what the library itself would not notice.
+
+        It may silently replace what is not valid Unicode, and a very long text needs more memory
+        than there is.
+
+        Args:
+            texts: The texts.
+
+        Raises:
+            InputError: A text is not valid Unicode.
+            MemoryError: The free memory does not suffice for the longest text.
+        """
+        sizes = [len(data) for data in encode_utf8(texts)]  # in bytes
+        self._check_memory(max(sizes, default=0))
 
     def _check_memory(self, longest: int) -> None:
         """Check that the free memory is enough to encode the longest text.
@@ -306,7 +319,8 @@ class SentencePieceEngine(ReferenceEngine):
         """Return the tokens of a text, and about at which character each starts.
 
         The package sentencepiece does not return positions. Those of Hugging Face's library, for
-        the same model, are nearly right.
+        the same model, are nearly right. If the library gives fewer tokens, the last ones are said
+        to start at the end of the text. If it gives more, their positions are dropped.
 
         Args:
             text: The text.
@@ -317,9 +331,6 @@ class SentencePieceEngine(ReferenceEngine):
         ids = self.encode([text]).ids.tolist()
         encoding = encode_text(self.tokenizer, text, self.file)
         starts = [start for start, _ in encoding.offsets]
-
-        # The library may give another number of tokens. Further tokens are said to start at the end
-        # of the text, and further positions are dropped.
         n_missing = max(len(ids) - len(starts), 0)
         starts += [len(text)] * n_missing
         return ids, starts[: len(ids)]

@@ -462,18 +462,15 @@ def _join_ascii_symbols(is_start: Bools, data: Bytes, byte_classes: Bytes) -> No
             for symbols, and so on.
     """
     is_ascii = data < 0x80
-    letters = find_runs(is_ascii & (byte_classes == LETTER))  # the words of ASCII letters
-
-    # Select those with an ASCII symbol before them that starts a piece: "word" of "(word".
-    symbols = letters.starts - 1
+    words = find_runs(is_ascii & (byte_classes == LETTER))
+    symbols = words.starts - 1  # the byte before each word
     is_ascii_symbol = is_ascii[symbols] & (byte_classes[symbols] == OTHER)
-    letters = letters.where(is_ascii_symbol & is_start[symbols])
+    words_after_symbols = words.where(is_ascii_symbol & is_start[symbols])  # "word" of "(word"
 
-    # The piece starts at the symbol. It ends before a letter that is not ASCII, so that another one
-    # starts there: at the ï of "(naïve".
-    is_start[letters.starts] = False
-    is_before_other_letter = byte_classes[letters.stops] == LETTER
-    is_start[letters.stops[is_before_other_letter]] = True
+    is_start[words_after_symbols.starts] = False
+    # Another piece starts at a letter that is not ASCII: at the ï of "(naïve".
+    is_before_other_letter = byte_classes[words_after_symbols.stops] == LETTER
+    is_start[words_after_symbols.stops[is_before_other_letter]] = True
 
 
 def _cut_contractions(is_start: Bools, data: Bytes, *, any_case: bool) -> None:
@@ -512,16 +509,15 @@ def _cut_numbers(is_start: Bools, data: Bytes, is_number: Bools, max_digits: int
         is_number: bool, shape (n_bytes,): whether a byte belongs to a digit.
         max_digits: Largest number of digits in a piece, such as 3.
     """
-    # Only numbers of more than 3 bytes can have more than 3 digits.
     numbers = find_runs(is_number)
-    numbers = numbers.where(numbers.lengths > max_digits)
+    numbers = numbers.where(numbers.lengths > max_digits)  # others are too short to be cut
     if not len(numbers):
         return
 
     byte_positions = numbers.positions()  # (n_number_bytes,) all bytes of these numbers
     is_first_byte = data[byte_positions] & 0xC0 != 0x80  # the others have the form 10xxxxxx
 
-    # Number the digits of each number from 0. A piece starts at the digits 0, 3, 6 and so on.
+    # A piece starts at the digits 0, 3, 6 and so on of a number.
     digit_index = _digit_indices(is_first_byte, numbers.lengths)  # (n_number_bytes,)
     is_cut = is_first_byte & (digit_index % max_digits == 0)
     is_start[byte_positions[is_cut]] = True

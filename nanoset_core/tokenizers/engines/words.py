@@ -89,8 +89,7 @@ class WordTable:
             int32, shape (n_keys,): the code of each word; ABSENT for those that are not in the
             table.
         """
-        # Nearly always, the first slot decides. It has the code of the word; or it is free, and has
-        # the code ABSENT.
+        # Nearly always, the first slot decides. If it is free, it has the code ABSENT.
         slots = self._slots(keys)  # (n_keys,) the first slots
         codes = self.codes.take(slots)  # (n_keys,)
         is_other_key = self._hold_other_keys(slots, codes, keys)
@@ -98,10 +97,11 @@ class WordTable:
             codes[skip] = 0
             is_other_key[skip] = False
 
-        # If the first slot holds another word, try further slots.
-        others = is_other_key.nonzero()[0]
-        if len(others):
-            codes[others] = self._find_along_paths(keys.take(others, axis=1), slots.take(others))
+        undecided = is_other_key.nonzero()[0]
+        if len(undecided):
+            codes[undecided] = self._find_along_paths(
+                keys.take(undecided, axis=1), slots.take(undecided)
+            )
         return codes
 
     def _find_along_paths(self, keys: Keys, slots: Ints) -> Codes:
@@ -132,11 +132,10 @@ class WordTable:
             step += 1
             slots = self._advanced(slots, step)  # (n_pending,)
             slot_codes = self.codes.take(slots)  # ABSENT in free slots
-            # Words that are done keep this code. That of the others is wrong, and the next round
-            # overwrites it. (To select those that are done would take longer.)
+            # The code of a word that is not done is wrong. The next round overwrites it, which is
+            # faster than to select the words that are done.
             codes[pending] = slot_codes
 
-            # The next round is for the others.
             others = self._hold_other_keys(slots, slot_codes, keys).nonzero()[0]
             pending = pending.take(others)
             keys = keys.take(others, axis=1)  # (width, n_pending)
@@ -154,8 +153,7 @@ class WordTable:
             codes: int32, shape (n_keys,): what is stored with each word, a number.
         """
         count = self.count + len(codes)
-        if count > FILL_LIMIT * len(self.codes):
-            self._grow(count)
+        self._grow_to_hold(count)
         self.count = count
         # Some thousands at a time, which fit into the processor's cache
         for start in range(0, len(codes), _PLACED_TOGETHER):
@@ -177,8 +175,7 @@ class WordTable:
         slots = self._slots(keys)  # (n_keys,) the slot that each key tries
         step = 0
         while len(codes):
-            # Place the keys whose slot is free. If several try the same slot, one gets it.
-            winners = self._claim(slots)  # indices of keys
+            winners = self._claim(slots)  # indices of the keys that get their slot
             winner_slots = slots.take(winners)
             self.codes[winner_slots] = codes.take(winners)
             self.keys[:, winner_slots] = keys.take(winners, axis=1)
@@ -258,8 +255,8 @@ class WordTable:
         hashes >>= self._slot_shift
         return hashes.view(np.int64)
 
-    def _grow(self, count: int) -> None:
-        """Enlarge the hash table until it has room for a number of words.
+    def _grow_to_hold(self, count: int) -> None:
+        """Enlarge the hash table if it has no room for a number of words.
 
         Args:
             count: The number of words for which there must be room, with those that are in the
@@ -268,14 +265,20 @@ class WordTable:
         n_slots = len(self.codes)
         while count > FILL_LIMIT * n_slots:
             n_slots *= 2
+        if n_slots > len(self.codes):
+            self._move_to_larger(n_slots)
 
-        # The slot of each word depends on the size of the table: insert all words into a larger
-        # one.
+    def _move_to_larger(self, n_slots: int) -> None:
+        """Insert all words into a larger table, and take over its contents.
+
+        The words cannot stay where they are: the slot of each depends on the size of the table.
+
+        Args:
+            n_slots: The new number of slots, a power of two.
+        """
         larger = WordTable.empty(width=len(self.keys), n_slots=n_slots)
         taken_slots = (self.codes != ABSENT).nonzero()[0]
         larger.insert(self.keys.take(taken_slots, axis=1), self.codes.take(taken_slots))
-
-        # Take over its contents.
         self.keys = larger.keys
         self.codes = larger.codes
         self._slot_shift = larger._slot_shift
@@ -285,7 +288,8 @@ def hash_keys(keys: Keys) -> Words:
     """Return a hash of each word: a number that looks random, by which the word is stored.
 
     The upper bits of the hash say where the word is in a table. Each of them depends on all bits of
-    the word, so that words are spread evenly.
+    the word, so that words are spread evenly: a bit of a large odd factor changes bits of the
+    product from its own place upwards.
 
     Args:
         keys: uint64, shape (width, n_keys): the bytes of each word, as `width` integers; the first
@@ -294,12 +298,9 @@ def hash_keys(keys: Keys) -> Words:
     Returns:
         uint64, shape (n_keys,).
     """
-    # The factors are large odd numbers. A bit of a factor changes bits of the product from its own
-    # place upwards, so the upper bits of the product depend on all bits.
     hashes: Words = keys[0] * _FACTORS[0]
-
-    # Mix in each further integer. The shift brings the upper bits down, so that the multiplication
-    # spreads them again. Each integer has another factor, so that their order matters.
+    # Mix in each further integer, with another factor, so that their order matters. The shift
+    # brings the upper bits down, so that the multiplication spreads them again.
     for number in range(1, len(keys)):
         hashes ^= keys[number] * _FACTORS[number]
         hashes ^= hashes >> _MIX_SHIFT
