@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, chain
 from pathlib import Path
@@ -201,11 +201,8 @@ class Lineage:
         Raises:
             SampleIndexError: The corpus has no such document.
         """
-        # First document of each shard: [0, 3, 5, 9], where 9 is the end. For many shards it is not
-        # known yet: read on until the requested document is reached.
-        first_documents = self._first_documents
-        while first_documents[-1] <= document and self._n_known_shards < len(self.shards):
-            self._read_more_counts()
+        self._read_counts_until(document)
+        first_documents = self._first_documents  # of each shard, and the end: [0, 3, 5, 9]
         if not 0 <= document < first_documents[-1]:
             raise self._no_such_document(document, self.dataset)
 
@@ -213,6 +210,18 @@ class Lineage:
         # next one does, so it is never the last of them.)
         shard = bisect_right(first_documents, document) - 1
         return ShardRow(shard, row=document - first_documents[shard])
+
+    def _read_counts_until(self, document: int) -> None:
+        """Find out how many documents the first shards have, until a document is in one of them.
+
+        Nothing is read if this is known already. If there is no such document, it is known for all
+        shards afterwards.
+
+        Args:
+            document: Number in the corpus.
+        """
+        while self._first_documents[-1] <= document and self._n_known_shards < len(self.shards):
+            self._read_more_counts()
 
     @staticmethod
     def _no_such_document(document: int, dataset: Manifest) -> SampleIndexError:
@@ -318,19 +327,28 @@ class Lineage:
         if dataset.is_whole_corpus:
             return self._corpus_origins(documents)  # checks the numbers
 
-        # The dataset is a view: a selection of a corpus's documents, with numbers of its own.
-        n_documents = len(dataset.layout.document_indices) - 1
-        for document in documents:
-            if not 0 <= document < n_documents:
-                raise self._no_such_document(document, dataset.manifest)
+        self._check_numbers_in_view(documents)
         corpus_numbers = dataset.corpus_documents(np.array(documents, np.int64)).tolist()
-
-        # Only the corpus has a table that says where each document came from.
         origins = self._corpus_origins(corpus_numbers)
         return [
             replace(origin, view=dataset.name, view_document=document)
             for origin, document in zip(origins, documents, strict=True)
         ]
+
+    def _check_numbers_in_view(self, documents: Sequence[int]) -> None:
+        """Check that documents exist in the view that the dataset is.
+
+        Args:
+            documents: Numbers in the view.
+
+        Raises:
+            SampleIndexError: The view has no such document.
+        """
+        view = self._unpacked
+        n_documents = len(view.layout.document_indices) - 1
+        for document in documents:
+            if not 0 <= document < n_documents:
+                raise self._no_such_document(document, view.manifest)
 
     def _corpus_origins(self, documents: Sequence[int]) -> list[DocumentOrigin]:
         """Return where documents of a corpus came from: the file and line of each.
@@ -345,9 +363,27 @@ class Lineage:
         Raises:
             SampleIndexError: The corpus has no such document.
         """
-        # Each shard, a part of the corpus, has a table with the files and lines of its documents.
         rows_by_shard = self._rows_by_shard(documents)
-        # A table takes some ten megabytes of memory, so only a few are read at the same time.
+        origins_by_shard = self._read_tables(rows_by_shard)
+        all_origins = chain.from_iterable(origins_by_shard)
+        origin_by_document = {origin.document: origin for origin in all_origins}
+        return [origin_by_document[document] for document in documents]
+
+    def _read_tables(
+        self, rows_by_shard: Mapping[int, Mapping[int, int]]
+    ) -> Iterable[list[DocumentOrigin]]:
+        """Read where documents of several shards came from, from several tables at the same time.
+
+        A table takes some ten megabytes of memory, so only four (_TABLES_AT_ONCE) are read at the
+        same time. From a bucket, more can be downloaded meanwhile.
+
+        Args:
+            rows_by_shard: Shard → number of a document in the corpus → its row in the table of the
+                shard.
+
+        Returns:
+            The origins of the documents of each shard, in the order of `rows_by_shard`.
+        """
         reading = Semaphore(_TABLES_AT_ONCE)
 
         def read(shard: int) -> list[DocumentOrigin]:
@@ -356,15 +392,8 @@ class Lineage:
 
         is_in_bucket = self.access.takes_requests
         if is_in_bucket:
-            # More tables can be downloaded at the same time than read.
-            origins_by_shard = self.access.each_copy(read, rows_by_shard)
-        else:
-            origins_by_shard = in_parallel(read, rows_by_shard, _TABLES_AT_ONCE)
-
-        # Return them in the order of the request.
-        all_origins = chain.from_iterable(origins_by_shard)
-        origin_by_document = {origin.document: origin for origin in all_origins}
-        return [origin_by_document[document] for document in documents]
+            return self.access.each_copy(read, rows_by_shard)
+        return in_parallel(read, rows_by_shard, _TABLES_AT_ONCE)
 
     def _origins_in_shard(
         self, shard: int, row_by_document: Mapping[int, int], reading: Semaphore
@@ -443,18 +472,25 @@ class Lineage:
             line: Number of the line or row, from 1.
             shards: The shards (parts of the corpus) that may have the document.
         """
-        # Each shard has a table with the file and line of its documents. Usually, lines are
-        # numbered in the file. But some large files were cut into pieces without counting their
-        # lines first. Their lines are numbered in the piece: if the first piece has 5 lines, line 7
-        # is line 2 of the second piece.
-        line_in_piece = self.numbers.in_piece(file, line)  # None for the usual files
-        number_in_table = line if line_in_piece is None else line_in_piece.line
-
-        # With numbers in pieces, this finds line 2 of each piece of the file. Only one of them is
-        # line 7 of the file. (`origin.line` is always the number in the file.)
+        number_in_table = self._line_in_table(file, line)
         for origin in self._search(shards, {"file": file, "line": number_in_table}):
+            # If lines are counted in pieces of the file, each piece has a line with this number.
             if origin.line == line:
                 yield origin
+
+    def _line_in_table(self, file: str, line: int) -> int:
+        """Return the number that the tables of shards have for a line of a file.
+
+        Usually, it is the same. But some large files were cut into pieces without counting their
+        lines first. Their lines are numbered in the piece: if the first piece has 5 lines, line 7
+        is line 2 of the second piece.
+
+        Args:
+            file: Path of the file, relative to the corpus's folder.
+            line: Number of the line in the file, from 1.
+        """
+        line_in_piece = self.numbers.in_piece(file, line)  # None for the usual files
+        return line if line_in_piece is None else line_in_piece.line
 
     def _search(
         self, shards: Sequence[int], values: Mapping[str, str | int]

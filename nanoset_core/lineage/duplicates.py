@@ -131,7 +131,10 @@ class _NamedTokens:
     def add(self, corpus: _Corpus, document: _NamedDocument) -> None:
         """Add a document to the search for copies of it, unless it is very short.
 
-        Very short documents, such as "Hello", have equal tokens by chance.
+        Very short documents, such as "Hello", have equal tokens by chance. For others, three things
+        are stored: the number of tokens rules out most documents of a dataset at once; a hash of
+        the tokens, which many datasets store for each document, rules out most of the others; and a
+        digest of the tokens decides for the few that remain.
 
         Args:
             corpus: The corpus that has the document.
@@ -139,17 +142,12 @@ class _NamedTokens:
         """
         if document.n_tokens < MIN_TOKENS:
             return
-
-        # A copy has the same number of tokens, which rules out most documents at once.
         self.lengths.add(document.n_tokens)
 
-        # Many datasets store a hash of each document, which rules out most of the others. The same
-        # tokens have another hash in a dataset of another dtype.
-        dtype = corpus.sequences.dtype
+        dtype = corpus.sequences.dtype  # the hash of the same tokens in another dtype is another
         token_hash = int(document_hashes(corpus.sequences, document.number, 1)[0])
         self._hashes_by_dtype.setdefault(dtype, set()).add(token_hash)
 
-        # For the few that remain, a digest of the tokens decides.
         digest = corpus.token_digest(document.number)
         self.id_by_digest.setdefault(digest, document.identity)
 
@@ -354,12 +352,9 @@ def _copies_in(
     candidates = np.setdiff1d(possible_copies, ignored)  # numbers of documents: 40 41 97
     _check_comparable(project, len(candidates))
 
-    # Read their tokens, and compare them: {40: "a1", 97: "a1"}, copies of the document "a1".
-    id_by_number = _named_ids_of_copies(corpus, candidates, named)
-
-    # Look up the file and line of each copy.
-    places = sharded.places(project, list(id_by_number))
-    return [_copy_at(corpus, place, id_by_number[place["document"]]) for place in places]
+    named_id_by_copy = _named_ids_of_copies(corpus, candidates, named)  # {40: "a1", 97: "a1"}
+    places = sharded.places(project, list(named_id_by_copy))
+    return [_copy_at(corpus, place, named_id_by_copy[place["document"]]) for place in places]
 
 
 def _copy_at(corpus: _Corpus, place: Mapping[str, Any], named_id: str) -> Copy:

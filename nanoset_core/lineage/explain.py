@@ -264,22 +264,30 @@ def _samples_by_dataset(
     """
     samples_by_nanoset: dict[Nanoset, list[MemberSample]] = {}
     for row, sample in enumerate(samples):
-        # `spans` are the tokens of the sample: ranges of sequences of the dataset.
         if isinstance(loaded, Nanoset):
             nanoset = loaded
             number = sample
-            spans = loaded.sources(sample)
+            spans = loaded.sources(sample)  # ranges of sequences of the dataset
         else:
             dataset_number, spans = loaded.sources(sample)
             nanoset = loaded.datasets[dataset_number]
             number = int(loaded.dataset_sample_index[sample])
-
-        # Sample -1 is the last one. And if the dataset has 10 samples, and is read more than once,
-        # sample 12 is sample 2 again.
-        number_in_dataset = number % len(nanoset)
-        member_sample = MemberSample(row=row, number=number_in_dataset, spans=spans)
+        member_sample = MemberSample(row, _number_in_dataset(nanoset, number), spans)
         samples_by_nanoset.setdefault(nanoset, []).append(member_sample)
     return samples_by_nanoset
+
+
+def _number_in_dataset(nanoset: Nanoset, number: int) -> int:
+    """Return which sample of a dataset a number stands for, from 0.
+
+    Sample -1 is the last one. And if the dataset has 10 samples, and is read more than once, sample
+    12 is sample 2 again.
+
+    Args:
+        nanoset: All samples of the dataset.
+        number: The number.
+    """
+    return number % len(nanoset)
 
 
 def _without_empty(spans: NDArray[np.int64]) -> NDArray[np.int64]:

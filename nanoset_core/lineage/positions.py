@@ -279,25 +279,16 @@ class Split(NamedTuple):
         Returns:
             The samples. If some tokens of the document are in none, `reason` says why.
         """
-        # The dataset stores the document in one piece, or a long one in several. Find the samples
-        # with tokens of each piece.
+        # The dataset stores the document in one piece, or a long one in several.
         samples_of_dataset = self.members[number]
         pieces = self.datasets[number].pieces_of(origin.dataset_document)
         n_tokens = _tokens_in_messages(pieces, origin.tokens)  # 90
         placed_pieces = [self._place_piece(samples_of_dataset, piece, n_tokens) for piece in pieces]
 
-        appearances: list[Appearance] = []
-        for placed in placed_pieces:
-            appearances += placed.appearances
-        appearances.sort(key=lambda appearance: (appearance.sample, appearance.sample_tokens))
+        appearances = _sorted_appearances(placed_pieces)
         tokens_seen = covered_tokens([appearance.document_tokens for appearance in appearances])
-
-        # Why are tokens in no sample? Some may not even be in the dataset.
-        split = samples_of_dataset.member.split  # "train"
-        reasons = _reasons_in_split(placed_pieces, n_tokens, split)
-        reason_before_split = _why_not_in_dataset(pieces, origin.tokens)
-        if reason_before_split is not None:
-            reasons.append(reason_before_split)
+        reasons = _reasons_in_split(placed_pieces, n_tokens, samples_of_dataset.member.split)
+        reasons += _reasons_before_split(pieces, origin.tokens)
         return DocumentPlaces(origin, tuple(appearances), tokens_seen, _joined(reasons))
 
     def _place_piece(
@@ -316,18 +307,9 @@ class Split(NamedTuple):
         Returns:
             The samples, and why some tokens are in none.
         """
-        # 1. Samples are cut from the sequences of the dataset.
         cut = spans_of(nanoset, piece.sequence).clipped(piece.start, piece.stop)
-        # 2. The samples are shuffled. Some may never be used.
-        shuffled = _shuffled_spans(nanoset, cut)
-        # 3. They are mixed with the samples of other datasets, if there are any, and read.
-        mixed = shuffled
-        if isinstance(self.loaded, BlendedNanoset):
-            dataset_number = self.loaded.datasets.index(nanoset)
-            mixed = renumbered(shuffled, samples_of_dataset(self.loaded, dataset_number))
-        # There may be more samples than the run reads.
-        if self.stop is not None:
-            mixed = mixed.select(mixed.samples < self.stop)
+        shuffled = _shuffled_spans(nanoset, cut)  # some samples may never be used
+        mixed = self._mixed_and_read(nanoset, shuffled)
 
         n_tokens = piece.stop - piece.start
         lost = _LostTokens(
@@ -343,10 +325,31 @@ class Split(NamedTuple):
             cause = self._why_unseen(nanoset, piece, lost, is_whole=is_whole)
         return _PlacedPiece(_appearances(piece, mixed), lost.total, cause)
 
+    def _mixed_and_read(self, nanoset: Nanoset, spans: Spans) -> Spans:
+        """Return the tokens of a dataset's samples that remain when these are mixed and read.
+
+        If the split has several datasets, their samples are mixed, and get other numbers. And there
+        may be more samples than the run reads.
+
+        Args:
+            nanoset: The samples of the dataset.
+            spans: Tokens of these samples, which are numbered before they are mixed.
+        """
+        mixed = spans
+        if isinstance(self.loaded, BlendedNanoset):
+            dataset_number = self.loaded.datasets.index(nanoset)
+            mixed = renumbered(spans, samples_of_dataset(self.loaded, dataset_number))
+        if self.stop is None:
+            return mixed
+        return mixed.select(mixed.samples < self.stop)
+
     def _why_unseen(
         self, nanoset: Nanoset, piece: DocumentPiece, lost: _LostTokens, *, is_whole: bool
     ) -> str:
         """Return why training never sees some tokens of a document, such as "it belongs to valid".
+
+        The sequences of a dataset are divided among train, valid and test. The one with these
+        tokens may belong to another split. Otherwise, they were lost on the way to the samples.
 
         Args:
             nanoset: The samples that were cut from the document's dataset for this split.
@@ -357,21 +360,22 @@ class Split(NamedTuple):
         Returns:
             The end of a sentence, which follows "because".
         """
-        # The sequences of the dataset are divided among train, valid and test. The one with these
-        # tokens may belong to another split.
         plan = nanoset.member
         start_sequence, stop_sequence = plan.rows  # the sequences of this split
-        if not start_sequence <= piece.sequence < stop_sequence:
+        is_in_this_split = start_sequence <= piece.sequence < stop_sequence
+        if not is_in_this_split:
             split = self._split_with(plan.prefix, piece.sequence)
             return f"it belongs to {split}" if is_whole else f"they belong to {split}"
 
-        # Otherwise, they were lost on the way to the samples. Messages say what takes too few of
-        # the samples: "the blend", which mixes those of several datasets, or "the run".
-        taker = "blend" if isinstance(self.loaded, BlendedNanoset) else "run"
+        takes_from_several = isinstance(self.loaded, BlendedNanoset)
         # If the settings were changed during the training, a new phase began. Its plan has an
         # `order`, which leaves out the samples that earlier phases have read.
         has_earlier_phases = plan.order is not None
-        return _why_lost(lost, taker, has_earlier_phases=has_earlier_phases)
+        return _why_lost(
+            lost,
+            taker="blend" if takes_from_several else "run",
+            has_earlier_phases=has_earlier_phases,
+        )
 
     def _split_with(self, prefix: str, sequence: int) -> str:
         """Return which split reads a sequence of a dataset, such as "the valid split".
@@ -400,6 +404,18 @@ class _PlacedPiece(NamedTuple):
     """How many of its tokens are in no sample."""
     cause: str | None
     """Why they are not, the end of a sentence after "because"; None if all are in samples."""
+
+
+def _sorted_appearances(placed_pieces: Iterable[_PlacedPiece]) -> list[Appearance]:
+    """Return where the tokens of all pieces are in samples, ordered by sample.
+
+    Args:
+        placed_pieces: The pieces of a document, in their order in the document.
+    """
+    appearances: list[Appearance] = []
+    for placed in placed_pieces:
+        appearances += placed.appearances
+    return sorted(appearances, key=lambda appearance: (appearance.sample, appearance.sample_tokens))
 
 
 def _reasons_in_split(
@@ -454,8 +470,8 @@ def _joined(reasons: Sequence[str]) -> str | None:
     return "; ".join(different_reasons) or None
 
 
-def _why_not_in_dataset(pieces: Sequence[DocumentPiece], n_tokens: int) -> str | None:
-    """Return why some tokens of a document are not even in the dataset; None if all are.
+def _reasons_before_split(pieces: Sequence[DocumentPiece], n_tokens: int) -> list[str]:
+    """Return why some tokens of a document are not even in the dataset.
 
     Packing, which fills sequences of one length with documents, may leave out the end of a
     document: "packing left out 10 of its 100 tokens".
@@ -463,13 +479,16 @@ def _why_not_in_dataset(pieces: Sequence[DocumentPiece], n_tokens: int) -> str |
     Args:
         pieces: The pieces of the document that the dataset has.
         n_tokens: Tokens of the document.
+
+    Returns:
+        A list with the reason; an empty one if all tokens are in the dataset.
     """
     if not pieces:
-        return "never seen: it has no tokens, and so no sequence in the dataset"
+        return ["never seen: it has no tokens, and so no sequence in the dataset"]
     n_left_out = n_tokens - sum(piece.stop - piece.start for piece in pieces)
     if n_left_out > 0:
-        return f"packing left out {n_left_out:,} of its {n_tokens:,} tokens"
-    return None
+        return [f"packing left out {n_left_out:,} of its {n_tokens:,} tokens"]
+    return []
 
 
 def _why_lost(lost: _LostTokens, taker: str, *, has_earlier_phases: bool) -> str:

@@ -937,22 +937,32 @@ def _batch_size_problems(spec: RunSpec, batch_size: int) -> list[str]:
         batch_size: How many samples each step must read.
     """
     problems: list[str] = []
-    # A run without this setting has a schedule of batch sizes instead.
-    if spec.global_batch_size is None:
+    if spec.global_batch_size is None:  # the run has a schedule of batch sizes instead
         problems.append("no global_batch_size")
     elif spec.global_batch_size != batch_size:
         problems.append(f"global_batch_size: {spec.global_batch_size}")
-
-    # A resume without this setting keeps the batch size that the run had.
-    for number, resume in enumerate(spec.resumes):
-        if resume.global_batch_size not in (None, batch_size):
-            problems.append(f"resumes[{number}].global_batch_size: {resume.global_batch_size}")
-
-    # These settings make the batches of some steps smaller than global_batch_size.
+    problems += _other_sizes_of_resumes(spec, batch_size)
     if spec.rampup_batch_size is not None:
         problems.append(f"rampup_batch_size: {list(spec.rampup_batch_size)}")
     if spec.decrease_batch_size_if_needed:
         problems.append("decrease_batch_size_if_needed: true")
+    return problems
+
+
+def _other_sizes_of_resumes(spec: RunSpec, batch_size: int) -> list[str]:
+    """Return the batch sizes of resumed parts of a run that are not the planned one.
+
+    Args:
+        spec: The settings of the run. A resume without a batch size keeps that of the run.
+        batch_size: The planned batch size.
+
+    Returns:
+        Such as ["resumes[0].global_batch_size: 64"].
+    """
+    problems = []
+    for number, resume in enumerate(spec.resumes):
+        if resume.global_batch_size not in (None, batch_size):
+            problems.append(f"resumes[{number}].global_batch_size: {resume.global_batch_size}")
     return problems
 
 

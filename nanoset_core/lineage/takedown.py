@@ -341,7 +341,8 @@ class DocumentSearch:
 def _sample_holding(output: str, samples: Split | Tars, search: DocumentSearch) -> Holding | None:
     """Return how many documents that must be deleted are in training data, and in which samples.
 
-    For example, 3 documents in the samples 17 to 30.
+    For example, 3 documents in the samples 17 to 30. All documents of a dataset count that the data
+    are made from: whether a sample has a token of each is not looked up.
 
     Args:
         output: Kind and name of the training data, such as `nanoset pretrain train`.
@@ -351,21 +352,32 @@ def _sample_holding(output: str, samples: Split | Tars, search: DocumentSearch) 
     Returns:
         The result; None if no sample has tokens of these documents.
     """
-    documents_by_dataset: list[NDArray[np.int64]] = []
-    for number, dataset in enumerate(samples.datasets):
-        # It may be an earlier version of the dataset, which `search` has not looked into yet.
-        documents = search.documents_of(dataset)
-        if isinstance(samples, Split):
-            # Train, valid and test may have different documents of the dataset.
-            documents = samples.documents_within(number, documents)
-        documents_by_dataset.append(documents)
+    documents_by_dataset = _documents_by_dataset(samples, search)
     sample_numbers = _samples_with(samples, documents_by_dataset)
     if not sample_numbers:
         return None
-
-    # All of these documents count: whether a sample has a token of each is not looked up.
     n_documents = sum(len(documents) for documents in documents_by_dataset)
     return Holding(output, n_documents, samples=(min(sample_numbers), max(sample_numbers)))
+
+
+def _documents_by_dataset(samples: Split | Tars, search: DocumentSearch) -> list[NDArray[np.int64]]:
+    """Return which documents of each dataset of training data must be deleted.
+
+    Args:
+        samples: The training data. A dataset of theirs may be an earlier version, which `search`
+            has not looked into yet. Train, valid and test may have different documents of it.
+        search: Finds the documents in a dataset.
+
+    Returns:
+        Numbers of the documents in each dataset, shape (n_documents,) for each.
+    """
+    documents_by_dataset: list[NDArray[np.int64]] = []
+    for number, dataset in enumerate(samples.datasets):
+        documents = search.documents_of(dataset)
+        if isinstance(samples, Split):
+            documents = samples.documents_within(number, documents)
+        documents_by_dataset.append(documents)
+    return documents_by_dataset
 
 
 def _samples_with(

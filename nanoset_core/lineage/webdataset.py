@@ -105,6 +105,20 @@ class SourceSpan(NamedTuple):
         """How many tokens these are."""
         return self.stop - self.start
 
+    def shared_with(self, other: SourceSpan) -> SourceSpan | None:
+        """Return the tokens that are also in another span; None if there are none.
+
+        For example, 15 to 25 and 10 to 20 share the tokens 15 to 20, if they are of one source.
+
+        Args:
+            other: The other span.
+        """
+        start = max(self.start, other.start)
+        stop = min(self.stop, other.stop)
+        if self.source != other.source or start >= stop:
+            return None
+        return SourceSpan(self.source, start, stop)
+
 
 class _DocumentPart(NamedTuple):
     """Consecutive tokens of a document, and where they are among the tokens of a source."""
@@ -284,8 +298,9 @@ class Tars:
         """Yield the ranges of tokens of which a training sample (a context) consists, in order.
 
         Samples of 100 tokens are cut from one source of text after another. Usually, a sample is
-        one range of one source. At the end of a source, it may continue in the next one. For
-        example, web has 950 tokens, and sample 9 begins at its token 900:
+        one range of one source. At the end of a source, it may continue in the next one, if the
+        setting `tail: carry` allows that. For example, web has 950 tokens, and sample 9 begins at
+        its token 900:
 
             source    start    stop    tokens that remain to be taken
             web       900      950     50
@@ -294,16 +309,10 @@ class Tars:
         Args:
             context: Number of the sample before the shuffle.
         """
-        # The source in which the context begins, its first token there, and how many tokens it has.
-        # `locate` takes and returns arrays for many contexts; these have one.
-        sources, starts, lengths = self.plan.table.locate(np.array([context], dtype=np.int64))
-        source = int(sources[0])
-        start = int(starts[0])
-        remaining = int(lengths[0])
-
-        # Take tokens up to the end of the source. If these do not fill the context, it continues
-        # with the first tokens of the next source. (Only the setting `tail: carry` allows that.
-        # Otherwise, the plan has no such contexts, and the first source is enough.)
+        start_of_context = self._start_of_context(context)
+        source = start_of_context.source
+        start = start_of_context.start
+        remaining = start_of_context.n_tokens
         while remaining > 0:
             stop = min(start + remaining, self.plan.table.sources[source].tokens)
             if stop > start:  # a source may have no tokens
@@ -311,6 +320,21 @@ class Tars:
             remaining -= stop - start
             source += 1
             start = 0
+
+    def _start_of_context(self, context: int) -> SourceSpan:
+        """Return in which source a context begins, at which of its tokens, and how long it is.
+
+        Args:
+            context: Number of the context before the shuffle.
+
+        Returns:
+            The tokens of the context as if the source had no end: for a source of 950 tokens,
+            perhaps 900 to 1,000.
+        """
+        # `locate` takes and returns arrays for many contexts; these have one.
+        sources, starts, lengths = self.plan.table.locate(np.array([context], dtype=np.int64))
+        start = int(starts[0])
+        return SourceSpan(int(sources[0]), start, start + int(lengths[0]))
 
     def places(self, source: int, origin: DocumentOrigin) -> DocumentPlaces:
         """Find the training samples in the tars that contain a document.
@@ -404,9 +428,7 @@ class Tars:
 
         document_parts: list[_DocumentPart] = []
         for piece, sequence_start in zip(pieces, sequence_starts.tolist(), strict=True):
-            # The piece is at the tokens 10 to 40 of the sequence, and at 910 to 940 of the dataset.
             span = SourceSpan(source, sequence_start + piece.start, sequence_start + piece.stop)
-            # `first` says which token of the document its first token is.
             document_parts.append(_DocumentPart(span, position_in_document=piece.first))
         return document_parts
 
@@ -472,19 +494,15 @@ class Tars:
                 dataset, or one of each of several datasets.
             part: Consecutive tokens of the document, and where they are in its dataset.
         """
-        # Where the range of tokens begins in the sample: after a BOS token, if it has one.
-        position = self.bos_tokens  # 0 or 1
+        position = self.bos_tokens  # where the span begins in the sample: after a BOS token, if any
         for span in self.spans(context):
-            # The shared tokens, by their positions in the dataset.
-            start = max(span.start, part.span.start)
-            stop = min(span.stop, part.span.stop)
-            n_shared = stop - start
-            if span.source == part.span.source and n_shared > 0:
-                context_start = position + (start - span.start)
-                document_start = part.position_in_document + (start - part.span.start)
+            shared = span.shared_with(part.span)
+            if shared is not None:
+                context_start = position + (shared.start - span.start)
+                document_start = part.position_in_document + (shared.start - part.span.start)
                 yield _Overlap(
-                    context_tokens=(context_start, context_start + n_shared),
-                    document_tokens=(document_start, document_start + n_shared),
+                    context_tokens=(context_start, context_start + shared.n_tokens),
+                    document_tokens=(document_start, document_start + shared.n_tokens),
                 )
             position += span.n_tokens
 
