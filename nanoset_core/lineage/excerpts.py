@@ -224,26 +224,31 @@ class Excerpts:
         """
         is_too_long = len(text) > _MAX_TOKENIZED_CHARACTERS
         if self._retokenizer is None or tokens is None or is_too_long:
-            return SourceExcerpt(
-                "unknown", shortened(text, MAX_CHARACTERS), "from the document's beginning"
-            )
+            return _beginning(text, "from the document's beginning")
         try:
             located = self._retokenizer.locate(text)
         except EncodingError as error:
-            return SourceExcerpt(
-                "unknown", shortened(text, MAX_CHARACTERS), f"{error.what}: {error.found}"
-            )
+            return _beginning(text, f"{error.what}: {error.found}")
         if not np.array_equal(located.ids, tokens):
             return SourceExcerpt("changed", None, "the text there gives other tokens now")
 
-        # Token i is the text from bounds[i] to bounds[i + 1]: [0, 3, 7, 11] for "the", " cat", "
-        # sat".
+        # Where tokens begin and end: [0, 3, 7, 11] for "the", " cat", " sat".
         bounds = [*located.begins, len(text)]
         start, stop = document_tokens
         excerpt = text[bounds[start] : bounds[stop]]
         return SourceExcerpt(
             "unchanged", shortened(excerpt, MAX_CHARACTERS), "the line gives the same tokens"
         )
+
+
+def _beginning(text: str, explanation: str) -> SourceExcerpt:
+    """Return the beginning of a document, of which it is not known where its tokens begin.
+
+    Args:
+        text: The text of the document.
+        explanation: What the user should know about the excerpt.
+    """
+    return SourceExcerpt("unknown", shortened(text, MAX_CHARACTERS), explanation)
 
 
 def _excerpt_without_text(error: NanosetError, file: Location) -> SourceExcerpt:

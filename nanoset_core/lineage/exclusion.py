@@ -219,16 +219,14 @@ def remedies(project: Project, uses: Iterable[DatasetUse], list_file: Path) -> I
         list_file: Absolute path of the list, which at least one view excludes.
     """
     derived = project.config.derived
-    # View → the list, as the view spells it: {"clean": "removed.txt"}
-    spelling_by_view = views_excluding(project, list_file)
+    spelling_by_view = views_excluding(project, list_file)  # {"clean": "removed.txt"}
     corpora = dict.fromkeys(base_of(derived, use.dataset) for use in uses)  # each once
     for corpus in corpora:
         views_of_corpus = [view for view in spelling_by_view if base_of(derived, view) == corpus]
         if views_of_corpus:
             instruction = f"name {' or '.join(views_of_corpus)}"
         else:
-            # Only views of other corpora exclude the list. Spell it as the first of them does.
-            spelling, *_ = spelling_by_view.values()
+            spelling = next(iter(spelling_by_view.values()))  # as the first view writes the path
             new_view = f"{{of: {corpus}, exclude: {spelling}}}"
             instruction = f"add a view {new_view}, and name it"
         yield f"{instruction} instead of {corpus}, wherever they or their views read {corpus}"

@@ -841,23 +841,34 @@ def renumbered(spans: Spans, samples_in_chunks: Iterable[NDArray[np.int64]]) -> 
     if not len(spans.samples):
         return spans  # without reading the list, which may be long
 
-    # Sort the spans, so that those of one sample are neighbours: 3, 5, 7 in the example.
-    spans = spans.select(np.argsort(spans.samples, kind="stable"))
-
+    spans = spans.select(np.argsort(spans.samples, kind="stable"))  # 3, 5, 7
     parts: list[Spans] = []
     chunk_start = 0  # position of the chunk in the list
     for chunk in samples_in_chunks:
-        # At which positions in the chunk are samples that have spans? These are usually few.
-        hits = np.flatnonzero(np.isin(chunk, spans.samples))  # (n_hits,) 0 1 2
-
-        # The spans are sorted, so those of the sample at each of these positions are a range: for
-        # the samples 7 3 7, the ranges from span 2 to 3, from 0 to 1, and again from 2 to 3.
-        first_spans = np.searchsorted(spans.samples, chunk[hits], side="left")  # 2 0 2
-        stop_spans = np.searchsorted(spans.samples, chunk[hits], side="right")  # 3 1 3
-        span_counts = stop_spans - first_spans  # 1 1 1
-
-        # Copy these ranges of spans, and give them their new numbers: the positions in the list.
-        copies = spans.select(positions_in(first_spans, span_counts))
-        parts.append(copies._replace(samples=np.repeat(chunk_start + hits, span_counts)))
+        parts.append(_renumbered_by_chunk(spans, chunk, chunk_start))
         chunk_start += len(chunk)
     return Spans.concatenate(parts)
+
+
+def _renumbered_by_chunk(spans: Spans, chunk: NDArray[np.int64], chunk_start: int) -> Spans:
+    """Return a copy of a span for each position at which a part of a list names its sample.
+
+    Args:
+        spans: The spans, sorted by sample, so that those of one sample are neighbours: of the
+            samples 3, 5 and 7.
+        chunk: The part of the list, shape (n_samples,): 7 3 7.
+        chunk_start: Position of this part in the list.
+
+    Returns:
+        The copies, ordered by sample. Their samples are the positions in the list: 0, 1 and 2.
+    """
+    # At which positions in the chunk are samples that have spans? These are usually few.
+    hits = np.flatnonzero(np.isin(chunk, spans.samples))  # (n_hits,) 0 1 2
+
+    # The spans of the sample at each of these positions are a range: for the samples 7 3 7, from
+    # span 2 to 3, from 0 to 1, and again from 2 to 3.
+    first_spans = np.searchsorted(spans.samples, chunk[hits], side="left")  # 2 0 2
+    stop_spans = np.searchsorted(spans.samples, chunk[hits], side="right")  # 3 1 3
+    span_counts = stop_spans - first_spans  # 1 1 1
+    copies = spans.select(positions_in(first_spans, span_counts))
+    return copies._replace(samples=np.repeat(chunk_start + hits, span_counts))

@@ -79,20 +79,27 @@ def add_ids(file: Path, ids: Sequence[str], reason: str, day: str) -> list[str]:
         InputError: The list is not UTF-8.
     """
     _check_can_be_listed(file, ids)
-    text = ""
     present_ids: set[str] = set()
     if file.exists():
         present_ids.update(listed_ids(file.parent, [file.name]).to_pylist())
-        # `read_text` would replace a `\r` within an id by a line end.
-        text = file.read_bytes().decode("utf-8")
     new_ids = [identity for identity in dict.fromkeys(ids) if identity not in present_ids]
-    if not new_ids:
-        return []
-
-    comment = f"{COMMENT}{day}: {' '.join(reason.split())}"  # the reason in one line
-    file.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(file, _with_lines(text, [comment, *new_ids]).encode())
+    if new_ids:
+        comment = f"{COMMENT}{day}: {' '.join(reason.split())}"  # the reason in one line
+        _append_lines(file, [comment, *new_ids])
     return new_ids
+
+
+def _append_lines(file: Path, lines: Sequence[str]) -> None:
+    r"""Append lines to a text file, which is created if it does not exist.
+
+    Args:
+        file: The file. It is read as bytes: to read it as text would replace a `\r` within a line
+            by a line end.
+        lines: The lines, without line ends.
+    """
+    text = file.read_bytes().decode("utf-8") if file.exists() else ""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(file, _with_lines(text, lines).encode())
 
 
 def _with_lines(text: str, lines: Sequence[str]) -> str:
@@ -164,19 +171,30 @@ def holdings(project: Project, ids: Sequence[str]) -> Iterator[Holding]:
         NanosetError: An output is damaged.
     """
     context = InspectionContext.of(project)
-    search = DocumentSearch(project, ids)
-    # `search` remembers the documents of each dataset. The training samples are made from these
-    # datasets, or from earlier versions of them, if they have not been rebuilt yet.
+    search = DocumentSearch(project, ids)  # remembers the documents of each dataset
     yield from _dataset_holdings(project, context, search)
     for name in project.config.nanosets:
         yield from _split_holdings(context, name, search)
-    for name in project.config.webdatasets:  # sets of tars with samples
-        with suppress(MissingError):  # it has not been built
-            tars = Tars.of(context, name)
-            holding = _sample_holding(f"webdataset {name}", tars, search)
-            if holding is not None:
-                yield holding
+    for name in project.config.webdatasets:
+        yield from _tar_holdings(context, name, search)
     yield from _copy_holdings(project, context, search)
+
+
+def _tar_holdings(
+    context: InspectionContext, name: str, search: DocumentSearch
+) -> Iterator[Holding]:
+    """Yield a webdataset, a set of tars with training samples, if it contains the documents.
+
+    Args:
+        context: The opened outputs.
+        name: Name of the webdataset. If it has not been built, nothing is yielded.
+        search: Finds the documents in the datasets that it was made from.
+    """
+    with suppress(MissingError):
+        tars = Tars.of(context, name)
+        holding = _sample_holding(f"webdataset {name}", tars, search)
+        if holding is not None:
+            yield holding
 
 
 def _copy_holdings(
@@ -411,7 +429,8 @@ def _steps(
     """Return the first and last training step that read a range of samples of a nanoset's train.
 
     For example, with 8 samples a step, step 1 reads the samples 0 to 7, and so on. So the samples
-    17 to 30 are read in the steps 3 and 4.
+    17 to 30 are read in the steps 3 and 4. If the nanoset is for a later part of a training, such
+    as the steps after 100, they are read in the steps 103 and 104.
 
     Args:
         context: The project, whose settings have the number of samples a step.
@@ -427,8 +446,6 @@ def _steps(
     if spec is None or spec.schedule is None:
         return None
 
-    # The nanoset may be for a later part of a training, such as the steps after 100. Then sample 0
-    # is read in step 101.
     steps_before = spec.span[0] if spec.span else 0
     batch_size = spec.schedule.global_batch_size
     first_sample, last_sample = samples

@@ -732,28 +732,55 @@ def _sequence_parts(
         Sequence, first token in it and stop, int64, shape (n_parts, 3): [[0, 2, 4], [1, 0, 3],
         [2, 0, 2]]. No part is empty.
     """
-    # Where each sequence begins among all tokens, shape (n_sequences,): 0, 4, 7 in the example. The
-    # index of a .bin has these positions in bytes: 0, 8, 14 for tokens of 2 bytes. They are not
-    # converted, since there may be millions. Instead, `start` and `stop` are converted: 4 and 18.
+    sequences = _sequences_in_range(dataset, stream, start, stop)
+    numbers = sequences.numbers  # [0, 1, 2]
+
+    # Cut each sequence to the range, and count its tokens from its own start. The sequence ends
+    # where it does, or where the range does.
+    first_tokens = np.maximum(start - sequences.starts, 0)  # [2, 0, 0]
+    lengths = dataset.sequence_lengths[numbers]
+    stop_tokens = np.minimum(stop - sequences.starts, lengths)  # [4, 3, 2]
+    parts = np.stack([numbers, first_tokens, stop_tokens], axis=1)  # (n_sequences, 3)
+
+    has_tokens = stop_tokens > first_tokens  # sequences without tokens may be among them
+    filled_parts: NDArray[np.int64] = parts[has_tokens].astype(np.int64)
+    return filled_parts
+
+
+class _Sequences(NamedTuple):
+    """Consecutive sequences of a dataset."""
+
+    numbers: NDArray[np.int64]
+    """int64, shape (n_sequences,): their numbers."""
+    starts: NDArray[np.int64]
+    """Shape (n_sequences,): position of each one's first token among the tokens of the dataset."""
+
+
+def _sequences_in_range(
+    dataset: MMapIndexedDataset, stream: Stream | None, start: int, stop: int
+) -> _Sequences:
+    """Find the sequences of a dataset that have tokens in a range.
+
+    The index of a `.bin` has the starts of all sequences in bytes: 0, 8, 14 for sequences of 4 and
+    3 tokens of 2 bytes. There may be millions, so they are searched as they are, and only those
+    that are found are converted.
+
+    Args:
+        dataset: The dataset.
+        stream: Its tokens in the order of its sequences; None if its `.bin` has that order.
+        start: Position of the first token.
+        stop: Position after the last token.
+
+    Returns:
+        The sequences from the one on that contains `start`, which begin before `stop`. Some may
+        have no tokens.
+    """
     if stream is None:
         unit = dataset.dtype.itemsize
         positions = dataset.sequence_pointers
     else:
         unit = 1
         positions = stream.starts(np.arange(len(dataset)))
-
-    # The sequences that begin before `stop`, from the one on that contains `start`.
     first = bisect_right(positions, start * unit) - 1
     after_last = bisect_left(positions, stop * unit)
-    numbers = np.arange(first, after_last)  # [0, 1, 2]
-    sequence_starts = positions[first:after_last] // unit  # [0, 4, 7], in tokens
-
-    # Cut each sequence to the range, and count its tokens from its own start.
-    first_tokens = np.maximum(start - sequence_starts, 0)  # [2, 0, 0]
-    # The sequence ends where it does, or where the range does: [4, 3, 2]
-    stop_tokens = np.minimum(stop - sequence_starts, dataset.sequence_lengths[numbers])
-    parts = np.stack([numbers, first_tokens, stop_tokens], axis=1)  # (n_sequences, 3)
-
-    # Sequences without tokens may be among them: leave these out.
-    filled_parts: NDArray[np.int64] = parts[stop_tokens > first_tokens].astype(np.int64)
-    return filled_parts
+    return _Sequences(np.arange(first, after_last), positions[first:after_last] // unit)
