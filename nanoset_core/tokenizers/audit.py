@@ -122,8 +122,7 @@ class Audit:
 
         They are encoded a second time, by the tokenizer's own library, which is slow. So a small
         share of all documents is chosen at random, and the first ones of each shard (file of
-        tokens). Very long documents are never chosen, since the library would need too much memory
-        or time.
+        tokens).
 
         Args:
             texts: The documents of the batch.
@@ -131,17 +130,24 @@ class Audit:
         Returns:
             Their numbers in the batch, ascending.
         """
-        chosen = []
-        for number, text in enumerate(texts):
-            # Draw for every document, also for a long one: the choice must not depend on the
-            # division into batches.
-            is_drawn = self._random.random() < self._share
-            is_first = self._n_earlier_documents + number < N_FIRST_DOCUMENTS
-            is_chosen_at_random = is_drawn and len(text) <= _MAX_CHARACTERS
-            is_chosen_as_first = is_first and len(text) <= _MAX_FIRST_CHARACTERS
-            if is_chosen_at_random or is_chosen_as_first:
-                chosen.append(number)
-        return chosen
+        return [number for number, text in enumerate(texts) if self._is_chosen(number, text)]
+
+    def _is_chosen(self, number: int, text: str) -> bool:
+        """Return whether the tokens of a document are checked. Call this once for each document.
+
+        Very long documents are never chosen, since the library would need too much memory or time.
+        But a random number is drawn for them, too: the choice must not depend on the division into
+        batches.
+
+        Args:
+            number: Number of the document in the batch.
+            text: The document.
+        """
+        is_drawn = self._random.random() < self._share
+        is_first = self._n_earlier_documents + number < N_FIRST_DOCUMENTS
+        is_chosen_at_random = is_drawn and len(text) <= _MAX_CHARACTERS
+        is_chosen_as_first = is_first and len(text) <= _MAX_FIRST_CHARACTERS
+        return is_chosen_at_random or is_chosen_as_first
 
     def _compare(
         self, texts: Sequence[str], numbers: Sequence[int], encoded: Encoded, reference: Engine

@@ -158,15 +158,17 @@ def chosen_end(tokenizer: TokenizerPath) -> EndToken | None:
 def _candidate_ends(tokenizer: TokenizerPath) -> list[EndToken]:
     """Return the tokens of a tokenizer that may end documents, the best first.
 
+    These are tokens that files such as tokenizer_config.json name as end tokens, and those with a
+    common name, such as <|endoftext|>. Tokens that only these files name, and that the
+    tokenizer.json does not have, are the last choice: a model that was trained with the
+    tokenizer.json has no embeddings for them.
+
     Args:
         tokenizer: The tokenizer's file, with settings or without.
 
     Returns:
-        First the tokens that files such as tokenizer_config.json name as end tokens, and then those
-        with a common name, such as <|endoftext|>.
+        First those that files name, then those with a common name, and at last the new ones.
     """
-    # Tokens that only these files name, and that the tokenizer.json does not have, are the last
-    # choice: a model that was trained with the tokenizer.json has no embeddings for them.
     new_names = define(tokenizer).new_names
     known_ends = []
     new_ends = []
@@ -266,21 +268,44 @@ def _trainer_ends(tokenizer: TokenizerPath) -> list[EndToken]:
     Returns:
         The tokens without their ids; none if no file names one.
     """
-    ends = []
-    # Megatron-LM and others have a class for each format of tokenizer, with a fixed token. The
-    # definition of the tokenizer knows it; a tokenizer.json has none.
-    if tokenizer.is_file():
-        definition = define(tokenizer)
-        if definition.eod is not None:
-            ends.append(EndToken(definition.eod, tokenizer.name))
+    ends = [_end_of_class(tokenizer), _end_of_config(tokenizer)]
+    return [end for end in ends if end is not None]
 
-    # Programs that use transformers read the eos_token of tokenizer_config.json.
+
+def _end_of_class(tokenizer: TokenizerPath) -> EndToken | None:
+    """Return the token that Megatron-LM and others put after documents, for this kind of file.
+
+    They have a class for each format of tokenizer, with a fixed token.
+
+    Args:
+        tokenizer: The tokenizer's file.
+
+    Returns:
+        The token; None if the file does not exist, or is a tokenizer.json, whose class has none.
+    """
+    if not tokenizer.is_file():
+        return None
+    definition = define(tokenizer)
+    if definition.eod is None:
+        return None
+    return EndToken(definition.eod, tokenizer.name)
+
+
+def _end_of_config(tokenizer: TokenizerPath) -> EndToken | None:
+    """Return the token that programs put after documents if they use the library transformers.
+
+    It is the eos_token of the tokenizer_config.json: a text, or an object with the text and its
+    properties.
+
+    Args:
+        tokenizer: The tokenizer's file, which is in the same folder.
+    """
     eos_token = _read_key(tokenizer.parent / _CONFIG, "eos_token")
-    if isinstance(eos_token, dict):  # a token with its properties
+    if isinstance(eos_token, dict):
         eos_token = eos_token.get("content")
-    if isinstance(eos_token, str):
-        ends.append(EndToken(eos_token, _CONFIG))
-    return ends
+    if not isinstance(eos_token, str):
+        return None
+    return EndToken(eos_token, _CONFIG)
 
 
 def _generation_ends(tokenizer: TokenizerPath) -> list[EndToken]:

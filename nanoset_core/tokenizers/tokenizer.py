@@ -287,13 +287,14 @@ class _LibraryFacts(NamedTuple):
 def _library_facts(file: TokenizerPath, _signature: object) -> _LibraryFacts:
     """Return the facts about a tokenizer that only Hugging Face's tokenizers library knows.
 
+    The library takes seconds to load a large vocabulary. So the facts are also kept on disk, in an
+    entry for exactly this tokenizer.
+
     Args:
         file: The tokenizer's file.
         _signature: Sizes and times of the tokenizer's files. If they change, `lru_cache` does not
             return the earlier result.
     """
-    # The library takes seconds to load a large vocabulary. So the facts are also kept on disk, in
-    # an entry for exactly this tokenizer.
     cached = CacheEntry("tokenizer", define(file).fingerprint, cache_folder())
     arrays = cached.load()
     if arrays is None:
