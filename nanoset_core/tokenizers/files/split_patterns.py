@@ -99,11 +99,10 @@ def _harmony_tokens() -> dict[str, int]:
 
 
 def _reserved_tokens(ids: Iterable[int]) -> dict[str, int]:
-    """Return the tokens of o200k_harmony that have no meaning yet: {"<|reserved_200000|>": 200000,
-    …}.
+    """Return the special tokens of o200k_harmony that have no meaning yet: name → id.
 
     Args:
-        ids: Their ids.
+        ids: Their ids: 200000 for "<|reserved_200000|>".
     """
     return {f"<|reserved_{token_id}|>": token_id for token_id in ids}
 
