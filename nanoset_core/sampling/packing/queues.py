@@ -83,25 +83,32 @@ class RemainderQueue:
         """
         self._lengths = lengths
         self._rule = rule
-        # Where each queue starts: after those of all shorter remainders.
+        # Each queue starts after those of all shorter remainders.
         counts = _count_remainders(lengths, rule)  # (tokens of a sample,) [0, 3, 1]
         self._next_positions = np.cumsum(counts) - counts  # [0, 0, 3]
 
-        # 4 bytes are enough for the numbers of up to 2**32 documents.
-        dtype = np.uint32 if len(lengths) <= 1 << 32 else np.uint64
+        has_numbers_of_32_bits = len(lengths) <= 1 << 32
+        dtype = np.uint32 if has_numbers_of_32_bits else np.uint64
         self._documents: NDArray[Any] = np.empty(int(counts.sum()), dtype)
+        self._enter_documents()
 
-        # Append a million documents at a time to their queues.
-        free_positions = self._next_positions.copy()  # end of each queue so far
-        for start in range(0, len(lengths), CHUNK_DOCUMENTS):
-            remainders = rule.remainders(lengths[start : start + CHUNK_DOCUMENTS])  # [1, 2, 1, 1]
+    def _enter_documents(self) -> None:
+        """Write each document to the end of its queue, for a million documents at a time.
+
+        For example, the documents 0 to 3 end with remainders of 1, 2, 1 and 1 tokens. The queue of
+        length 1 gets the documents 0, 2 and 3, in this order, and that of length 2 document 1.
+        """
+        free_positions = self._next_positions.copy()  # end of each queue so far: [0, 0, 3]
+        n_queues = len(free_positions)
+        for start in range(0, len(self._lengths), CHUNK_DOCUMENTS):
+            chunk = self._lengths[start : start + CHUNK_DOCUMENTS]
+            remainders = self._rule.remainders(chunk)  # (n_in_chunk,) [1, 2, 1, 1]
             rows = np.flatnonzero(remainders)  # documents with a remainder: [0, 1, 2, 3]
-            # Sort by length. Documents of the same length stay in their order.
             waiting = sort_pairs(remainders[rows], rows)  # [1, 1, 1, 2] and [0, 2, 3, 1]
-            waiting_counts = np.bincount(waiting.first, minlength=len(counts))  # [0, 3, 1]
-            positions = positions_in(free_positions, waiting_counts)  # [0, 1, 2, 3]
+            counts = np.bincount(waiting.first, minlength=n_queues)  # (n_queues,) [0, 3, 1]
+            positions = positions_in(free_positions, counts)  # [0, 1, 2, 3]
             self._documents[positions] = waiting.second + start  # [0, 2, 3, 1]
-            free_positions += waiting_counts
+            free_positions += counts
 
     def take(
         self, piece_lengths: NDArray[np.int64], pack_numbers: NDArray[np.int64]
