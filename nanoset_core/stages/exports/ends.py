@@ -87,11 +87,7 @@ def last_tokens(dataset: MMapIndexedDataset, stream: Stream | None) -> LastToken
         dataset: The dataset. Documents without tokens are not counted.
         stream: Where its tokens are in its file, the .bin; None if they are in order there.
     """
-    step = 1  # look at every document
-    if not dataset.is_here:
-        # In a bucket, each look takes a request. Look at some 4,096 documents, evenly spread.
-        step = max(1, len(dataset.document_indices) // _MAX_READS)
-
+    step = _document_step(dataset)
     last = LastTokens()
     n_earlier_documents = 0
     for starts, lengths in document_spans(dataset, stream):  # of a chunk of documents, (n_chunk,)
@@ -102,6 +98,19 @@ def last_tokens(dataset: MMapIndexedDataset, stream: Stream | None) -> LastToken
         last_positions = (starts + lengths - 1)[is_selected]  # of the last tokens
         last.add(documents[is_selected], _tokens_at(dataset, stream, last_positions))
     return last
+
+
+def _document_step(dataset: MMapIndexedDataset) -> int:
+    """Return a number n, so that looking at every n-th document of a dataset is fast enough.
+
+    On a disk, it is 1. In a bucket, each look takes a request, so some 4,096 documents are enough.
+
+    Args:
+        dataset: The dataset.
+    """
+    if dataset.is_here:
+        return 1
+    return max(1, len(dataset.document_indices) // _MAX_READS)
 
 
 def check_end_tokens(

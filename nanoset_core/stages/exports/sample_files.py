@@ -66,14 +66,11 @@ class SampleFiles:
                 documents in it; None if it has exactly these tokens, in order.
         """
         for number in range(self.cut.files):
-            # The file has one range of the dataset's tokens.
-            start, stop = self.cut.span(number)
+            start, stop = self.cut.span(number)  # of the dataset's tokens
             starts = np.array([start])
             lengths = np.array([stop - start])
-
-            # A selection of documents may have them in several ranges of the .bin, such as 500 to
-            # 900 and 7,000 to 7,600.
             if stream is not None:
+                # Several ranges of the .bin, such as 500 to 900 and 7,000 to 7,600.
                 starts, lengths = stream.ranges(starts, lengths)
             yield FileTask(number, stream=Stream.of_ranges(starts, lengths))
 

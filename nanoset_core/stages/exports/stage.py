@@ -156,15 +156,22 @@ class ExportStage(Planned, Resumable, Estimated):
         uploaded = uploaded_files(self.layout, access, folder)
         if uploaded is not None:
             return uploaded
-
-        # Many files of samples, such as shard.00000.mds. All must have names of the same format.
         names = {name for name in access.names(folder) if not name.startswith(UNFINISHED)}
-        for export_format in FORMATS.values():
-            if isinstance(export_format, SampledFormat):
-                is_of_format = all(export_format.is_file(name) for name in names)
-                if is_of_format:
-                    return names
-        return None
+        return names if _are_sample_files(names) else None
+
+
+def _are_sample_files(names: Iterable[str]) -> bool:
+    """Return whether all files have names of one format of samples, such as shard.00000.mds.
+
+    Args:
+        names: Names of the files.
+    """
+    for export_format in FORMATS.values():
+        if isinstance(export_format, SampledFormat):
+            is_of_format = all(export_format.is_file(name) for name in names)
+            if is_of_format:
+                return True
+    return False
 
 
 def _expected_traits(project: Project, export_name: str) -> DatasetTraits:

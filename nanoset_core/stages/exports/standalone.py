@@ -347,22 +347,19 @@ def _export_linked(pair: _Pair, export_format: LinkedFormat, *, overwrite: bool)
     Returns:
         The files, what was counted, and whether they are new: a second, equal call writes nothing.
     """
-    names = export_format.files(pair.name)  # the first one has the tokens
+    names = export_format.files(pair.name)
     files = [pair.folder / name for name in names]
-
-    # If the same call has made the export before, there is a receipt next to the files.
     delivery = pair.delivery(names)
-    receipt = delivery.find(overwrite=overwrite)
+    receipt = delivery.find(overwrite=overwrite)  # of an earlier, equal call
     if receipt is not None:
         return Exported(receipt["facts"], files, is_new=False)
 
     export = pair.linked_export(export_format)
+    tokens_target = files[0]
     bin_file, _ = pair_files(pair.prefix)
-
-    # Write the files to a temporary folder, the draft. When the block ends, they are moved to their
-    # places, with a new receipt that records the facts, such as the number of documents.
+    # When the block ends, the files of the draft are moved to their places.
     with delivery.drafting(overwrite=overwrite) as draft:
-        tokens_file = _DraftedTokens(source=bin_file, target=files[0], draft=draft)
+        tokens_file = _DraftedTokens(source=bin_file, target=tokens_target, draft=draft)
         facts = export.write(draft.folder, tokens_file)
         draft.facts = facts
     return Exported(facts, files, is_new=True)
@@ -476,17 +473,13 @@ class _DraftedTokens(TokensFile):
         """
         if is_here(self.source):
             return self._put_into_draft(self.source)
-
         copy_in_bucket = copy_within_bucket(self.source, self.target)
-        if copy_in_bucket is not None:  # both are in the same bucket
-            # The bucket copies the bytes, so the file is never in the draft. Instead, the draft has
-            # this function, which is called when all other files are complete.
-            self.draft.writers[self.target.name] = copy_in_bucket
-            return COPIED_IN_BUCKET
-
-        # The .bin is in a bucket, and the target is somewhere else: download the tokens.
-        self.write(self.source.store.blocks(stored_object(self.source)))
-        return COPIED
+        if copy_in_bucket is None:  # they are not in the same bucket
+            self.write(self.source.store.blocks(stored_object(self.source)))
+            return COPIED
+        # The file is never in the draft. This is called when all other files are complete.
+        self.draft.writers[self.target.name] = copy_in_bucket
+        return COPIED_IN_BUCKET
 
     def _put_into_draft(self, source: Path) -> str:
         """Put a .bin of this machine into the draft, a temporary folder, as a link if possible.

@@ -83,11 +83,9 @@ def _compare_with_dataset(
         deep: Whether to compare all tokens. Otherwise few of them are read.
     """
     source = made_from(report, project, export, is_sampled=not deep)
-    if source is None:  # the dataset is missing: the report has a warning now
-        return
-
-    # If they differ, the dataset may be damaged instead of the export. So collect the differences
-    # in a second report. `include_differences` finds out which of the two is damaged.
+    if source is None:
+        return  # the dataset is missing: the report has a warning now
+    # If they differ, either may be damaged: `include_differences` finds out which of the two.
     differences = Report(report.output)
     check = _ExportCheck(differences, project, export, source.manifest, source.dataset)
     export_format = FORMATS[export.facts["format"]]

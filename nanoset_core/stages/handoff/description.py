@@ -201,20 +201,23 @@ class Handoff:
         """
         if self.run is None:
             return {}
-        if self.spec.span is None:
-            requested = self.run.samples()
-        else:
-            # The data is only for a phase of the run, such as iterations 200 to 300.
-            start_iteration, stop_iteration = self.spec.span
-            requested = self.run.samples(stop_iteration - start_iteration)
-
-        # If a limit on repetitions has left only 1,050 samples, the run is shortened to 10
-        # iterations, which read 1,000 samples. But all 1,050 are requested: the trainer is started
-        # with --train-samples 1050.
+        requested = self.run.samples(self._phase_iterations())
         n_built_samples = self.config.train_split_samples
         if self.is_shortened and n_built_samples is not None:
+            # Of 1,050 samples, 10 iterations read 1,000. But the trainer is started with
+            # --train-samples 1050.
             requested["train"] = n_built_samples
         return {split: requested[split] for split in SPLITS if split in requested}
+
+    def _phase_iterations(self) -> int | None:
+        """Return the iterations of the phase for which the data is; None if it is for a whole run.
+
+        For a phase from iteration 200 to 300, they are 100.
+        """
+        if self.spec.span is None:
+            return None
+        start, stop = self.spec.span
+        return stop - start
 
 
 def section_of(name: str, spec: ResolvedNanoset) -> str:

@@ -8,7 +8,7 @@ each trainer are written.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -213,20 +213,27 @@ def _token_ids(nanoset: NanosetContext, padding_token: str | None) -> dict[str, 
         {"eod": 0, "pad": 1}, without tokens that the samples do not have.
     """
     token_ids: dict[str, int] = {}
-    # The token at the end of documents. A trainer needs it for some masks, which may also be set on
-    # its command line, so it is returned whatever the settings are.
+    # A trainer needs the end of documents for some masks, which may also be set on its command
+    # line. So it is returned whatever the settings are.
     end_id = nanoset.project.special("eod")
     if end_id is not None:
         token_ids["eod"] = end_id
-
-    # The padding token, if packs contain padding (`tail: pad`). With `tail: carry`, only the very
-    # last sample is padded: that is no reason to stop a job.
-    packs = nanoset.project.config.packs
-    is_padded = any(name in packs and packs[name].tail == "pad" for name in nanoset.spec.corpora)
     padding_id = nanoset.project.special("pad")
-    if is_padded and padding_token is not None and padding_id is not None:
+    if padding_token is not None and padding_id is not None and _is_padded(nanoset):
         token_ids["pad"] = padding_id
     return token_ids
+
+
+def _is_padded(nanoset: NanosetContext) -> bool:
+    """Return whether a nanoset reads packs that contain padding (`tail: pad`).
+
+    With `tail: carry`, only the very last sample is padded: that is no reason to stop a job.
+
+    Args:
+        nanoset: The nanoset. Its blend names corpora, views and packs.
+    """
+    packs = nanoset.project.config.packs
+    return any(name in packs and packs[name].tail == "pad" for name in nanoset.spec.corpora)
 
 
 def _counts_by_prefix(nanoset: NanosetContext) -> dict[str, DatasetCounts]:
@@ -281,27 +288,26 @@ def _indexes(splits: Mapping[SplitName, BuiltSplit], folder: str) -> dict[str, l
         File with the description → the other files of the index. Empty if the trainer uses no
         descriptions.
     """
-    # There is an index for each dataset, and one for the order in which they are mixed (`blend`).
-    plans: list[MemberPlan | BlendPlan] = []
+    indexes: dict[str, list[str]] = {}
+    for plan in _index_plans(splits):
+        files = {kind: path.removeprefix(folder) for kind, path in plan.files.items()}
+        description = files.pop("description", None)
+        if description is not None:
+            indexes[description] = list(files.values())  # such as that of the kind "shuffle_index"
+    return indexes
+
+
+def _index_plans(splits: Mapping[SplitName, BuiltSplit]) -> Iterator[MemberPlan | BlendPlan]:
+    """Yield the plans of all indexes: one of each dataset, and one of the order of their mixture.
+
+    Args:
+        splits: The built splits: train, valid and test.
+    """
     for split in splits.values():
         if split.plan is not None:
-            plans += split.plan.members
+            yield from split.plan.members
             if split.plan.blend is not None:
-                plans.append(split.plan.blend)
-
-    indexes: dict[str, list[str]] = {}
-    for plan in plans:
-        description: str | None = None
-        other_files: list[str] = []
-        for kind, path in plan.files.items():  # such as "shuffle_index"
-            file = path.removeprefix(folder)
-            if kind == "description":
-                description = file
-            else:
-                other_files.append(file)
-        if description is not None:
-            indexes[description] = other_files
-    return indexes
+                yield split.plan.blend
 
 
 def _reasons_without_samples(splits: Mapping[SplitName, BuiltSplit]) -> dict[SplitName, str]:

@@ -210,21 +210,23 @@ class TrainerSpec:
             Name → value, such as `{"class": "…", "tokenizer_path": "/models/llama", "use_fast":
             "True"}`.
         """
-        # On the main branch, this class has another name than in releases.
-        class_name = "megatron.core.tokenizers.text.models.default_tokenizer.DefaultTokenizerText"
-        if self.megatron_core == MAIN:
-            class_name = "megatron.core.tokenizers.text.text_tokenizer.MegatronTokenizerText"
-
         path = self.tokenizer_model
         if self.tokenizer_type in _FIXED_PATH_BY_TYPE:  # these ignore --tokenizer-model
             path = _FIXED_PATH_BY_TYPE[self.tokenizer_type]
+        identifiers: dict[str, Any] = {"class": self._core_class, "tokenizer_path": path}
 
-        identifiers: dict[str, Any] = {"class": class_name, "tokenizer_path": path}
         # Each type of tokenizer has a function that yields its own options, such as use_fast.
         options_of = _KEYWORDS_BY_TYPE[self.tokenizer_type]
         for name, value in options_of(self):
             identifiers[name] = str(value)  # Megatron-LM records all values as text
         return identifiers
+
+    @property
+    def _core_class(self) -> str:
+        """Name of the class of a tokenizer: the main branch has another one than releases."""
+        if self.megatron_core == MAIN:
+            return "megatron.core.tokenizers.text.text_tokenizer.MegatronTokenizerText"
+        return "megatron.core.tokenizers.text.models.default_tokenizer.DefaultTokenizerText"
 
     def _legacy_identifiers(self) -> dict[str, Any]:
         """Return what older versions of Megatron-LM record of the tokenizer, in their order.

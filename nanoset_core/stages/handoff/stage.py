@@ -254,12 +254,9 @@ def _later_options(nanoset: NanosetContext) -> dict[str, Any]:
         options["views"] = view_names
     if spec.masks:
         options[MASKS_OPTION] = list(spec.masks)
-
-    # How long the run is, and how often it evaluates.
     if spec.schedule is not None:
-        options["schedule"] = spec.schedule.recorded()
-        # The first and last iteration, if the data is only for a phase of the run. All recipes with
-        # a schedule list it, even if it is None.
+        options["schedule"] = spec.schedule.recorded()  # how long the run is
+        # The phase of the run. All recipes with a schedule list it, even if it is None.
         options["span"] = None if spec.span is None else list(spec.span)
     return options
 

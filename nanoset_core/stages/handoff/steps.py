@@ -170,11 +170,8 @@ class Steps:
         Returns:
             Numbers of steps, int64, of the same shape.
         """
-        # A stretch has consecutive steps of one batch size. Find the stretch of each sample: the
-        # last one that starts at this sample or before it.
+        # The stretch of a sample is the last one that starts at this sample or before it.
         stretches = np.searchsorted(self._first_samples, samples, side="right") - 1
-
-        # Count the samples, and then the steps, from the start of the stretch.
         samples_in_stretch = samples - self._first_samples[stretches]
         steps_in_stretch = samples_in_stretch // self._batch_sizes[stretches]
         steps: NDArray[np.int64] = self._first_steps[stretches] + steps_in_stretch
@@ -307,14 +304,25 @@ def _steps_until_change(sizes: _BatchSizes, consumed: int, samples_per_step: int
         """Return whether the batch size is another one after this number of steps."""
         return sizes.size(consumed + n_steps * samples_per_step) != present_size
 
-    # There may be millions of steps, so find the first True by bisection:
-    #     n_steps                1      2      3      4
-    #     has_changed_after    False  False  False  True
-    # (A size that has changed does not come back, since sizes only grow or only shrink.)
     max_steps = (sizes.last_change - consumed) // samples_per_step + 1  # no change after these
-    step_counts = range(1, max_steps + 1)
-    index = bisect_left(step_counts, True, key=has_changed_after)
-    return step_counts[index] if index < len(step_counts) else None
+    return _first_true(has_changed_after, range(1, max_steps + 1))
+
+
+def _first_true(condition: Callable[[int], bool], numbers: range) -> int | None:
+    """Return the first of some numbers for which a condition is true, or None if it is for none.
+
+    There may be millions of numbers, so it is found by bisection:
+
+        number       1      2      3      4
+        condition    False  False  False  True     the result is 4
+
+    Args:
+        condition: Stays true once it is true. (A batch size that has changed does not come back,
+            since sizes only grow or only shrink.)
+        numbers: The numbers, ascending.
+    """
+    index = bisect_left(numbers, True, key=condition)
+    return numbers[index] if index < len(numbers) else None
 
 
 def _sizes_since_start(run: RunSpec, n_steps: int, consumed: int) -> _BatchSizes:

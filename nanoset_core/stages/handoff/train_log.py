@@ -168,12 +168,9 @@ class TrainLog:
         """
         arguments = self.starts[0].arguments  # of the first start
         _check_order_is_known(arguments)
-        # Some of them may change when the run is resumed, the others may not.
         settings = {name: arguments.get(name) for name in (*_RESUMED, *_CONSTANT)}
-
-        # A schedule of the batch size takes the place of a fixed one. It may be in tokens, so the
-        # number of tokens in a sample has to be known, too.
         if settings["step_batch_size_schedule"] is not None:
+            # It replaces a fixed batch size. It may be in tokens, so the length of samples counts.
             settings["seq_length"] = arguments.get("seq_length")
             settings["global_batch_size"] = None
 
@@ -246,22 +243,20 @@ class TrainLog:
         Returns:
             Such a sentence; none if all agree.
         """
-        # The samples that were consumed after each step in the log: int64, shape (n_logged,) each
+        # Samples that were consumed after each step: shape (n_logged,) each.
         steps = np.array(sorted(self.consumed), np.int64)
-        logged_samples = np.array([self.consumed[step] for step in steps.tolist()], np.int64)
-
-        # The same by the settings: what was consumed before each step, and what the step reads.
+        by_log = np.array([self.consumed[step] for step in steps.tolist()], np.int64)
         computed = Steps(run).samples(steps)
-        computed_samples = computed.first_samples + computed.batch_sizes
+        by_settings = computed.first_samples + computed.batch_sizes
 
-        differing = np.flatnonzero(computed_samples != logged_samples)  # indices of steps
+        differing = np.flatnonzero(by_settings != by_log)  # indices of steps
         if not differing.size:
             return []
         first = differing[0]
         return [
             f"{differing.size:,} of {len(steps):,} steps in the log differ, the first is "
-            f"step {steps[first]:,}: by the log {logged_samples[first]:,} samples were "
-            f"consumed, by these settings {computed_samples[first]:,}"
+            f"step {steps[first]:,}: by the log {by_log[first]:,} samples were "
+            f"consumed, by these settings {by_settings[first]:,}"
         ]
 
 

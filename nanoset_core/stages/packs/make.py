@@ -15,6 +15,7 @@ from nanoset_core.formats.indexed.stream import Hashed
 from nanoset_core.outputs.manifest import Manifest, Recipe, Written
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project, holding
+from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.records.json_records import to_plain
 from nanoset_core.sampling.packing.assignment import document_lengths
 from nanoset_core.sampling.split_data import LengthReader
@@ -75,8 +76,9 @@ class _PackTask:
     def of(project: Project, name: str) -> _PackTask:
         """Look up which documents are packed, and how, so that a worker can do it.
 
-        Packs are samples of one length, filled with the documents of a corpus. The worker does not
-        read the settings of the project.
+        Packs are samples of one length, filled with the documents of a corpus, or of a view, which
+        is a selection of a corpus's documents. The worker does not read the settings of the
+        project.
 
         Args:
             project: The project.
@@ -85,21 +87,15 @@ class _PackTask:
         Raises:
             MissingError: The documents have not been tokenized yet.
         """
-        # Find the current version of the tokenized documents: those of a corpus, or of a view,
-        # which is a selection of a corpus's documents.
         config = project.config
         source = unpacked_node(config, config.packs[name].of)
-        dataset = require(project, source.stage, source.key)
+        dataset = require(project, source.stage, source.key)  # its current version
         corpus = base_of(config.derived, name)  # also if the packs are of a view of it
-
-        # The recipe names all that decides the bytes of the packs: documents and settings.
-        recipe = PACKS.recipe(project, Key(corpus, name), {"dataset": dataset.digest})
-
-        # Name the files. Trainers expect names such as web-packs-2048_text_document.bin, where
-        # `text` is the key under which the raw documents have their text.
-        text_key = config.documents_of(corpus).text_key
-        prefix = pair_name(config.tokenization.preset, name, text_key)
-        return _PackTask(recipe=recipe, dataset=dataset, prefix=prefix)
+        return _PackTask(
+            recipe=PACKS.recipe(project, Key(corpus, name), {"dataset": dataset.digest}),
+            dataset=dataset,
+            prefix=_file_prefix(config, name, corpus),
+        )
 
     @property
     def rules(self) -> PackingRules:
@@ -126,6 +122,21 @@ class _PackTask:
             "dtype": self.dataset.facts["dtype"],
             **asdict(counts),  # documents, packs, pieces, padding and so on
         }
+
+
+def _file_prefix(config: ProjectConfig, name: str, corpus: str) -> str:
+    """Return how the files of packs are named, without an ending.
+
+    Trainers expect names such as "web-packs-2048_text_document", where `text` is the key under
+    which the raw documents have their text.
+
+    Args:
+        config: The settings of the project.
+        name: Name of the packs, such as "web-packs-2048".
+        corpus: The corpus that the documents are from.
+    """
+    text_key = config.documents_of(corpus).text_key
+    return pair_name(config.tokenization.preset, name, text_key)
 
 
 def _pack_if_missing(root: OutputRoot, task: _PackTask, progress: Progress) -> Manifest:
@@ -171,12 +182,10 @@ def _write_files(outputs: OutputRoot, task: _PackTask, folder: Path, progress: P
     dataset = open_source(outputs, task.dataset)
     writer = PackWriter(dataset, task.rules, task.recipe.name, progress)
 
-    # Write the .bin. `blocks` yields the tokens, some at a time. While it does, it also writes the
-    # table of pieces, and counts. `Hashed` computes the sha256 of the blocks that pass through.
+    # `blocks` yields the tokens. While it does, it also writes the table of pieces, and counts.
     blocks = Hashed(writer.blocks(folder / PIECES_FILE))
     files = write_tokens(outputs, task.recipe, folder, f"{task.prefix}.bin", blocks)
 
-    # After the last block, the counts are complete.
     counts = writer.counts
     index = idx_path(folder / task.prefix)
     write_pack_idx(index, dataset.dtype, counts.packs, task.rules.pieces.length)
@@ -207,15 +216,24 @@ def planned_packs(project: Project, name: str, reader: LengthReader) -> Manifest
     if existing is not None:
         return existing
 
-    # The reader reads the lengths of samples from an index file, which these packs do not have yet.
-    # So it is told the lengths that this file will have, by the path of the file.
     manifest = _planned_manifest(project, task)
+    _suppose_lengths(reader, task, manifest)
+    return manifest
+
+
+def _suppose_lengths(reader: LengthReader, task: _PackTask, manifest: Manifest) -> None:
+    """Give a reader the lengths of packs whose index file, which has them, is not written yet.
+
+    Args:
+        reader: Gets the lengths, by the path that the index file will have.
+        task: Which documents will be packed, and how.
+        manifest: Manifest of the packs, with planned counts.
+    """
     path_without_ending = str(manifest.folder / task.prefix)
     tokens_per_pack = task.rules.pieces.length
     # [2048, 2048, 2048]: all packs have one length, so this takes the memory of a single number.
     pack_lengths = np.broadcast_to(np.int32(tokens_per_pack), manifest.facts["packs"])
     reader.suppose(path_without_ending, pack_lengths)
-    return manifest
 
 
 def _planned_manifest(project: Project, task: _PackTask) -> Manifest:

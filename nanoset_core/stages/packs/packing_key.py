@@ -242,15 +242,12 @@ def _resolve_nanoset(spec: ResolvedNanoset, names: _PackNames, where: str) -> Re
     """
     if spec.packing is None:
         return spec
-
-    # Several settings name corpora. In each of them, `reader` replaces the names, and adds packs to
-    # the project. Commands list packs in the order in which they are added, so do not change it.
+    # Commands list packs in the order in which `reader` adds them, so do not change the order.
     reader = _PackReader(names, spec.packing, spec.sequence_length, where)
     max_epochs = reader.resolve_limits(spec.max_epochs)  # {web: 4}
     mix = reader.resolve_mix(spec.mix, f"{where}.mix")  # {web: 2, code: 1}
     blend_per_split = reader.resolve_blends(spec.blend_per_split)  # {train: web, valid: code}
-    # Corpora that earlier phases of the same training run have read: [web]
-    earlier_corpora = tuple(reader.pack_of(corpus) for corpus in spec.earlier_corpora)
+    earlier_corpora = tuple(reader.pack_of(corpus) for corpus in spec.earlier_corpora)  # [web]
     blend = reader.resolve_blend(spec.blend)  # {web: 0.8, code: 0.2}
     return replace(
         spec,
@@ -412,16 +409,25 @@ class _PackReader:
             else:  # a corpus
                 new_name = self.pack_of(name)
 
-            # A user may have named a group `web-packs-2048`, as the packs of `web` are named.
             if new_name in resolved:
-                raise ConfigError(
-                    "a group has the same name as the packs of a corpus in the same mixture",
-                    where=where,
-                    found=new_name,
-                    remedy="rename the group",
-                )
+                raise _same_name_error(new_name, where)
             resolved[new_name] = part
         return FrozenDict(resolved)
+
+
+def _same_name_error(name: str, where: str) -> ConfigError:
+    """Return the error for a group that a user has named `web-packs-2048`, as the packs of `web`.
+
+    Args:
+        name: The name of both.
+        where: Key of nanoset.yaml with the mixture.
+    """
+    return ConfigError(
+        "a group has the same name as the packs of a corpus in the same mixture",
+        where=where,
+        found=name,
+        remedy="rename the group",
+    )
 
 
 def _resolve_webdataset(spec: WebdatasetSpec, names: _PackNames, where: str) -> WebdatasetSpec:

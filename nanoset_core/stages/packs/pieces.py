@@ -269,8 +269,6 @@ class PieceTable:
             n_until_high = np.searchsorted(sorted_numbers, high, side="right")
             return bool(n_below < n_until_high)
 
-        # The file has its rows in groups, and records the smallest and the largest value of each.
-        # Read the groups that may have such rows, and leave out their other rows.
         requested_rows = []
         for rows in self._row_groups(column, may_contain):
             is_requested = _are_among(rows.column(column), sorted_numbers)

@@ -221,18 +221,11 @@ def _webdataset_errors(
     packs_all = spec.packing is not None
     if not named_packs and not packs_all:
         return
-
-    # The preset tokshuf cuts each file of raw text into samples, and packs have no such files.
     if spec.preset == "tokshuf":
         yield _tokshuf_error(where)
-
-    # With `tail: carry`, the last tokens of a corpus that do not fill a sample are put in front of
-    # the next dataset. If that is packs, all samples after it begin in the middle of a pack.
     has_unpacked_corpora = not packs_all and len(named_packs) < len(spec.names)
     if has_unpacked_corpora and spec.tail == "carry":
         yield _carry_error(where, named_packs)
-
-    # Samples must be as long as packs.
     for name in named_packs:
         yield from _length_errors(name, spec.row_tokens, packs, where)
 

@@ -219,23 +219,17 @@ class PackWriter:
         Args:
             table_path: Path of the table, which says which pieces of documents each pack has.
         """
-        # Plan the packs by the lengths of the documents. Most counts follow from the plan.
         document_tokens = document_lengths(
             self.dataset.sequence_lengths, self.dataset.document_indices
         )
         planned = plan_counts(document_tokens, self.rules)
-        self.counts = replace(planned.counts, pieces=0)  # how many there are is counted below
+        self.counts = replace(planned.counts, pieces=0)  # these are counted as they are written
 
         work = self.progress.work("packs", self.name, self._bin_bytes())
         with PieceTableWriter(table_path) as table:
-            # A batch is some packs, each with a list of pieces.
-            for batch in lay_out(document_tokens, planned.plan, self.rules):
+            for batch in lay_out(document_tokens, planned.plan, self.rules):  # some packs each
                 table.append(batch)
-                self.counts.pieces += len(batch.pieces.documents)
-                if self.rules.tail == "carry":
-                    self._count_carried(batch.pieces, document_tokens)
-
-                # Read the tokens of these pieces, for some packs at a time to limit memory.
+                self._count_pieces(batch.pieces, document_tokens)
                 for block in self._blocks_of(batch):
                     yield block.tobytes()
                     work.advance(block.nbytes)
@@ -255,6 +249,17 @@ class PackWriter:
         for start in range(0, packs.n_packs, packs_per_block):
             stop = min(start + packs_per_block, packs.n_packs)
             yield self.tokens(packs.slice(start, stop))
+
+    def _count_pieces(self, pieces: PieceArrays, document_tokens: NDArray[Any]) -> None:
+        """Count pieces of documents that were not counted when packs were planned.
+
+        Args:
+            pieces: The pieces of some packs.
+            document_tokens: Tokens of each document of the dataset, shape (n_documents,).
+        """
+        self.counts.pieces += len(pieces.documents)
+        if self.rules.tail == "carry":
+            self._count_carried(pieces, document_tokens)
 
     def _count_carried(self, pieces: PieceArrays, document_tokens: NDArray[Any]) -> None:
         """Count the documents that were cut to fill up a pack, although they fit into one.
@@ -296,23 +301,28 @@ class PackWriter:
         Returns:
             Shape (n_packs * length,), in the dataset's dtype.
         """
-        # Start with packs of padding only.
         length = self.rules.pieces.length
         pack_tokens = np.full(packs.n_packs * length, self.rules.pad_id, self.dataset.dtype)
 
-        # A piece is a range of tokens in the dataset's file, the .bin. Where does it start there,
-        # and in the result? With packs of 10 tokens, a piece 4 tokens into pack 3 starts at 34.
-        source_starts = self._starts_in_bin(packs.pieces)  # (n_pieces,)
-        target_starts = packs.pack_numbers * length + packs.begins  # (n_pieces,)
-        ranges = _TokenRanges(source_starts, target_starts, lengths=packs.pieces.lengths)
-
         # Copy the pieces in the order of the .bin, so that it is read from start to end.
-        ranges = ranges.select(np.argsort(source_starts))
+        ranges = self._ranges_of(packs).in_order_of_source()
         ranges.copy(source=self._bin_tokens(ranges), target=pack_tokens)
-
-        # If the .bin is in a bucket, its tokens were downloaded. Do not keep all of them.
-        self.dataset.trim_downloads()
+        self.dataset.trim_downloads()  # if the .bin is in a bucket
         return pack_tokens
+
+    def _ranges_of(self, packs: FilledPacks) -> _TokenRanges:
+        """Return where each piece of some packs is in the .bin, and in the tokens of the packs.
+
+        For example, for packs of 10 tokens, a piece 4 tokens into pack 3 starts at token 34.
+
+        Args:
+            packs: The pieces of documents in each pack.
+        """
+        return _TokenRanges(
+            source_starts=self._starts_in_bin(packs.pieces),
+            target_starts=packs.pack_numbers * self.rules.pieces.length + packs.begins,
+            lengths=packs.pieces.lengths,
+        )
 
     def _bin_tokens(self, ranges: _TokenRanges) -> NDArray[Any]:
         """Return an array of all tokens of the dataset, of which the caller reads some ranges.
@@ -367,6 +377,10 @@ class _TokenRanges(NamedTuple):
                 or a slice.
         """
         return _TokenRanges(*[column[indices] for column in self])
+
+    def in_order_of_source(self) -> _TokenRanges:
+        """Return the ranges in the order in which they start in the array that is read."""
+        return self.select(np.argsort(self.source_starts))
 
     def copy(self, source: NDArray[Any], target: NDArray[Any]) -> None:
         """Copy ranges of tokens from one array to another.

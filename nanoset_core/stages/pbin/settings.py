@@ -41,8 +41,6 @@ def pbin_errors(
     names_by_key = {KEY: names, FORMER_KEY: former_names}
     for key, names_in_list in names_by_key.items():
         if names_in_list:
-            # Names must be valid and different. `raised` calls the check, and returns a list with
-            # the error that it raises, or an empty one.
             check_names = partial(check_corpora, have_weights=False)
             yield from raised(check_names, names_in_list, f"{file}: {key}")
 

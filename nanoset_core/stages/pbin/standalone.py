@@ -40,7 +40,7 @@ from nanoset_core.tokenizers.files import TokenizerPath, tokenizer_files, tokeni
 from nanoset_core.tokenizers.tokenizer import token_id, tokenizer_facts
 
 if TYPE_CHECKING:
-    from nanoset_core.stages.shards.standalone.options import Preprocessed
+    from nanoset_core.stages.shards.standalone.options import Preprocessed, PreprocessOptions
 
 _COMMAND = "pack write"
 """Name of the command in receipts. It is the former name, so that existing files are recognised."""
@@ -349,15 +349,12 @@ class _PbinCall:
             facts: What was recorded when the file was written, by this call or an earlier one:
                 `{"packed": {"documents": 997, "tokens": 812000, …}, "rejected": 3, …}`.
         """
-        # The list of rejected lines of text exists only if there are any.
         n_rejected = facts["rejected"]
-        rejects = self.rejects if n_rejected > 0 else None
         return PbinResult(
             counts=from_plain(PbinCounts, facts["packed"]),
             rejected=n_rejected,
-            rejects=rejects,
-            # Which files could not be read to their end, as a message, and how many they are.
-            # Receipts of older versions lack both.
+            rejects=self.rejects if n_rejected > 0 else None,
+            # Receipts of older versions lack these two.
             lost=facts.get("lost", ""),
             faults=facts.get("faults", 0),
             notices=self._notices(),
@@ -416,21 +413,26 @@ class _PbinCall:
         Returns:
             Counts of what was written.
         """
-        # Tokenize to a .bin and its .idx in a temporary folder, which is removed after the block.
-        with self._tokenized(inputs) as dataset:
-            # Convert these to the .pbin.
+        with self._tokenized(inputs) as dataset:  # a .bin and .idx in a temporary folder
             counts = self._convert(on_this_machine(dataset.prefix), folder)
-
-            # Copy the list of rejected lines, such as web_rejects.jsonl.
-            if dataset.rejects is not None:
-                rejected_lines = on_this_machine(dataset.rejects).read_bytes()
-                write_atomic(folder / self.rejects.name, rejected_lines)
+            self._copy_rejects(dataset, folder)
             return self._facts(
                 counts,
                 n_rejected=dataset.n_rejected,
                 lost=dataset.lost,
                 n_faults=dataset.facts.faults,
             )
+
+    def _copy_rejects(self, dataset: Preprocessed, folder: Path) -> None:
+        """Copy the list of rejected lines, such as web_rejects.jsonl, if there are any.
+
+        Args:
+            dataset: The tokenized text, with the path of the list in a temporary folder.
+            folder: The folder to which the list is copied.
+        """
+        if dataset.rejects is not None:
+            rejected_lines = on_this_machine(dataset.rejects).read_bytes()
+            write_atomic(folder / self.rejects.name, rejected_lines)
 
     def _facts(
         self, counts: PbinCounts, n_rejected: int = 0, lost: str = "", n_faults: int = 0
@@ -464,29 +466,36 @@ class _PbinCall:
         Args:
             inputs: The text files.
         """
-        # These modules are slow to import, and only needed for text. A call that converts an
-        # existing .bin would take a third longer.
-        from nanoset_core.stages.shards.standalone.options import PreprocessOptions
+        # Slow to import, and only needed for text: the conversion of an existing .bin would take a
+        # third longer.
         from nanoset_core.stages.shards.standalone.preprocess import preprocess
+
+        settings = self._preprocess_options()
+        folder = work_folder(self.output, f".{self.output.name}.packing", self.options.scratch)
+        [pair] = preprocess(inputs, folder / "tokens", settings, progress=self.progress)
+        yield pair
+        shutil.rmtree(folder)
+
+    def _preprocess_options(self) -> PreprocessOptions:
+        """Return the settings with which text is tokenized.
+
+        A preset says which special tokens are added to each document, as some trainer does it.
+        There is none for Modalities, the trainer that reads a `.pbin`. It needs the same tokens as
+        the trainer nanotron.
+        """
+        from nanoset_core.stages.shards.standalone.options import PreprocessOptions
 
         options = self.options
         if options.tokenizer is None:
             raise ValueError("text needs a tokenizer")  # `_end_id` has refused this
-        settings = PreprocessOptions(
+        return PreprocessOptions(
             tokenizer=options.tokenizer,
             keys=(options.key,),
-            # A preset says which special tokens are added to each document, as some trainer does
-            # it. There is none for Modalities, the trainer that reads a .pbin. It needs the same
-            # tokens as the trainer nanotron.
             preset="nanotron",
             workers=options.workers,
             engine=options.engine,
             **options.limits,
         )
-        folder = work_folder(self.output, f".{self.output.name}.packing", options.scratch)
-        [pair] = preprocess(inputs, folder / "tokens", settings, progress=self.progress)
-        yield pair
-        shutil.rmtree(folder)
 
     def _convert(self, prefix: Path, folder: Path) -> PbinCounts:
         """Convert a .bin and its .idx to a `.pbin`: the tokens and their index in one file.
@@ -527,8 +536,8 @@ class _PbinCall:
         if self.options.tokenizer is None:
             return None
 
-        # Take that of the tokenizer. It may be too small: with ids up to 70,000 in the .bin, or for
-        # the token at the end of documents, it must be 70,001.
+        # The size of the tokenizer may be too small: with ids up to 70,000 in the .bin, or for the
+        # token at the end of documents, it must be 70,001.
         dataset = MMapIndexedDataset(prefix)
         vocab_size = model_vocab_size(self.options.tokenizer)
         return fitting_vocab_size(dataset, vocab_size, self.end_id)

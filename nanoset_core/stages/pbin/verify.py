@@ -166,19 +166,25 @@ def _open_with_room(manifest: Manifest, *, as_copy: bool) -> MappedFile:
         manifest: Manifest of the `.pbin`.
         as_copy: Whether the tokens are read from a copy on the disk.
     """
-    # The .pbin consists of tokens and the index. For example, a file of 2,100 MB with tokens of
-    # 2,000 MB has an index of 100 MB.
+    manifest.access.make_room(_index_bytes(manifest), manifest.url())
+    path = manifest.folder / manifest.facts["file"]
+    return manifest.access.open_bytes(path, as_copy=as_copy)
+
+
+def _index_bytes(manifest: Manifest) -> int:
+    """Return about how many bytes the index of a `.pbin` and the .idx of its dataset have together.
+
+    For example, a `.pbin` of 2,100 MB with tokens of 2,000 MB has an index of 100 MB. The .idx has
+    some 20 bytes for each document.
+
+    Args:
+        manifest: Manifest of the `.pbin`.
+    """
     facts = manifest.facts
     file_bytes = manifest.files[facts["file"]].size
     token_bytes = facts["tokens"] * facts["token_bytes"]
-    pbin_index_bytes = file_bytes - token_bytes
-
-    # The .idx has some 20 bytes for each document.
     idx_bytes = _INDEX_ENTRY_BYTES * facts["documents"]
-    manifest.access.make_room(pbin_index_bytes + idx_bytes, manifest.url())
-
-    path = manifest.folder / facts["file"]
-    return manifest.access.open_bytes(path, as_copy=as_copy)
+    return int(file_bytes - token_bytes + idx_bytes)
 
 
 def _ranges_to_compare(n_tokens: int, token_bytes: int, *, deep: bool) -> list[tuple[int, int]]:

@@ -316,17 +316,31 @@ class ContextTable:
         Returns:
             Rows, counted within their source, shape (n_samples,).
         """
-        # In each pass, the rows occur in order: sample 14 is row 4.
-        rows = numbers % self.rows_per_pass[sources]
-
-        # Samples after the last pass are chosen rows: sample 21 is number 1 of these, which is row
-        # 4. Each source has made its own choice.
+        rows = numbers % self.rows_per_pass[sources]  # in order in each pass: sample 14 is row 4
         after_passes = np.flatnonzero(numbers >= self.contexts_in_passes[sources])  # indices
-        sources_after_passes = sources[after_passes]
-        for source in np.unique(sources_after_passes):
-            indices = after_passes[sources_after_passes == source]
-            choice_numbers = numbers[indices] - self.contexts_in_passes[source]  # [21 - 20]
-            rows[indices] = self.choices[source].rows_of(choice_numbers)
+        rows[after_passes] = self._chosen_rows(sources[after_passes], numbers[after_passes])
+        return rows
+
+    def _chosen_rows(
+        self, sources: NDArray[np.int64], numbers: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """Return the rows of training samples that follow the last pass over their source.
+
+        These are rows that are chosen at random, by each source on its own. For example, if sample
+        20 is the first one after the passes, sample 21 is chosen row 1.
+
+        Args:
+            sources: Number of the source of each sample, shape (n_samples,).
+            numbers: Number of each sample, counted within its source, shape (n_samples,).
+
+        Returns:
+            Rows, counted within their source, shape (n_samples,).
+        """
+        rows = np.empty(len(numbers), dtype=np.int64)
+        for source in np.unique(sources):
+            is_in_source = sources == source
+            choice_numbers = numbers[is_in_source] - self.contexts_in_passes[source]  # [21 - 20]
+            rows[is_in_source] = self.choices[source].rows_of(choice_numbers)
         return rows
 
     def containing(self, source: int, start: int, stop: int) -> NDArray[np.int64]:

@@ -519,20 +519,16 @@ def sweep(
         rows: Where their tokens are written, in the same order, shape
             (n_contexts, sequence_length).
     """
-    # The numbers of samples ascend from the start to the end of each source. So sort by them.
+    # The numbers of samples ascend from the start to the end of each source.
     order = np.argsort(contexts)  # (n_contexts,) [1, 2, 0]
-
-    # Read some samples at a time, of 8 MiB (64 MiB from a bucket).
     rows_per_chunk = _rows_to_gather_at_once(sources, plan.row_bytes)
     keeps_tokens = _can_keep_tokens(sources)
     for chunk_start in range(0, len(contexts), rows_per_chunk):
         row_numbers = order[chunk_start : chunk_start + rows_per_chunk]
         gather(sources, plan.table, contexts[row_numbers], out=rows, places=row_numbers)
-
-        # Release the memory of the tokens. Downloads are only kept if there is room for all.
         if not keeps_tokens:
             for source in sources:
-                source.evict()
+                source.evict()  # release the memory of the tokens, and delete downloads
 
 
 def _rows_to_gather_at_once(sources: Sequence[TokenSource], row_bytes: int) -> int:
@@ -541,21 +537,19 @@ def _rows_to_gather_at_once(sources: Sequence[TokenSource], row_bytes: int) -> i
         the sources are on this machine    as many as 8 MiB hold
         some of them are in a bucket       as many as 64 MiB hold, and as the disk has room for
 
+    Tokens of a bucket are downloaded to the disk in blocks, by several requests at the same time.
+
     Args:
         sources: The sources of text, of which some may be in a bucket.
         row_bytes: Bytes of the tokens of a sample.
     """
     is_in_bucket = len(_accesses_to_buckets(sources)) > 0
     if not is_in_bucket:
-        return max(1, CHUNK_BYTES // row_bytes)  # 8 MiB of samples
-
-    # 64 MiB of samples, since several requests are sent at the same time.
+        return max(1, CHUNK_BYTES // row_bytes)
     n_rows = _GATHERED_BYTES // row_bytes
-
-    # Tokens are downloaded in blocks to the disk, which may be limited. Each sample may take its
-    # own bytes there, and the rest of the blocks that these are in.
     disk_limit = _disk_limit(sources)
     if disk_limit is not None:
+        # Each sample may take its own bytes, and the rest of the blocks that these are in.
         disk_bytes_of_row = row_bytes + STORED_ROW_BYTES
         n_rows = min(n_rows, disk_limit // disk_bytes_of_row)
     return max(1, n_rows)

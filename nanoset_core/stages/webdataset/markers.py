@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 from collections.abc import Container, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -98,9 +99,7 @@ def write_markers(
         access: Sends the markers to a bucket, if the folder is in one.
     """
     paths: list[Path] = []
-    # Another build may complete the dataset at this moment, and delete the folder of markers. Then
-    # they are not needed. The error is FileExistsError if it is deleted during `mkdir`.
-    with contextlib.suppress(FileNotFoundError, FileExistsError):
+    with _folder_may_disappear():
         (folder / MARKERS).mkdir(exist_ok=True)
         for facts in tars:
             path = folder / MARKERS / f"{facts.stem}.json"
@@ -108,6 +107,15 @@ def write_markers(
             path.write_bytes(dump(TarMarker.of(facts, made_from)))
             paths.append(path)
     upload_files(access, [path for path in paths if path.is_file()])
+
+
+def _folder_may_disappear() -> AbstractContextManager[None]:
+    """Ignore the error if the folder of markers is deleted while the `with` block writes markers.
+
+    Another build has then completed the dataset, and the markers are not needed. The error is
+    FileExistsError if the folder is deleted during `mkdir`.
+    """
+    return contextlib.suppress(FileNotFoundError, FileExistsError)
 
 
 def read_markers(

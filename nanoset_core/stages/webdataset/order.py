@@ -615,16 +615,10 @@ class Choice:
         Returns:
             Shape (n,).
         """
-        # Comments show number 2, which is row 90.
-        blocks = self._blocks_of(numbers)  # (n,) [1]
+        blocks = self._blocks_of(numbers)  # (n,) [1] for the number 2
         numbers_in_block = numbers - self._n_chosen_before(blocks)  # (n,) [2 - 1]
-
-        # The row with number 1 in its block is the first one up to which 2 rows are chosen. In
-        # block 1, of the rows 64 to 127, the count is 1 from row 70 on, and 2 from row 90 on.
-        # `argmax` returns the index of the first True of each block.
-        counts_up_to_row = np.cumsum(self._is_chosen_in_blocks(blocks), axis=1)  # (n, 64)
-        is_reached = counts_up_to_row > numbers_in_block[:, np.newaxis]  # (n, 64)
-        indices_in_block = np.argmax(is_reached, axis=1)  # (n,) [26]
+        is_chosen = self._is_chosen_in_blocks(blocks)  # (n, 64)
+        indices_in_block = _indices_of_chosen(is_chosen, numbers_in_block)  # (n,) [26]
         rows: NDArray[np.int64] = blocks * BLOCK_ROWS + indices_in_block  # [64 + 26]
         return rows
 
@@ -639,7 +633,14 @@ class Choice:
             chosen before: block * 19.2        0          19.2, rounded to 19
             numbers of its chosen rows         0-18       19-29
 
-        So the result for the number 19 is 1.
+        19 chosen rows precede the row with number 19. So its block is the last one that is preceded
+        by 19 chosen rows or fewer. With the rounding offset 0, these are the blocks with
+
+            (block * 64 * 30 + 0) // 100  <=  19          the formula of `_n_chosen_before`
+             block * 1920 + 0             <   20 * 100    the same without the division
+             block * 1920                 <=  1999        the same in whole numbers
+
+        and the last one is 1999 // 1920 = 1.
 
         Args:
             numbers: Numbers of chosen rows, shape (n,), such as [19].
@@ -647,12 +648,6 @@ class Choice:
         Returns:
             Numbers of blocks, shape (n,).
         """
-        # 19 chosen rows precede the row with number 19. So it is in the last block that is preceded
-        # by 19 chosen rows or fewer. With the rounding offset 0, these are the blocks with
-        #     (block * 64 * 30 + 0) // 100  <=  19          the formula of `_n_chosen_before`
-        #      block * 1920 + 0             <   20 * 100    the same without the division
-        #      block * 1920                 <=  1999        the same in whole numbers
-        # and the last one is 1999 // 1920 = 1.
         limits = (numbers + 1) * self.n_rows - self._rounding_offset - 1  # (n,) [1999]
         blocks: NDArray[np.int64] = limits // (BLOCK_ROWS * self.n_chosen)  # (n,) [1]
         return blocks
@@ -711,9 +706,8 @@ class Choice:
         # The last block may have fewer rows. The highest key keeps the others from being chosen.
         keys[rows >= self.n_rows] = np.iinfo(np.uint64).max
 
-        # How many rows of each block are chosen, (n_blocks,). If 19 rows are chosen before block 1,
-        # and 30 before block 2, then 11 rows of block 1 are chosen.
-        n_chosen = self._n_chosen_before(blocks + 1) - self._n_chosen_before(blocks)
+        n_chosen_before = self._n_chosen_before(blocks)  # such as 19 for block 1
+        n_chosen = self._n_chosen_before(blocks + 1) - n_chosen_before  # 30 - 19
         return _is_among_lowest(keys, n_chosen)
 
     def numbers_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -788,6 +782,31 @@ class Choice:
         row_in_block = rows % BLOCK_ROWS  # 26
         is_chosen = self._is_chosen_in_blocks(blocks)  # (n, 64)
         return is_chosen[np.arange(len(rows)), row_in_block]
+
+
+def _indices_of_chosen(
+    is_chosen: NDArray[np.bool_], numbers: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Return where the chosen entry of a number is, in each row of a matrix.
+
+    Chosen entries are numbered from 0 on in each row. For example:
+
+        row of the matrix    no  yes  no  yes
+        number               1
+        result               3       (the entries 1 and 3 are chosen, and have the numbers 0 and 1)
+
+    Args:
+        is_chosen: Shape (n, m).
+        numbers: A number for each row, less than the chosen entries of the row, shape (n,).
+
+    Returns:
+        Shape (n,).
+    """
+    n_chosen_up_to = np.cumsum(is_chosen, axis=1)  # (n, m) [0, 1, 1, 2]
+    is_reached = n_chosen_up_to > numbers[:, np.newaxis]  # (n, m) [no, no, no, yes]
+    # `argmax` returns the index of the first True of each row.
+    indices: NDArray[np.int64] = np.argmax(is_reached, axis=1)
+    return indices
 
 
 def _is_among_lowest(keys: NDArray[np.uint64], counts: NDArray[np.int64]) -> NDArray[np.bool_]:

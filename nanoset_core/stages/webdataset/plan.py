@@ -246,7 +246,6 @@ class StoredShufflePlan(Record):
         settings = plan.settings
         return cls(
             version=_VERSION,
-            # Settings.
             sequence_length=settings.sequence_length,
             preset=settings.preset,
             tail=settings.tail,
@@ -257,7 +256,6 @@ class StoredShufflePlan(Record):
             even=settings.even,
             seed=settings.seed,
             member=settings.member,
-            # What follows from the settings and sources.
             dtype=plan.dtype,
             compressor=plan.compressor,
             contexts=plan.contexts,
@@ -268,7 +266,6 @@ class StoredShufflePlan(Record):
             tokens_left_out=plan.tokens_left_out,
             pad_tokens=plan.pad_tokens,
             left_out_pad_tokens=plan.left_out_pad_tokens,
-            # The counts of each source of text.
             sources=tuple(plan.table.sources),
         )
 

@@ -183,8 +183,7 @@ class RowsFromBucket(RowSupplier):
         keys = keys_of(samples.contexts.astype(np.uint64), plan.settings.seed)
         order = np.argsort(keys)  # (n_rows,) indices in the file: [1, 2, 0]
 
-        # Do not sort all tokens at once, which would take a second array of their size. Whoever
-        # writes the tars calls `fill` for some samples at a time.
+        # Sorting all tokens at once would take a second array of their size.
         def fill(start: int, stop: int, out: NDArray[np.integer[Any]]) -> None:
             """Write the tokens of the samples [start, stop) of these tars into an array."""
             np.copyto(out, samples.tokens[order[start:stop]])

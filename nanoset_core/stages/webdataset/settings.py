@@ -112,15 +112,10 @@ class WebdatasetSpec(Section):
         Args:
             where: Place of the section, such as "nanoset.yaml: webdatasets.tars".
         """
-        # The names of the corpora must be valid and different. (`raised` calls `check_corpora`, and
-        # yields the error that it raises.)
         yield from raised(check_corpora, self.names, f"{where}.corpora")
-
         # If a sample begins with a special token, it needs a length of 2, for another token.
         if self.bos and self.sequence_length < 2:
             yield out_of_range(Range(2), self.sequence_length, f"{where}.sequence_length")
-
-        # The numbers of the corpora must not all be 0, for example.
         yield from self._mix_errors(where)
 
     def _mix_errors(self, where: str) -> Iterator[ConfigError]:

@@ -382,7 +382,8 @@ def store_rows(
     """Store the tokens of all training samples in a bucket, in shuffled order.
 
     Afterwards tar files with the shuffled samples can be written, without reading all tokens for
-    every tar.
+    every tar. The samples are stored in parts, each of as many as a worker process can hold in
+    memory, and each part is a task of its own.
 
     Args:
         plan: Says which sample (context) goes into which tar.
@@ -394,14 +395,11 @@ def store_rows(
     Returns:
         The stored samples.
     """
-    # They are stored in parts, each of as many samples as a worker process can hold in memory.
     # Parts that an interrupted build has stored are kept.
     max_contexts = _contexts_in_memory(plan, memory_bytes)
     stored_rows = StoredRows.of(store, plan.table.contexts, max_contexts)
     missing_parts = stored_rows.missing_parts()
 
-    # Each missing part is one task, which runs in a worker process. `run_tasks` yields the number
-    # of each task when it has ended: its index in `missing_parts`.
     progress = _begin_progress(plan, missing_parts, options)
     store_part = partial(_store_part, plan, sources, stored_rows)
     for index, _ in run_tasks(store_part, missing_parts, options.workers, options.executor):

@@ -494,6 +494,11 @@ class _ExpectedContexts:
     sources: tuple[TokenSource, ...] = ()
     """The tokens of these datasets."""
 
+    @property
+    def reads_from_bucket(self) -> bool:
+        """Whether a part of the tokens is in a bucket."""
+        return any(source.access is not None for source in self.sources)
+
     def release_downloads(self) -> None:
         """Delete downloaded tokens, before the next tar needs the disk space."""
         for source in self.sources:
@@ -688,18 +693,14 @@ def _planned_tokens(
     if plan is None:
         return {}
     samples_of_tar = plan.shard_contexts(shard)  # numbers within the whole dataset
-
-    # From a bucket, read only the first and the last sample: the tokens of each need a request.
-    reads_from_bucket = any(source.access is not None for source in expected.sources)
-    if reads_from_bucket:
+    if expected.reads_from_bucket:
+        # The tokens of each sample need a request, so read only the first and the last one.
         first_and_last = (0, len(samples_of_tar) - 1)
         numbers = [number for number in numbers if number in first_and_last]
     if not numbers:
         return {}
-
-    # `gather` reads their tokens from the datasets: (n_samples, length).
     tokens = gather(expected.sources, plan.table, samples_of_tar[list(numbers)])
-    return dict(zip(numbers, tokens, strict=True))
+    return dict(zip(numbers, tokens, strict=True))  # tokens: (n_samples, length)
 
 
 def _open_source(project: Project, dataset: Manifest, *, deep: bool) -> TokenSource:

@@ -271,17 +271,13 @@ def _rows_of_stored_tokens(
         worker_memory: Memory of each worker, in bytes.
         options: How the tars are written, such as the number of processes.
     """
-    # The second way needs a place next to the tars, and these may be on this machine.
     are_tars_in_bucket = target.access.takes_requests
     if not are_tars_in_bucket:
-        return SweptRows(sources)
-
-    # For few tars, it is less work to read all tokens several times.
+        return SweptRows(sources)  # there is no place for stored samples next to the tars
     if not is_worth_storing(target.plan, sources, max_shards, options.supported_engine):
         return SweptRows(sources)
 
-    # Store the samples in a folder of the bucket, .../tars/.rows for example.
-    path = target.access.name(target.folder / ROWS)
+    path = target.access.name(target.folder / ROWS)  # such as .../tars/.rows
     folder = target.access.store.below(path)
     stored_rows = store_rows(target.plan, sources, folder, worker_memory, options)
     return RowsFromStore(stored_rows, sources)
@@ -443,14 +439,10 @@ def _write_run(target: _Target, run: _ShardRun) -> list[TarFacts]:
     Returns:
         Counts, size and sha256 of each tar, in order.
     """
-    plan = target.plan
-    plan.check_compressor()  # the worker may run on another machine
+    target.plan.check_compressor()  # the worker may run on another machine
+    rows = run.rows.open(target.plan, run.shards)  # the samples of all these tars
 
-    # Collect the samples of all these tars.
-    rows = run.rows.open(plan, run.shards)
-
-    # The tars may go to a bucket: `for_a_task` provides a folder of this machine for them, from
-    # which they are sent.
+    # Tars that go to a bucket are written to a folder of this machine, and sent from there.
     with for_a_task(target.access) as access:
         folder = access.folder / target.access.name(target.folder)
         folder.mkdir(parents=True, exist_ok=True)

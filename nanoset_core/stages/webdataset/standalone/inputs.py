@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 
 from nanoset_core.errors import ConfigError, InputError, MissingError
@@ -114,15 +115,11 @@ class ShuffleInputs:
         """
         if self.kind == "text" or not any_remote(self.files):
             return self
-        # Copy the files of all sources. The copies are in the same order: if the first source has 2
-        # files, the copies 0 and 1 belong to it.
-        copies = list(copies_in(folder, self.files))
+        copies = iter(copies_in(folder, self.files))  # of the files of all sources, in order
         sources: list[ShuffleInput] = []
-        start = 0
         for source in self.sources:
-            stop = start + len(source.files)
-            sources.append(replace(source, files=tuple(copies[start:stop])))
-            start = stop
+            copies_of_source = tuple(islice(copies, len(source.files)))
+            sources.append(replace(source, files=copies_of_source))
         return replace(self, sources=tuple(sources))
 
 
@@ -440,19 +437,14 @@ def _files_in(
     """
     texts = [file.path for file in contents.ordered]  # files of known kinds of text
     all_names = sorted([*texts, *contents.unread], key=natural_key)
-
-    # Only files with one ending are read if the user has named it, or if tars are shuffled.
     ending = extension
     if ending is None and _has_tars_to_shuffle(folder, all_names, shuffle_only=shuffle_only):
         ending = TAR
-    if ending is not None:
-        files = [folder / name for name in all_names if name.endswith(ending)]
-        return _Listing(files, ending=ending)
-
-    # Otherwise, take all text. There may be messages about other files, such as notes.pdf, which
-    # the user may have meant.
-    files = [folder / text for text in texts]
-    return _Listing(files, _notices(folder, contents))
+    if ending is None:
+        files = [folder / text for text in texts]
+        return _Listing(files, _notices(folder, contents))
+    files = [folder / name for name in all_names if name.endswith(ending)]
+    return _Listing(files, ending=ending)
 
 
 def _notices(folder: Location, contents: Contents) -> list[str]:

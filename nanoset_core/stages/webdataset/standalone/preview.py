@@ -13,7 +13,7 @@ from itertools import islice
 
 import numpy as np
 
-from nanoset_core.formats.tars.tar_input import passed_over_text
+from nanoset_core.formats.tars.tar_input import TarInput, passed_over_text
 from nanoset_core.stages.dataset.named_pair import open_pair
 from nanoset_core.stages.shards.standalone.inputs import InputFiles, files_of
 from nanoset_core.stages.shards.standalone.options import PreprocessOptions
@@ -105,12 +105,7 @@ def preview(inputs: ShuffleInputs, options: ShuffleOptions) -> Preview:
     is_estimated = inputs.kind == "text"
     plan = _plan_of(inputs, options, tokens)
     size_of_tars, is_exact = output_bytes(plan)
-
-    # Before they are shuffled, the tokens of text and tars are stored in temporary files.
-    bytes_of_tokens = sum(tokens.counts) * np.dtype(tokens.dtype).itemsize
-    scratch_bytes = _TOKEN_COPIES[inputs.kind] * bytes_of_tokens
-
-    engine = choose_engine(  # how the tars are written, which depends on the memory
+    engine = choose_engine(
         plan,
         engine=options.engine,
         memory_bytes=options.memory_bytes,
@@ -121,10 +116,21 @@ def preview(inputs: ShuffleInputs, options: ShuffleOptions) -> Preview:
         estimated=is_estimated,
         output_bytes=size_of_tars,
         output_exact=is_exact and not is_estimated,
-        token_bytes=scratch_bytes,
+        token_bytes=_temporary_bytes(inputs, tokens),
         engine=engine,
         passed_over=tokens.passed_over,
     )
+
+
+def _temporary_bytes(inputs: ShuffleInputs, tokens: _Tokens) -> int:
+    """Return the size of the temporary files in which tokens are stored before they are shuffled.
+
+    Args:
+        inputs: The input. Text and tars need such files.
+        tokens: Numbers and type of the tokens.
+    """
+    token_bytes = np.dtype(tokens.dtype).itemsize
+    return _TOKEN_COPIES[inputs.kind] * sum(tokens.counts) * token_bytes
 
 
 def _tokens_of(inputs: ShuffleInputs, options: ShuffleOptions) -> _Tokens:
@@ -187,22 +193,27 @@ def _tokens_of_tars(inputs: ShuffleInputs, options: ShuffleOptions) -> _Tokens:
         inputs: The tars.
         options: The settings of the shuffle.
     """
-    if any_remote(inputs.files):
-        with temporary_folder("tars") as folder:
-            surveys = survey_sources(inputs.with_local_copies(folder), options)
-    else:
-        surveys = survey_sources(inputs, options)
-
-    # The samples of all tars have the same length, and their tokens the same type. So take these
-    # from any source; there is at least one.
-    any_survey = surveys[0]
+    surveys = _surveys(inputs, options)
+    any_survey = surveys[0]  # all tars have samples of one length, and tokens of one type
     return _Tokens(
         counts=[survey.tokens for survey in surveys],
         dtype=any_survey.dtype,
         sequence_length=any_survey.sequence_length,
-        # A message for the user if there are files in the tars that have no tokens.
-        passed_over=passed_over_text(surveys),
+        passed_over=passed_over_text(surveys),  # about files in the tars that have no tokens
     )
+
+
+def _surveys(inputs: ShuffleInputs, options: ShuffleOptions) -> list[TarInput]:
+    """Return what is in the tars of each source. Tars in a bucket are downloaded for this.
+
+    Args:
+        inputs: The tars.
+        options: The settings of the shuffle.
+    """
+    if not any_remote(inputs.files):
+        return survey_sources(inputs, options)
+    with temporary_folder("tars") as folder:
+        return survey_sources(inputs.with_local_copies(folder), options)
 
 
 def _estimated_tokens(inputs: ShuffleInputs, options: ShuffleOptions) -> _Tokens:
@@ -303,15 +314,13 @@ def _sample(inputs: InputFiles, file: FileStat, settings: PreprocessOptions) -> 
     Returns:
         Bytes of the file that were tokenized, and their number of tokens.
     """
-    # Choose how much is read: the first batch of documents, or all.
     batches = _batches_of(inputs, file, settings)
     reads_completely = not is_cuttable(file.path)
     if not reads_completely:
         batches = islice(batches, 1)
 
     engine = make_engine(settings.tokenizer, "tokenizers")
-    # Each document may get a token at its end, and one at its start.
-    special_per_document = (settings.eod is not None) + (settings.bos is not None)
+    special_per_document = _count_special_tokens(settings)
     n_tokens = 0
     n_bytes_read = 0  # after decompression
     for batch in batches:
@@ -320,6 +329,15 @@ def _sample(inputs: InputFiles, file: FileStat, settings: PreprocessOptions) -> 
         n_bytes_read += batch.read_bytes
     stored_bytes = file.size if reads_completely else n_bytes_read
     return _TextSample(stored_bytes=stored_bytes, tokens=n_tokens)
+
+
+def _count_special_tokens(settings: PreprocessOptions) -> int:
+    """Return how many special tokens each document gets: one at its end, one at its start, or none.
+
+    Args:
+        settings: How text is tokenized.
+    """
+    return int(settings.eod is not None) + int(settings.bos is not None)
 
 
 def _count_tokens(engine: Engine, batch: DocumentBatch, path: Location) -> int:

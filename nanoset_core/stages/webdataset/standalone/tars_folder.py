@@ -120,21 +120,27 @@ class TarsFolder:
             raise self._occupied_error()  # there is a file instead of a folder
         if len(names) == 0:
             return
-
-        # A finished result. A user who allows to replace it allows to remove other files, too.
         earlier = self._earlier_result()
-        if earlier is not None:
-            if not overwrite:
-                self._check_not_replaced(earlier, names, recipe)
-            return
+        if earlier is None:
+            self._check_is_unfinished_upload(recipe, overwrite=overwrite)
+        elif not overwrite:  # otherwise the user allows to remove other files, too
+            self._check_not_replaced(earlier, names, recipe)
 
-        # Tars that a killed call has uploaded to a bucket. It has left the digest of its input and
-        # settings.
-        uploaded_digest = self.unfinished_upload()
-        has_unfinished_upload = uploaded_digest is not None
-        if has_unfinished_upload and (overwrite or uploaded_digest == recipe.digest):
-            return
-        raise self._occupied_error()
+    def _check_is_unfinished_upload(self, recipe: Recipe, *, overwrite: bool) -> None:
+        """Check that the folder has only tars that a killed call has uploaded to a bucket.
+
+        Args:
+            recipe: Input and settings of the new result, which must be those of the killed call.
+            overwrite: Whether they may be others.
+
+        Raises:
+            ConfigError: The folder has other files.
+        """
+        uploaded_digest = self.unfinished_upload()  # of the input and settings of the killed call
+        if uploaded_digest is None:
+            raise self._occupied_error()
+        if uploaded_digest != recipe.digest and not overwrite:
+            raise self._occupied_error()
 
     def _occupied_error(self) -> ConfigError:
         """Return the error for an output folder that has files of somebody else."""
@@ -225,17 +231,11 @@ class TarsFolder:
         path = self.draft / MANIFEST
         content = to_plain(load(StoredManifest, read_regular(path), where=path))
 
-        # Usually, the sha256 of each file is known already, so that it need not be computed again.
-        known_sha256: dict[str, str] = {}
-        for name, fact in manifest.files.items():
-            if fact.sha256 is not None:
-                known_sha256[name] = fact.sha256
-
         draft = Draft(
             self.draft,
             facts=content["facts"],
             more={"sha256": content["sha256"]},  # a further key of the new manifest
-            sha256_by_name=known_sha256,
+            sha256_by_name=_known_sha256(manifest),
         )
         made_from = {key: content[key] for key in _KEYS_OF_RECIPE}
         put_files_in_place(draft, self._delivery(list(manifest.files), made_from))
@@ -270,6 +270,15 @@ class TarsFolder:
             files=(*tars_and_others, *lists),  # are uploaded in this order
             resumes_interrupted=True,
         )
+
+
+def _known_sha256(manifest: Manifest) -> dict[str, str]:
+    """Return the sha256 of each file of a result for which the manifest has it, by file name."""
+    known_sha256: dict[str, str] = {}
+    for name, fact in manifest.files.items():
+        if fact.sha256 is not None:
+            known_sha256[name] = fact.sha256
+    return known_sha256
 
 
 def _differences(earlier: Manifest, recipe: Recipe) -> list[str]:

@@ -154,11 +154,9 @@ def _open_pairs(
 
     sources: list[TokenSource] = []
     for source, local_source in zip(inputs.sources, local_inputs.sources, strict=True):
-        local_prefix = on_this_machine(local_source.pair_prefix)  # path without .bin and .idx
-        # A .bin with more tokens than the .idx says is probably that of another dataset. An error
-        # names the pair as the user has.
-        pair = MMapIndexedDataset(local_prefix, validate=False)
-        check_all_listed(pair, source.pair_prefix)
+        local_prefix = on_this_machine(local_source.pair_prefix)
+        # An error names the pair as the user has.
+        check_all_listed(MMapIndexedDataset(local_prefix, validate=False), source.pair_prefix)
         sources.append(TokenSource.of_dataset(source.name, local_prefix, greatest_id=greatest_id))
     return PreparedTokens(tuple(sources))
 
