@@ -300,7 +300,8 @@ class Run:
         """Imagine a training run that reads some data, for a preview before any run exists.
 
         The imagined run has one process, and a fixed batch size. So it is known which samples each
-        step reads: with 8 samples a step, step 1 reads the samples 0 to 7.
+        step reads: with 8 samples a step, step 1 reads the samples 0 to 7. If the data are for a
+        later part of a run, and begin with sample 4,800 of that run, this is sample 0 here.
 
         Args:
             outputs: The outputs that contain the data.
@@ -312,18 +313,14 @@ class Run:
             MissingError: The train split of the data was deleted.
             ConfigError: The size is not a possible batch size.
         """
-        # Write what a user would write into the run.yaml of such a run.
         batch_size = _scheduled_batch_size(manifest) or default_batch_size
         handoff_path = manifest.folder.as_posix()
-        spec = RunSpec(
+        spec = RunSpec(  # what a user would write into the run.yaml
             handoff=handoff_path,
             data_parallel_size=1,
             micro_batch_size=1,
             global_batch_size=batch_size,
         )
-
-        # Open the data as those of a real run. If they are for a later part of a run, they may
-        # begin with sample 4,800 of that run. In the imagined run, this is sample 0.
         handoff = _open_handoff(outputs, spec, handoff_path).starting_the_run()
         last_step = handoff.data_stop // batch_size
         return Run(spec, [handoff], manifest.url(), last_step)
@@ -348,9 +345,7 @@ class Run:
         """
         self._check_step(step)
         training_step = self.steps.step(step)
-        # If the run was continued with other data, these are those that the step has read.
-        handoff = self._handoff_of(training_step)
-        # Deal the samples to the ranks, as the data loader of the trainer does.
+        handoff = self._handoff_of(training_step)  # the data that the step has read
         with _naming_in_errors(self.file):
             dealt = handoff.dealer.deal(training_step, handoff.split_start)
 

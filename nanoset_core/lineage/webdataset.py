@@ -358,11 +358,7 @@ class Tars:
         # The dataset stores the document in one part, or a long one in several.
         parts = self._document_parts(source, origin.dataset_document)
         dataset_tokens = sum(part.span.n_tokens for part in parts)
-
-        # Find the training samples that were planned with tokens of these parts.
-        planned: list[TarAppearance] = []
-        for part in parts:
-            planned += self._appearances(part)
+        planned = self._appearances_of_parts(parts)
         planned_tokens = _n_document_tokens(planned)
 
         # If all tars must have the same number of samples, the last ones were not written.
@@ -378,6 +374,17 @@ class Tars:
             why = self._why_unseen(source, dataset_tokens, planned_tokens, written_tokens)
             reason = f"{unseen(n_unseen, origin.tokens)}, because {why}"
         return DocumentPlaces(origin, tuple(written), written_tokens, reason)
+
+    def _appearances_of_parts(self, parts: Iterable[_DocumentPart]) -> list[TarAppearance]:
+        """Find the training samples that were planned with tokens of a document.
+
+        Args:
+            parts: All parts in which the dataset stores the document.
+        """
+        appearances: list[TarAppearance] = []
+        for part in parts:
+            appearances += self._appearances(part)
+        return appearances
 
     def _why_unseen(
         self, source: int, dataset_tokens: int, planned_tokens: int, written_tokens: int
