@@ -119,22 +119,33 @@ def reader_errors(
         exports: Name → settings of an export.
     """
     for name, nanoset in nanosets.items():
-        where = f"{file}: nanosets.{name}"
-        tokenizer_names: set[str] = set()
-        # Corpus → name of its export, or None if it has none that the trainer can read.
-        export_by_corpus = exports_for_trainer(nanoset, exports)
-        for corpus, export_name in export_by_corpus.items():
-            if export_name is None:
-                yield _missing_export_error(where, nanoset.preset, corpus)
-            else:
-                tokenizer_names.add(str(exports[export_name].tokenizer_name))
-        if len(tokenizer_names) > 1:
-            yield ConfigError(
-                "the trainer refuses folders of several tokenizers",
-                where=where,
-                found=", ".join(sorted(tokenizer_names)),
-                remedy="give all the same tokenizer_name",
-            )
+        yield from _errors_of_reader(nanoset, exports, f"{file}: nanosets.{name}")
+
+
+def _errors_of_reader(
+    nanoset: NanosetSpec, exports: Mapping[str, ExportSpec], where: str
+) -> Iterator[ConfigError]:
+    """Yield an error for each mistake in the exports that the trainer of a nanoset reads.
+
+    Args:
+        nanoset: Settings of the nanoset.
+        exports: Name → settings of an export.
+        where: Key of the nanoset, for messages.
+    """
+    tokenizer_names: set[str] = set()
+    export_by_corpus = exports_for_trainer(nanoset, exports)  # None for a corpus without one
+    for corpus, export_name in export_by_corpus.items():
+        if export_name is None:
+            yield _missing_export_error(where, nanoset.preset, corpus)
+        else:
+            tokenizer_names.add(str(exports[export_name].tokenizer_name))
+    if len(tokenizer_names) > 1:
+        yield ConfigError(
+            "the trainer refuses folders of several tokenizers",
+            where=where,
+            found=", ".join(sorted(tokenizer_names)),
+            remedy="give all the same tokenizer_name",
+        )
 
 
 def _missing_export_error(where: str, preset: str, corpus: str) -> ConfigError:

@@ -12,6 +12,7 @@ Sources:
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 from nanoset_core.tokenizers.files import Definition
 from nanoset_core.tokenizers.files.source import TokenizerFile
@@ -109,14 +110,21 @@ def _sentencepiece_arguments(source: TokenizerFile) -> tuple[str, ...]:
         "--tokenizer-type GPTSentencePieceTokenizer",
         f"--tokenizer-model {source.path.absolute()}",  # /data/tokenizer.model
     ]
-    # In its legacy mode, Megatron-LM splits text at some special tokens first, which an option
-    # lists. The option needs at least one value.
     if source.legacy:
-        lines.append("--tokenizer-sentencepiece-legacy")
-        if source.special_tokens:
-            special_tokens = " ".join(source.special_tokens)  # "<sep> <mask>"
-            lines.append(f"--tokenizer-special-tokens {special_tokens}")
+        lines += _legacy_arguments(source.special_tokens or ())
     return tuple(lines)
+
+
+def _legacy_arguments(special_tokens: Sequence[str]) -> list[str]:
+    """Return the arguments for the legacy mode, in which text is split at some tokens first.
+
+    Args:
+        special_tokens: These tokens. The option that lists them needs at least one value.
+    """
+    lines = ["--tokenizer-sentencepiece-legacy"]
+    if special_tokens:
+        lines.append(f"--tokenizer-special-tokens {' '.join(special_tokens)}")
+    return lines
 
 
 def tokenizer_note(

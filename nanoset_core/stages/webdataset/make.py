@@ -687,16 +687,31 @@ def _padding_by_source(
     """
     padding_by_source: dict[int, NDArray[np.int64]] = {}
     for number, source in enumerate(plan.table.sources):
-        if not project.config.is_packed(source.name):
-            continue
-        # The plan has recorded this version. It need not be the current one.
-        manifest = project.outputs.version(
-            PACKS.layout.folder,
-            source.name,
-            digest_by_source[source.name],
-            "a packed dataset that the tars were made from was deleted",
-        )
-        padding = dataset_of(project.outputs, manifest).padding()
-        if padding is not None:
-            padding_by_source[number] = padding
+        if project.config.is_packed(source.name):
+            padding = _padding_of_packs(project, source.name, digest_by_source[source.name])
+            if padding is not None:
+                padding_by_source[number] = padding
     return padding_by_source
+
+
+def _padding_of_packs(project: Project, name: str, digest: str) -> NDArray[np.int64] | None:
+    """Return how many tokens of each sequence of a packed dataset are padding.
+
+    Args:
+        project: Its outputs have the dataset.
+        name: Name of the dataset.
+        digest: Digest of the version that the plan has recorded. It need not be the current one.
+
+    Returns:
+        Shape (n_sequences,); None if it has no padding.
+
+    Raises:
+        MissingError: The version was deleted.
+    """
+    manifest = project.outputs.version(
+        PACKS.layout.folder,
+        name,
+        digest,
+        "a packed dataset that the tars were made from was deleted",
+    )
+    return dataset_of(project.outputs, manifest).padding()
