@@ -8,6 +8,8 @@ A *node* is one output of a project, such as the view `web_clean`. In Dagster, i
 from __future__ import annotations
 
 import re
+from collections import defaultdict
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from nanoset_core.errors import ConfigError
@@ -80,6 +82,25 @@ def partition_of(node: Node) -> str | None:
     if is_of_corpora(node.stage):
         return node.key.subject
     return node.key.part
+
+
+def nodes_by_asset(nodes: Iterable[Node]) -> dict[tuple[str, ...], list[Node]]:
+    """Group outputs by the Dagster asset that they belong to.
+
+    For example, the datasets of `web` and `books` are partitions of the asset `indexed_dataset`:
+
+        {("indexed_dataset",): [dataset of web, dataset of books], ("pretrain", "blend"): […]}
+
+    Args:
+        nodes: The outputs.
+
+    Returns:
+        Parts of the asset's name → its outputs, see `asset_path`.
+    """
+    groups: dict[tuple[str, ...], list[Node]] = defaultdict(list)
+    for node in nodes:
+        groups[asset_path(node)].append(node)
+    return dict(groups)
 
 
 def label_of(node: Node) -> str:

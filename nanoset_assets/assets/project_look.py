@@ -14,7 +14,12 @@ from typing import Any
 
 import dagster as dg
 
-from nanoset_assets.assets.output_names import asset_path, label_of, partition_of
+from nanoset_assets.assets.output_names import (
+    asset_path,
+    label_of,
+    nodes_by_asset,
+    partition_of,
+)
 from nanoset_assets.assets.table import shape_of
 from nanoset_assets.code_location.loaded import reload_notes
 from nanoset_assets.dagster_compat import (
@@ -121,25 +126,23 @@ def overview_content(
     rows = list(project_status(project))
     corpora = [row.name for row in rows if row.row_name.is_corpus]
     outputs = list(requested_nodes(project.config, corpora))
-
-    # Find what is out of date, damaged or unfinished.
     faulty = _outputs_found_faulty(project_defs.names, instance, project, outputs)
-    stale = [_stale_line(row) for row in rows if _is_stale(row)]
-    stale += [f"{label}: {_CHECK_FAILED}" for label in faulty]
+
     config_warnings = reload_notes(project_defs.config, project.config)
     purge_warnings = [str(purge) for purge in interrupted_purges(project.outputs)]
     note = automation_note(project_defs, automation, instance, repository)
+    messages_by_entry = {
+        "not_loaded": config_warnings,
+        "not_finished": purge_warnings,
+        "automation": [note] if note else [],
+    }
 
-    # Arrange it for the page: a summary, what the user has to do, tables, and numbers.
+    stale = _stale_lines(rows, faulty)
     totals = _totals(project, rows)  # tokens, documents, size_bytes, …
     metadata: dict[str, Any] = {"summary": markdown(*_summary_sentences(totals, len(corpora)))}
-    if config_warnings:
-        metadata["not_loaded"] = markdown(*config_warnings)
-    if purge_warnings:
-        metadata["not_finished"] = markdown(*purge_warnings)
-    if note is not None:
-        metadata["automation"] = markdown(note)
-    # The tables not_up_to_date, corpora, made_of_them and read_by.
+    for entry, messages in messages_by_entry.items():
+        if messages:
+            metadata[entry] = markdown(*messages)
     metadata |= _tables(project_defs.names, outputs, instance, repository, rows, faulty)
     metadata |= totals
     metadata["outputs_not_up_to_date"] = len(stale)
@@ -179,17 +182,27 @@ def _outputs_found_faulty(
     """
     recorded_outputs = FailedChecks.read(project.outputs).version_by_output
     labels: list[str] = []
-    # One query finds all outputs whose last check has failed, or has not ended. Usually there are
-    # none.
+    # A single query finds the failed checks, usually none, and those that have not ended.
     for node in outputs_with_failed_check(nodes, instance, names):
         if (node.stage.layout.folder, node.name) in recorded_outputs:
             continue
-        # Leave out those whose check has not ended, since a run is making them now. This takes a
-        # query for each output.
-        check = dg.AssetCheckKey(names.asset(asset_path(node)), CHECK)
-        if has_failed_last_check(instance, check, partition_of(node)):
+        if _has_check_ended(node, instance, names):
             labels.append(label_of(node))
     return sorted(labels)
+
+
+def _has_check_ended(node: Node, instance: dg.DagsterInstance, names: Names) -> bool:
+    """Return whether the failed check of an output has ended.
+
+    If it has not ended, a run may be making the output now. This takes a query for each output.
+
+    Args:
+        node: An output whose last check has failed or has not ended.
+        instance: Dagster's instance, which has the results of checks.
+        names: Knows the names of the project in Dagster.
+    """
+    check = dg.AssetCheckKey(names.asset(asset_path(node)), CHECK)
+    return has_failed_last_check(instance, check, partition_of(node))
 
 
 def _tables(
@@ -214,20 +227,17 @@ def _tables(
         nodes: All outputs of the project.
         instance: Dagster's instance, with the history of runs.
         repository: All assets in Dagster; None if they are not known.
-        rows: What the command `nanoset status` says about each output: one row for each.
+        rows: What the command `nanoset status` says about each output. A row of the kind "folder"
+            is a folder that is not read, and no output.
         faulty: Labels of outputs whose last check has found errors.
     """
     corpora = [row for row in rows if row.row_name.is_corpus]
-    # A row of the kind "folder" is a folder that is not read, and no output.
     other_outputs = [row for row in rows if row.kind not in ("corpus", "folder")]
-    # A row stands for several outputs (nodes): that of a corpus for its tokens and its dataset, and
-    # others. Add up how long it took to make them.
     seconds_by_row = _seconds_by_row(names, instance, nodes)
     rows_by_table = {
         "not_up_to_date": [*_stale_rows(rows), *_faulty_rows(faulty)],
         "corpora": _table_rows(corpora, ("documents", "tokens"), seconds_by_row),
         "made_of_them": _table_rows(other_outputs, ("samples", "tokens"), seconds_by_row),
-        # Assets outside the project that depend on its assets.
         "read_by": _reader_rows(names, instance, repository, nodes),
     }
     tables: dict[str, Any] = {}
@@ -237,6 +247,21 @@ def _tables(
     return tables
 
 
+def _stale_lines(rows: Iterable[StatusRow], faulty: Iterable[str]) -> list[str]:
+    """Return a line for each output that is not up to date, or whose check has failed.
+
+    For example, ["nanoset pretrain train: seed: 7 → 8", "indexed_dataset [web]: its last check has
+    failed"].
+
+    Args:
+        rows: What the command `nanoset status` says about each output.
+        faulty: Labels of outputs whose last check has found errors.
+    """
+    lines = [_stale_line(row) for row in rows if _is_stale(row)]
+    lines += [f"{label}: {_CHECK_FAILED}" for label in faulty]
+    return lines
+
+
 def _stale_line(row: StatusRow) -> str:
     """Return a line that says which output is not up to date, and why.
 
@@ -244,10 +269,10 @@ def _stale_line(row: StatusRow) -> str:
         corpus web: being built (1 file added (c.jsonl); tokenized_shards 42%, on host-a)
 
     Args:
-        row: What the command `nanoset status` says about the output.
+        row: What the command `nanoset status` says about the output. If it is being built, the last
+            reason in `why` says what the build does.
     """
     if row.state == "being built":
-        # Then the last reason says what the build does.
         return f"{row.label}: being built ({_reasons(row)})"
     return f"{row.label}: {_reasons(row)}"
 
@@ -419,18 +444,33 @@ def _table_rows(
     """
     table_rows: list[dict[str, Any]] = []
     for row in rows:
-        cells = _count_cells(row, counts)
+        cells: dict[str, Any] = {**_name_cells(row), **_count_cells(row, counts)}
         seconds = seconds_by_row.get(row.row_name)
         cells["seconds"] = "" if seconds is None else f"{seconds:,.1f}"
         table_rows.append(cells)
     return table_rows
 
 
-def _count_cells(row: StatusRow, counts: Sequence[str]) -> dict[str, Any]:
-    """Return what a table shows of an output: its name, counts and size.
+def _name_cells(row: StatusRow) -> dict[str, str]:
+    """Return how a table names an output.
 
-    For example, `{"kind": "nanoset", "name": "pretrain train", "samples": "1,000", "tokens":
-    "2,048,000", "size": "8.00 kB"}`. A count that is not known is an empty text.
+        train split of the mixture `pretrain`    {"kind": "nanoset", "name": "pretrain train"}
+        text collection (corpus) `web`           {"name": "web"}
+
+    Args:
+        row: What the command `nanoset status` says about the output.
+    """
+    name = f"{row.name} {row.part}" if row.part else row.name
+    if row.kind == "corpus":
+        return {"name": name}
+    return {"kind": row.kind, "name": name}
+
+
+def _count_cells(row: StatusRow, counts: Sequence[str]) -> dict[str, str]:
+    """Return what a table shows of an output: its counts and its size.
+
+    For example, `{"samples": "1,000", "tokens": "2,048,000", "size": "8.00 kB"}`. A count that is
+    not known is an empty text.
 
     Args:
         row: What the command `nanoset status` says about the output.
@@ -441,12 +481,7 @@ def _count_cells(row: StatusRow, counts: Sequence[str]) -> dict[str, Any]:
         # What a packed dataset counts as sequences are samples in the words of the table.
         figures["samples"] = figures["sequences"]
 
-    label = row.name
-    if row.part:  # such as the split of a nanoset
-        label += f" {row.part}"
-    cells: dict[str, Any] = {"name": label}
-    if row.kind != "corpus":
-        cells = {"kind": row.kind, **cells}
+    cells: dict[str, str] = {}
     for name in counts:
         count = figures.get(name)
         cells[name] = "" if count is None else f"{count:,}"
@@ -456,7 +491,7 @@ def _count_cells(row: StatusRow, counts: Sequence[str]) -> dict[str, Any]:
 
 
 def _seconds_by_row(
-    names: Names, instance: dg.DagsterInstance, nodes: Sequence[Node]
+    names: Names, instance: dg.DagsterInstance, nodes: Iterable[Node]
 ) -> Mapping[RowName, float]:
     """Return how long it took to build each output, by its row in a table of all outputs.
 
@@ -470,18 +505,14 @@ def _seconds_by_row(
     Returns:
         Row, such as ("nanoset", "pretrain", "train") → seconds.
     """
-    # Dagster records the times by asset, and by the partition of it, such as a split.
-    outputs_by_asset: dict[tuple[str, ...], list[Node]] = defaultdict(list)
-    for node in nodes:
-        outputs_by_asset[asset_path(node)].append(node)
-
     seconds_by_row: dict[RowName, float] = defaultdict(float)
-    for asset, outputs in outputs_by_asset.items():
+    for asset, outputs in nodes_by_asset(nodes).items():
+        # Dagster records the time of each partition of an asset, such as a split.
         seconds_by_partition = _seconds_by_partition(instance, names.asset(asset))
         for output in outputs:
-            seconds = seconds_by_partition.get(partition_of(output))
-            if seconds is not None:
-                seconds_by_row[output.row] += seconds
+            partition = partition_of(output)
+            if partition in seconds_by_partition:
+                seconds_by_row[output.row] += seconds_by_partition[partition]
     return seconds_by_row
 
 
@@ -500,15 +531,29 @@ def _seconds_by_partition(
     Returns:
         Partition → seconds. Partitions whose time was not recorded are left out.
     """
-    # Collect all events of a partition: there may be several for its current version, of which only
-    # one is the build. See `_build_seconds`.
+    timed_events = _timed_events_by_partition(instance, asset)
+    return {partition: _build_seconds(events) for partition, events in timed_events.items()}
+
+
+def _timed_events_by_partition(
+    instance: dg.DagsterInstance, asset: dg.AssetKey
+) -> Mapping[str | None, list[dg.AssetMaterialization]]:
+    """Return what Dagster has recorded of runs that say how many seconds they have taken.
+
+    Args:
+        instance: Dagster's instance, with the history of runs.
+        asset: The key of the asset that the runs have made.
+
+    Returns:
+        Partition of the asset → records of the runs that have made it, the latest first. Only the
+        latest of the asset are read (_MAX_EVENTS).
+    """
     events_by_partition: dict[str | None, list[dg.AssetMaterialization]] = defaultdict(list)
-    records = instance.fetch_materializations(asset, limit=_MAX_EVENTS).records
-    for record in records:  # the latest first
+    for record in instance.fetch_materializations(asset, limit=_MAX_EVENTS).records:
         event = record.asset_materialization
         if event is not None and "seconds" in event.metadata:
             events_by_partition[event.partition].append(event)
-    return {partition: _build_seconds(events) for partition, events in events_by_partition.items()}
+    return events_by_partition
 
 
 def _build_seconds(events: Sequence[dg.AssetMaterialization]) -> float:

@@ -47,26 +47,14 @@ def selected(
     Raises:
         ConfigError: An option `--select` names no output.
     """
-    candidates = list(nodes)
+    candidates = _outputs_of_corpora(nodes, corpora) if corpora else list(nodes)
+    if select:
+        return _selected_by_texts(candidates, select, project_defs)
     if corpora:
-        candidates = _outputs_of_corpora(nodes, corpora)
-
-    if not select:
-        if corpora:
-            # `--corpus` alone means the datasets, and what they are made from. Other outputs of
-            # corpora, such as exports, have to be selected.
-            candidates = [node for node in candidates if leads_to_dataset(node.stage)]
-        return set(candidates)
-
-    definitions = remembered_definitions(project_defs)  # all assets, for Dagster's expressions
-    names = project_defs.names
-    chosen: set[Node] = set()
-    for text in select:
-        matches = _matches(candidates, text, definitions, names)
-        if not matches:
-            raise _selects_nothing(candidates, text, names)
-        chosen.update(matches)
-    return chosen
+        # `--corpus` alone means the datasets, and what they are made from. Other outputs of
+        # corpora, such as exports, have to be selected.
+        return {node for node in candidates if leads_to_dataset(node.stage)}
+    return set(candidates)
 
 
 def _outputs_of_corpora(nodes: Iterable[Node], corpora: Collection[str]) -> list[Node]:
@@ -81,6 +69,30 @@ def _outputs_of_corpora(nodes: Iterable[Node], corpora: Collection[str]) -> list
     """
     of_corpora = [node for node in nodes if is_of_corpora(node.stage)]
     return [node for node in of_corpora if node.key.subject in corpora]
+
+
+def _selected_by_texts(
+    nodes: Sequence[Node], select: Sequence[str], project_defs: ProjectDefs
+) -> set[Node]:
+    """Return the outputs that the texts of all options `--select` mean together.
+
+    Args:
+        nodes: The outputs to select from.
+        select: The texts, such as `["pretrain/train", "+web"]`.
+        project_defs: The names and settings of the project in Dagster.
+
+    Raises:
+        ConfigError: A text means none of the outputs.
+    """
+    definitions = remembered_definitions(project_defs)  # all assets, for Dagster's expressions
+    names = project_defs.names
+    chosen: set[Node] = set()
+    for text in select:
+        matches = _matches(nodes, text, definitions, names)
+        if not matches:
+            raise _selects_nothing(nodes, text, names)
+        chosen.update(matches)
+    return chosen
 
 
 def _matches(
@@ -165,33 +177,70 @@ def _names_of(node: Node) -> list[str]:
 def _selects_nothing(nodes: Sequence[Node], text: str, names: Names) -> ConfigError:
     """Return the error for an option `--select` that names no output, with all names that exist.
 
-    If one of the names is similar, the error suggests it: "did you mean 'pretrain/train'?" It also
-    does so for the name of a split alone, such as `train`.
+    If one of the names is similar, the error suggests it: "did you mean 'pretrain/train'?"
 
     Args:
         nodes: The outputs that could have been selected.
         text: The text of the option.
         names: Knows the name of each output in Dagster.
     """
-    # `dict.fromkeys` leaves out duplicates, and keeps the order.
-    subjects = dict.fromkeys(node.key.subject for node in nodes)
-    assets = dict.fromkeys(names.asset(asset_path(node)).to_user_string() for node in nodes)
-    parts = [f"{node.key.subject}/{node.key.part}" for node in nodes if node.key.part]
-    # Views and packed datasets have a name of their own.
-    named_nodes = [node for node in nodes if node.stage.layout.is_named_by_part]
-    views = dict.fromkeys(str(node.key.part) for node in named_nodes)
-    names_of_outputs = [*subjects, *views]
-    closest = closest_name(text, [*names_of_outputs, *assets, *parts])
-    parts_of_this_name = [part for part in parts if part.endswith(f"/{text}")]
-    if parts_of_this_name:
-        closest = parts_of_this_name[0]
+    output_names = _short_names(nodes)
+    asset_names = _asset_names(nodes, names)
+    suggestion = _suggested_name(text, nodes, [*output_names, *asset_names])
     return ConfigError(
         "this selects nothing",
         where="--select",
         found=repr(text),
-        expected=f"an asset ({', '.join(assets)}), "
-        f"a corpus, view, nanoset or webdataset ({', '.join(names_of_outputs)}), "
+        expected=f"an asset ({', '.join(asset_names)}), "
+        f"a corpus, view, nanoset or webdataset ({', '.join(output_names)}), "
         "a split such as pretrain/train, "
         "a pattern such as pre*, or Dagster's selection syntax: +pretrain/blend",
-        remedy=None if closest is None else f"did you mean {closest!r}?",
+        remedy=None if suggestion is None else f"did you mean {suggestion!r}?",
     )
+
+
+def _short_names(nodes: Sequence[Node]) -> list[str]:
+    """Return the names that users give outputs in the settings, each once.
+
+    These are names of text collections and data mixtures, such as `web` and `pretrain`, followed by
+    those of views (selections of documents) and packed datasets, which have a name of their own.
+
+    Args:
+        nodes: The outputs.
+    """
+    subjects = [node.key.subject for node in nodes]
+    views = [str(node.key.part) for node in nodes if node.stage.layout.is_named_by_part]
+    return [*dict.fromkeys(subjects), *dict.fromkeys(views)]
+
+
+def _asset_names(nodes: Sequence[Node], names: Names) -> list[str]:
+    """Return the names of the Dagster assets that outputs belong to, each once.
+
+    Args:
+        nodes: The outputs.
+        names: Knows the name of each output in Dagster.
+
+    Returns:
+        Such as ["indexed_dataset", "pretrain/blend"].
+    """
+    asset_keys = [names.asset(asset_path(node)) for node in nodes]
+    return list(dict.fromkeys(key.to_user_string() for key in asset_keys))
+
+
+def _suggested_name(text: str, nodes: Sequence[Node], other_names: Sequence[str]) -> str | None:
+    """Return the name of an output that a user may have meant; None if no name is similar.
+
+        user wrote      suggestion
+        train           pretrain/train    (the name of a split alone)
+        pretrain/tain   pretrain/train    (the most similar name)
+
+    Args:
+        text: What the user wrote, which names no output.
+        nodes: The outputs. Those of a mixture have names such as "pretrain/train".
+        other_names: Names of other kinds, such as those of mixtures and of Dagster assets.
+    """
+    part_names = [f"{node.key.subject}/{node.key.part}" for node in nodes if node.key.part]
+    for name in part_names:
+        if name.endswith(f"/{text}"):
+            return name
+    return closest_name(text, [*other_names, *part_names])

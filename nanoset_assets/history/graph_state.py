@@ -7,14 +7,13 @@ is added to it: for example, the dataset of `web` as a materialisation of `index
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import dagster as dg
 
-from nanoset_assets.assets.output_names import asset_path, partition_of
+from nanoset_assets.assets.output_names import asset_path, nodes_by_asset, partition_of
 from nanoset_assets.automation.active_runs import ActiveRuns
 from nanoset_assets.dagster_compat import (
     DATA_VERSION_TAG,
@@ -104,16 +103,12 @@ def load_graph_state(
     """
     if active_runs is None:
         active_runs = ActiveRuns.look_up(instance, names)
-    # A step makes an output. It knows whether the output was made from the present inputs, by the
-    # present settings (`is_up_to_date`).
     step_by_node = {step.node: step for step in graph.steps()}
     record_existing_outputs(graph, step_by_node, instance, names, active_runs)
 
-    # The files of such an output may still be damaged: then its check in Dagster has failed. It
-    # may have passed `nanoset verify` since, for example after the files were restored.
     failed_check = outputs_with_failed_check(step_by_node, instance, names)
-    up_to_date = [node for node in failed_check if step_by_node[node].is_up_to_date]
-    verified = _verified_later(graph.project, up_to_date, instance, names, active_runs)
+    failed_but_up_to_date = [node for node in failed_check if step_by_node[node].is_up_to_date]
+    verified = _verified_later(graph.project, failed_but_up_to_date, instance, names, active_runs)
     for node in verified:
         _record_passed_check(node, instance, names)
     return GraphState(step_by_node, failed_check=failed_check - verified)
@@ -140,22 +135,33 @@ def record_existing_outputs(
     """
     recorded_digests = _recorded_digests(step_by_node, instance, names)
     for node, step in step_by_node.items():
-        if not step.is_up_to_date:
-            continue  # a build has to make it
-        if recorded_digests.get(node) == step.digest:
-            continue  # the history has this version
-        # A new history may lack thousands of outputs, and `node in active_runs` takes a query. So
-        # only do that if there are runs.
-        if active_runs.runs and node in active_runs:
+        is_recorded = recorded_digests.get(node) == step.digest
+        if not step.is_up_to_date or is_recorded or _is_being_made(node, active_runs):
             continue
         event = _materialization_of_existing(graph, step, names)
         instance.report_runless_asset_event(event)
+
+
+def _is_being_made(node: Node, active_runs: ActiveRuns) -> bool:
+    """Return whether an active run is making an output.
+
+    The operator `in` takes a query for each output, and a new history may lack thousands of them.
+    So it is only used if there are active runs.
+
+    Args:
+        node: The output.
+        active_runs: The active runs of the project.
+    """
+    return bool(active_runs.runs) and node in active_runs
 
 
 def _recorded_digests(
     nodes: Iterable[Node], instance: dg.DagsterInstance, names: Names
 ) -> dict[Node, str]:
     """Return which version of each output is the latest one in Dagster's history.
+
+    In Dagster, an output is an asset, or a partition of one. All partitions of an asset are looked
+    up together, which takes few queries.
 
     Args:
         nodes: The outputs to look up.
@@ -165,20 +171,14 @@ def _recorded_digests(
     Returns:
         Output → digest of the version. Outputs that the history lacks are left out.
     """
-    # In Dagster, an output is an asset, or a partition of one. All partitions of an asset are
-    # looked up together, which takes few queries.
-    nodes_by_asset: dict[tuple[str, ...], list[Node]] = defaultdict(list)
-    for node in nodes:
-        nodes_by_asset[asset_path(node)].append(node)
-
     digests: dict[Node, str] = {}
-    for asset, asset_nodes in nodes_by_asset.items():
+    for asset, asset_nodes in nodes_by_asset(nodes).items():
         partitions = {partition_of(node) for node in asset_nodes}
         digest_by_partition = latest_data_versions(instance, names.asset(asset), partitions)
         for node in asset_nodes:
-            digest = digest_by_partition.get(partition_of(node))
-            if digest is not None:
-                digests[node] = digest
+            partition = partition_of(node)
+            if partition in digest_by_partition:
+                digests[node] = digest_by_partition[partition]
     return digests
 
 
@@ -199,18 +199,15 @@ def outputs_with_failed_check(
         names: The names of the project in Dagster.
     """
     node_by_partition: dict[tuple[dg.AssetKey, str | None], Node] = {}
-    check_keys: dict[dg.AssetCheckKey, None] = {}  # without duplicates, in their order
     for node in nodes:
         asset = names.asset(asset_path(node))
-        node_by_partition[asset, partition_of(node)] = node  # (indexed_dataset, "web") → node
-        check_keys[dg.AssetCheckKey(asset, CHECK)] = None
+        node_by_partition[asset, partition_of(node)] = node
 
-    failed_partitions = assets_with_failed_check(instance, check_keys)
-    failed_nodes: set[Node] = set()
-    for partition in failed_partitions:
-        if partition in node_by_partition:  # others were not requested
-            failed_nodes.add(node_by_partition[partition])
-    return frozenset(failed_nodes)
+    assets = dict.fromkeys(asset for asset, _ in node_by_partition)  # each once, in their order
+    check_keys = [dg.AssetCheckKey(asset, CHECK) for asset in assets]
+    failed = assets_with_failed_check(instance, check_keys)
+    # Dagster also reports partitions that were not requested.
+    return frozenset(node_by_partition[key] for key in failed if key in node_by_partition)
 
 
 def _verified_later(
@@ -240,16 +237,29 @@ def _verified_later(
 
     verified: set[Node] = set()
     for node in failed:
-        if failed_checks.includes_output(node.stage.layout.folder, node.name):
+        has_record = failed_checks.includes_output(node.stage.layout.folder, node.name)
+        if has_record or _is_being_made(node, active_runs):
             continue
-        if active_runs.runs and node in active_runs:
-            continue
-        # Earlier versions left no records, and a check that was interrupted leaves none.
-        check = dg.AssetCheckKey(names.asset(asset_path(node)), CHECK)
-        evaluation = latest_evaluation(instance, check, partition_of(node))
-        if evaluation is not None and RECORDED in evaluation.metadata:
+        if _has_left_record(node, instance, names):
             verified.add(node)
     return frozenset(verified)
+
+
+def _has_left_record(node: Node, instance: dg.DagsterInstance, names: Names) -> bool:
+    """Return whether the last check of an output has left a record of its failure.
+
+    A check stores the record in a file next to the outputs, and notes in Dagster's history that it
+    has done so. There is none if the check was interrupted, or if an earlier version of nanoset has
+    executed it.
+
+    Args:
+        node: An output whose last check has failed.
+        instance: The instance of Dagster, which has the results of checks.
+        names: The names of the project in Dagster.
+    """
+    check = dg.AssetCheckKey(names.asset(asset_path(node)), CHECK)
+    evaluation = latest_evaluation(instance, check, partition_of(node))
+    return evaluation is not None and RECORDED in evaluation.metadata
 
 
 def _record_passed_check(node: Node, instance: dg.DagsterInstance, names: Names) -> None:
@@ -300,6 +310,9 @@ def _metadata_of_existing(graph: Graph, node: Node) -> dict[str, Any]:
         path           where it is
         digest         the hash that identifies this version
 
+    The metadata of files for a trainer also say where the project is: code of other teams, which
+    trains on the files, looks for it there.
+
     Args:
         graph: The outputs of the project, with their manifests (lists of their files).
         node: The output.
@@ -314,6 +327,5 @@ def _metadata_of_existing(graph: Graph, node: Node) -> dict[str, Any]:
         metadata |= summary.figures
         metadata = output_metadata(project, manifest, summary, metadata)
     if node.stage is TRAINER_FILES:
-        # Code of other teams, which trains on the files, looks here for the folder of the project.
         metadata |= reader_metadata(project, node.key.subject)
     return metadata

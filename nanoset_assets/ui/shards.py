@@ -57,26 +57,49 @@ def shards_page(run: AssetRun) -> dict[str, Any]:
         NanosetError: The corpus could not be tokenized, or the disk has too little free space.
     """
     project = run.project
-    corpus = run.key.subject
     _check_disk_of_run(run)
-
-    # Each shard is named by a digest of what it is made from. Which ones does this run add?
-    digests_before = kept_names(project, project.outputs.folder / SHARDS_FOLDER / corpus)
+    existing_digests = _existing_digests(run)
     manifest = run.make()
-    new_digests = set(manifest.facts[SHARDS]).difference(digests_before)
+    new_digests = set(manifest.facts[SHARDS]).difference(existing_digests)
 
-    # Log which program has tokenized the text. Ask this after the run, which may have noticed that
-    # a fast program gives wrong tokens.
-    engine = engine_choice(project.config.tokenizer_file, project.config.tokenization.engine)
-    run.context.log.info(f"engine {engine}")
-    _log_rejects(run, manifest)  # warns of lines that could not be read
+    engine = _log_engine(run)
+    _log_rejects(run, manifest)
 
-    # Summarise with these manifests of the shards, of which there may be 100,000: read them once.
+    # There may be 100,000 manifests of shards: read them once, for the summary and the page.
     shards = current_shards(project, manifest)
     run.summary = tokenized_summary(project, manifest, shards)
     return shards_metadata(
         project, manifest, shards, new_digests, seconds=run.seconds, engine=engine
     )
+
+
+def _existing_digests(run: AssetRun) -> Collection[str]:
+    """Return the names of the shards of a corpus that exist before a run tokenizes it.
+
+    A shard is a folder with the tokens of some megabytes of text. Its name is a digest (hash) of
+    what it is made from, so a run makes only those shards whose names do not exist yet.
+
+    Args:
+        run: The run that is about to tokenize the corpus. If the user wants all shards to be made
+            again, the result is empty.
+    """
+    corpus = run.key.subject
+    return kept_names(run.project, run.project.outputs.folder / SHARDS_FOLDER / corpus)
+
+
+def _log_engine(run: AssetRun) -> str:
+    """Log which program has tokenized the text in a run, and return its name.
+
+    Call this after the run: if the run notices that a fast program gives wrong tokens, it uses
+    another one.
+
+    Args:
+        run: The run, with its settings and its log.
+    """
+    config = run.project.config
+    engine = engine_choice(config.tokenizer_file, config.tokenization.engine)
+    run.context.log.info(f"engine {engine}")
+    return engine
 
 
 def _check_disk_of_run(run: AssetRun) -> None:
@@ -109,8 +132,8 @@ def _log_rejects(run: AssetRun, manifest: Manifest) -> None:
     """
     facts = manifest.facts  # what was counted when the output was made
     n_rejected = facts["rejected"]
-    n_faults = facts["faults"]  # files that end in the middle, such as a truncated .gz
-    if n_rejected or n_faults:
+    n_damaged_files = facts["faults"]
+    if n_rejected or n_damaged_files:
         n_lines = facts["lines"]
         reasons = facts["reasons"]  # reason → how many lines or files
         run.context.log.warning(f"rejected {n_rejected:,} of {n_lines:,} lines: {reasons}")
