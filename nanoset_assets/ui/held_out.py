@@ -45,30 +45,24 @@ def held_out_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
 
     For example:
 
-        summary      "**Of 200 documents that are held out, train reads 3, and copies of 5.**"
-        in_train     a table of the first of these documents
-        table        the path of a file with all of them
-        held_out     200     (documents for validation and test)
-        shared       3       (train has the document itself)
-        copies       5       (train has another document with the same text)
+        summary         "**Of 200 documents that are held out, train reads 3, and copies of 5.**"
+        train_copies    a table of text that train has in several documents, by text collection
+        in_train        a table of the first of these documents
+        table           the path of a file with all of them
+        held_out        200     (documents for validation and test)
+        shared          3       (train has the document itself)
+        copies          5       (train has another document with the same text)
 
     Args:
         project: Its settings say whether documents with the same text were searched for.
         manifest: The record of the comparison: its files, and what was counted.
 
     Returns:
-        Heading → value, as in the example. If train has the same text in several documents, there
-        is also a table of these, `train_copies`.
+        Heading → value, as in the example. The first two tables are left out if they are empty.
     """
     facts = manifest.facts  # what was counted
-    summary = _held_out_text(project, manifest)
-    # Such as [{"corpus": "web", "documents": 2, "tokens": 1800}], by text collection. Comparisons
-    # of older versions have not counted these.
+    metadata: dict[str, Any] = {"summary": markdown(_summary(project, manifest))}
     copies_within_train = facts.get(TRAIN_COPIES)
-    if copies_within_train:
-        summary += f" {_train_copies_text(facts)}"
-
-    metadata: dict[str, Any] = {"summary": markdown(summary)}
     if copies_within_train:
         metadata[TRAIN_COPIES] = table(copies_within_train)
     first_documents = rows_without_none(facts["first"])
@@ -77,6 +71,20 @@ def held_out_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
     metadata["table"] = dg.MetadataValue.path(manifest.url(SHARED))
     metadata |= facts_of(manifest, "held_out", "shared", "copies")
     return metadata
+
+
+def _summary(project: Project, manifest: Manifest) -> str:
+    """Say how many validation and test documents are trained on, and what train has repeatedly.
+
+    Args:
+        project: Its settings say whether documents with the same text were searched for.
+        manifest: The record of the comparison. Those of older versions have not counted what train
+            has repeatedly.
+    """
+    text = _held_out_text(project, manifest)
+    if manifest.facts.get(TRAIN_COPIES):
+        text += f" {_train_copies_text(manifest.facts)}"
+    return text
 
 
 def _held_out_text(project: Project, manifest: Manifest) -> str:

@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import dagster as dg
+
 from nanoset_assets.assets.asset_run import AssetRun
 from nanoset_assets.ui.metadata import code, markdown, place, table
 from nanoset_core.errors import FormatError
@@ -33,6 +35,9 @@ def inventory_page(run: AssetRun) -> dict[str, Any]:
     A corpus is a collection of documents, in files that other programs write into its folder. The
     list, with checksums, decides which text has to be tokenized.
 
+    If a sensor has requested the run, files that were changed just now are left out: some program
+    may still be writing them. A user who requests it knows whether the files are complete.
+
     Args:
         run: Executes the Dagster asset `raw_jsonl` for one corpus, whose name is `run.key.subject`.
 
@@ -42,22 +47,19 @@ def inventory_page(run: AssetRun) -> dict[str, Any]:
     Raises:
         NanosetError: The files could not be listed or read.
     """
+    project = run.project
     corpus = run.key.subject
-    before = _current_inventory(run.project, corpus)  # to show what has changed since
-    # If a sensor has requested the run, leave out files that were changed just now: some program
-    # may still be writing them. A user knows whether the files are complete.
-    inventory = survey_corpus(
-        run.project, corpus, settled=run.is_automatic, executor=run.project.executor
-    )
-    manifest = publish_inventory(run.project, inventory)
+    inventory_before = _current_inventory(project, corpus)  # to show what has changed since
+    inventory = survey_corpus(project, corpus, settled=run.is_automatic, executor=project.executor)
+    manifest = publish_inventory(project, inventory)
     run.finish(manifest)
 
     # Warn of the files that were left out, and of files that are ignored, empty or cut off.
     notices = notices_on({"awaited": inventory.awaited})
-    notices += corpus_notices(run.project, corpus)
+    notices += corpus_notices(project, corpus)
     for notice in notices:
         run.warn(notice.text)
-    return inventory_metadata(run.project, before, inventory, notices)
+    return inventory_metadata(project, inventory_before, inventory, notices)
 
 
 def _current_inventory(project: Project, corpus: str) -> Inventory | None:
@@ -104,19 +106,30 @@ def inventory_metadata(
         Heading → value, as in the example. `not_read` is left out if no file is ignored.
     """
     size_by_file = stored_sizes(inventory.pieces)  # compressed files count as they are stored
-    rows = [{"file": path, "stored": format_bytes(size)} for path, size in size_by_file.items()]
+    corpus_folder = project.config.corpus_folder(inventory.corpus)
+    notice_texts = map(_notice_text, notices)
     metadata: dict[str, Any] = {
-        "summary": markdown(_summary(inventory, size_by_file), *map(_notice_text, notices)),
+        "summary": markdown(_summary(inventory, size_by_file), *notice_texts),
         "changed_since_the_last": what_changed(before, inventory),
-        "listing": table(rows, len(rows)),
+        "listing": _listing(size_by_file),
     }
     if inventory.ignored:
         metadata["not_read"] = table({"file": path} for path in inventory.ignored)
     metadata["files"] = len(size_by_file)
     metadata["stored_bytes"] = inventory.size
     metadata["ignored_files"] = len(inventory.ignored)
-    metadata["folder"] = place(project, str(project.config.corpus_folder(inventory.corpus)))
+    metadata["folder"] = place(project, str(corpus_folder))
     return metadata
+
+
+def _listing(size_by_file: Mapping[str, int]) -> dg.TableMetadataValue:
+    """Return a table of files and their sizes.
+
+    Args:
+        size_by_file: Path of each file → its size in bytes, as stored.
+    """
+    rows = [{"file": path, "stored": format_bytes(size)} for path, size in size_by_file.items()]
+    return table(rows, len(rows))
 
 
 def _summary(inventory: Inventory, size_by_file: Mapping[str, int]) -> str:

@@ -11,7 +11,7 @@ corpora, so there are tables of both.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nanoset_assets.assets.asset_run import AssetRun
@@ -64,6 +64,16 @@ def split_page(run: AssetRun) -> dict[str, Any]:
 def split_metadata(project: Project, manifest: Manifest, name: str, split: str) -> dict[str, Any]:
     """Return what Dagster's UI shows of the samples that a trainer reads in one split.
 
+    For example:
+
+        summary                     "**1,000 samples of 2,048 tokens**: 2.50 epochs; …"
+        plan                        a table of the datasets that the split mixes
+        by_corpus                   a table of what is read of each text collection
+        first_samples, explain      the first samples as text, and a command that shows others
+        epochs_least, epochs_most   1.0, 2.5
+        samples, tokens             1000, 2048000
+        cache                       the folder in which the trainer finds the index files
+
     Args:
         project: Gives access to the samples and to the settings.
         manifest: The record of the split's index files, with what was counted when they were made.
@@ -75,22 +85,36 @@ def split_metadata(project: Project, manifest: Manifest, name: str, split: str) 
     """
     facts = manifest.facts  # what was counted
     length = project.nanoset(name).sequence_length
-    n_samples = samples_read(facts)
-
-    # For example "**1,000 samples of 2,048 tokens**: 1.00 to 2.50 epochs, by corpus; …"
     metadata: dict[str, Any] = {"summary": markdown(_summary(split, manifest, length))}
     has_share_of_data = bool(facts["members"])  # the datasets that it mixes
     if has_share_of_data:
-        metadata |= _member_metadata(facts)  # a table of these datasets
-        metadata |= _corpus_metadata(facts)  # a table of what is read of each text collection
-        metadata |= _sample_metadata(project, manifest, name, split)  # the first samples, as text
-        metadata |= _epoch_metadata(facts)  # {"epochs_least": 1.0, "epochs_most": 2.5}
-    metadata["samples"] = n_samples
-    metadata["unused_samples"] = unused_samples(facts)
-    metadata["tokens"] = tokens_read(facts, length)
-    metadata["dagster/partition_row_count"] = n_samples  # Dagster shows it as the size of the split
-    metadata |= _cache_metadata(project, manifest)  # where the trainer finds the index files
+        metadata |= _member_metadata(facts)
+        metadata |= _corpus_metadata(facts)
+        metadata |= _sample_metadata(project, manifest, name, split)
+        metadata |= _epoch_metadata(facts)
+    metadata |= _size_metadata(facts, length)
+    metadata |= _cache_metadata(project, manifest)
     return metadata
+
+
+def _size_metadata(facts: Mapping[str, Any], length: int) -> dict[str, int]:
+    """Return how many samples and tokens a trainer reads in a split, for plots over time.
+
+    Args:
+        facts: What was counted when the index files of the split were made.
+        length: How many tokens a sample has.
+
+    Returns:
+        Such as `{"samples": 1000, "unused_samples": 0, "tokens": 2048000,
+        "dagster/partition_row_count": 1000}`. Dagster shows the last one as the size of the split.
+    """
+    n_samples = samples_read(facts)
+    return {
+        "samples": n_samples,
+        "unused_samples": unused_samples(facts),
+        "tokens": tokens_read(facts, length),
+        "dagster/partition_row_count": n_samples,
+    }
 
 
 def _member_metadata(facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -217,27 +241,40 @@ def _epochs_text(facts: Mapping[str, Any]) -> str:
     Reading all documents of a corpus (a text collection) once is one epoch. A split that mixes
     several corpora may read each of them another number of times.
 
-    Args:
-        facts: What was counted when the index files of the split were made.
-    """
-    datasets = facts["members"]  # such as [{"corpus": "web", "epochs": 2.5, "before": 0}, …]
-    # A dataset may have documents of several corpora. The counts of each corpus are more precise,
-    # but outputs of earlier versions lack them.
-    rows = facts.get(CORPORA, datasets)
-    epochs = [row["epochs"] for row in rows]  # [1.0, 2.5]
+    If the training continues an earlier one, the epochs of that are counted, too, which the text
+    says: `2.50 epochs, earlier phases included`.
 
+    Args:
+        facts: What was counted when the index files of the split were made. `members` is such as
+            [{"corpus": "web", "epochs": 2.5, "before": 0}, …], with an entry for each dataset.
+            `before` is what an earlier training has read of it.
+    """
+    epochs = _epochs_by_corpus(facts)
     # Compare the numbers as they are shown: 2.499 and 2.501 are the same, "2.50".
-    fewest = f"{min(epochs):.2f}"  # "1.00"
-    most = f"{max(epochs):.2f}"  # "2.50"
+    fewest = f"{min(epochs):.2f}"
+    most = f"{max(epochs):.2f}"
     if fewest == most:
         text = f"{most} epochs"
     else:
         text = f"{fewest} to {most} epochs, by corpus"
 
-    # If the training continues another one, `before` is what that has read of a dataset.
-    if any(dataset.get("before") for dataset in datasets):
+    continues_training = any(dataset.get("before") for dataset in facts["members"])
+    if continues_training:
         text += ", earlier phases included"
     return text
+
+
+def _epochs_by_corpus(facts: Mapping[str, Any]) -> list[float]:
+    """Return how often a split reads each corpus (text collection), such as [1.0, 2.5].
+
+    A dataset that the split reads may have documents of several corpora. Outputs of earlier
+    versions lack the counts of each corpus: for them, the result is by dataset.
+
+    Args:
+        facts: What was counted when the index files of the split were made.
+    """
+    rows = facts.get(CORPORA, facts["members"])
+    return [row["epochs"] for row in rows]
 
 
 def _corpus_metadata(facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -260,20 +297,32 @@ def _corpus_metadata(facts: Mapping[str, Any]) -> dict[str, Any]:
     corpora = facts.get(CORPORA)
     if not corpora:
         return {}
-    rows = corpus_rows(corpora[:ROWS_SHOWN])  # such as [{"corpus": "web", "tokens": "800,000", …}]
+    rows = corpus_rows(corpora[:ROWS_SHOWN])
     if len(corpora) > 1:
-        totals_by_heading = corpus_total_row(corpora)  # of all corpora, also those not shown
-        total_row: dict[str, Any] = {}
-        for heading in rows[0]:
-            total = totals_by_heading.get(heading, "")  # "" if there is no sum of this column
-            total_row[heading] = f"{total:,}" if isinstance(total, int) else total
-        rows.append(total_row)
+        rows.append(_total_row(corpora, headings=list(rows[0])))
     totals = corpus_totals(corpora)
     return {
         "by_corpus": table(rows, len(corpora)),  # says how many corpora there are, if more
         "unique_tokens": totals["unique_tokens"],
         "repeated_tokens": totals["repeated_tokens"],
     }
+
+
+def _total_row(corpora: Sequence[Mapping[str, Any]], headings: Sequence[str]) -> dict[str, str]:
+    """Return the last row of a table of corpora, with the sums of their numbers.
+
+    For example, `{"corpus": "all", "tokens": "1,050,000", …}`. A column without a sum is empty.
+
+    Args:
+        corpora: What was counted for each corpus, also for those that the table does not show.
+        headings: The columns of the table.
+    """
+    totals = corpus_total_row(corpora)
+    cells: dict[str, str] = {}
+    for heading in headings:
+        total = totals.get(heading, "")
+        cells[heading] = f"{total:,}" if isinstance(total, int) else total
+    return cells
 
 
 def _sample_metadata(project: Project, manifest: Manifest, name: str, split: str) -> dict[str, Any]:

@@ -85,9 +85,7 @@ def output_metadata(
     if "summary" in metadata:
         shown["summary"] = metadata["summary"]
     if summary.warnings:
-        # All of them: if the text is long, Dagster shows it after a click.
-        text = "\n\n".join(map(bold_text, summary.warnings))
-        shown["warnings"] = dg.MetadataValue.md(escaped(Multiline(text)))
+        shown["warnings"] = _warnings_value(summary.warnings)
     shown.update(metadata)  # does not move the summary
 
     size = summary.figures.get("bytes", size_bytes(manifest))
@@ -95,6 +93,16 @@ def output_metadata(
     shown["path"] = place(project, manifest.url())
     shown["digest"] = manifest.digest
     return shown
+
+
+def _warnings_value(warnings: Iterable[str]) -> dg.MarkdownMetadataValue:
+    """Return all warnings about an output as Markdown. Dagster shows a long text after a click.
+
+    Args:
+        warnings: The warnings, each of which becomes a paragraph.
+    """
+    text = "\n\n".join(map(bold_text, warnings))
+    return dg.MetadataValue.md(escaped(Multiline(text)))
 
 
 def visible_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
@@ -196,18 +204,31 @@ def table(rows: Iterable[Mapping[str, Any]], total: int | None = None) -> dg.Tab
     iterator = iter(rows)
     records = [_record(row) for row in islice(iterator, ROWS_SHOWN)]
     if not records:
-        # Dagster infers the columns from the records; an empty table needs an explicit schema.
-        return dg.MetadataValue.table(records, dg.TableSchema([]))
-
+        return _empty_table()
     if total is None:
         total = len(records) + sum(1 for _ in iterator)
     n_left_out = total - len(records)
     if n_left_out > 0:
-        headings = list(records[0].data)
-        last_row = dict.fromkeys(headings, "")
-        last_row[headings[0]] = f"… and {n_left_out:,} more"
-        records.append(dg.TableRecord(last_row))
+        records.append(_more_rows_record(records[0], n_left_out))
     return dg.MetadataValue.table(records)
+
+
+def _empty_table() -> dg.TableMetadataValue:
+    """Return a table without rows. It needs a schema: Dagster cannot infer one from the rows."""
+    return dg.MetadataValue.table([], dg.TableSchema([]))
+
+
+def _more_rows_record(any_record: dg.TableRecord, n_rows: int) -> dg.TableRecord:
+    """Return the last row of a table that is not shown completely: "… and 30 more".
+
+    Args:
+        any_record: A row of the table, which has its columns.
+        n_rows: How many rows are not shown.
+    """
+    headings = list(any_record.data)
+    cells = dict.fromkeys(headings, "")
+    cells[headings[0]] = f"… and {n_rows:,} more"
+    return dg.TableRecord(cells)
 
 
 def _record(row: Mapping[str, Any]) -> dg.TableRecord:
