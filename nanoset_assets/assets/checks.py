@@ -172,18 +172,47 @@ def _verify(
         # `nanoset build` reports this error, since Dagster's own says only that the run failed.
         project_defs.failures.append((Node(stage, key), _verification_error(report)))
     _log_findings(context.log, report)
-    is_recorded = False
-    try:
-        is_recorded = _record_outcome(project, stage, key, has_passed=report.passed)
-    except (NanosetError, OSError) as error:
-        # The disk may be full, or read-only for this user. That must not hide what was found.
-        text = f"this result is not recorded, so `nanoset status` may be wrong: {error}"
-        context.log.warning(visible(text))
+    has_failure_record = _try_to_record(context.log, project, stage, key, has_passed=report.passed)
+    return _check_result(report, has_failure_record=has_failure_record)
 
+
+def _try_to_record(
+    log: dg.DagsterLogManager, project: Project, stage: Stage, key: Key, *, has_passed: bool
+) -> bool:
+    """Record whether an output is right; if that is impossible, log a warning.
+
+    The disk may be full, or read-only for this user. That must not hide what the check has found.
+
+    Args:
+        log: The log of the run.
+        project: The project.
+        stage: The stage (step of the pipeline) that makes the output.
+        key: Which of its outputs was verified.
+        has_passed: Whether no error was found.
+
+    Returns:
+        Whether there is a record of a failure now.
+    """
+    try:
+        return _record_outcome(project, stage, key, has_passed=has_passed)
+    except (NanosetError, OSError) as error:
+        text = f"this result is not recorded, so `nanoset status` may be wrong: {error}"
+        log.warning(visible(text))
+        return False
+
+
+def _check_result(report: Report, *, has_failure_record: bool) -> dg.AssetCheckResult:
+    """Return the result of a verification as Dagster shows it: passed or failed, with a table.
+
+    Args:
+        report: The result of the verification. Each finding is one error or warning.
+        has_failure_record: Whether a record of the failure was stored next to the outputs. This is
+            noted in Dagster's history.
+    """
     metadata = visible_metadata(report.figures)
     if report.findings:
         metadata["findings"] = _findings_table(report)
-    if is_recorded:
+    if has_failure_record:
         metadata[RECORDED] = True
     description = "; ".join(finding.what for finding in report.findings)
     return dg.AssetCheckResult(

@@ -30,6 +30,7 @@ from nanoset_assets.assets.output_names import (
     asset_path,
     is_asset,
     label_of,
+    nodes_by_asset,
     partition_of,
 )
 from nanoset_assets.assets.partition_sets import partition_set_of
@@ -71,8 +72,9 @@ def asset_outputs(stage: Stage, config: ProjectConfig) -> dict[str, list[Key]]:
 
         {"pretrain": [Key("pretrain", "train"), Key("pretrain", "valid")]}
 
-    Tokenizing is done for each collection of documents (corpus). It has one asset for all of them,
-    since corpora are added while Dagster runs: {"": [Key("")]}. The empty name is ALL_CORPORA.
+    Tokenizing is done for each collection of documents (corpus), or for those that the settings
+    name. It has one asset for all of them, since corpora are added while Dagster runs:
+    {"": [Key("")]}. The empty name is ALL_CORPORA.
 
     Args:
         stage: The step of the pipeline.
@@ -83,20 +85,25 @@ def asset_outputs(stage: Stage, config: ProjectConfig) -> dict[str, list[Key]]:
     """
     if not is_asset(stage):
         return {}  # its outputs are only used by other steps
-    # Which corpora exist is not known here, so let ALL_CORPORA stand for them. Some steps are done
-    # for every corpus, and others only if the settings request it.
+    # Which corpora exist is not known here, so let ALL_CORPORA stand for them.
     requested_keys = list(stage.keys(config, [ALL_CORPORA]))
     if not requested_keys:
         return {}
     if is_of_corpora(stage):
-        # The step may be requested for some corpora only. It still has one asset.
         return {ALL_CORPORA: [Key(ALL_CORPORA)]}
+    return _keys_by_subject(requested_keys)
 
-    # The subject of a key is what the output belongs to, such as the mixture "pretrain".
-    keys_by_subject: dict[str, list[Key]] = defaultdict(list)
-    for key in requested_keys:
-        keys_by_subject[key.subject].append(key)
-    return dict(keys_by_subject)
+
+def _keys_by_subject(keys: Iterable[Key]) -> dict[str, list[Key]]:
+    """Group outputs by what they belong to: their `subject`, such as the data mixture "pretrain".
+
+    Args:
+        keys: The outputs, such as Key("pretrain", "train").
+    """
+    groups: dict[str, list[Key]] = defaultdict(list)
+    for key in keys:
+        groups[key.subject].append(key)
+    return dict(groups)
 
 
 def key_of(context: Any, stage: Stage, subject: str) -> Key:
@@ -252,21 +259,16 @@ def _open_run(
     """
     output = Node(stage, key_of(context, stage, subject))
     project = project_defs.open_in_run(context, rebuild=rebuild)  # reads its present settings
-    # Has the last check found damaged files? They may look up to date, so force a rebuild.
     if _is_repaired_by_run(context.instance, project_defs.names, project, output):
         context.log.info("The last check of this output has failed, so it is rebuilt.")
         project = replace(project, rebuild=True)
-
-    # A table has, for each step, a function that makes an output, and returns the contents of the
-    # page on which Dagster shows it.
-    make_page = shape_of(stage).make_page
     return AssetRun(
         context=context,
         project_defs=project_defs,
         project=project,
         stage=stage,
         key=output.key,
-        make_page=make_page,
+        make_page=shape_of(stage).make_page,
     )
 
 
@@ -294,15 +296,25 @@ def _is_repaired_by_run(
     check = dg.AssetCheckKey(names.asset(asset_path(output)), CHECK)
     if has_failed_last_check(instance, check, partition_of(output)):
         return True
+    return _has_failure_record(project, output)
 
-    # Look at the records first. Usually there are none, and then the output, which may be in a
-    # bucket, need not be read.
+
+def _has_failure_record(project: Project, output: Node) -> bool:
+    """Return whether a file next to the outputs says that a check of an output has failed.
+
+    Any machine may have executed the check, also one with another history of Dagster. A record of
+    an earlier version of the output does not count.
+
+    Args:
+        project: The project, whose root has the records.
+        output: The output. An output in parts, such as a group of tars, has no versions.
+    """
     failed_checks = FailedChecks.read(project.outputs)
     folder = output.stage.layout.folder
     if not failed_checks.includes_output(folder, output.name):
-        return False
+        return False  # usually: then the output, which may be in a bucket, need not be read
     if isinstance(output.stage, InParts):
-        return True  # it has no version of its own
+        return True
     manifest = current_version(project, output.stage, output.key).manifest
     return manifest is not None and failed_checks.includes(folder, output.name, manifest.digest)
 
@@ -315,6 +327,8 @@ def _appearance(stage: Stage, project_defs: ProjectDefs, subject: str) -> dict[s
         key            pretrain/blend
         group_name     pretrain           (Dagster draws a box around the assets of a group)
         owners         ["team:data"]
+        kinds          {"numpy"}          (shown as icons)
+        tags           {"nanoset/preset": "megatron", …}
         description    a text for users
         metadata       where the files are, …
 
@@ -324,25 +338,19 @@ def _appearance(stage: Stage, project_defs: ProjectDefs, subject: str) -> dict[s
         subject: What the asset is made for, such as "pretrain"; or ALL_CORPORA, for the asset of
             all text collections.
     """
-    # The key and the group are names in Dagster. `names` makes them valid and unique there.
     names = project_defs.names
-    key = names.asset(asset_path(Node(stage, Key(subject))))
-    group = names.group(GROUP if is_of_corpora(stage) else subject)
-    # What is the same for all assets of a step, such as its icons, is listed in a table.
     shape = shape_of(stage)
+    # The location is shown on the page of the asset, and not of a run: after the project was moved,
+    # the page of an old run would show the old folder.
+    location = _current_location(stage, project_defs.config, subject)
     return {
-        "key": key,
-        "group_name": group,
+        "key": names.asset(asset_path(Node(stage, Key(subject)))),
+        "group_name": names.group(GROUP if is_of_corpora(stage) else subject),
         "owners": list(project_defs.owners),
-        "kinds": set(shape.kinds),  # icons, such as "numpy"
+        "kinds": set(shape.kinds),
         "tags": _tags(shape, project_defs, subject),
         "description": shape.describe(subject),
-        "metadata": {
-            # On the page of the asset, and not of a run: after the project was moved, the page of
-            # an old run would show the old folder.
-            "dagster/uri": _current_location(stage, project_defs.config, subject),
-            **shape.metadata,
-        },
+        "metadata": {"dagster/uri": location, **shape.metadata},
     }
 
 
@@ -466,29 +474,19 @@ def _dependencies(
         automation: What builds missing and stale outputs, see `definitions_of`.
     """
     if stage is INVENTORY:
-        # It lists raw files, which assets of the user may write.
         return _landing_dependencies(project_defs)
 
-    # Collect the outputs that are read, each once.
     config = project_defs.config
     outputs = [Node(stage, key) for key in keys]
-    direct_sources: dict[Node, None] = {}
-    for output in outputs:
-        direct_sources.update(dict.fromkeys(output.direct_inputs(config)))
-
+    direct_sources = _direct_sources(outputs, config)
     has_partitions = any(partition_of(output) is not None for output in outputs)
     indirect_sources: dict[Node, None] = {}
     if has_partitions:
         followed_sources = _sources_to_follow(direct_sources, automation)
         indirect_sources = _partitions_behind(followed_sources, config)
 
-    # Divide them by the asset that they belong to.
-    sources_by_asset: dict[tuple[str, ...], list[Node]] = defaultdict(list)
-    for source in direct_sources | indirect_sources:
-        sources_by_asset[asset_path(source)].append(source)
-
     dependencies: list[dg.AssetDep] = []
-    for asset, sources in sources_by_asset.items():
+    for asset, sources in nodes_by_asset(direct_sources | indirect_sources).items():
         is_indirect = all(source in indirect_sources for source in sources)
         dependency = dg.AssetDep(
             project_defs.names.asset(asset),
@@ -497,6 +495,22 @@ def _dependencies(
         )
         dependencies.append(dependency)
     return dependencies
+
+
+def _direct_sources(outputs: Iterable[Node], config: ProjectConfig) -> dict[Node, None]:
+    """Return the outputs that some outputs are made from directly, each once.
+
+    Args:
+        outputs: The outputs, such as the splits of a data mixture.
+        config: The settings of the project.
+
+    Returns:
+        The inputs, as the keys of a mapping: a set that keeps their order.
+    """
+    sources: dict[Node, None] = {}
+    for output in outputs:
+        sources.update(dict.fromkeys(output.direct_inputs(config)))
+    return sources
 
 
 def _sources_to_follow(sources: Iterable[Node], automation: Automation) -> list[Node]:
@@ -595,27 +609,25 @@ def _partition_mapping(
     By default, if two assets have the same partitions, each partition reads the one of its own
     name. Otherwise, each reads all partitions. Corpora are text collections, such as `web`:
 
-        reading asset                    reads                                  result
-        1. datasets of all corpora       tokens of all corpora                  None
-        2. a data mixture                datasets of the corpora web and books  web, books
-        3. a mixture of selected texts   the selection `clean` of web           clean
+        reading asset                 reads                                  result
+        datasets of all corpora       tokens of all corpora                  None
+        a data mixture                datasets of the corpora web and books  web, books
+        a mixture of selected texts   the selection `clean` of web           clean
 
     With the default, the mixture would read all corpora. So a new corpus `news`, which is not in
     the mixture, would make it out of date.
 
     Args:
         stage: The step of the pipeline that the reading asset belongs to.
-        sources: The outputs that it reads: partitions of one other asset.
+        sources: The outputs that it reads: partitions of one other asset. Several splits of a
+            mixture may read the same one.
     """
     source_stage = sources[0].stage
-    # Case 2: the asset that is read has a partition for each corpus, and the reading one has not.
     reads_some_corpora = is_of_corpora(source_stage) and not is_of_corpora(stage)
-    # Case 3: the table of assets says of which assets only single partitions are read.
     reads_some_partitions = shape_of(source_stage).is_read_by_partition
     if not reads_some_corpora and not reads_some_partitions:
-        return None  # case 1
+        return None
 
-    # Several outputs, such as the splits train and valid, may read the same partition.
     unique_partitions = dict.fromkeys(map(partition_of, sources))
     names = [name for name in unique_partitions if name is not None]
     if not names:
@@ -646,6 +658,9 @@ def _current_location(stage: Stage, config: ProjectConfig, subject: str) -> str:
         on a disk      /data/outputs/datasets/<corpus>/current
         in a bucket    s3://bucket/outputs/datasets/<corpus>/<digest>
 
+    Each version of an output has a folder named by its digest. On a disk, the link `current` leads
+    to the current one. Buckets have no links.
+
     Args:
         stage: The step of the pipeline that the asset belongs to.
         config: The settings, with the folder or bucket of the project.
@@ -657,8 +672,6 @@ def _current_location(stage: Stage, config: ProjectConfig, subject: str) -> str:
         return f"{config.raw_folder}/<corpus>"
     output = Key("<corpus>") if is_of_corpora(stage) else Key(subject, "<split>")
     folder = stage.layout.path_of(output)
-    # Each version of an output has a folder named by its digest. On a disk, the link `current`
-    # leads to the current one. Buckets have no links.
     if config.root_place is not None:
         return f"{config.root_place.url()}/{folder}/<digest>"
     return f"{config.root_folder}/{folder}/current"
