@@ -588,22 +588,31 @@ def _notices_of_replaced_outputs(report: BuildReport) -> list[str]:
     Args:
         report: What the build did.
     """
-    steps_made = [step for step in report.steps if report.was_made(step.node)]
     notices: list[str] = []
     for changes, outputs in _outputs_by_changes(report).items():
         names = abbreviated(outputs, _MAX_NAMES)  # such as "nanoset pretrain"
         notices.append(f"Made by other settings than before: {names} ({changes}).")
-
-    # Was this version made before, and then replaced by one with other settings? Then there may be
-    # two projects that use the same folder, or two versions of nanoset that build this project.
-    # They replace each other's outputs in each build.
-    if any(ANOTHER_IS_CURRENT in step.reasons for step in steps_made):
+    if _has_replaced_another_project(report):
         notices.append(
             "If another nanoset.yaml uses the same root, these outputs are stale for it now: "
             "give it another root, or other names. If machines have different versions of nanoset, "
             "install the same one everywhere."
         )
     return notices
+
+
+def _has_replaced_another_project(report: BuildReport) -> bool:
+    """Return whether a build may have replaced outputs that another project will replace again.
+
+    It has made an output whose present version existed already, but another version was current.
+    Then two projects may use the same folder, or two versions of nanoset build this project, and
+    each replaces what the other has made.
+
+    Args:
+        report: What the build did.
+    """
+    steps_made = [step for step in report.steps if report.was_made(step.node)]
+    return any(ANOTHER_IS_CURRENT in step.reasons for step in steps_made)
 
 
 def _notices_of_changed_text(project: Project, report: BuildReport) -> list[str]:
@@ -750,12 +759,27 @@ def _next_steps(
     if readable:
         split = readable[0]
         lines.append(f"Read samples: python -c {shell_word(_reading_program(config, split))}")
-        # The files that start a trainer are an output of their own, called the handoff.
-        handoff_name = f"{split.nanoset}/{HANDOFF}"
-        for manifest in manifests:
-            if manifest.name == handoff_name:
-                lines.append(f"Train on it: {manifest.url(START)} says how to start.")
+        lines += _training_lines(manifests, split.nanoset)
     lines.append(_server_line(config))
+    return lines
+
+
+def _training_lines(manifests: Iterable[Manifest], nanoset: str) -> list[str]:
+    """Return a line that names the file with instructions for training on a data mixture.
+
+    The files that start a trainer are an output of their own, called the handoff.
+
+    Args:
+        manifests: The records of all outputs that exist.
+        nanoset: Name of the data mixture (nanoset).
+
+    Returns:
+        The line; empty if there is no handoff.
+    """
+    lines: list[str] = []
+    for manifest in manifests:
+        if manifest.name == f"{nanoset}/{HANDOFF}":
+            lines.append(f"Train on it: {manifest.url(START)} says how to start.")
     return lines
 
 
@@ -862,29 +886,39 @@ def _reading_program(config: ProjectConfig, split: _ReadableSplit) -> str:
 
         from nanoset_core import load_nanoset; print(load_nanoset("out", "pretrain", "train")[0])
 
+    If the outputs are in a bucket that is not one of AWS, the program has to know the address of
+    its server. It is a fourth argument: StorageSpec("https://storage.example.org").
+
     Args:
         config: The settings of nanoset.yaml, which say where the outputs are.
         split: The split to read.
     """
-    imports = "load_nanoset"  # what the program imports
+    imports = "load_nanoset"
     arguments = [_quoted(_location_of_outputs(config)), _quoted(split.nanoset), _quoted(split.name)]
-
-    # If the bucket is not one of AWS, the program has to know the address of its server. It is
-    # passed as a fourth argument: StorageSpec("https://storage.example.org").
     is_in_bucket = config.root_place is not None
     endpoint = config.storage.endpoint_url
     if is_in_bucket and endpoint is not None:
         imports = "StorageSpec, load_nanoset"
         arguments.append(f"StorageSpec({_quoted(endpoint)})")
 
-    # A run that continues has read the first samples before, so that they cannot be read.
-    first_sample = 0
+    call = f"load_nanoset({', '.join(arguments)})"
+    return f"from nanoset_core import {imports}; print({call}[{_first_sample(config, split)}])"
+
+
+def _first_sample(config: ProjectConfig, split: _ReadableSplit) -> int:
+    """Return the number of the first sample of a split that can be read, usually 0.
+
+    A training run may continue another one, which has read the first samples of train already. They
+    are not part of what the run reads.
+
+    Args:
+        config: The settings of nanoset.yaml.
+        split: The split.
+    """
     continue_from = config.nanosets[split.nanoset].continue_from
     if split.name == "train" and continue_from is not None:
-        first_sample = continue_from.consumed_samples
-
-    call = f"load_nanoset({', '.join(arguments)})"
-    return f"from nanoset_core import {imports}; print({call}[{first_sample}])"
+        return continue_from.consumed_samples
+    return 0
 
 
 def _quoted(text: str) -> str:

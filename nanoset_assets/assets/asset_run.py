@@ -100,19 +100,17 @@ class AssetRun:
         collection `web`.
 
         Yields:
-            What Dagster records, at most once.
+            What Dagster records, at most once: nothing if the settings do not request the output.
 
         Raises:
             dg.Failure: The output could not be made.
         """
         self._warn_of_settings()
         self.project_defs.started(self.node)  # counts it: "3 of 71"
-        # Make the output. The result is what Dagster's web page shows of it.
         page = self._make_output()
         if isinstance(page, dg.MaterializeResult):
             yield page  # it is complete already
         elif self.manifest is not None and self.summary is not None:
-            # `_make_output` has stored the manifest, the list of the output's files.
             for warning in self.summary.warnings:
                 self.warn(warning)
             yield result(self.project, self.manifest, self.summary, self.seconds, metadata=page)
@@ -131,34 +129,46 @@ class AssetRun:
                 self.warn(warning)
 
     def _make_output(self) -> Mapping[str, Any] | dg.MaterializeResult[Any]:
-        """Make the output, and return what Dagster's web page shows of it, such as its size.
+        """Make the output; if this fails, note the error for `nanoset build`.
 
-        If this fails, the error is also appended to the list `project_defs.failures`. The command
-        `nanoset build` reads the list: it prints the errors of all outputs, but Dagster would only
-        report that a run has failed.
+        The command `nanoset build` reads the list `project_defs.failures`: it prints the errors of
+        all outputs, but Dagster would only report that a run has failed.
+
+        Returns:
+            What Dagster's web page shows of the output, such as its size.
 
         Raises:
             dg.Failure: The output could not be made, for a reason that the user can correct: the
                 text says how. Dagster's web page shows the text.
             Exception: The output could not be made for another reason, such as a fault of nanoset.
         """
-        make_output_and_page = self.make_page  # each kind of output has a function for this
         try:
-            # Fail if the settings forbid the output, for example since a training run must not read
-            # what was found in a corpus. If they do not even request it, making it fails below.
-            if self._is_requested:
-                check_allowed(self.project, self.node, self.project_defs.passed_checks)
-            page = make_output_and_page(self)
-            # A page that is a complete result is that of a part of an output, without a summary.
-            is_complete = isinstance(page, dg.MaterializeResult)
-            if self.manifest is not None and self.summary is None and not is_complete:
-                self.summary = self.stage.show(self.project, self.manifest)
-            return page
+            return self._make_allowed_output()
         except Exception as error:
             self.project_defs.failures.append((self.node, error))
             if isinstance(error, NanosetError):
                 raise failure(self._with_remedy_for_input(error)) from error
             raise
+
+    def _make_allowed_output(self) -> Mapping[str, Any] | dg.MaterializeResult[Any]:
+        """Make the output unless the settings forbid it, and return what the web page shows of it.
+
+        For example, they may forbid to make the files for a training run if it would read documents
+        that contain texts of evaluations. The settings may also have stopped requesting the output:
+        then making it fails, and the error says so.
+
+        Raises:
+            NanosetError: The output is forbidden, or could not be made.
+        """
+        if self._is_requested:
+            check_allowed(self.project, self.node, self.project_defs.passed_checks)
+        make_output_and_page = self.make_page  # each kind of output has a function for this
+        page = make_output_and_page(self)
+        # A page that is a complete result is that of a part of an output, without a summary.
+        is_complete = isinstance(page, dg.MaterializeResult)
+        if self.manifest is not None and self.summary is None and not is_complete:
+            self.summary = self.stage.show(self.project, self.manifest)
+        return page
 
     def _with_remedy_for_input(self, error: NanosetError) -> NanosetError:
         """Return an error; if an input is missing or out of date, add how to make the input.
@@ -176,15 +186,27 @@ class AssetRun:
 
         if not isinstance(error, MissingError | StaleError) or error.where is None:
             return error
-        outputs = self.project.outputs
         for input_node in self.node.inputs(self.project.config).values():
-            # The error names the folder of the input, or of one of its versions in that folder.
-            folder = outputs.folder / input_node.path
-            url = outputs.access.url(folder)
-            if error.where == url or error.where.startswith(f"{url}/"):
+            if self._is_in_folder_of(input_node, error.where):
                 remedy = f"run `nanoset build`, or materialise {label_of(input_node)} first"
                 return error.at(error.where, remedy)
         return error
+
+    def _is_in_folder_of(self, node: Node, place: str) -> bool:
+        """Return whether an error is about an output: the folder of its versions, or one of them.
+
+            folder of the output    place of the error           result
+            /out/datasets/web       /out/datasets/web            True
+            /out/datasets/web       /out/datasets/web/5f0c…      True
+            /out/datasets/web       /out/datasets/web_long       False
+
+        Args:
+            node: The output.
+            place: Path or URL that the error names.
+        """
+        outputs = self.project.outputs
+        url = outputs.access.url(outputs.folder / node.path)
+        return place == url or place.startswith(f"{url}/")
 
     def warn(self, text: str) -> None:
         """Write a warning into the run's log.

@@ -140,7 +140,8 @@ class _PartitionSets:
 
         For example, an asset is made for a few corpora (text collections) only, which the settings
         name. If the set has `web` and `old`, and should have `web` and `news`, then `news` is added
-        and `old` is deleted. But `old` has to stay for now if a run is making it.
+        and `old` is deleted. But `old` has to stay for now if a run is making it: it is remembered,
+        so that a later call deletes it.
 
         Args:
             set_name: The name of the set.
@@ -149,8 +150,6 @@ class _PartitionSets:
                 call of the sensor gets as `self.before.members`.
         """
         present = set(self.active_runs.instance.get_dynamic_partitions(set_name))
-        new = members - present
-
         # Delete only what an earlier call has added: other partitions may belong to another
         # project.
         added_before = present.intersection(self.before.members.get(set_name, ()))
@@ -158,8 +157,7 @@ class _PartitionSets:
         deletable = self.without_active_runs(set_name, unneeded, changes.notes)
 
         definition = dg.DynamicPartitionsDefinition(name=set_name)
-        changes.requests += _change_requests(definition, added=new, removed=deletable)
-        # Those that cannot be deleted yet are remembered, so that a later call deletes them.
+        changes.requests += _change_requests(definition, added=members - present, removed=deletable)
         undeleted = unneeded - deletable
         changes.members[set_name] = sorted(members | undeleted)
 

@@ -13,7 +13,7 @@ the others after a while (`PATIENCE`).
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -122,14 +122,23 @@ def _evaluate(context: dg.SensorEvaluationContext, project_defs: ProjectDefs) ->
         active_runs=active_runs,
         text=scan_corpora(project),  # the names, sizes and times of all files
         last_cursor=read_cursor(RawTextCursor, context.cursor),
+        notes=reload_notes(project_defs.config, project.config),
     )
-    tick.notes += reload_notes(project_defs.config, project.config)
     try:
         return tick.result(context)
     finally:
-        # The notes may explain an error, so log them in that case, too.
-        for note in tick.notes:
-            context.log.info(visible(note))
+        _log_notes(context, tick.notes)  # also if there is an error, which they may explain
+
+
+def _log_notes(context: dg.SensorEvaluationContext, notes: Iterable[str]) -> None:
+    """Write lines into the log of a call of the sensor.
+
+    Args:
+        context: Dagster's context of this call.
+        notes: The lines.
+    """
+    for note in notes:
+        context.log.info(visible(note))
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,21 +205,14 @@ class _Tick:
         Raises:
             NanosetError: Something is wrong with the raw text, and there is nothing else to return.
         """
-        changes = self._partition_changes()  # which partitions to add and to remove
+        changes = self._partition_changes()
         self.notes += changes.notes  # such as why a partition cannot be removed yet
         errors = self._errors_of_corpora(had_text_before=changes.registered)
         run_requests = self._run_requests()
         self._store_in_cursor(changes)
 
-        # If an error is raised, Dagster discards everything else. So only log the errors if there
-        # is something else, a request or a new cursor: a mistake in one folder must not keep the
-        # others from being built. A later call that finds nothing new raises the errors.
         has_requests = bool(run_requests or changes.requests)
-        has_new_cursor = self.next_cursor != self.last_cursor
-        if errors and not has_requests and not has_new_cursor:
-            raise combined(errors, self.project.config.raw_folder)
-        self.notes += map(str, errors)
-        # The caller logs the notes, so here they are only a part of the reason.
+        self._raise_or_note(errors, has_requests=has_requests)
         return tick_result(
             context,
             run_requests,
@@ -218,6 +220,25 @@ class _Tick:
             cursor=cursor_text(self.next_cursor),
             dynamic_partitions_requests=changes.requests,
         )
+
+    def _raise_or_note(self, errors: Sequence[NanosetError], *, has_requests: bool) -> None:
+        """Raise the errors of corpora if this call has no other result; otherwise log them.
+
+        If an error is raised, Dagster discards everything else that the call returns. But a mistake
+        in one folder must not keep the others from being built. So errors are only raised by a call
+        that finds nothing new.
+
+        Args:
+            errors: What is wrong with corpora, which are folders of raw text.
+            has_requests: Whether the call requests runs or changes of partitions.
+
+        Raises:
+            NanosetError: All errors in one.
+        """
+        has_new_cursor = self.next_cursor != self.last_cursor
+        if errors and not has_requests and not has_new_cursor:
+            raise combined(errors, self.project.config.raw_folder)
+        self.notes += map(str, errors)
 
     def _store_in_cursor(self, changes: PartitionChanges) -> None:
         """Store what this call has seen of folders and partitions, for the next call.
@@ -305,16 +326,11 @@ class _Tick:
             books     one more                         a request
             code      one more, still being written    no request before it is complete
         """
-        # Corpus → the recipe of its inventory.
         inventories = current_inventory_recipes(self.project, self.text.corpora)
-
-        # Another machine may have built corpora that are up to date. Add them to the history.
         up_to_date = self._up_to_date(inventories)  # web
         self._record_in_history(up_to_date)
-
-        # The next call need not compare the same files again.
         for name, recipe in up_to_date.items():
-            self.next_cursor.up_to_date[name] = recipe.digest
+            self.next_cursor.up_to_date[name] = recipe.digest  # spares the next call to compare it
 
         now_ns = time.time_ns()
         changed = self._changed_corpora(inventories, up_to_date, now_ns)  # books and code
@@ -560,18 +576,19 @@ class _Tick:
         Each run has a tag that identifies the files for which it was requested, such as "web:5f0c".
         So the runs that were already requested for the present files can be found.
 
+        Dagster starts only one run for each key. So the key of the first run is "web:5f0c", and
+        those of further attempts are "web:5f0c:1", "web:5f0c:2" and so on.
+
         Args:
             corpus: A changed corpus (a folder of raw text) that can be built now.
         """
         tags = {self.project_defs.names.tag(RAW_TAG): corpus.files_id}
         earlier_runs = self.instance.get_run_records(dg.RunsFilter(tags=tags))  # the latest first
-        if not earlier_runs:
-            return dg.RunRequest(run_key=corpus.files_id, partition_key=corpus.name, tags=tags)
-        if not self._needs_another_run(corpus, earlier_runs):
-            return None
-        # Dagster starts only one run for each key, so another attempt needs a new one:
-        # "web:5f0c:1".
-        run_key = f"{corpus.files_id}:{len(earlier_runs)}"
+        run_key = corpus.files_id
+        if earlier_runs:
+            if not self._needs_another_run(corpus, earlier_runs):
+                return None
+            run_key += f":{len(earlier_runs)}"
         return dg.RunRequest(run_key=run_key, partition_key=corpus.name, tags=tags)
 
     def _needs_another_run(
@@ -585,6 +602,8 @@ class _Tick:
             has succeeded, but its list of files is not the current one   yes
             has succeeded, and has made the current list of files         no
 
+        In the last case, the next call need not ask again, so this is stored in the cursor.
+
         Args:
             corpus: The corpus, which is a folder of raw text.
             earlier_runs: The runs for its present files, the latest first.
@@ -594,17 +613,15 @@ class _Tick:
         if failure_reason is not None:
             self.notes.append(f"{corpus.name}: {failure_reason}")
             return False
-
-        # The digest of the list of files that the last successful build has read.
-        built_files = corpus.current_digest
-        if built_files is None:
-            return True  # no build has ever succeeded
         if not corpus.is_quiet:
             return True  # something still writes to it, so the runs have built only some files
-        if not has_made(self.instance, latest_run, self.inventory_asset, corpus.name, built_files):
-            return True  # the latest run has not made that list
-        # It has built the present files. Remember that, so that the next call need not ask again.
-        self.next_cursor.up_to_date[corpus.name] = built_files
+
+        digest = corpus.current_digest
+        if digest is None:
+            return True  # no build has ever succeeded
+        if not has_made(self.instance, latest_run, self.inventory_asset, corpus.name, digest):
+            return True  # another run has made the current list of files
+        self.next_cursor.up_to_date[corpus.name] = digest
         return False
 
     def _skip_reason(self) -> str:

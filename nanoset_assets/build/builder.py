@@ -166,6 +166,11 @@ class _Builder:
     def build(self, survey: OutputSurvey, *, rebuild: bool) -> BuildReport:
         """Make all outputs that are missing or out of date, and return what was done.
 
+        Several programs (engines) can tokenize text. While an output is made, its tokens are
+        compared with those of the tokenizer's own library. An engine that gives others is put on a
+        list of distrusted ones, which is stored with the outputs. Then outputs that it has made
+        earlier are out of date, and are made again.
+
         Args:
             survey: The outputs of the project, as they are now.
             rebuild: Whether selected outputs that are up to date are made, too.
@@ -175,14 +180,11 @@ class _Builder:
         """
         plan = self._plan(survey, rebuild=rebuild)
         self._check_disk(plan, rebuild=rebuild)
-        # Several programs (engines) can tokenize text. While an output is made, its tokens are
-        # compared with those of the tokenizer's own library. An engine that gives others is put on
-        # a list, which is stored with the outputs, and is not used any more.
         distrusted_before = load_records(self.project.outputs)
         report = self._execute(plan, rebuild=rebuild)
         if not plan.nodes:
             return report  # nothing was made, so no tokens were compared
-        distrusted_now = load_records(self.project.outputs, refresh=True)  # reads the list again
+        distrusted_now = load_records(self.project.outputs, refresh=True)
         if distrusted_now == distrusted_before:
             return report
         return self._build_again(report)
@@ -240,41 +242,34 @@ class _Builder:
             survey: The outputs of the project, as they are now.
             rebuild: Whether selected outputs that are up to date are made, too.
         """
-        # Runs in this process call `counter.begin` when a step begins, which prints "3 of 71".
-        counter = StepCounter(self.project.progress)
+        counter = StepCounter(self.project.progress)  # prints "3 of 71" when a step begins
         project_defs = ProjectDefs.of(
             self.project.config, build_project=self.project, started=counter.begin
         )
-        # Which outputs are missing, out of date, or not known to Dagster?
         state = self._compare_with_history(survey, project_defs.names)
-        # Which outputs has the user selected, by a text such as "+key:pretrain/blend", or by naming
-        # text collections?
-        nodes = selected(survey.graph.nodes(), self.select, self.corpora, project_defs)
-        # Divide those that have to be made into runs.
-        runs = _runs_to_execute(survey.steps, state, nodes, rebuild=rebuild)
+        selected_nodes = selected(survey.graph.nodes(), self.select, self.corpora, project_defs)
+        runs = _runs_to_execute(survey.steps, state, selected_nodes, rebuild=rebuild)
 
-        plan = _BuildPlan(project_defs, counter, survey, frozenset(nodes), runs)
+        plan = _BuildPlan(project_defs, counter, survey, frozenset(selected_nodes), runs)
         counter.expect(plan.nodes)  # now it is known that there are 71 steps
         return plan
 
     def _compare_with_history(self, survey: OutputSurvey, names: Names) -> GraphState:
         """Bring Dagster's history up to date, and return which outputs have to be made.
 
-        The history is a database of what was built when. Dagster's web pages show it.
+        The history is a database of what was built when, which Dagster's web pages show. Every text
+        collection becomes a partition there, even those that this build was not asked to look at.
+        Outputs that another machine has made are added. Those of active runs are not, since the
+        runs record their outputs themselves.
 
         Args:
             survey: The outputs of the project, as they are now.
             names: The names of the project in Dagster.
         """
         started_reading_ns = time.time_ns()
-        # Every text collection becomes a partition. The pages show them all, so do this even for
-        # those that this build was not asked to look at.
         register(self.instance, names, survey.all_corpora, self.project.config)
-        # Add the outputs that the history lacks, because another machine has made them. Leave out
-        # those of active runs, which record their outputs themselves.
         active_runs = ActiveRuns.look_up(self.instance, names)
         state = load_graph_state(survey.graph, self.instance, names, active_runs)
-
         if self._has_nothing_to_do(survey, state, active_runs):
             self._remember_complete_history(survey, started_reading_ns)
         return state
@@ -507,18 +502,15 @@ def _report_before_runs(plan: _BuildPlan, *, has_all_corpora: bool) -> BuildRepo
     Args:
         plan: The outputs of the project, and those that the build is going to make.
         has_all_corpora: Whether all corpora were examined, and not only some that the user named.
+            If not, it is not known what is skipped.
     """
     survey = plan.survey
     report = BuildReport(
         survey.steps, survey.graph, survey.unread_entries, has_all_corpora=has_all_corpora
     )
     report.selected = plan.selected
-    # The first output of a corpus is the list of its files. If one of them cannot be read, the list
-    # counts as failed.
-    for node, error in survey.unreadable.items():
-        report.failed[label_of(node)] = error
-    # What needs such a corpus cannot be made, such as a mixture of it with others. This is only
-    # known if all corpora were examined.
+    for file_list, error in survey.unreadable.items():
+        report.failed[label_of(file_list)] = error
     if has_all_corpora:
         report.skipped += _blocked_labels(survey.graph)
     report.replaced |= _replaced_settings(survey.graph, plan.steps)

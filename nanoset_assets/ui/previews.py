@@ -26,6 +26,8 @@ from nanoset_core.lineage.explain import (
 )
 from nanoset_core.lineage.run import Run, explain_step
 from nanoset_core.lineage.sentences import place_of
+from nanoset_core.loading.blended_nanoset import BlendedNanoset
+from nanoset_core.loading.nanoset import Nanoset
 from nanoset_core.loading.opening import current_split, open_version
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
@@ -339,16 +341,41 @@ def _sample_texts(project: Project, name: str, split: str) -> Iterator[str]:
     with outputs.access.named():
         # Open the samples without masks, which are not shown.
         nanoset = open_version(outputs, current_split(outputs, f"{name}/{split}"))
-    # If the training continues an earlier one, that has read the first samples of train already.
-    start = 0
-    if split == "train":
-        start = nanoset.config.consumed_samples
+    numbers = _first_samples_read(nanoset, split)
+    for sample in explain_samples(_inspection(project), nanoset, name, split, numbers):
+        yield _sample_text(sample)
+
+
+def _first_samples_read(nanoset: Nanoset | BlendedNanoset, split: str) -> range:
+    """Return the numbers of the first samples that a trainer reads, usually 0, 1 and 2.
+
+    If the training continues an earlier one, that has read the first samples of train already.
+
+    Args:
+        nanoset: The samples of the split.
+        split: train, valid or test.
+    """
+    start = nanoset.config.consumed_samples if split == "train" else 0
     stop = min(start + SHOWN, len(nanoset))
-    for sample in explain_samples(_inspection(project), nanoset, name, split, range(start, stop)):
-        corpus = code(sample.corpus)  # as code in Markdown
-        documents = _pieces_text(sample, format_place=code)
-        quotation = _quoted(_first_text(sample))
-        yield f"**sample {sample.sample}** of {corpus}: {documents}{quotation}"
+    return range(start, stop)
+
+
+def _sample_text(sample: SampleOrigin) -> str:
+    """Return the origin of a sample and the start of its text, as Markdown.
+
+    For example:
+
+        **sample 0** of `web`: `web/a.jsonl:5` tokens 0–300
+
+        > `It was a dark and stormy night`
+
+    Args:
+        sample: The sample. The tokens of its first document have been decoded.
+    """
+    corpus = code(sample.corpus)
+    documents = _pieces_text(sample, format_place=code)
+    quotation = _quoted(_first_text(sample))
+    return f"**sample {sample.sample}** of {corpus}: {documents}{quotation}"
 
 
 def _pieces_text(sample: SampleOrigin, format_place: Callable[[str], str] = str) -> str:
