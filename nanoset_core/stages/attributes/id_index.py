@@ -219,17 +219,14 @@ def _divide_into_parts(
         part_bits: How many first bits of a hash are the number of its part.
     """
     next_positions = starts.copy()  # (n_parts,) where the next row of each part goes: [0, 1]
-    for chunk_rows in _chunks_of_rows_with_id(is_valid):  # some rows at a time, to bound memory
+    for chunk_rows in _chunks_of_rows_with_id(is_valid):
         chunk_hashes = id_hashes[chunk_rows]
         parts = _part_of(chunk_hashes, part_bits)  # (n_chunk_rows,) [1, 0, 1, 1]
-
-        # Sort the rows of the chunk by their part.
         by_part = np.argsort(parts, kind="stable")  # (n_chunk_rows,) [1, 0, 2, 3]
         rows_per_part = np.bincount(parts, minlength=len(starts))  # (n_parts,) [1, 3]
 
-        # Append those of each part to the rows that it has from earlier chunks: 1 row from position
-        # 0 on, and 3 rows from position 1 on, which are the positions [0] and [1, 2, 3].
-        positions = positions_in(next_positions, rows_per_part)  # (n_chunk_rows,)
+        # Append the rows of each part to those that it has from earlier chunks.
+        positions = positions_in(next_positions, rows_per_part)  # (n_chunk_rows,) [0, 1, 2, 3]
         rows[positions] = chunk_rows[by_part]
         hashes[positions] = chunk_hashes[by_part]
         next_positions += rows_per_part
@@ -238,8 +235,10 @@ def _divide_into_parts(
 def _chunks_of_rows_with_id(is_valid: NDArray[np.uint8]) -> Iterator[NDArray[np.int64]]:
     """Yield the numbers of the rows that have an id, a chunk of the table at a time.
 
+    The table may be larger than the memory.
+
     Args:
-        is_valid: 1 if the row has an id, shape (n_rows,). It may be larger than the memory.
+        is_valid: 1 if the row has an id, shape (n_rows,).
     """
     for start in range(0, len(is_valid), CHUNK_ROWS):
         yield start + np.flatnonzero(is_valid[start : start + CHUNK_ROWS])

@@ -187,7 +187,6 @@ class OpenLookup:
         """
         import pyarrow as pa
 
-        # The index has an entry for each different id of the rows. Find the entries of these ids.
         entries = self._find_entries(ids.cast(pa.large_string()))  # (n_ids,) -1 for doc-17
         exists = entries >= 0
         existing_entries = entries[exists]
@@ -196,9 +195,7 @@ class OpenLookup:
         rows[exists] = self._index.rows[existing_entries]
         is_repeated = np.zeros(len(ids), np.bool_)
         is_repeated[exists] = self._index.is_repeated[existing_entries] == 1
-
-        # This array is a file, which all processes share.
-        self._index.is_matched[existing_entries] = 1
+        self._index.is_matched[existing_entries] = 1  # this array is a file of all processes
         return MatchingRows(rows, is_repeated)
 
     def _find_entries(self, ids: Any) -> NDArray[np.int64]:
@@ -210,35 +207,35 @@ class OpenLookup:
             id                     a    c    b
             hash                   3    3    9
 
-        To find c, the entries with hash 3 are tried one after another. The comments show the search
-        for the ids c, b and x, of which x is not in the index, and has the hash 5.
+        All ids are looked up together: each round compares an entry with every id that is still
+        pending. For the ids c, b and x, where x has the hash 5:
+
+            round    id    entry    result
+            1        c     0        the same hash, but another id: pending
+                     b     2        found
+                     x     2        another hash: x is not in the index
+            2        c     1        found
 
         Args:
             ids: An Arrow array of strings, shape (n_ids,); may contain nulls.
 
         Returns:
-            Number of the entry, or -1 if the index does not have the id; int64, shape (n_ids,).
+            Number of the entry, or -1 if the index does not have the id; int64, shape (n_ids,). In
+            the example: [1, 2, -1].
         """
-        hashes = hashing.hash_texts(ids)  # (n_ids,) [3, 9, 5]
-        candidates = self._first_candidates(hashes)  # (n_ids,) the entry to try next: [0, 2, 2]
+        hashes = hashing.hash_texts(ids)  # (n_ids,)
+        candidates = self._first_candidates(hashes)  # (n_ids,) the entry to compare next
         entries = np.full(len(ids), -1, np.int64)
-
-        # Try the candidates of all ids together, until each id is found or given up.
-        pending = np.flatnonzero(ids.is_valid().to_numpy(zero_copy_only=False))  # [0, 1, 2]
+        pending = np.flatnonzero(ids.is_valid().to_numpy(zero_copy_only=False))
         while len(pending):
-            # Give up x: entry 2 has another hash than x, so no entry has its hash.
             has_hash = self._have_hashes(candidates[pending], hashes[pending])
-            pending = pending[has_hash]  # [0, 1]
-
-            # Entry 2 has the id b, so b is found.
+            pending = pending[has_hash]
             has_id = self._have_ids(candidates[pending], ids.take(pending))
             found = pending[has_id]
-            entries[found] = candidates[found]  # [-1, 2, -1]
-
-            # Entry 0 has the hash of c, but the id a. Try the next entry for c, which is 1.
-            pending = pending[~has_id]  # [0]
+            entries[found] = candidates[found]
+            pending = pending[~has_id]
             candidates[pending] += 1
-        return entries  # [1, 2, -1]
+        return entries
 
     def _first_candidates(self, hashes: NDArray[np.uint64]) -> NDArray[np.int64]:
         """Return where to look for each hash in an index whose entries are sorted by their hashes.

@@ -103,7 +103,7 @@ def read_attributes(project: Project, corpus: str, folder: Path) -> ReadAttribut
         doc-18    0.12
 
     Args:
-        project: The project, whose settings name the tables.
+        project: The project, whose settings name the tables, and whose progress is shown.
         corpus: Name of the corpus.
         folder: An empty folder, which receives the files.
 
@@ -117,16 +117,13 @@ def read_attributes(project: Project, corpus: str, folder: Path) -> ReadAttribut
         MissingError: No file matches the settings of the corpus's attributes.
         StorageError: A bucket cannot be reached.
     """
-    # Find the files that the settings name, such as scores/*.parquet.
     spec = attributes_spec(project.config, corpus)
-    named_files = given_files(project, spec.files, files_setting(corpus))
-    # Spark writes other files next to its tables, such as _SUCCESS.
+    named_files = given_files(project, spec.files, files_setting(corpus))  # such as *.parquet
     table_files = [file for file in named_files.stats if not _is_hidden(file.path)]
+    n_bytes = sum(file.size for file in table_files)
 
-    # Read them, and show the progress.
     schema = _new_schema(project.config, corpus)
     tables = AttributeTables(named_files.folder, table_files, schema)
-    n_bytes = sum(file.size for file in table_files)
     work = project.progress.work(STAGE, corpus, n_bytes)
     return tables.read(folder, on_read=work.advance)
 

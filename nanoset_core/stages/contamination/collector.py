@@ -173,14 +173,13 @@ class TextCollector:
         Raises:
             EncodingError: The tokenizer fails on a text; the message names the line of the text.
         """
-        # Turn the texts into tokens.
         try:
             encoded = self.engine.encode([text.text for text in texts])
         except EncodingError as error:
             failed_text = texts[error.document]  # the error has the index of the text
             raise error.at(f"{path}:{failed_text.line}") from error
 
-        # Turn the tokens into words. Texts of 5 and 3 tokens start at 0 and 5, and end at 8.
+        # Texts of 5 and 3 tokens start at 0 and 5, and end at 8.
         token_starts = np.concatenate([[0], np.cumsum(encoded.lengths, dtype=np.int64)])
         return self.vocabulary.words(encoded.ids, token_starts)
 
@@ -189,23 +188,20 @@ def _text_hashes(words: DocumentWords) -> NDArray[np.uint64]:
     """Return a hash of the words of each text: uint64, shape (n_texts,).
 
     It depends on the order of the words: "a dog bit a man" and "a man bit a dog" have different
-    hashes.
+    hashes. Each word is hashed with its place in the text, and the hash of the text is the sum of
+    these hashes, modulo 2**64.
 
     Args:
         words: The words of some texts. The values in the comments are for two texts, of three and
             of two words.
     """
-    # Number the words of each text from 0.
     words_per_text = words.counts  # [3, 2]
     text_bounds = running_sums(words_per_text)  # (n_texts + 1,) [0, 3, 5]
     text_starts = np.repeat(text_bounds[:-1], words_per_text)  # (n_words,) [0, 0, 0, 3, 3]
     places = np.arange(len(words.hashes)) - text_starts  # (n_words,) [0, 1, 2, 0, 1]
+    word_hashes = mix(words.hashes + places.astype(np.uint64) * STEP)  # these look random
 
-    # Hash each word together with its place. `mix` turns a number into one that looks random.
-    word_hashes = mix(words.hashes + places.astype(np.uint64) * STEP)
-
-    # The hash of a text is the sum of these, modulo 2**64. Sum up from the first text on, and
-    # subtract what earlier texts have added.
+    # Sum up from the first text on, and subtract what earlier texts have added.
     sums = running_sums(word_hashes)[text_bounds]  # over 0, 3 and 5 words
     hashes: NDArray[np.uint64] = np.diff(sums)  # over 3 and 2 words
     return hashes

@@ -171,30 +171,28 @@ def _given_files(project: Project, section: str) -> list[GivenFiles]:
 def _write_evaluation(project: Project, section: str, folder: Path) -> dict[str, int]:
     """Write an index of evaluation texts, such as the questions of a benchmark, to a folder.
 
-    With the index, copies of these texts are found in documents.
+    With the index, copies of these texts are found in documents. Documents are stored as tokens. So
+    the texts are tokenized as well, and both are divided into words by the same table, which says
+    what words each token of the vocabulary has.
 
     Args:
         project: The project, with the tokenizer of the documents.
         section: A section of `contamination` in nanoset.yaml, which names the evaluation files.
-        folder: The folder to write to.
+        folder: The folder to write to. It also gets a table that says from which file and line each
+            text comes.
 
     Returns:
         Counts of texts and of runs of words, to be recorded.
     """
-    # Documents are stored as tokens. So tokenize the texts as well, and divide both into words by
-    # the same table, which says what words each token of the vocabulary has.
     tokenizer_file = project.config.tokenizer_file
     engine = reference_engine(tokenizer_file)
     vocabulary = word_vocabulary(tokenizer_file)
     collector = TextCollector(engine, vocabulary)
     file_names = _collect_texts(collector, project, section)
 
-    # Index each run of so many words, 13 for example.
-    words_per_run = project.config.contamination[section].ngram
+    words_per_run = project.config.contamination[section].ngram  # 13 for example
     index = collector.index(words_per_run)
     Evaluation(vocabulary, index).save(folder)
-
-    # A table says from which file and line each text comes.
     _write_origins(folder / TEXTS_FILE, collector, file_names)
     return evaluation_facts(collector, index)
 

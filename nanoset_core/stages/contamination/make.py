@@ -85,20 +85,15 @@ def _search_corpus(project: Project, section: str, corpus: str) -> Manifest:
     Returns:
         Manifest of the result, which becomes the current version of the output.
     """
-    # The recipe consists of everything that decides the result: documents, texts and settings.
     outputs = project.outputs
     dataset = _current_dataset(project, corpus)
     recipe = contamination_recipe(project, Key(section, corpus), {"dataset": dataset.digest})
+    existing_result = None if project.rebuild else outputs.find(recipe)
+    if existing_result is not None:
+        return outputs.make_current(existing_result)
 
-    # A result with the same recipe may exist.
-    result = None
-    if not project.rebuild:
-        result = outputs.find(recipe)
-
-    # Otherwise index the texts, and search the documents for them.
-    if result is None:
-        evaluation = make_evaluation(project, section)
-        result = _search_dataset(project, recipe, evaluation, Sharded.of(project, dataset))
+    evaluation = make_evaluation(project, section)  # an index of the texts
+    result = _search_dataset(project, recipe, evaluation, Sharded.of(project, dataset))
     return outputs.make_current(result)
 
 
@@ -106,6 +101,8 @@ def _search_dataset(
     project: Project, recipe: Recipe, evaluation: Manifest, sharded: Sharded
 ) -> Manifest:
     """Search all documents of a corpus for evaluation texts, and store a table of the matches.
+
+    A row of the table says which line of the raw text contains which evaluation text.
 
     Args:
         project: The project.
@@ -116,29 +113,30 @@ def _search_dataset(
     Returns:
         The record that is stored with the table: what was searched, and how much was found.
     """
-    # Search each shard by itself. The matches of each are stored, and named by a digest.
     shard_digests = _search_shards(project, recipe, evaluation, sharded)
-
-    # Join the matches to one table. A row says which line of the raw text contains which evaluation
-    # text.
     matches = _matches(project.outputs, recipe.name, sharded, shard_digests)
     rows = match_rows(project, sharded, evaluation, matches)
-    n_documents = int(sharded.document_bounds[-1])  # the end of the last shard
+    facts: dict[str, Any] = {
+        "documents": int(sharded.document_bounds[-1]),  # the end of the last shard
+        "evaluation": evaluation.digest,
+        SHARDS: shard_digests,
+    }
 
     def write(folder: Path) -> Written:
         """Write the table to a new folder, and return what the record says about it."""
         match_counts = write_matches(folder, rows)  # such as {"contaminated": 12, …}
-        record: dict[str, Any] = {
-            "documents": n_documents,
-            "evaluation": evaluation.digest,
-            SHARDS: shard_digests,
-            **match_counts,
-        }
-        for name, value in evaluation.facts.items():
-            record[f"evaluation_{name}"] = value  # such as "evaluation_texts": 1319
-        return Written(record)
+        return Written({**facts, **match_counts, **_evaluation_facts(evaluation)})
 
     return project.outputs.commit(recipe, write)  # makes the folder, and calls `write`
+
+
+def _evaluation_facts(evaluation: Manifest) -> dict[str, Any]:
+    """Return what was counted in evaluation texts, such as `{"evaluation_texts": 1319, …}`.
+
+    Args:
+        evaluation: Manifest of the index of the texts.
+    """
+    return {f"evaluation_{name}": value for name, value in evaluation.facts.items()}
 
 
 def _search_shards(
@@ -146,7 +144,8 @@ def _search_shards(
 ) -> list[str]:
     """Search each shard of a corpus for evaluation texts, except for those searched before.
 
-    If text is added to a corpus, it is in new shards. So only these are searched.
+    If text is added to a corpus, it is in new shards. So only these are searched, by worker
+    processes, each of which runs `SearchTask.write` for one shard at a time.
 
     Args:
         project: The project.
@@ -158,8 +157,6 @@ def _search_shards(
     Returns:
         For each shard, the digest that identifies its stored matches.
     """
-    # Shards with a stored result of the same recipe are not searched again. The others are searched
-    # by worker processes, each of which runs `SearchTask.write` for one shard at a time.
     shard_recipes = [
         _recipe_of_shard(recipe, evaluation, shard_digest) for shard_digest in sharded.shards
     ]
@@ -233,22 +230,26 @@ class SearchTask(DocumentsTask):
 
         Returns:
             The record: `{"matches": [[document, text, share, words], …]}`. Documents are counted
-            from the first one that is searched.
+            from the first one that is searched: the documents are a shard, which may get another
+            place in a later dataset.
         """
-        # Open both inputs. The folder of all outputs may have another path on this machine than
-        # on the one that made the task; `rebase` replaces the path.
-        evaluation_folder = _local_folder(self.root.rebase(self.evaluation))
-        evaluation = _load_evaluation(evaluation_folder)
+        evaluation = self._open_evaluation()
         dataset = open_dataset(self.root.rebase(self.dataset))
-
         threshold = self.recipe.options["threshold"]
         rows = []
         for match in evaluation.search(dataset, self.first, self.count, threshold):
-            # The documents are a shard, which may get another place in a later dataset. So their
-            # numbers in this dataset are not recorded.
             document = match.document - self.first
             rows.append([document, match.text, match.share, match.words])
         return Written({"matches": rows})
+
+    def _open_evaluation(self) -> Evaluation:
+        """Return the evaluation texts, from the files in the folder of all outputs.
+
+        On this machine, that folder may have another path than on the one that made the task.
+        `rebase` replaces the path.
+        """
+        evaluation = self.root.rebase(self.evaluation)
+        return _load_evaluation(_local_folder(evaluation))
 
 
 def _local_folder(manifest: Manifest) -> Path:
@@ -281,8 +282,6 @@ def _matches(
     matches_by_shard = outputs.each_version(
         _matches_in_shard, SHARD_LAYOUT.folder, name, shard_digests
     )
-
-    # Document 7 of a shard that starts at document 1000 is document 1007 of the dataset.
     first_documents = sharded.document_bounds[:-1].tolist()
     matches = []
     for first_document, shard_matches in zip(first_documents, matches_by_shard, strict=True):

@@ -244,22 +244,11 @@ class _HashFilter(NamedTuple):
         Args:
             hashes: The hashes, uint64, shape (n_hashes,).
         """
-        # Choose the size: a power of two, so that the leading bits of a hash are a position.
-        min_bits = _FILTER_BITS_PER_NGRAM * len(hashes)  # 16 for each hash
-        n_leading_bits = max(min_bits.bit_length(), _MIN_LEADING_BITS)  # 16 or more
-        n_bits = 2**n_leading_bits  # is greater than min_bits
-
-        # Look at the leading bits of each hash: drop the others of its 64 bits.
-        shift = U64(64 - n_leading_bits)
-        positions = (hashes >> shift).astype(np.int64)  # (n_hashes,)
-
-        # Set the bit at each position. Position 13 is bit 5 of byte 1, since a byte has 8 bits.
-        bitmap = np.zeros(n_bits // 8, np.uint8)
-        byte_numbers = positions // 8
-        bits_of_byte = (positions % 8).astype(np.uint8)
-        # Unlike |=, this sets all bits of a byte that occurs several times.
-        np.bitwise_or.at(bitmap, byte_numbers, np.uint8(1) << bits_of_byte)
-        return _HashFilter(bitmap, shift)
+        min_bits = _FILTER_BITS_PER_NGRAM * len(hashes)
+        n_leading_bits = max(min_bits.bit_length(), _MIN_LEADING_BITS)
+        shift = U64(64 - n_leading_bits)  # a hash has 64 bits
+        positions = (hashes >> shift).astype(np.int64)  # (n_hashes,) the leading bits
+        return _HashFilter(_bitmap_of(positions, n_bits=2**n_leading_bits), shift)
 
     def candidates(self, hashes: NDArray[np.uint64]) -> NDArray[np.int64]:
         """Return which hashes pass the filter: those that may be among the hashes it was made from.
@@ -274,15 +263,35 @@ class _HashFilter(NamedTuple):
         Returns:
             Indices of all hashes that are in the filter, and of few others; int64, ascending.
         """
-        # The leading bits of a hash are its position in the bitmap.
-        positions = (hashes >> self.shift).astype(np.int64)  # (n_hashes,) such as [13, 2]
-
+        positions = (hashes >> self.shift).astype(np.int64)  # (n_hashes,) such as 13
         # Position 13 is bit 5 of byte 1, since a byte has 8 bits. This runs for every n-gram of all
         # documents, so it divides with bit operations: x >> 3 is x // 8, and x & 7 is x % 8.
         bytes_of_bitmap = self.bitmap[positions >> 3]
         bits_of_byte = (positions & 7).astype(np.uint8)
-        bits = (bytes_of_bitmap >> bits_of_byte) & 1  # (n_hashes,) 0 or 1
-        return np.flatnonzero(bits.view(np.bool_))  # where the bit is 1
+        is_set = (bytes_of_bitmap >> bits_of_byte) & 1  # (n_hashes,) 0 or 1
+        return np.flatnonzero(is_set.view(np.bool_))
+
+
+def _bitmap_of(positions: NDArray[np.int64], n_bits: int) -> NDArray[np.uint8]:
+    """Return a bitmap in which the bits at some positions are set, and all others are not.
+
+    A byte has 8 bits, the lowest first. So position 13 is bit 5 of byte 1:
+
+        positions [0, 13], 16 bits     →     [0b00000001, 0b00100000]
+
+    Args:
+        positions: Shape (n,), in any order, perhaps repeated; below `n_bits`.
+        n_bits: Size of the bitmap, a multiple of 8.
+
+    Returns:
+        Shape (n_bits / 8,).
+    """
+    bitmap = np.zeros(n_bits // 8, np.uint8)
+    byte_numbers = positions // 8
+    bits_of_byte = (positions % 8).astype(np.uint8)
+    # Unlike |=, this sets all bits of a byte that occurs several times.
+    np.bitwise_or.at(bitmap, byte_numbers, np.uint8(1) << bits_of_byte)
+    return bitmap
 
 
 @dataclass(frozen=True)
@@ -465,6 +474,9 @@ class NgramIndex:
             n-gram           how tired are      tired are their
             number in index  0                  1
 
+        Nearly all n-grams are in no evaluation text. A filter finds this out quickly for most of
+        them, and only the others are looked up.
+
         Args:
             words: The words of all documents, concatenated.
         """
@@ -472,27 +484,37 @@ class NgramIndex:
             nothing = np.empty(0, np.int64)
             return _KnownNgrams(nothing, nothing, nothing)
 
-        # Hash the n-gram that starts at each word. Nearly all of them are in no evaluation text.
-        # A filter finds this out quickly for most of them. Look up only the others.
-        ngram_hashes = hash_ngrams(words.hashes, self.words_per_ngram)
+        ngram_hashes = hash_ngrams(words.hashes, self.words_per_ngram)  # one starts at each word
         first_words = self._filter.candidates(ngram_hashes)  # such as [1, 2, 4]
         numbers = self._numbers_of(ngram_hashes[first_words])  # [0, 1, -1], and -1 is not found
         is_known = numbers >= 0
-        first_words = first_words[is_known]
-        numbers = numbers[is_known]
+        known_ngrams = _KnownNgrams(
+            documents=words.documents(first_words[is_known]),
+            first_words=first_words[is_known],
+            ngrams=numbers[is_known],
+        )
+        return self._within_documents(known_ngrams, words)
 
-        # Leave out n-grams that start with the last words of a document, and end with the first
-        # words of the next one.
-        documents = words.documents(first_words)
-        last_words = first_words + self.words_per_ngram - 1
-        is_in_one = documents == words.documents(last_words)
-        return _KnownNgrams(documents[is_in_one], first_words[is_in_one], numbers[is_in_one])
+    def _within_documents(self, ngrams: _KnownNgrams, words: DocumentWords) -> _KnownNgrams:
+        """Leave out n-grams that start in one document, and end in the next one.
+
+        Args:
+            ngrams: The n-grams, which are runs of some words.
+            words: The words of all documents, concatenated.
+        """
+        last_words = ngrams.first_words + self.words_per_ngram - 1
+        is_in_one = ngrams.documents == words.documents(last_words)
+        return _KnownNgrams(*[column[is_in_one] for column in ngrams])
 
     def _numbers_of(self, hashes: NDArray[np.uint64]) -> NDArray[np.int64]:
         """Look up n-grams by their hash. Return their numbers in the index, or -1.
 
         The numbers are those of the sorted hashes of the index. For example, if it has the hashes
-        [3, 5, 9], then the hashes 9 and 4 have the numbers 2 and -1.
+        [3, 5, 9], then the hashes 9 and 4 have the numbers 2 and -1:
+
+            hash                             9    4
+            where it belongs in the index    2    1
+            hash of the index there          9    5    (another one, so 4 is not in the index)
 
         Args:
             hashes: uint64, shape (n_hashes,). The index must not be empty.
@@ -501,16 +523,12 @@ class NgramIndex:
             int64, shape (n_hashes,).
         """
         # Searching in ascending order is faster, since it reads the index from start to end.
-        order = np.argsort(hashes)  # [1, 0]
-        positions = np.searchsorted(self.hashes, hashes[order])  # 4 belongs before 1, 9 before 2
-
-        # Return to the order of the arguments. A hash above all others would belong after the end:
-        # compare it with the last one.
+        order = np.argsort(hashes)
+        positions = np.searchsorted(self.hashes, hashes[order])
+        last_number = len(self.hashes) - 1  # greater hashes than all of the index belong after it
         numbers = np.empty(len(hashes), np.int64)
-        numbers[order] = np.minimum(positions, len(self.hashes) - 1)  # [2, 1]
-
-        # If the index has a hash, it is exactly at this position. 4 is not: there is 5.
-        return np.where(self.hashes[numbers] == hashes, numbers, -1)  # [2, -1]
+        numbers[order] = np.minimum(positions, last_number)
+        return np.where(self.hashes[numbers] == hashes, numbers, -1)
 
     def _pairs(self, known_ngrams: _KnownNgrams) -> _Pairs:
         """Pair each n-gram of a document with all places where it occurs in evaluation texts.
@@ -531,11 +549,8 @@ class NgramIndex:
         # The index lists the occurrences of n-gram 0, then those of n-gram 1, and so on. Suppose
         # that the documents have the n-grams 2 and 0, which occur twice and three times.
         starts = self._starts[known_ngrams.ngrams]  # (n_known,) [5, 0]
-        stops = self.stops[known_ngrams.ngrams]  # [7, 3]
-        n_occurrences = stops - starts  # [2, 3]
+        n_occurrences = self.stops[known_ngrams.ngrams] - starts  # (n_known,) [2, 3]
         occurrences = positions_in(starts, n_occurrences)  # (n_pairs,) [5, 6, 0, 1, 2]
-
-        # Repeat the place of n-gram 2 in the documents twice, and that of n-gram 0 three times.
         pairs = _Pairs(
             documents=np.repeat(known_ngrams.documents, n_occurrences),
             texts=self.texts[occurrences].astype(np.int64),

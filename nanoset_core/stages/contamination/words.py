@@ -107,17 +107,14 @@ def split_into_pieces(token: bytes) -> list[WordPiece]:
     letters = ""  # of the current piece
     for character in characters:
         is_letter = _is_letter(character)
-        # A comma ends the current piece, and so does a letter that is a word by itself, such as a
-        # Chinese one. What follows begins a word.
-        if not is_letter or _is_word_by_itself(character):
+        ends_piece = not is_letter or _is_word_by_itself(character)  # "," or a Chinese letter
+        if ends_piece:
             if letters:
                 pieces.append(_word_piece(begins_word, letters))
             begins_word = True
             letters = ""
         if is_letter:
             letters += character.casefold()
-
-    # The last piece is empty if the token ends with a comma, for example.
     pieces.append(_word_piece(begins_word, letters))
     return pieces
 
@@ -266,17 +263,11 @@ class WordVocabulary:
             tokens: The bytes of each token, by number.
         """
         pieces_by_token = [split_into_pieces(token) for token in tokens]  # at least one each
-
-        # List the pieces in the order of their numbers: the, ab, ing, and then cd.
-        pieces = [token_pieces[0] for token_pieces in pieces_by_token]
-        for token_pieces in pieces_by_token:
-            pieces += token_pieces[1:]
-
-        # The further pieces of a token are numbered after those of the tokens before it.
         n_pieces = [len(token_pieces) for token_pieces in pieces_by_token]
         n_further_pieces = np.array(n_pieces, np.int64) - 1  # (n_tokens,) [0, 1, 0]
         n_before = np.cumsum(n_further_pieces) - n_further_pieces  # [0, 0, 1]
 
+        pieces = _in_order_of_numbers(pieces_by_token)  # the, ab, ing, cd
         letters = [piece.letters for piece in pieces]
         lengths = np.array([len(piece_letters) for piece_letters in letters], np.int64)
         return WordVocabulary(
@@ -508,6 +499,23 @@ class WordVocabulary:
         # stops.
         start = self.stops[piece - 1] if piece > 0 else 0
         return self.data[start : self.stops[piece]].tobytes()
+
+
+def _in_order_of_numbers(pieces_by_token: Sequence[Sequence[WordPiece]]) -> list[WordPiece]:
+    """Return the pieces of all tokens in the order of their numbers.
+
+    The first piece of each token comes first, and then the further pieces of all tokens:
+
+        pieces of the tokens    [[the], [ab, cd], [ing]]
+        result                  [the, ab, ing, cd]
+
+    Args:
+        pieces_by_token: The pieces of each token, at least one each.
+    """
+    pieces = [token_pieces[0] for token_pieces in pieces_by_token]
+    for token_pieces in pieces_by_token:
+        pieces += token_pieces[1:]
+    return pieces
 
 
 def _hash(letters: bytes) -> int:

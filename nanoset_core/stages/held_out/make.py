@@ -12,7 +12,7 @@ a copy of it. The result is a list such as
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -212,27 +212,23 @@ def _find_all_copies(
         shared: The documents of valid and test that train itself reads, without a copy. Train may
             have copies of them in addition: these belong to `further`.
     """
-    # First write the hashes of all documents to files, several for each corpus. Each file is named
-    # by a digest: [["3f9c…", "a07e…"], ["77cd…"]] for two corpora.
     hash_digests = [_hash_documents(project, nanoset_name, corpus) for corpus in corpora]
 
-    # They do not fit into memory. So the searches below read them file by file, by calling
+    # The hashes do not fit into memory. So the searches read them again from files, by calling
     # `hashes_of(0)` for the first corpus, and so on.
     hashes_of = partial(_read_hashes, project.outputs, corpora, hash_digests)
-
     copied = find_copies(corpora, hashes_of)
-    copies = _Copies(
+    in_train = count_train_copies(corpora, hashes_of)
+    further: FurtherCopies | None = None
+    leaked = HeldOutPairs.concatenate([shared, copied])  # of valid or test, and read by train
+    if len(leaked.documents):
+        further = find_further_copies(corpora, hashes_of, leaked, max_pairs=MAX_LISTED)
+    return _Copies(
         copied=copied,
-        in_train=count_train_copies(corpora, hashes_of),
+        further=further,
+        in_train=in_train,
         hash_digests=list(chain.from_iterable(hash_digests)),
     )
-    # Look for other documents of train with the text of those that are leaked: of valid or test,
-    # and read by train. Usually there are none. Then the hashes need not be read again.
-    leaked = HeldOutPairs.concatenate([shared, copied])
-    if not len(leaked.documents):
-        return copies
-    further = find_further_copies(corpora, hashes_of, leaked, max_pairs=MAX_LISTED)
-    return replace(copies, further=further)
 
 
 def _read_hashes(

@@ -397,17 +397,13 @@ def find_copies(corpora: Sequence[ReadCorpus], hashes_of: HashesOfCorpus) -> Hel
     Returns:
         The pairs. A document that train reads itself is left out.
     """
-    # Documents 1, 2, 3 with the hashes B, A, B.
-    held_out = _held_out_documents(corpora, hashes_of, include_shared=False)
+    held_out = _held_out_documents(corpora, hashes_of, include_shared=False)  # hashes B, A, B
     if not len(held_out.hashes):
         return HeldOutPairs.none()
 
-    # Look up each hash in train once. No document has the hash A, and document 7 has the hash B.
-    # hash_indices says at which index of unique_hashes the hash of each document is.
+    # Look up each different hash in train once, and then give each document the result.
     unique_hashes, hash_indices = np.unique(held_out.hashes, return_inverse=True)  # A B; 1 0 1
     train = _first_train_documents(corpora, hashes_of, unique_hashes)  # documents -1 7
-
-    # Give each document the result for its hash.
     train_documents = train.documents[hash_indices]  # 7 -1 7
     pairs = HeldOutPairs(
         corpora=held_out.corpora,

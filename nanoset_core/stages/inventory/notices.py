@@ -44,21 +44,17 @@ def corpus_notices(project: Project, corpus: str, contents: Contents | None = No
     """
     if contents is None:
         contents = list_contents(project, corpus)
-    # Files that are named like validation or test data.
-    notices = _held_out_notices(project.config, corpus, contents)
+    held_out_notices = _held_out_notices(project.config, corpus, contents)
     try:
         inventories = _LastInventories.of(project, corpus)  # the files of the last two builds
     except NanosetError:
         # A damaged list is reported elsewhere. Without it, nothing is said about earlier files.
-        return notices + contents.notices()
+        return held_out_notices + contents.notices()
 
-    # Files that are copies of others.
     changes = _SizeChanges.of(contents, inventories.current)
-    notices += _copy_notices(project.config, contents, changes.unchanged_pieces)
-
-    # Files that became smaller or were deleted, and all other notices.
+    copy_notices = _copy_notices(project.config, contents, changes.unchanged_pieces)
     earlier_sizes = _earlier_sizes(inventories.previous, changes.changed_sizes)
-    return notices + contents.notices(earlier_sizes)
+    return held_out_notices + copy_notices + contents.notices(earlier_sizes)
 
 
 def _earlier_sizes(
