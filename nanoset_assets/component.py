@@ -226,6 +226,8 @@ class NanosetComponent(dg.Component, dg.Resolvable, dg.Model):
 
         Dagster's assets, jobs and sensors are made from the result. The settings say what is made,
         such as data mixtures. The component says how it appears in Dagster and how it is executed.
+        A subclass may override two methods: `get_asset_spec` changes how an asset looks in Dagster,
+        and `execute` does something before or after a run.
 
         Args:
             config: The settings of the project.
@@ -237,13 +239,9 @@ class NanosetComponent(dg.Component, dg.Resolvable, dg.Model):
             self.key_prefix,
             self.group_prefix,
             reread=reread,
-            # Assets of other teams that write raw text: corpus → their keys.
             upstream=self._upstream_assets(),
-            # Methods of this component, which a subclass may override. The first one changes how an
-            # asset looks in Dagster, and the second one does something before or after a run.
             translation=self.get_asset_spec,
             execute=self.execute,
-            # Attributes that Dagster attaches to each asset, or uses to start its runs.
             owners=self.owners,
             tags=self.tags,
             pool=self.pool,  # limits how many runs of it are executed at once

@@ -143,6 +143,7 @@ class ProjectDefs:
 
         Assets of the user may write the text. When they run for the first time, they also create
         the folder. If it disappears later, something is wrong: a disk is not mounted, for example.
+        Then there is no note, and whoever reads the folder reports the error.
 
         Args:
             instance: Dagster's instance. It has a partition for each corpus that ever had text.
@@ -152,19 +153,12 @@ class ProjectDefs:
             Such as "/data/raw does not exist yet: waiting for lake/web_text". None if the folder
             exists, or if it should exist.
         """
-        # Sensors call this in each tick. So first try what is quick: usually the folder exists, and
-        # if it is on a disk, that is known at once.
-        if not self.upstream:
-            return None  # nobody is expected to create it
         raw = project.config.raw_folder
-        if is_here(raw) and raw.exists():
+        # Sensors call this in each tick, so first try what is quick: a folder on a disk.
+        if not self.upstream or (is_here(raw) and raw.exists()):
             return None
-
-        # Now ask Dagster's database, and then the bucket, if the folder is in one.
         had_text = bool(instance.get_dynamic_partitions(self.names.corpora_name))
-        if had_text:
-            return None  # it should exist; whoever reads it reports the error
-        if raw.is_dir() or raw.is_file():
+        if had_text or raw.is_dir() or raw.is_file():
             return None
         writers = sorted(set(chain.from_iterable(self.upstream.values())))
         labels = ", ".join(writer.to_user_string() for writer in writers)

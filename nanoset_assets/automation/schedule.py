@@ -354,20 +354,25 @@ class _CorpusState:
 def _state_of_corpus(project: Project, contents: Contents) -> _CorpusState:
     """Return what is known of the files of a corpus (a folder of raw text) without reading them.
 
+    They are listed with the digests that the project remembers. Files to which a program is still
+    writing are left out, or listed as they were in the last build:
+
+        case                                               result
+        a program replaces the text of the last build      is being written
+        a file was never read, so its digest is unknown    has new files
+        all text is still being written                    is being written
+        other                                              the list; some files may be written
+
     Args:
         project: Remembers the digests of all files that earlier builds have read.
         contents: The files of the corpus, with names, sizes and times.
     """
     corpus = contents.corpus
-    # While a program replaces the text of the last build, neither text can be read.
     if overwritten_file(project, corpus, contents.texts) is not None:
         return _CorpusState(is_being_written=True)
 
-    # List the files with the digests that the project remembers. Incomplete files are left out, or
-    # listed as they were in the last build.
-    quiet_period = quiet_period_of(project, corpus)
-    file_list = remembered_inventory(project, contents, quiet_period)
-    if file_list is None:  # the digest of a file is not known
+    file_list = remembered_inventory(project, contents, quiet_period_of(project, corpus))
+    if file_list is None:
         return _CorpusState(has_new_files=True)
 
     has_incomplete_files = bool(file_list.awaited)  # a later build adds them

@@ -11,7 +11,8 @@ import contextlib
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from functools import partial
+from itertools import chain, takewhile
 from typing import Any
 
 import dagster as dg
@@ -174,27 +175,21 @@ class BuildRuns:
 
         For example, another build also wants to make the tokens and the dataset of the text
         collection `web`. It made the tokens while this one waited for it, and was stopped. Then
-        only the dataset is left for this one.
+        only the dataset is left for this one. (Every build makes the outputs of `web` in the same
+        order. So if one was not made, later ones were not made either.)
+
+        Outputs that were up to date before are left out. They are made all the same, because the
+        user wants a rebuild, or their check has failed. That they are up to date now does not show
+        that somebody has made them.
 
         Args:
             steps: The steps that this build is about to execute, or has tried to execute, in order.
                 Each makes one output.
         """
+        outdated_nodes = [step.node for step in steps if not step.is_up_to_date]
         # `seen` caches what this process has read of the outputs. Read their present state instead.
         project = replace(self.project, seen=None)
-        made_nodes: set[Node] = set()
-        for step in steps:
-            was_up_to_date = step.is_up_to_date  # when this build looked at its output
-            if was_up_to_date:
-                # It is made all the same, because the user wants a rebuild, or its check has
-                # failed. That it is up to date now does not show that somebody has made it.
-                continue
-            if not self._is_made(project, step.node):
-                # Every build makes the outputs of `web` in this order. If this output was not made,
-                # later ones were not made either.
-                break
-            made_nodes.add(step.node)
-        return made_nodes
+        return set(takewhile(partial(self._is_made, project), outdated_nodes))
 
     def _is_made(self, project: Project, node: Node) -> bool:
         """Return whether an output is up to date now: there is nothing left to do for it.

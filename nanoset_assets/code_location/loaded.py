@@ -152,24 +152,24 @@ def _parts_read_at_load(config: ProjectConfig) -> dict[str, Any]:
             …
         }
 
+    The partitions of `indexed_dataset` are corpora (text collections). Dagster can add corpora
+    without loading the settings again, so it only matters whether the asset exists.
+
     Args:
         config: All settings.
 
     Returns:
         Name of the part in messages → a value that differs if the part has changed.
     """
+    # The sensor reads `settle_seconds` at each call, so changes of it do not count.
+    automation = replace(config.automation, settle_seconds=0)
     parts: dict[str, Any] = {
-        # The sensor reads `settle_seconds` at each call. Give it the same value in all settings, so
-        # that they do not differ by it.
-        "automation": replace(config.automation, settle_seconds=0),
+        "automation": automation,
         "dagster": config.dagster,
         "raw or root": (config.raw, config.root),
     }
-    # The partitions of these assets are corpora (text collections). Dagster can add corpora without
-    # loading the settings again, so it only matters which of the assets exist.
     for stage in _requested_stages_of_corpora(config):
         parts[f"asset {shape_of(stage).asset}"] = True
-    # Other assets have fixed partitions.
     parts.update(_outputs_by_name(config))
     return parts
 
