@@ -147,30 +147,25 @@ class LineKeys:
         text (partly), kind     "text" if it is longer than "kind" on average; otherwise None
         tale (partly), kind     None if "tale" is longer; otherwise "kind"
         """
-        # Average length of the texts at each key that is not named like something else.
-        length_by_key = {}
-        for key in self.candidates:
-            name = _last_name(key)
-            is_other = name in (*_ID_NAMES, *_METADATA_NAMES) or name.endswith("_id")
-            if not is_other:
-                length_by_key[key] = self._length(key)
-        if not length_by_key:
+        keys = [key for key in self.candidates if not _describes_a_text(key)]
+        if not keys:
             return None
-        longest = max(length_by_key, key=length_by_key.__getitem__)
+        longest = max(keys, key=self._length)
+        preferred_keys = [key for key in keys if key not in self.partial or key == longest]
+        usual_key = _likeliest_key(_TEXT_NAMES, preferred_keys)
+        if usual_key is not None:
+            return usual_key
 
-        # Keys with usual names. Of those at which lines have no text, only the longest is certain.
-        certain = [key for key in length_by_key if key not in self.partial or key == longest]
-        for name in _TEXT_NAMES:
-            named_key = _key_named(name, certain)
-            if named_key is not None:
-                return named_key
+        # Without a usual name, a key is only certain if no other key may be meant.
+        is_only_one = len(preferred_keys) == 1
+        may_be_partial = longest in self.partial or self._has_usual_partial_text()
+        if is_only_one and not may_be_partial:
+            return preferred_keys[0]
+        return None
 
-        # None has a usual name: it is certain only if there is just one, and if the texts of a
-        # document are not at a key that some lines lack.
-        has_partial_text = any(_last_name(key) in _TEXT_NAMES for key in self.partial)
-        if len(certain) != 1 or longest in self.partial or has_partial_text:
-            return None
-        return certain[0]
+    def _has_usual_partial_text(self) -> bool:
+        """Return whether a key with a usual name, such as "text", has texts only in some lines."""
+        return any(_last_name(key) in _TEXT_NAMES for key in self.partial)
 
     @property
     def id(self) -> str | None:
@@ -185,13 +180,13 @@ class LineKeys:
         likelier one. Ids are texts, integers or UUIDs. A key whose texts are all empty (length 0)
         has no ids.
         """
-        keys = [key for key, length in self.texts.items() if length > 0]  # not only empty texts
+        keys = [key for key, length in self.texts.items() if length > 0]
         keys += [key for key, type_name in self.others.items() if type_name in _ID_TYPES]
-        text_key = self.text  # the key that holds the text of a document, such as "text"
+        text_key = self.text
         # Keys at which many lines have no id come last.
         for possible_keys in (keys, list(self.partial)):
-            for name in _ID_NAMES:  # "id", "_id", "doc_id", …, "url", from the likeliest on
-                key = _key_named(name, possible_keys)  # such as "meta.id" for "id"
+            for name in _ID_NAMES:
+                key = _key_named(name, possible_keys)
                 if key is not None and key != text_key:
                     return key
         return None
@@ -227,39 +222,56 @@ def keys_of(folder: Location, contents: Contents) -> LineKeys:
         contents: The files in the folder. Those that cannot be read are skipped: building the
             corpus reports them.
     """
-    # The JSON objects of the first lines, or the rows of tables, of the first files.
+    files_with_keys = [file for file in contents.ordered if format_of(file.path) != "txt"]
     rows: list[dict[str, Any]] = []
-    # A .txt file has no keys.
-    files = [file for file in contents.ordered if format_of(file.path) != "txt"]
-    for file in files[:_MAX_FILES]:
+    for file in files_with_keys[:_MAX_FILES]:
         with suppress(NanosetError, FaultError):
             rows.extend(islice(_rows(folder, file), _MAX_ROWS_PER_FILE))
 
+    values_by_key = _values_by_key(rows)
+    if any(format_of(file.path) == "csv" for file in files_with_keys):
+        # CSV files have only texts. A column of numbers is not one of texts.
+        values_by_key = {name: _typed_column(fields) for name, fields in values_by_key.items()}
+    return _keys_by_kind(values_by_key, len(rows))
+
+
+def _values_by_key(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """Return the values at each key of some documents, without nulls.
+
+        {"id": 1, "meta": {"url": "a"}}
+        {"id": 2}                          →  {"id": [1, 2], "meta.url": ["a"]}
+
+    Args:
+        rows: The documents.
+    """
     values_by_key: dict[str, list[Any]] = {}
     for row in rows:
         for key, value in _flattened(row):
             values_by_key.setdefault(key, []).append(value)
+    return values_by_key
 
-    # CSV files have only texts. A column of numbers is not one of texts.
-    if any(format_of(file.path) == "csv" for file in files):
-        values_by_key = {name: _typed_column(fields) for name, fields in values_by_key.items()}
 
-    # A key is one of texts if nearly all rows have a text there; tables may have texts as bytes.
-    min_texts = _MIN_SHARE_WITH_TEXT * len(rows)
-    length_by_text_key = {}  # key with texts → average length of its texts
-    type_by_other_key = {}  # any other key → name of the type of its first value
-    partial_texts_by_key = {}  # such a key with some texts → how many they are, and their length
+def _keys_by_kind(values_by_key: Mapping[str, Sequence[Any]], n_rows: int) -> LineKeys:
+    """Divide the keys of some documents into those with texts in nearly all of them, and others.
+
+    Args:
+        values_by_key: The values at each key, at least one. Texts may be bytes, as in some tables.
+        n_rows: Number of documents.
+    """
+    length_by_text_key = {}
+    type_by_other_key = {}
+    partial_texts_by_key = {}
     for key, values in values_by_key.items():
         texts = [value for value in values if isinstance(value, str | bytes)]
         # Rounded up, so that only a key whose texts are all empty has the length 0.
         total_length = sum(len(text.strip()) for text in texts)
-        average_length = ceil_division(total_length, len(rows))
-        if len(texts) > min_texts:
+        average_length = ceil_division(total_length, n_rows)
+        if len(texts) > _MIN_SHARE_WITH_TEXT * n_rows:
             length_by_text_key[key] = average_length
             continue
         type_by_other_key[key] = type(values[0]).__name__
         if average_length > 0:
-            partial_texts_by_key[key] = PartialTexts(len(texts), len(rows), average_length)
+            partial_texts_by_key[key] = PartialTexts(len(texts), n_rows, average_length)
     return LineKeys(length_by_text_key, type_by_other_key, partial_texts_by_key)
 
 
@@ -295,6 +307,33 @@ def doubt_of_header(text_key: str, keys: LineKeys) -> str:
 def _last_name(key: str) -> str:
     """Return the last part of a key in lower case: `text` of `data.Text`."""
     return key.rpartition(".")[2].lower()
+
+
+def _describes_a_text(key: str) -> bool:
+    """Return whether a key is named like an id or a property of a text: "url", "lang", "post_id".
+
+    Args:
+        key: The key, in which dots separate the names of nested objects.
+    """
+    name = _last_name(key)
+    return name in _ID_NAMES or name in _METADATA_NAMES or name.endswith("_id")
+
+
+def _likeliest_key(names: Iterable[str], keys: Sequence[str]) -> str | None:
+    """Return the key that has the first of some names that any key has, or None.
+
+        names    "text", "content", "body"
+        keys     "body", "page.content"       the result is "page.content"
+
+    Args:
+        names: Last names of keys, from the likeliest on.
+        keys: The keys, in which dots separate the names of nested objects.
+    """
+    for name in names:
+        key = _key_named(name, keys)
+        if key is not None:
+            return key
+    return None
 
 
 def _key_named(name: str, keys: Iterable[str]) -> str | None:
