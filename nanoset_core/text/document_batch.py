@@ -93,7 +93,6 @@ class DocumentBatch:
             other: The other batch. Its own list `files` is not used.
             file: Index of the file among all those that the worker reads.
         """
-        # The documents: one entry for each.
         n_documents = len(other.texts)
         self.texts += other.texts
         self.files += [file] * n_documents
@@ -102,13 +101,19 @@ class DocumentBatch:
         self.ids += other.ids
         self.kept_columns += other.kept_columns
 
-        # Lines that are no documents, bytes, and documents left out since users have erased them.
         self.rejects += other.rejects
         self.read_bytes += other.read_bytes
         self.erased += other.erased
+        self._add_unusual_values(other)
 
-        # Number of documents with unusual values, by file. Nearly always there are none, and adding
-        # an empty counter is slow.
+    def _add_unusual_values(self, other: DocumentBatch) -> None:
+        """Add the numbers of documents with unusual values in another batch, such as long ids.
+
+        Nearly always there are none, and adding an empty counter is slow.
+
+        Args:
+            other: The other batch.
+        """
         if other.texts_with_zeros:
             self.texts_with_zeros.update(other.texts_with_zeros)
         if other.dropped_ids:

@@ -228,25 +228,37 @@ def _documents_of_lines(block: LineBlock, path: str, fields: Fields) -> Document
     if block.long_bytes:
         return _rejected_long_line(block, path)
 
-    # Usually each line of a block is a document. Then all are parsed together, which is faster.
-    parsed = parse_lines(block.lines, fields)
-    if parsed is None:
+    batch = _batch_of_all_lines(block, fields)
+    if batch is None:
         batch = _batch_line_by_line(block, path, fields)
-    else:
-        stop_number = block.first_number + len(block.lines)
-        batch = DocumentBatch(
-            texts=parsed.texts,
-            lines=list(range(block.first_number, stop_number)),
-            offsets=block.offsets,
-            ids=parsed.ids,
-            kept_columns=_kept_columns(parsed.kept),
-        )
     batch.read_bytes = block.end - block.begin
-
-    # Report for how many documents the id is missing only because it is too long to be kept.
     if None in batch.ids:
         batch.dropped_ids = counter_of(path, _count_long_ids(batch, block, fields.id))
     return batch
+
+
+def _batch_of_all_lines(block: LineBlock, fields: Fields) -> DocumentBatch | None:
+    """Convert all lines of a block to documents at once, which is faster than one by one.
+
+    Args:
+        block: The lines.
+        fields: The keys of the texts, ids and further values in each line.
+
+    Returns:
+        The documents; None if a line is no document, or is unusual. Then each line has to be looked
+        at alone.
+    """
+    parsed = parse_lines(block.lines, fields)
+    if parsed is None:
+        return None
+    stop_number = block.first_number + len(block.lines)
+    return DocumentBatch(
+        texts=parsed.texts,
+        lines=list(range(block.first_number, stop_number)),
+        offsets=block.offsets,
+        ids=parsed.ids,
+        kept_columns=_kept_columns(parsed.kept),
+    )
 
 
 def _count_long_ids(batch: DocumentBatch, block: LineBlock, id_key: str) -> int:
@@ -309,7 +321,7 @@ def _batch_line_by_line(block: LineBlock, path: str, fields: Fields) -> Document
         fields: The keys of the texts, ids and further values in each line.
     """
     batch = DocumentBatch()
-    kept_by_document: list[list[Any]] = []  # for each document, its value at each key
+    kept_by_document: list[list[Any]] = []
     lines_with_offsets = zip(block.lines, block.offsets, strict=True)
     for number, (line, offset) in enumerate(lines_with_offsets, start=block.first_number):
         try:
@@ -324,11 +336,19 @@ def _batch_line_by_line(block: LineBlock, path: str, fields: Fields) -> Document
         batch.offsets.append(offset)
         kept_by_document.append(document.kept)
 
-    # From one list for each document to one list for each key: [[1, "a"], [2, "b"]] becomes
-    # [[1, 2], ["a", "b"]]. Without documents there are no lists.
-    values_by_key = [list(values) for values in zip(*kept_by_document, strict=True)]
-    batch.kept_columns = _kept_columns(values_by_key)
+    batch.kept_columns = _kept_columns(_transposed(kept_by_document))
     return batch
+
+
+def _transposed(values_by_document: list[list[Any]]) -> list[list[Any]]:
+    """Return one list of values for each key instead of one for each document.
+
+    [[1, "a"], [2, "b"]] becomes [[1, 2], ["a", "b"]]. Without documents, the result is empty.
+
+    Args:
+        values_by_document: For each document, its value at each key.
+    """
+    return [list(values) for values in zip(*values_by_document, strict=True)]
 
 
 def _kept_columns(values_by_key: Sequence[Sequence[Any]]) -> list[list[Any]]:

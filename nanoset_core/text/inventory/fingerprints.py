@@ -418,19 +418,20 @@ def _hash_block(
         cut_by_hasher = {hasher: hasher.find_cut(block, start) for hasher in hashers}
         cuts = [cut for cut in cut_by_hasher.values() if cut is not None]
         stop = min([*cuts, len(block)])
-        segment = np.frombuffer(block, np.uint8)[start:stop]
-
-        # Count its lines, except in a compressed file, which no hasher cuts.
-        line_ends = 0
-        if any(hasher.is_cuttable for hasher in hashers):
-            # numpy counts several times faster than bytes.count.
-            line_ends = int(np.count_nonzero(segment == ord("\n")))
-
+        segment = memoryview(block)[start:stop]
+        has_lines = any(hasher.is_cuttable for hasher in hashers)  # not in a compressed file
+        line_ends = _count_line_feeds(segment) if has_lines else 0
         for hasher, cut in cut_by_hasher.items():
-            hasher.add(segment.data, line_ends)
+            hasher.add(segment, line_ends)
             if cut == stop:
                 yield hasher, hasher.end_piece()
         start = stop
+
+
+def _count_line_feeds(data: memoryview) -> int:
+    """Count the line feeds in some bytes, several times faster than by `bytes.count`."""
+    characters = np.frombuffer(data, np.uint8)
+    return int(np.count_nonzero(characters == ord("\n")))
 
 
 class _PieceHasher:

@@ -169,24 +169,33 @@ def stored_bytes_of_rows(file: BinaryIO, n_rows: int) -> int:
     """
     import pyarrow as pa
 
-    # Arrow has two formats. One is a stream of batches, and the other the same with a few bytes
-    # before it and a table of contents after it. So read both as a stream.
-    is_file_format = file.read(len(ARROW_MAGIC)) == ARROW_MAGIC
     source = pa.PythonFile(file, "r")
-    source.seek(_FILE_PREFIX_BYTES if is_file_format else 0)
-
+    source.seek(_start_of_stream(file))
     batch_start = 0  # the first batch counts with all bytes before it
-    rows_before = 0  # rows of earlier batches
+    rows_before = 0
     options = pa.ipc.IpcReadOptions(use_threads=False)
     for batch in pa.ipc.open_stream(source, options=options):
         batch_stop = int(source.tell())
         missing_rows = n_rows - rows_before
         if batch.num_rows >= missing_rows:
-            share = missing_rows / max(batch.num_rows, 1)  # 0.5 for 150 rows
+            share = missing_rows / max(batch.num_rows, 1)
             return batch_start + int(share * (batch_stop - batch_start))
         batch_start = batch_stop
         rows_before += batch.num_rows
     return batch_start
+
+
+def _start_of_stream(file: BinaryIO) -> int:
+    """Return the position in an Arrow file from which it can be read as a stream of batches.
+
+    A file in the stream format is nothing but a stream. One in the file format has the same stream
+    between a few bytes and a table of contents.
+
+    Args:
+        file: The file, of which nothing was read.
+    """
+    is_file_format = file.read(len(ARROW_MAGIC)) == ARROW_MAGIC
+    return _FILE_PREFIX_BYTES if is_file_format else 0
 
 
 def _file_batches(source: Any, choose: ColumnChooser) -> Iterator[Any]:
@@ -248,19 +257,9 @@ def _check_end_of_stream(source: Any) -> None:
     Raises:
         TableDamageError: There is no mark, or bytes follow it.
     """
-    # Arrow has read up to the end of the stream. Ask for this position first: reading other bytes
-    # moves it, if Python reads the file.
+    # Ask for the position first: reading other bytes moves it, if Python reads the file.
     stop = source.tell()
-
-    # The version of the format decides the mark. Since Arrow 0.15, every message starts with four
-    # bytes that older versions did not write. The first message is at the start of the file.
-    first_bytes = source.read_at(nbytes=len(_CONTINUATION), offset=0)
-    if first_bytes == _CONTINUATION:
-        end_mark = _END_OF_STREAM
-    else:
-        end_mark = _OLD_END_OF_STREAM
-
-    # The last bytes of the stream must be the mark.
+    end_mark = _end_mark(source)
     last_bytes = source.read_at(nbytes=len(end_mark), offset=max(stop - len(end_mark), 0))
     if last_bytes != end_mark:
         raise TableDamageError(
@@ -271,3 +270,18 @@ def _check_end_of_stream(source: Any) -> None:
         raise TableDamageError(
             f"{excess_bytes:,} bytes follow the end of the stream at byte {stop:,}"
         )
+
+
+def _end_mark(source: Any) -> bytes:
+    """Return the mark with which a file in Arrow's stream format must end, by its version.
+
+    Since Arrow 0.15, every message of a stream starts with four bytes that older versions did not
+    write, and so does the mark at the end.
+
+    Args:
+        source: The file, at whose start is the first message.
+    """
+    first_bytes = source.read_at(nbytes=len(_CONTINUATION), offset=0)
+    if first_bytes == _CONTINUATION:
+        return _END_OF_STREAM
+    return _OLD_END_OF_STREAM

@@ -87,21 +87,24 @@ def _scalar_values(array: Any) -> list[Any]:
         except UnicodeDecodeError as error:
             raise NotJsonError(f"bytes that are not UTF-8: {error.object[:20]!r}") from error
 
-    arrow_type = array.type
-    if types.is_floating(arrow_type):
-        # JSON has neither NaN nor infinities.
+    if types.is_floating(array.type):
         array = pc.if_else(pc.is_finite(array), array, None)
-    else:
-        has_json_type = (
-            types.is_integer(arrow_type)
-            or types.is_boolean(arrow_type)
-            or types.is_null(arrow_type)
-            or types.is_string(arrow_type)
-        )
-        if not has_json_type:
-            raise NotJsonError(f"a column of {arrow_type}")
+    elif not _has_json_type(array):
+        raise NotJsonError(f"a column of {array.type}")
     values: list[Any] = array.to_pylist()
     return values
+
+
+def _has_json_type(array: Any) -> bool:
+    """Return whether JSON has the type of an Arrow array: integers, booleans, nulls or strings."""
+    from pyarrow import types
+
+    return bool(
+        types.is_integer(array.type)
+        or types.is_boolean(array.type)
+        or types.is_null(array.type)
+        or types.is_string(array.type)
+    )
 
 
 def _timestamp_values(array: Any) -> list[Any]:
@@ -118,13 +121,12 @@ def _timestamp_values(array: Any) -> list[Any]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    # With a time zone, Arrow stores instants in UTC, but writes them in the time zone. Drop it from
-    # the type, so that they are written in UTC.
-    instants = array.cast(pa.timestamp(array.type.unit))
+    # Arrow stores instants in UTC. It also writes them in UTC if the type has no time zone.
+    without_zone = array.cast(pa.timestamp(array.type.unit))
+    texts = without_zone.cast(pa.string())  # "2024-01-31 23:59:59" or "<value out of range: …>"
 
-    # Arrow writes `2024-01-31 23:59:59`, or `<value out of range: …>`.
-    texts = instants.cast(pa.string())
-    if pc.any(pc.starts_with(texts, "<")).as_py():
+    is_out_of_range = pc.starts_with(texts, "<")
+    if pc.any(is_out_of_range).as_py():
         raise NotJsonError(f"an instant beyond the calendar, in a column of {array.type}")
 
     suffix = "" if array.type.tz is None else "Z"
@@ -179,22 +181,31 @@ def _list_values(array: Any) -> list[Any]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    # A map is a list of pairs, each a struct of a key and a value. Regard it as such a list.
     is_map = pa.types.is_map(array.type)
     if is_map:
+        # Regard a map as a list of pairs, each of which is a struct of a key and a value.
         pair_field = array.type.field(0)
         array = array.cast(pa.list_(pair_field))
 
-    # Convert the items of all lists together, which is faster than list by list. For the lists
-    # [1, 2], null and [3], the items are 1, 2 and 3: a null has none.
-    items = json_values(array.flatten())
+    items = json_values(array.flatten())  # of all lists together, which is faster
     if is_map:
         items = [list(pair.values()) for pair in items]
+    lengths = pc.list_value_length(array).to_pylist()
+    return _divided(items, lengths)
 
-    # Divide the items into lists again.
-    lists: list[Any] = []
+
+def _divided(items: list[Any], lengths: list[int | None]) -> list[list[Any] | None]:
+    """Divide the items of several lists, which were concatenated, into these lists again.
+
+    For example, the items [1, 2, 3] and the lengths [2, None, 1] give [[1, 2], None, [3]].
+
+    Args:
+        items: The items of all lists.
+        lengths: Number of items of each list; None for a null instead of a list.
+    """
+    lists: list[list[Any] | None] = []
     start = 0
-    for length in pc.list_value_length(array).to_pylist():
+    for length in lengths:
         if length is None:
             lists.append(None)
             continue

@@ -153,22 +153,29 @@ class _RowGroup:
             TableDamageError: The row group has fewer rows than its metadata says. This is only
                 noticed if all of it is read.
         """
-        batch_start = self.first_row  # number of the first row of the next batch
+        batch_start = self.first_row
         for batch in self._batches_of_columns(self._batch_rows()):
-            # The last batch may have more rows than were requested.
             n_requested = max(stop_row - batch_start, 0)
             yield NumberedBatch(batch_start, batch.slice(0, n_requested))
             batch_start += batch.num_rows
 
-            # Leave out the rest of the group. But after its last row, ask for another batch, to
-            # notice rows that the metadata does not mention.
-            is_last_requested = batch_start >= stop_row
+            # After the last row of the group, ask for another batch nevertheless: it shows rows
+            # that the metadata does not mention.
             is_end_of_group = batch_start >= self.stop_row
-            if is_last_requested and not is_end_of_group:
+            if batch_start >= stop_row and not is_end_of_group:
                 return
+        self._check_number_of_rows(n_read=batch_start - self.first_row)
 
+    def _check_number_of_rows(self, n_read: int) -> None:
+        """Check that as many rows were read of this group as its metadata says.
+
+        Args:
+            n_read: How many rows were read.
+
+        Raises:
+            TableDamageError: There were fewer or more.
+        """
         n_rows = self.stop_row - self.first_row
-        n_read = batch_start - self.first_row
         if n_read != n_rows:
             raise TableDamageError(
                 f"row group {self.number} gave {n_read:,} of its {n_rows:,} rows"
@@ -190,22 +197,28 @@ class _RowGroup:
         A file may store a value once for many rows, in a dictionary. Then rows are larger in memory
         than in the file: 1,000 rows with the same text of 1 MB take 1 MB in the file, and 1 GB in
         memory. So there are two limits: for rows of average size, and for the largest rows that
-        there can be.
+        there can be. In these, the value of each column takes up its whole dictionary.
         """
-        # The sizes below are in the metadata of the file. If that is damaged, pyarrow aborts the
-        # process when it is asked for them. But it raises an exception when it reads a row, so read
-        # one before.
-        next(self._batches_of_columns(1), None)
-
+        self._check_readable()
         chunks = self._column_chunks()
         total_bytes = sum(chunk.total_uncompressed_size for chunk in chunks)
         average_row_bytes = total_bytes / max(self.metadata.num_rows, 1)
         rows_by_average = SLICE_BYTES / max(average_row_bytes, 1)
 
-        # The largest possible row has a value in each column that takes up the whole dictionary.
         largest_row_bytes = sum(_dictionary_bytes(chunk) for chunk in chunks)
         rows_by_largest = REPEATED_BYTES / max(largest_row_bytes, 1)
         return int(max(1, min(BATCH_ROWS, rows_by_average, rows_by_largest)))
+
+    def _check_readable(self) -> None:
+        """Read a row, so that damaged metadata is noticed before its sizes are used.
+
+        pyarrow aborts the process if it is asked for sizes in damaged metadata. When it reads a
+        row, it raises an exception instead.
+
+        Raises:
+            pyarrow.ArrowException: The file is damaged.
+        """
+        next(self._batches_of_columns(1), None)
 
     def _column_chunks(self) -> list[Any]:
         """Return the metadata of the chosen columns in this row group."""
