@@ -378,7 +378,6 @@ def load_index(file: PbinFile) -> PbinIndex:
     Raises:
         FormatError: The index is damaged; the message names the byte or the document.
     """
-    # Read the index chunk by chunk, and check it on the way.
     scan = _IndexScan(file)
     offset_chunks: list[NDArray[np.int64]] = []
     length_chunks: list[NDArray[np.int64]] = []
@@ -388,22 +387,32 @@ def load_index(file: PbinFile) -> PbinIndex:
         length_chunks.append(entries.lengths)
     facts = scan.facts()
 
-    # Convert bytes to tokens, in place, since an index may have billions of entries.
-    lengths = _concatenated(length_chunks)  # (n_documents,)
-    lengths //= file.token_bytes
+    lengths = _tokens_of_bytes(length_chunks, file.token_bytes)
     if facts.merge_faults:
-        # Modalities has merged files, and written wrong offsets but right lengths. It stores the
-        # documents in sequence, so that each one starts where the previous one ends.
+        # Only the lengths are right. Each document starts where the previous one ends.
         starts = np.cumsum(lengths) - lengths
     else:
-        starts = _concatenated(offset_chunks)
-        starts //= file.token_bytes
+        starts = _tokens_of_bytes(offset_chunks, file.token_bytes)
     return PbinIndex(facts, starts, lengths)
 
 
-def _concatenated(chunks: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
-    """Return a copy of all chunks in one array; an index without documents has no chunks."""
-    return np.concatenate(chunks) if chunks else np.empty(0, np.int64)
+def _tokens_of_bytes(chunks: Sequence[NDArray[np.int64]], token_bytes: int) -> NDArray[np.int64]:
+    """Convert numbers of bytes to numbers of tokens: [[6, 4], [8]] to [3, 2, 4] for 2 bytes each.
+
+    They are divided in place, since an index may have billions of entries.
+
+    Args:
+        chunks: The numbers of bytes; none if an index has no documents.
+        token_bytes: Bytes of a token.
+
+    Returns:
+        All chunks in one array, shape (n_documents,).
+    """
+    if not chunks:
+        return np.empty(0, np.int64)
+    numbers = np.concatenate(chunks)
+    numbers //= token_bytes
+    return numbers
 
 
 def document_entries(file: PbinFile, facts: IndexFacts) -> Iterator[Entries]:

@@ -448,7 +448,6 @@ def decode_index(view: memoryview, begin: int, where: str) -> Iterator[Entries]:
     Raises:
         FormatError: The pickle is anything but a list of pairs of ints; the message names the byte.
     """
-    # The fast way: decode chunk by chunk, as long as an entry can be decoded.
     n_entries = 0
     undecoded = np.empty(0, np.uint8)  # first bytes of an entry that ends in the next chunk
     for chunk in _entry_bytes(view, begin, where):
@@ -458,15 +457,14 @@ def decode_index(view: memoryview, begin: int, where: str) -> Iterator[Entries]:
             yield entries
             n_entries += len(entries.offsets)
         undecoded = undecoded[n_decoded_bytes:]
-
-        # 48 bytes (_ENOUGH_FOR_ENTRY) contain a whole entry. If it could not be decoded, Python's
-        # own pickle has not written it.
-        if len(undecoded) >= _ENOUGH_FOR_ENTRY:
+        has_unusual_entry = len(undecoded) >= _ENOUGH_FOR_ENTRY
+        if has_unusual_entry:
             break
-    if undecoded.tobytes() == _LIST_END:  # the two opcodes that end the list and the pickle
+    is_complete = undecoded.tobytes() == _LIST_END
+    if is_complete:
         return
 
-    # The slow way: read the whole index again, and yield the entries that are still missing.
+    # Unpickle the whole index, and yield the entries that could not be decoded.
     all_entries = unpickle_index(view, begin, where)
     remaining = all_entries.slice(n_entries)
     if len(remaining.offsets):
@@ -709,23 +707,46 @@ def _decode_ints(padded: NDArray[np.uint8], positions: NDArray[np.int64]) -> _In
         padded: Bytes of the pickle, with 32 zeros after them, so that all bytes looked at exist.
         positions: Where numbers may start, shape (n_positions,).
     """
-    # (n_positions,) for 4d 2c 01: the number starts after 1 byte, and has 2 bytes.
+    fields = _int_fields(padded, positions)
+    is_int = (fields.sizes > 0) & (fields.sizes <= _WORD_BYTES)
+    sizes = np.where(is_int, fields.sizes, _WORD_BYTES)  # a valid size also without a number
+    eight_bytes = _words_at(padded, fields.starts)  # the bytes of the number, and those after it
+    values = _first_bytes(eight_bytes, sizes, fields.is_signed)
+
+    # The caller looks at two bytes from each stop on, so these must be within the array.
+    stops = np.minimum(fields.starts + sizes, len(padded) - 2)
+    return _Ints(values, stops, is_int)
+
+
+class _IntFields(NamedTuple):
+    """Where the bytes of pickled numbers are; all arrays have shape (n_positions,)."""
+
+    starts: NDArray[np.int64]
+    """Position of the first byte of each number, after its opcode."""
+    sizes: NDArray[np.int64]
+    """How many bytes it has. 0, or more than 8, if there is no number."""
+    is_signed: NDArray[np.bool_]
+
+
+def _int_fields(padded: NDArray[np.uint8], positions: NDArray[np.int64]) -> _IntFields:
+    """Find the bytes of the pickled numbers at some positions, by the opcodes there.
+
+        position    bytes             start    size    signed
+        20          4b 06             21       1       no
+        22          8a 02 2c 01       24       2       yes: LONG1, with a byte that says the size
+        26          86, no number     27       0       no
+
+    Args:
+        padded: Bytes of the pickle, with zeros after them, so that all bytes looked at exist.
+        positions: Where numbers may start, shape (n_positions,).
+    """
     opcodes = padded[positions]
     is_long = opcodes == _LONG1
-    starts = np.where(is_long, positions + 2, positions + 1)
-    sizes = np.where(is_long, padded[positions + 1], _PAYLOAD_BYTES[opcodes])  # 0: no number
-    is_int = (sizes > 0) & (sizes <= _WORD_BYTES)
-    is_signed = is_long | (opcodes == _BININT)
-
-    # Without a number, any valid size will do. The caller looks at two bytes from each stop on,
-    # even there, so the stop must be within the array.
-    sizes = np.where(is_int, sizes, _WORD_BYTES)
-    stops = np.minimum(starts + sizes, len(padded) - 2)
-
-    # Read eight bytes at each start, such as 2c 01 and six that follow. Keep as many as it has.
-    eight_bytes = _words_at(padded, starts)  # uint64
-    values = _first_bytes(eight_bytes, sizes, is_signed)
-    return _Ints(values, stops, is_int)
+    return _IntFields(
+        starts=np.where(is_long, positions + 2, positions + 1),
+        sizes=np.where(is_long, padded[positions + 1], _PAYLOAD_BYTES[opcodes]),
+        is_signed=is_long | (opcodes == _BININT),
+    )
 
 
 def _words_at(padded: NDArray[np.uint8], positions: NDArray[np.int64]) -> NDArray[np.uint64]:
@@ -785,23 +806,19 @@ def _slices_of_entries(starts: NDArray[np.int64], stops: NDArray[np.int64]) -> I
         starts: Positions of the candidates, ascending, shape (n_candidates,).
         stops: Where each candidate ends, always at the start of another; -1 if it is incomplete.
     """
-    # Find the candidates that do not stop where the next one starts, since most do: 1 and 4. A
-    # slice can only end there. (The last candidate has no next one.)
-    ends_slice = np.append(stops[:-1] != starts[1:], True)
-    slice_ends = np.flatnonzero(ends_slice)
-
+    # A slice can only end with a candidate that does not stop where the next one starts: 1 or 4.
+    stops_elsewhere = np.append(stops[:-1] != starts[1:], True)
+    possible_ends = np.flatnonzero(stops_elsewhere)
     first_entry = 0
     while True:
-        # The first of them, from `first_entry` on: 1 for 0, and 4 for 3.
-        last_entry = int(slice_ends[np.searchsorted(slice_ends, first_entry)])
+        last_entry = int(possible_ends[np.searchsorted(possible_ends, first_entry)])
         stop = stops[last_entry]
         is_incomplete = stop < 0
         if is_incomplete:
             yield slice(first_entry, last_entry)
             return
         yield slice(first_entry, last_entry + 1)
-        # Entry 1 stops at byte 15. Continue with the candidate that starts there: 3.
-        first_entry = int(np.searchsorted(starts, stop))
+        first_entry = int(np.searchsorted(starts, stop))  # the candidate that starts at this stop
 
 
 def _in_slices(values: NDArray[np.int64], slices: Sequence[slice]) -> NDArray[np.int64]:
