@@ -335,28 +335,44 @@ class MMapIndexedDatasetBuilder:
         Raises:
             OSError: A file cannot be written or renamed.
         """
-        bin_file_path = bin_path(self._target)
-        idx_file_path = idx_path(self._target)
-        idx_file = open_unfinished(idx_file_path)
+        idx_file = open_unfinished(idx_path(self._target))
         try:
-            lengths = np.frombuffer(self._lengths, np.int32)
-            document_indices = np.frombuffer(self._document_indices, np.int64)
-            modes = None if self._modes is None else np.frombuffer(self._modes, np.int8)
-            write_idx(idx_file, self.dtype, lengths, document_indices, modes)
+            self._write_idx(idx_file)
             # Wait for the disk before the folder is locked, so that the lock is held for moments.
             flush_to_disk(self._file)
             flush_to_disk(idx_file)
-            # Another builder of this dataset may finish now, too. Without the lock, the .bin of one
-            # could end up next to the .idx of the other.
-            with alone_in(bin_file_path.parent):
-                # An old .idx next to the new .bin would be read as if the two belonged together.
-                idx_file_path.unlink(missing_ok=True)
-                put_in_place(self._file, bin_file_path)
-                put_in_place(idx_file, idx_file_path)
+            self._rename_both(idx_file)
         except BaseException:
             discard(idx_file)
             raise
-        fsync_folder(bin_file_path.parent)
+        fsync_folder(self._target.parent)
+
+    def _write_idx(self, idx_file: BinaryIO) -> None:
+        """Write the index of the sequences and documents that were added.
+
+        Args:
+            idx_file: The file, which is empty.
+        """
+        lengths = np.frombuffer(self._lengths, np.int32)
+        document_indices = np.frombuffer(self._document_indices, np.int64)
+        modes = None if self._modes is None else np.frombuffer(self._modes, np.int8)
+        write_idx(idx_file, self.dtype, lengths, document_indices, modes)
+
+    def _rename_both(self, idx_file: BinaryIO) -> None:
+        """Give the .bin and the .idx their names, in place of an older dataset of the same name.
+
+        Another builder of this dataset may finish at the same time. Without a lock, the .bin of one
+        could end up next to the .idx of the other.
+
+        Args:
+            idx_file: The .idx, which still has a temporary name, as the .bin has.
+        """
+        idx_file_path = idx_path(self._target)
+        with alone_in(idx_file_path.parent):
+            # An old .idx next to the new .bin would be read as if the two belonged together.
+            idx_file_path.unlink(missing_ok=True)
+            put_in_place(self._file, bin_path(self._target))
+            put_in_place(idx_file, idx_file_path)
 
     def abort(self) -> None:
         """Discard everything that was added; no file appears."""

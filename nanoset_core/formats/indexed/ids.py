@@ -100,13 +100,21 @@ def _document_and_offset(dataset: MMapIndexedDataset, position: int) -> tuple[in
     Returns:
         (number of the document, position in the document).
     """
-    # How many tokens are before each sequence, and in all of them: 0 2 5 9
-    sequence_stops = np.cumsum(dataset.sequence_lengths, dtype=np.int64)
-    sequence_starts = np.concatenate([[0], sequence_stops])  # (n_sequences + 1,)
-    # The documents begin with the sequences 0 and 1; the last entry, 3, is the end: 0 2 9
-    document_starts = sequence_starts[dataset.document_indices]  # (n_documents + 1,)
-
-    # The last document that starts at the token or before it. If several start at the same token,
-    # all but the last of these are empty.
+    document_starts = _document_starts(dataset)
+    # If several documents start at the same token, all but the last of them are empty.
     document = int(np.searchsorted(document_starts, position, side="right")) - 1
     return document, position - int(document_starts[document])
+
+
+def _document_starts(dataset: MMapIndexedDataset) -> NDArray[np.int64]:
+    """Return the position of the first token of each document, and of the end of the last one.
+
+    For three sequences of 2, 3 and 4 tokens, the first of which is a document, and the other two
+    another one, that is [0, 2, 9].
+
+    Returns:
+        Positions in the concatenation of all sequences, shape (n_documents + 1,).
+    """
+    sequence_stops = np.cumsum(dataset.sequence_lengths, dtype=np.int64)
+    sequence_starts = np.concatenate([[0], sequence_stops])  # (n_sequences + 1,)
+    return sequence_starts[dataset.document_indices]

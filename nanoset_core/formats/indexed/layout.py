@@ -678,17 +678,26 @@ def _check_document_order(path: Path, index: Index) -> None:
         # One more than the chunk, to compare its last one with the next.
         chunk = document_indices[start : start + CHUNK_SEQUENCES + 1]
         is_backward = chunk[1:] < chunk[:-1]
-        if not is_backward.any():
-            continue
+        if is_backward.any():
+            document = start + 1 + int(np.argmax(is_backward))
+            raise _backward_document(path, index, document)
 
-        # In the file, these numbers of 8 bytes follow after a length of 4 bytes and a pointer of 8
-        # for each sequence.
-        document = start + 1 + int(np.argmax(is_backward))
-        documents_offset = HEADER.size + 12 * len(index.sequence_lengths)
-        raise _damage(
-            path,
-            f"document {document} begins before the previous one",
-            byte=documents_offset + 8 * document,
-            found=int(document_indices[document]),
-            expected=f"{int(document_indices[document - 1])} or more",
-        )
+
+def _backward_document(path: Path, index: Index, document: int) -> FormatError:
+    """Return the error for a document that begins before the previous one.
+
+    Args:
+        path: The .idx.
+        index: What it contains.
+        document: Number of the document.
+    """
+    # The first sequences of documents, of 8 bytes each, are stored after the length (4 bytes) and
+    # the pointer (8 bytes) of each sequence.
+    documents_offset = HEADER.size + 12 * len(index.sequence_lengths)
+    return _damage(
+        path,
+        f"document {document} begins before the previous one",
+        byte=documents_offset + 8 * document,
+        found=int(index.document_indices[document]),
+        expected=f"{int(index.document_indices[document - 1])} or more",
+    )

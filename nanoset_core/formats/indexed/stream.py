@@ -291,23 +291,35 @@ def read_tokens(file: TokenFile, start: int, stop: int, stream: Stream | None = 
     Returns:
         Shape (stop - start,). It may be a view of the .bin.
     """
-    n_tokens = stop - start
-    if stream is None:  # positions in the dataset are positions in the .bin
-        bin_starts = np.array([start])  # (n_ranges,) with one range
-        lengths = np.array([n_tokens])
-    else:
-        # The range is in several places of the .bin, here two: [7, 1] and [1, 2]. They are in the
-        # order of the dataset.
-        bin_starts, lengths = stream.ranges(np.array([start]), np.array([n_tokens]))
-    bin_stops = bin_starts + lengths  # [8, 3]
-
-    # Download these ranges, in bytes, if the .bin is in a bucket. The array has the shape of the
-    # complete .bin all the same, so that positions stay the same. Its other tokens are not valid.
-    itemsize = file.dtype.itemsize
-    bin_tokens = file.tokens_for(bin_starts * itemsize, bin_stops * itemsize)
+    bin_starts = np.array([start])
+    lengths = np.array([stop - start])
     if stream is None:
-        return bin_tokens[start:stop]  # a view
-    return gathered(bin_tokens, bin_starts, lengths)  # 7, 1 and 2: H B C
+        bin_tokens = _tokens_in_ranges(file, bin_starts, lengths)
+        return bin_tokens[start:stop]
+    bin_starts, lengths = stream.ranges(bin_starts, lengths)  # in the example [7, 1] and [1, 2]
+    bin_tokens = _tokens_in_ranges(file, bin_starts, lengths)
+    return gathered(bin_tokens, bin_starts, lengths)
+
+
+def _tokens_in_ranges(
+    file: TokenFile, starts: NDArray[np.int64], lengths: NDArray[np.int64]
+) -> Tokens:
+    """Return the tokens of a .bin, of which only some ranges may be read.
+
+    If the .bin is in a bucket, only these ranges are downloaded.
+
+    Args:
+        file: Reads the .bin.
+        starts: Position of the first token of each range, int64, shape (n_ranges,).
+        lengths: Tokens of each range, int64, shape (n_ranges,).
+
+    Returns:
+        Shape (n_tokens of the .bin,), so that positions stay the same. Tokens outside of the ranges
+        are not valid.
+    """
+    itemsize = file.dtype.itemsize
+    stops = starts + lengths
+    return file.tokens_for(starts * itemsize, stops * itemsize)
 
 
 def stream_tokens(
@@ -359,17 +371,13 @@ def document_spans(dataset: MMapIndexedDataset, stream: Stream | None = None) ->
     document_indices = dataset.document_indices
     n_documents = len(document_indices) - 1
     for first_document in range(0, n_documents, _CHUNK_DOCUMENTS):
-        # The first sequence of each document of the chunk, and of the document after the chunk.
+        # One more than the chunk, since a document ends where the next one starts.
         stop_document = min(first_document + _CHUNK_DOCUMENTS, n_documents)
         first_sequences = document_indices[first_document : stop_document + 1]
-
-        # (n_chunk + 1,) the first token of each of these documents
         if stream is None:
-            first_tokens = token_starts(dataset, first_sequences)
+            first_tokens = token_starts(dataset, first_sequences)  # (n_chunk + 1,)
         else:
             first_tokens = stream.starts(first_sequences)
-
-        # A document ends where the next one starts.
         lengths = np.diff(first_tokens)  # (n_chunk,)
         has_tokens = lengths > 0
         if has_tokens.any():
