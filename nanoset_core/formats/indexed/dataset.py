@@ -292,15 +292,7 @@ class MMapIndexedDataset:
         sequence = operator.index(index)
         n_sequences = len(self)
         if not -n_sequences <= sequence < n_sequences:
-            expected = "none: it is empty"
-            if n_sequences:
-                expected = f"0 to {n_sequences - 1}, or -{n_sequences} to -1 from the end"
-            raise SampleIndexError(
-                "no such sequence",
-                where=self.prefix,
-                found=sequence,
-                expected=expected,
-            )
+            raise self._no_such_sequence(sequence)
         sequence_length = int(self.sequence_lengths[sequence])
         count = sequence_length - offset if length is None else length
         if offset < 0 or count < 0 or offset + count > sequence_length:
@@ -316,6 +308,19 @@ class MMapIndexedDataset:
         stop_token = start_token + count
         self._file.fetch_span(start_token * itemsize, stop_token * itemsize)
         return self._tokens[start_token:stop_token]
+
+    def _no_such_sequence(self, sequence: int) -> SampleIndexError:
+        """Return the error for a number of which the dataset has no sequence."""
+        n_sequences = len(self)
+        expected = "none: it is empty"
+        if n_sequences:
+            expected = f"0 to {n_sequences - 1}, or -{n_sequences} to -1 from the end"
+        return SampleIndexError(
+            "no such sequence",
+            where=self.prefix,
+            found=sequence,
+            expected=expected,
+        )
 
     def __repr__(self) -> str:
         return f"MMapIndexedDataset({self.prefix!r}, {len(self)} sequences, {self.dtype.name})"

@@ -202,17 +202,16 @@ def check_fit(tokens: NDArray[np.integer], token_bytes: int, where: str, first: 
     Raises:
         ConfigError: A token is negative, or needs more bytes.
     """
-    # Usually the type of the tokens is small enough, so that no token has to be looked at.
     encoded_dtype = np.dtype(f"<u{token_bytes}")
-    if np.can_cast(tokens.dtype, encoded_dtype) or not len(tokens):
+    has_small_type = np.can_cast(tokens.dtype, encoded_dtype)
+    if has_small_type or not len(tokens):
         return
     greatest = (1 << 8 * token_bytes) - 1
     if int(tokens.min()) >= 0 and int(tokens.max()) <= greatest:
         return
 
-    # Find the first token that does not fit: the conversion to the smaller type changes it.
-    does_not_fit = tokens.astype(encoded_dtype) != tokens
-    index = int(np.argmax(does_not_fit))
+    is_changed = tokens.astype(encoded_dtype) != tokens  # by the conversion: it does not fit
+    index = int(np.argmax(is_changed))
     raise ConfigError(
         "a token does not fit the token size",
         where=f"{where}, token {first + index}",

@@ -349,8 +349,7 @@ def _parse_header(header: bytes, where: object, offset: int) -> TarMember:
             "not a tar header", where=where, offset=offset, found=repr(header[:32])
         ) from error
 
-    # The checksum is the sum of all bytes of the header, its own eight bytes counted as spaces.
-    checksum = sum(header) - sum(header[_CHECKSUM]) + 8 * ord(" ")
+    checksum = _checksum(header)
     if stored_checksum != checksum:
         raise _malformed(
             "the header's checksum is wrong",
@@ -359,12 +358,28 @@ def _parse_header(header: bytes, where: object, offset: int) -> TarMember:
             found=f"{stored_checksum} stored, {checksum} computed",
         )
 
-    # In the format ustar, the folder of a long name is in a field of its own.
+    return TarMember(_name_in(header), offset + BLOCK_BYTES, size)
+
+
+def _checksum(header: bytes) -> int:
+    """Return the sum of the bytes of a header, with the eight of its checksum counted as spaces."""
+    return sum(header) - sum(header[_CHECKSUM]) + 8 * ord(" ")
+
+
+def _name_in(header: bytes) -> str:
+    """Return the path of a file from its header in a tar, such as "data/2024/a.jsonl".
+
+    In the format ustar, the folder of a long path is in a field of its own.
+
+    Args:
+        header: 512 bytes.
+    """
     name = _text(header[_NAME])
     folder = _text(header[_FOLDER])
-    if header[_MAGIC] == b"ustar\0" and folder:
-        name = f"{folder}/{name}"
-    return TarMember(name, offset + BLOCK_BYTES, size)
+    is_ustar = header[_MAGIC] == b"ustar\0"
+    if is_ustar and folder:
+        return f"{folder}/{name}"
+    return name
 
 
 def _parse_size(field: bytes) -> int:
