@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from io import BytesIO
 from itertools import accumulate
@@ -245,24 +246,37 @@ def _head_of(folder: Location, path: str) -> bytes:
         folder: The folder of the file.
         path: The file, relative to the folder.
     """
+    codec = codec_of(path)
     head = b""
-    try:
-        # Read only the first stored bytes.
-        codec = codec_of(path)
-        needed_bytes = _DESCRIBED_BYTES
-        if codec is not None:
-            needed_bytes = max(needed_bytes, codec.block_bytes)
-        stored_bytes = min((folder / path).stat().st_size, needed_bytes)
-        beginning = unchecked_piece(path, stored_bytes)
-        for chunk in _undescribed_chunks(StoredPiece(folder, beginning), codec):
+    # Nearly always, the first bytes of a compressed file end within a compressed text, which counts
+    # as a fault, too.
+    with suppress(FaultError, NanosetError, OSError, MemoryError):
+        beginning = _stored_beginning(folder, path, codec)
+        for chunk in _undescribed_chunks(beginning, codec):
             head += chunk
             if len(head) >= _DESCRIBED_BYTES:
                 break
-    except (FaultError, NanosetError, OSError, MemoryError):
-        # What was read before is enough. Nearly always, the first bytes of a compressed file end
-        # within a compressed text, which counts as a fault, too.
-        pass
     return head[:_DESCRIBED_BYTES]
+
+
+def _stored_beginning(folder: Location, path: str, codec: Codec | None) -> StoredPiece:
+    """Return the first bytes of a file as they are stored, enough to describe its content.
+
+    Some codecs, such as bzip2, can only decompress large blocks, so at least one block is taken.
+
+    Args:
+        folder: The folder of the file.
+        path: The file, relative to the folder.
+        codec: How it is compressed; None if it is not.
+
+    Raises:
+        OSError: The file does not exist, or cannot be looked at.
+    """
+    needed_bytes = _DESCRIBED_BYTES
+    if codec is not None:
+        needed_bytes = max(needed_bytes, codec.block_bytes)
+    stored_bytes = min((folder / path).stat().st_size, needed_bytes)
+    return StoredPiece(folder, unchecked_piece(path, stored_bytes))
 
 
 @dataclass(frozen=True, slots=True)

@@ -192,6 +192,8 @@ class FingerprintMemory:
             on this machine              b.jsonl, c.jsonl
             saved to both       a.jsonl, b.jsonl, c.jsonl
 
+        Nothing is uploaded if no hashes were added since the last upload, or none is left.
+
         Args:
             paths: The files. What is known about any other file is dropped, since it was deleted.
         """
@@ -199,17 +201,13 @@ class FingerprintMemory:
         if self._path is None:
             return
 
-        # Upload only if hashes were added since the last upload. An upload replaces the file in
-        # the bucket, so it has to contain the hashes of other machines, too.
-        needs_upload = self._access is not None and not self._is_uploaded
-        entries = self._entries  # path → hashes of the file
-        if needs_upload:
+        has_unshared_entries = self._access is not None and not self._is_uploaded
+        entries = self._entries
+        if has_unshared_entries:
             entries = self._entries_in_store | entries
         entries = {path: entry for path, entry in entries.items() if path in paths}
         data = dump(StoredFingerprints(_VERSION, PIECE_BYTES, entries))
-
-        # An empty file is of no use for other machines, so it is not uploaded.
-        if needs_upload and entries:
+        if has_unshared_entries and entries:
             is_in_store = entries == self._entries_in_store
             if not is_in_store:
                 self._upload(data)

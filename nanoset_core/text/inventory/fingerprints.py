@@ -140,14 +140,11 @@ def _pieces_by_etag(folder: RemotePath, stat: FileStat) -> list[Piece]:
     if not is_cut:
         return [Piece(stat.path, begin=0, end=stat.size, first_line=1, digest=digest)]
 
-    # Find a line end near 64 MiB, 128 MiB and so on.
     path = folder / stat.path
     with probe_raw(path) as probe:
         _check_unchanged(path, stat, probe.status)
         cuts = separate_cuts(probe, stat.size, PIECE_BYTES)
-
-    # The first lines of the pieces have unknown numbers, since no lines were counted.
-    unknown_line = 0
+    unknown_line = 0  # the number of a piece's first line, since no lines are counted
     bounds = [0, *cuts, stat.size]
     return [
         Piece(stat.path, start, stop, first_line=unknown_line, digest=digest)

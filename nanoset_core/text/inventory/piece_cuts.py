@@ -84,23 +84,33 @@ def _line_start(probe: Probe, start: int, stop: int) -> int | None:
     Args:
         probe: Reads the file.
         start: First position of the range, at least 1.
-        stop: Position after the range, at most the size of the file.
+        stop: Position after the range, at most the size of the file. The last byte of a file is
+            never read, since no line follows it.
     """
-    # A line start is one byte after a line feed, so look for line feeds one byte earlier. The last
-    # byte of a file is never read: no line follows it.
-    read_start = start - 1
-    read_stop = stop - 1
+    line_feed = _find_line_feed(probe, start - 1, stop - 1)
+    return None if line_feed is None else line_feed + 1
 
-    # Usually a line feed is near, so that a small read is enough. In a long line, read more and
-    # more at once, so that there are few requests.
+
+def _find_line_feed(probe: Probe, start: int, stop: int) -> int | None:
+    """Return the position of the first line feed in a range of a file, or None.
+
+    Usually one is near, so a small read is enough. In a long line, more and more is read at once,
+    so that there are few requests.
+
+    Args:
+        probe: Reads the file.
+        start: First position of the range.
+        stop: Position after the range.
+    """
     window_bytes = WINDOW_BYTES
-    while read_start < read_stop:
-        window = probe.read(read_start, min(read_start + window_bytes, read_stop))
-        if not window:  # the file is shorter by now
+    while start < stop:
+        window = probe.read(start, min(start + window_bytes, stop))
+        is_truncated = not window  # since the file was listed
+        if is_truncated:
             return None
-        line_feed = window.find(b"\n")
-        if line_feed >= 0:
-            return read_start + line_feed + 1
-        read_start += len(window)
+        index = window.find(b"\n")
+        if index >= 0:
+            return start + index
+        start += len(window)
         window_bytes = min(2 * window_bytes, _MAX_WINDOW_BYTES)
     return None

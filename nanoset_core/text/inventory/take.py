@@ -202,7 +202,8 @@ def _known_files(
         file       state                                  what is returned
         a.jsonl    unchanged since it was hashed          its digests
         b.jsonl    new                                    nothing: it has to be read
-        c.jsonl    something writes to it at the moment   its digests in the last inventory
+        c.jsonl    something writes to it at the moment   its digests in the last inventory; none
+                                                          if it is new, so that it has to wait
 
     Args:
         files: The files, as they were listed.
@@ -213,13 +214,9 @@ def _known_files(
     unsettled_paths = []
     for file in files:
         if quiet is not None and quiet.is_unsettled(file):
-            # Perhaps the file is still being written: take it as it was in the previous inventory.
-            # A new file has no pieces yet, and waits for a later inventory.
             unsettled_paths.append(file.path)
             pieces_by_path[file.path] = quiet.previous_pieces.get(file.path, ())
             continue
-
-        # Otherwise a file is known if its present version was hashed before.
         remembered_pieces = memory.recall(file)
         if remembered_pieces is not None:
             pieces_by_path[file.path] = remembered_pieces
