@@ -192,14 +192,7 @@ class MMapIndexedDatasetBuilder:
         """
         counts = _whole_numbers(sequences_per_document, "sequences_per_document", self.prefix)
         sequence_lengths = _whole_numbers(lengths, "lengths", self.prefix)
-        has_valid_counts = counts.ndim == 1 and (len(counts) == 0 or counts.min() >= 0)
-        if not has_valid_counts or int(counts.sum()) != len(sequence_lengths):
-            raise ConfigError(
-                "sequences per document don't add up",
-                where=self.prefix,
-                found=int(counts.sum()),
-                expected=f"{len(sequence_lengths)} sequences, no negative count",
-            )
+        self._check_counts(counts, len(sequence_lengths))
         n_earlier_sequences = len(self._lengths)
         self._write(self._encode(tokens), sequence_lengths, modes=None)
 
@@ -207,6 +200,26 @@ class MMapIndexedDatasetBuilder:
         # which it stops, which is where the next one starts.
         stops = n_earlier_sequences + np.cumsum(counts)  # (documents,)
         self._document_indices.frombytes(stops.tobytes())
+
+    def _check_counts(self, sequences_per_document: NDArray[Any], n_sequences: int) -> None:
+        """Check that the sequences of some documents are as many as were passed.
+
+        Args:
+            sequences_per_document: Shape (documents,).
+            n_sequences: How many sequences were passed for these documents.
+
+        Raises:
+            ConfigError: There are more or fewer, or a number is negative.
+        """
+        counts = sequences_per_document
+        is_valid = counts.ndim == 1 and (len(counts) == 0 or counts.min() >= 0)
+        if not is_valid or int(counts.sum()) != n_sequences:
+            raise ConfigError(
+                "sequences per document don't add up",
+                where=self.prefix,
+                found=int(counts.sum()),
+                expected=f"{n_sequences} sequences, no negative count",
+            )
 
     def add_index(
         self, prefix: str | os.PathLike[str], tokens: tuple[Path, int] | None = None

@@ -51,17 +51,25 @@ def member_names(shard: int, start: int, stop: int, member: MemberKind) -> NDArr
     """
     prefix = b"%08d_" % shard
     suffix = f".{member}".encode()
-
-    # (n_members, 8) decimal digits of each member's number
-    numbers = np.arange(start, stop)
-    powers = 10 ** np.arange(_INDEX_DIGITS - 1, -1, -1)  # 10,000,000 to 1
-    digits = numbers[:, None] // powers % 10
-
-    names = np.empty((len(numbers), _KEY_BYTES + len(suffix)), dtype=np.uint8)
+    names = np.empty((stop - start, _KEY_BYTES + len(suffix)), dtype=np.uint8)
     names[:, : len(prefix)] = np.frombuffer(prefix, dtype=np.uint8)
-    names[:, len(prefix) : _KEY_BYTES] = digits + ord("0")
+    names[:, len(prefix) : _KEY_BYTES] = _decimal_digits(np.arange(start, stop))
     names[:, _KEY_BYTES:] = np.frombuffer(suffix, dtype=np.uint8)
     return names
+
+
+def _decimal_digits(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return each number as the ASCII codes of eight digits: 41 as those of "00000041".
+
+    Args:
+        numbers: Shape (n_numbers,).
+
+    Returns:
+        Shape (n_numbers, 8).
+    """
+    powers = 10 ** np.arange(_INDEX_DIGITS - 1, -1, -1)  # 10,000,000 to 1
+    digits = numbers[:, None] // powers % 10
+    return digits + ord("0")
 
 
 def npy_header(dtype: np.dtype[Any], length: int) -> bytes:
