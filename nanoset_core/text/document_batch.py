@@ -137,13 +137,11 @@ class DocumentBatch:
             places: Byte offsets of the lines of the erased documents. If the file is a table, the
                 numbers of their rows, counted from 1.
         """
-        # Indices of the documents that are kept: [0, 2] in the example.
         remaining = [index for index, place in enumerate(self._places()) if place not in places]
         n_removed = len(self.texts) - len(remaining)
         if n_removed == 0:
             return
 
-        # Every list has an entry for each document.
         self.texts = [self.texts[index] for index in remaining]
         self.lines = [self.lines[index] for index in remaining]
         self.offsets = [self.offsets[index] for index in remaining]

@@ -299,11 +299,10 @@ def parse_line(line: bytes, fields: Fields) -> ParsedLine:
     Raises:
         NotADocumentError: The line is not a document.
     """
-    value = _parse(line)  # such as {"id": 7, "text": "Hello"}
+    value = _parse(line)
     text = _text_at(value, fields.text)
-    # Texts at other keys are not returned, but a line that lacks one is no document.
     for key in fields.required:
-        _text_at(value, key)  # raises NotADocumentError
+        _text_at(value, key)  # raises NotADocumentError if there is none
 
     # The id and the values may be very large integers, which orjson reads as floats with fewer
     # digits. The line has all of their digits, so pass it on, too.

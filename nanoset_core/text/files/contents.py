@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -88,6 +88,8 @@ class Contents:
             test_1.jsonl    left out, since `exclude` takes precedence
             b.parquet       left out
             *.csv           fits no file, of which the user is told
+            c.jsonl/        a folder named like a file, of which the user is told, since a file of
+                            this name would be taken
 
         Args:
             choice: The patterns of the settings.
@@ -96,12 +98,9 @@ class Contents:
             return self
 
         # Patterns may also name files that are never read, such as images.
-        paths = [*self.unread, *(file.path for file in self.texts)]
-        paths.sort(key=natural_key)
+        text_paths = [file.path for file in self.texts]
+        paths = sorted([*self.unread, *text_paths], key=natural_key)
         left_out = [path for path in paths if not choice.takes(path)]
-
-        # The user is warned of folders that are named like a file, such as "b.jsonl/", but only if
-        # such a file would be taken.
         misnamed_folders = [path for path in self.misnamed_folders if choice.takes(path)]
         contents = self.without(lambda path: not choice.takes(path))
         return replace(
@@ -125,11 +124,9 @@ class Contents:
         Args:
             is_removed: Returns whether a file, given its path, is one that should not exist.
         """
-        # Decide again which files are read. Those of `unread_txt_and_csv` are .txt, .csv and .tsv
-        # files that were not read because of other text. All other unread files, such as images,
-        # are never read.
-        candidates = [*self.texts, *self.unread_txt_and_csv]
-        divided = _divide_files([file for file in candidates if not is_removed(file.path)])
+        readable_files = [*self.texts, *self.unread_txt_and_csv]
+        remaining_files = [file for file in readable_files if not is_removed(file.path)]
+        divided = _divide_files(remaining_files)
         text_paths = {file.path for file in divided.texts}
         unread = [path for path in self.unread if not is_removed(path) and path not in text_paths]
         return replace(
@@ -247,16 +244,27 @@ def contents_of(folder: Location, within: Location | None = None) -> Contents:
     text_paths = {file.path for file in divided.texts}
     unread = [file.path for file in files if file.path not in text_paths]
 
-    # A folder such as `a.jsonl/` is often an archive that was unpacked. If it has no text, the user
-    # should know that `a.jsonl` is not read.
-    folders_like_texts = {path for path in folders if is_text(path)}
-    misnamed_folders = folders_like_texts - folders_of(text_paths)
     return Contents(
         texts=divided.texts,
         unread=tuple(sorted(unread, key=natural_key)),
         unread_txt_and_csv=divided.unread_txt_and_csv,
-        misnamed_folders=tuple(sorted(misnamed_folders, key=natural_key)),
+        misnamed_folders=_misnamed_folders(folders, text_paths),
     )
+
+
+def _misnamed_folders(folders: Collection[str], text_paths: Collection[str]) -> tuple[str, ...]:
+    """Return the folders that are named like a file of text, but contain none, in natural order.
+
+    A folder such as `a.jsonl/` is often an archive that was unpacked. If it has no text, the user
+    should know that `a.jsonl` is not read.
+
+    Args:
+        folders: Paths of all folders.
+        text_paths: Paths of the files that are read.
+    """
+    folders_like_texts = {path for path in folders if is_text(path)}
+    without_text = folders_like_texts - folders_of(text_paths)
+    return tuple(sorted(without_text, key=natural_key))
 
 
 class _DividedFiles(NamedTuple):

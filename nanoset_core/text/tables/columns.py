@@ -436,20 +436,19 @@ def _field_at(rows: Any, names: tuple[str, ...]) -> Any:
 
     Args:
         rows: A pyarrow.RecordBatch, some rows of the table.
-        names: Names of the structs around the column, the outermost first, then its own name.
+        names: Names of the structs around the column, the outermost first, then its own name. Each
+            must be the name of exactly one field, which `locate` has checked.
 
     Returns:
         An Arrow array, in the encoding in which the file stores it.
     """
     import pyarrow.compute as pc
 
-    # Treat the record batch as a struct whose fields are the columns. Then each name is that of a
-    # field in a struct. Arrow wants the indices of the fields instead of their names.
+    # Treat the record batch as a struct whose fields are the columns.
     batch_as_struct = rows.to_struct_array()
     indices: list[int] = []
     struct_type = batch_as_struct.type
     for name in names:
-        # `locate` has checked that exactly one field has this name.
         index = struct_type.get_field_index(name)
         indices.append(index)
         struct_type = struct_type[index].type

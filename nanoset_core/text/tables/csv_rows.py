@@ -256,6 +256,14 @@ class _PendingRows:
         For example, the rows ["Hello", "en"] and ["Bonjour", "fr"] become a column with the values
         b"Hello" and b"Bonjour", and another one with b"en" and b"fr".
         """
+        released = CsvRows(first_row=self.first_row, rows=self._as_table(), n_bytes=self.n_bytes)
+        self.first_row += len(self.rows)
+        self._start = self._stop
+        self.rows = []
+        return released
+
+    def _as_table(self) -> Any:
+        """Return the chosen columns of these rows as a pyarrow.RecordBatch of bytes."""
         import pyarrow as pa
 
         arrays = []
@@ -264,14 +272,7 @@ class _PendingRows:
             # In a field, each character stands for a byte of the file (latin-1).
             values = [row[index].encode(_BYTES_AS_TEXT) for row in self.rows]
             arrays.append(pa.array(values, pa.binary()))
-        table = pa.RecordBatch.from_arrays(arrays, names=list(self._chosen_names))
-        released = CsvRows(first_row=self.first_row, rows=table, n_bytes=self.n_bytes)
-
-        # The next rows start where these stop.
-        self.first_row += len(self.rows)
-        self._start = self._stop
-        self.rows = []
-        return released
+        return pa.RecordBatch.from_arrays(arrays, names=list(self._chosen_names))
 
     def skip(self, fields: Sequence[str], stop: int) -> CsvRows:
         """Leave out the next row, which has too many or too few fields, and return what is wrong.
