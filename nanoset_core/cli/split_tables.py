@@ -138,7 +138,7 @@ def warn(text: str) -> None:
 
 
 def _print_tables(split: ShownSplit) -> None:
-    """Print up to three tables that say where the samples of a split come from.
+    """Print the tables that say where the samples of a split come from.
 
     Args:
         split: The plan of the split, such as train, as plain values. A table without rows is not
@@ -146,28 +146,43 @@ def _print_tables(split: ShownSplit) -> None:
     """
     if not split.members:
         echo(f"{split.title}: no data")
-    # The shares of the parts of a mixture, if the user has described one.
-    print_rows(
-        mixture_rows(split.mixture),
-        title=f"{split.title}, mixture",
-        text=("decided by", "of train"),  # these columns may be wrapped on a narrow terminal
-    )
-
-    # How many samples are taken of each dataset.
+    _print_mixture(split)
     print_rows(member_rows(split.members), title=split.title, total=_total_of_members(split))
+    _print_corpora(split)
+    _print_reads(split)
 
-    # How often the text of each collection (corpus) is read. This differs from the table before if
-    # several datasets are selections from one corpus.
-    total_of_corpora: Row | None = None  # a last row with sums, if there are rows to add up
+
+def _print_mixture(split: ShownSplit) -> None:
+    """Print the shares of the parts of a mixture, if the user has described one.
+
+    Args:
+        split: The plan of the split that is read by these shares.
+    """
+    wrapped_columns = ("decided by", "of train")  # on a narrow terminal
+    print_rows(mixture_rows(split.mixture), title=f"{split.title}, mixture", text=wrapped_columns)
+
+
+def _print_corpora(split: ShownSplit) -> None:
+    """Print how often the text of each collection (corpus) is read.
+
+    This differs from the table of datasets if several of these are selections from one corpus.
+
+    Args:
+        split: The plan of the split that reads the corpora.
+    """
+    total: Row | None = None
     if len(split.corpora) > 1:
-        total_of_corpora = corpus_total_row(split.corpora)
-    print_rows(
-        corpus_rows(split.corpora),
-        title=f"{split.title}, by corpus",
-        text=("read through",),
-        total=total_of_corpora,
-    )
-    # How often tokens are read, if any is read twice.
+        total = corpus_total_row(split.corpora)
+    rows = corpus_rows(split.corpora)
+    print_rows(rows, title=f"{split.title}, by corpus", text=("read through",), total=total)
+
+
+def _print_reads(split: ShownSplit) -> None:
+    """Print how many tokens are read once, twice and so on, if any is read more than once.
+
+    Args:
+        split: The plan of the split that reads the tokens.
+    """
     title = f"{split.title}, tokens by how often they are read"
     print_rows(_reads_rows(split.corpora), title=title)
 

@@ -89,12 +89,8 @@ class Target:
                 machines.
         """
         reports: list[Report] = []
-        for node in self.nodes:  # a node is one output; its stage is the code that made it
-            report = node.stage.verify(self.project, node.key, deep=deep, run=run)
-            self._check_link(node, report)
-            # The settings may have been changed since the output was built.
-            with report.catching():
-                check_built_is_allowed(self.project, node)
+        for node in self.nodes:
+            report = self._verify_node(node, deep=deep, run=run)
             reports.append(report)
             # The next outputs are made from this one. If it was never built, they were not either,
             # and one error is enough.
@@ -107,6 +103,20 @@ class Target:
         for report in reports:
             combined_report.include(report)
         return combined_report
+
+    def _verify_node(self, node: Node, *, deep: bool, run: CheckRunner) -> Report:
+        """Check one output, and that the settings, which may have been changed, still allow it.
+
+        Args:
+            node: The output. Its stage is the code that made it.
+            deep: Whether to read every byte.
+            run: What to do with checks that take long.
+        """
+        report = node.stage.verify(self.project, node.key, deep=deep, run=run)
+        self._check_link(node, report)
+        with report.catching():
+            check_built_is_allowed(self.project, node)
+        return report
 
     def _check_link(self, node: Node, report: Report) -> None:
         """Check that the link `current` leads to the current version of an output.
@@ -137,17 +147,9 @@ class Target:
         try:
             for node in [*self.nodes, *self.parts]:
                 folder = node.stage.layout.folder
-                if not failed_checks.includes_output(folder, node.name):
-                    continue
-
-                # A quick check of all tars opens only some of them. So check the group of tars that
-                # has failed once more: the damaged tar may not be among these.
-                if isinstance(node.stage, InParts):
-                    part_report = node.stage.verify(self.project, node.key)
-                    if not part_report.passed:
-                        report.findings.extend(part_report.findings)
-                        continue
-                record_success(outputs, folder, node.name)
+                has_failed = failed_checks.includes_output(folder, node.name)
+                if has_failed and self._passes_again(node, report):
+                    record_success(outputs, folder, node.name)
         except (NanosetError, OSError) as error:
             report.warn(
                 "an earlier check of this output has failed, and this result cannot be recorded, "
@@ -155,6 +157,23 @@ class Target:
                 found=error,
                 remedy="let a user verify it who may write to the root",
             )
+
+    def _passes_again(self, node: Node, report: Report) -> bool:
+        """Return whether an output that failed a check earlier is certainly fine now.
+
+        Only a part of an output is checked once more, such as a group of tars. A quick check of all
+        tars opens only some of them, and the damaged tar may not be among these.
+
+        Args:
+            node: The output, which has passed the present check.
+            report: The report on it, to which the errors of a part are added.
+        """
+        if not isinstance(node.stage, InParts):
+            return True
+        part_report = node.stage.verify(self.project, node.key)
+        if not part_report.passed:
+            report.findings.extend(part_report.findings)
+        return part_report.passed
 
     def _is_missing(self, node: Node) -> bool:
         """Return whether an output has not been built."""
@@ -506,24 +525,31 @@ def _verify_without_parts(executor: Executor, chosen: Sequence[Target]) -> list[
     Returns:
         For each target, in their order, the report so far, and the checks that it still lacks.
     """
-    report_by_number: dict[int, _PartialReport] = {}  # number of the target → report
-    numbers_for_workers: list[int] = []
-    for number, target in enumerate(chosen):
-        if target.is_bound_to_machine:
-            # Its files contain paths of this machine, which workers may not see. Check all of it
-            # here.
-            complete_report = target.verify(deep=True)
-            report_by_number[number] = _PartialReport(complete_report, deferred_checks=[])
-        else:
-            numbers_for_workers.append(number)
+    report_by_number = _verify_bound_to_machine(chosen)
+    numbers_for_workers = [n for n in range(len(chosen)) if n not in report_by_number]
 
-    # The workers check the others. Task 0 is the first of these, and so on. Results come in any
-    # order.
+    # Task 0 is the first target for the workers, and so on. Results come in any order.
     tasks = [chosen[number] for number in numbers_for_workers]
     for task_number, partial in executor.run(_verify_target_without_parts, tasks):
-        number = numbers_for_workers[task_number]
-        report_by_number[number] = partial
+        report_by_number[numbers_for_workers[task_number]] = partial
     return [report_by_number[number] for number in range(len(chosen))]
+
+
+def _verify_bound_to_machine(chosen: Sequence[Target]) -> dict[int, _PartialReport]:
+    """Check outputs whose files contain paths of this machine, which workers may not see.
+
+    Args:
+        chosen: All outputs to check. Others are left out.
+
+    Returns:
+        Place of each such output in `chosen` → its report, which lacks nothing.
+    """
+    report_by_number: dict[int, _PartialReport] = {}
+    for number, target in enumerate(chosen):
+        if target.is_bound_to_machine:
+            report = target.verify(deep=True)
+            report_by_number[number] = _PartialReport(report, deferred_checks=[])
+    return report_by_number
 
 
 def _verify_target_without_parts(target: Target) -> _PartialReport:
@@ -541,21 +567,27 @@ def _verify_target_without_parts(target: Target) -> _PartialReport:
     Returns:
         The report so far, and the checks that it still lacks.
     """
-    noted_checks: list[_DeferredCheck] = []
+    deferred_checks: list[_DeferredCheck] = []
 
     def note(report: Report, check: DividedCheck) -> None:
-        """Note a check that takes long, instead of doing it."""
-        noted_checks.append(_DeferredCheck(report.output, check))
+        """Note a check that takes long, instead of doing it: called by `verify`."""
+        portable_check = _for_other_workers(check, target.project)
+        deferred_checks.append(_DeferredCheck(report.output, portable_check))
 
-    # A worker may have its own copies of files. `in_task` yields the project with their paths. For
-    # each check that takes long, `verify` calls `note`.
+    # A worker may have its own copies of files. `in_task` yields the project with their paths.
     with target.project.in_task() as project_of_worker:
         target_of_worker = replace(target, project=project_of_worker)
         report = target_of_worker.verify(deep=True, run=note)
+    return _PartialReport(report, deferred_checks)
 
-    # Other workers will do the noted checks. So replace the paths of this one in them.
-    for noted in noted_checks:
-        has_paths_of_worker = noted.check.project is not None
-        if has_paths_of_worker:
-            noted.check = replace(noted.check, project=target.project)
-    return _PartialReport(report, noted_checks)
+
+def _for_other_workers(check: DividedCheck, project: Project) -> DividedCheck:
+    """Return a check that any worker can do, without paths that exist only on this one.
+
+    Args:
+        check: The check. If it needs files, it has the project with the paths of this worker.
+        project: The project with paths that are the same for all workers.
+    """
+    if check.project is None:
+        return check
+    return replace(check, project=project)

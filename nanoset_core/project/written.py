@@ -226,10 +226,13 @@ class WrittenConfig(Section):
         Args:
             where: The nanoset.yaml; its path is also `file`.
         """
-        # Files and folders.
         yield from self._location_errors()
+        yield from self._tokenizer_errors()
+        yield from self._reference_errors()
+        yield from self._name_errors()
 
-        # The tokenizer: special tokens that are needed have to be named.
+    def _tokenizer_errors(self) -> Iterator[ConfigError]:
+        """Yield an error for each special token that is needed, but that the tokenizer lacks."""
         yield from missing_token_errors(self.file, self.tokenizer, self.tokenization)
         yield from end_token_errors(self.file, self.nanosets, self.tokenization)
         for name, webdataset in self.webdatasets.items():
@@ -237,15 +240,17 @@ class WrittenConfig(Section):
                 self.file, name, webdataset, self.tokenizer, self.tokenization
             )
 
-        # Datasets that sections name have to exist, and to be of the right kind.
+    def _reference_errors(self) -> Iterator[ConfigError]:
+        """Yield an error for each dataset that a section names, but that is not described.
+
+        This includes datasets of the wrong kind, such as a selection of documents where only a
+        collection of texts is accepted.
+        """
         yield from view_errors(self.file, self.views, self.corpora)
         yield from self.broken_pack_rules()
         yield from contamination_errors(self.file, self.contamination, self.views)
         yield from reader_errors(self.file, self.nanosets, self.exports)
         yield from pbin_errors(self.file, self.pbin, self.packed)  # `packed`: its former name
-
-        # No two things may have the same name.
-        yield from self._name_errors()
 
     def broken_pack_rules(self) -> Iterator[ConfigError]:
         """Yield an error for each of the packs that cannot be made, or whose readers cannot use it.

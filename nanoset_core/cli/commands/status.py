@@ -180,14 +180,14 @@ def print_tables(
         project: The project, whose known warnings are only counted; None to print all in full.
         notices: Notices on the whole project.
     """
-    # A table for each kind of output. Folders that are not read have no row.
     all_rows = list(rows)
-    read_rows = [row for row in all_rows if row.state != "not read"]
-    kinds = dict.fromkeys([*_COLUMNS, *(row.kind for row in read_rows)])
-    for kind in kinds:
-        _print_kind(kind, [row for row in read_rows if row.kind == kind], seconds)
+    read_rows = [row for row in all_rows if row.state != "not read"]  # without unused folders
+    rows_by_kind: dict[str, list[StatusRow]] = {kind: [] for kind in _COLUMNS}
+    for row in read_rows:
+        rows_by_kind.setdefault(row.kind, []).append(row)
 
-    # Below the tables: why outputs are not up to date, warnings, and a count of the states.
+    for kind, rows_of_kind in rows_by_kind.items():
+        _print_kind(kind, rows_of_kind, seconds)
     _print_reasons(read_rows)
     _print_warnings(warning_lines(all_rows, notices), project)
     echo(state_counts(all_rows))
@@ -374,29 +374,36 @@ def _cells(kind: str, row: StatusRow, columns: Iterable[str], seconds: Seconds |
             "-".
         seconds: How long a build worked on each output, which is then shown instead of the age.
     """
-    name = row.name
-    if row.part:  # some outputs are made for a part, such as the split "train"
-        name = f"{row.name} {row.part}"
-    cells: Row = {kind: name, "state": _state_cell(row)}
-
-    # Tables of webdatasets have other headings for two counts: "tars" for "shards", and "contexts"
-    # for "sequences".
-    headings: Mapping[str, str] = {}
-    if kind == "webdataset":
-        headings = WEBDATASET_WORDS
+    cells: Row = {kind: _name_cell(row), "state": _state_cell(row)}
+    headings = WEBDATASET_WORDS if kind == "webdataset" else {}  # "tars" instead of "shards"
     for column in columns:
         heading = headings.get(column, column)
         cells[heading] = row.figures.get(column, row.details.get(column, "-"))
 
-    # The last two columns of every table.
-    cells["size"] = "-"
-    if "bytes" in row.figures:
-        cells["size"] = format_bytes(row.figures["bytes"])
+    cells["size"] = _size_text(row)
     if seconds is None:
         cells["age"] = _age_text(row)
     else:
         cells["seconds"] = _seconds_text(row, seconds)
     return cells
+
+
+def _name_cell(row: StatusRow) -> str:
+    """Return the name of an output, with its part if it has one, such as "pretrain train".
+
+    Args:
+        row: The output. Its part may be the split `train`, for example.
+    """
+    return f"{row.name} {row.part}" if row.part else row.name
+
+
+def _size_text(row: StatusRow) -> str:
+    """Return the size of an output's files, such as "100 kB", or "-" if it is not known.
+
+    Args:
+        row: The output.
+    """
+    return format_bytes(row.figures["bytes"]) if "bytes" in row.figures else "-"
 
 
 def _age_text(row: StatusRow) -> str:

@@ -225,28 +225,21 @@ def _compare_files(old: DatasetVersion, new: DatasetVersion) -> list[FileDiff]:
         old: The old build, with the files that it was made from.
         new: The new build.
     """
-    # If the settings are the same, only changed files can have other documents. If they differ, all
-    # can.
     changes = changed_files(old.files, new.files)
-    has_same_settings = old.dataset.recipe["options"] == new.dataset.recipe["options"]
-    if has_same_settings:
-        paths = list(changes)
-    else:
+    paths = list(changes)
+    has_other_settings = old.dataset.recipe["options"] != new.dataset.recipe["options"]
+    if has_other_settings:
+        # The documents of files that are the same may differ, too.
         paths = list(dict.fromkeys([*old.files, *new.files]))
 
     counts_before = _count_documents(old, paths)
     counts_after = _count_documents(new, paths)
     diffs = []
     for path in paths:
-        diff = FileDiff(
-            path,
-            changes.get(path, "other settings"),
-            before=counts_before.get(path, DocumentCounts()),
-            after=counts_after.get(path, DocumentCounts()),
-        )
-        # Other settings need not make a difference to every file.
-        is_unaffected = diff.change == "other settings" and diff.before == diff.after
-        if not is_unaffected:
+        before = counts_before.get(path, DocumentCounts())
+        after = counts_after.get(path, DocumentCounts())
+        if path in changes or before != after:
+            diff = FileDiff(path, changes.get(path, "other settings"), before=before, after=after)
             diffs.append(diff)
     return diffs
 

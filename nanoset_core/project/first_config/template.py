@@ -96,21 +96,32 @@ def _section_lines(
     for key, entry in values.items():
         declaration = setting(section, key)
         yield f"{indent}# {declaration.help}"
-
-        value = entry
-        comment_mark = ""
         if isinstance(entry, ExplainedValue):
-            value = entry.value
             # The reason may name keys of the user's text. `visible` replaces line ends in them,
             # which would end the comment.
             yield f"{indent}# {visible(entry.reason)}"
-        elif isinstance(entry, CommentedOut):
-            value = entry.value
-            comment_mark = "# "
+        for line in _entry_lines(declaration.hint, key, entry):
+            yield f"{indent}{line}"
 
-        # The value may be a section of its own, with several lines. All of them become comments.
-        for line in _key_lines(declaration.hint, key, value):
-            yield f"{indent}{comment_mark}{line}"
+
+def _entry_lines(hint: Any, key: str, entry: Any) -> Iterator[str]:
+    """Yield the lines of one key of a nanoset.yaml, as a comment if it is only a suggestion.
+
+    For example, "pad: <p>", or "# pad: <p>" for CommentedOut("<p>").
+
+    Args:
+        hint: The declared type of the key.
+        key: The key.
+        entry: Its value: plain, an `ExplainedValue` or a `CommentedOut`. It may be a section with
+            several lines.
+    """
+    if isinstance(entry, CommentedOut):
+        for line in _key_lines(hint, key, entry.value):
+            yield f"# {line}"
+    elif isinstance(entry, ExplainedValue):
+        yield from _key_lines(hint, key, entry.value)
+    else:
+        yield from _key_lines(hint, key, entry)
 
 
 def _key_lines(hint: Any, key: str, value: Any) -> Iterator[str]:
