@@ -59,14 +59,25 @@ def command(
         print_json(_to_json(statistics), ensure_ascii=False)
         return
 
-    from nanoset_core.project.columns.rows import null_text
-
     documents = format_count(statistics.documents, "document")
     tokens = format_count(statistics.tokens, "token")
     echo(f"{corpus}: {documents}, {tokens}")
     _print_columns(statistics)
     for column in statistics.columns:
         _print_values(statistics, column)
+    _print_notices(statistics)
+
+
+def _print_notices(statistics: CorpusColumns) -> None:
+    """Print notes on columns that lack values, or that have not been built yet.
+
+    For example: "no document has a value of lang".
+
+    Args:
+        statistics: The statistics of all columns of a corpus, which is a collection of texts.
+    """
+    from nanoset_core.project.columns.rows import null_text
+
     text_on_nulls = null_text(statistics.columns)
     if text_on_nulls:
         print_notices([text_on_nulls])

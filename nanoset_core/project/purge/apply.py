@@ -521,17 +521,14 @@ def _erase(project: Project, plan: PurgePlan, shards_before_search: Collection[S
     # Within this block, no build can begin. Builds that run already protect all outputs of the
     # corpora and nanosets that they make: `names_in_use` has the names of these.
     with collecting(access) as names_in_use:
-        used_paths: set[str] = set()
-        for version in plan.versions:
-            if version.leased_name in names_in_use:
-                used_paths.add(version.path)
+        used_paths = {
+            version.path for version in plan.versions if version.leased_name in names_in_use
+        }
         new_shards = _stored_shards(project.outputs).difference(shards_before_search)
-        new_paths = _paths_of_shards(new_shards, corpora=plan.current)
-        conflicts = used_paths | new_paths
+        conflicts = used_paths | _paths_of_shards(new_shards, corpora=plan.current)
         if conflicts:
-            # If the build is still running, this raises an error that names it.
+            # If the build is still running, the first error names it.
             check_no_build(access, _CANNOT_ERASE, remedy=f"then {_RESUME}")
-            # It has ended meanwhile.
             raise _conflicts_error(access, conflicts)
 
         for version in plan.versions:
