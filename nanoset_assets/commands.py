@@ -43,7 +43,9 @@ from nanoset_core.cli.terminal import print_json, print_rows
 from nanoset_core.loading.layout import HANDOFF
 from nanoset_core.outputs.root import CURRENT, CURRENT_LINK, Seen
 from nanoset_core.project.dry_run.disk import plan_line, room_warning
-from nanoset_core.project.graph import ANOTHER_IS_CURRENT, Graph, Step
+from nanoset_core.project.graph.graph import Graph
+from nanoset_core.project.graph.reasons_to_build import ANOTHER_IS_CURRENT
+from nanoset_core.project.graph.step import Step
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig, load_config
 from nanoset_core.sampling.splits import SPLITS
@@ -794,7 +796,7 @@ def _existing_outputs(graph: Graph) -> list[Manifest]:
     """
     manifests: list[Manifest] = []
     for node in graph.nodes():
-        manifest = graph.current(node).manifest
+        manifest = graph.versions.of(node).manifest
         if manifest is not None:
             manifests.append(manifest)
     return manifests

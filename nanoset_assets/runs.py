@@ -1,6 +1,6 @@
 """Divide the work of a build into runs of Dagster.
 
-A step is the work of making one output; see `nanoset_core/project/graph.py`. A *run* makes the
+A step is the work of making one output; see `nanoset_core/project/graph/step.py`. A *run* makes the
 outputs of some steps in sequence, such as all outputs of one corpus. `nanoset build` executes its
 runs in sequence, too. Sensors and the schedule request runs from Dagster, which may execute them at
 the same time.
@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Mapping
 
 from nanoset_assets.assets.output_names import job_of, partition_of
 from nanoset_assets.history.graph_state import GraphState
-from nanoset_core.project.graph import Step
+from nanoset_core.project.graph.step import Step
 from nanoset_core.stages.stage import Node
 
 

@@ -19,7 +19,7 @@ from nanoset_assets.tags import AUTOMATION_TAG, RAW_TAG
 from nanoset_assets.ui.metadata import failure, result
 from nanoset_core.errors import MissingError, NanosetError, StaleError
 from nanoset_core.outputs.manifest import Manifest
-from nanoset_core.project.graph import is_requested
+from nanoset_core.project.graph.nodes import is_requested
 from nanoset_core.project.permission import check_allowed
 from nanoset_core.project.project import Project
 from nanoset_core.stages.stage import Key, Node, Stage, Summary, settings_warnings

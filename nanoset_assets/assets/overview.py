@@ -36,7 +36,7 @@ from nanoset_assets.tags import CHECK as CHECK_OF_FILES
 from nanoset_assets.tags import PROCESS_STARTED_AT
 from nanoset_assets.ui.metadata import failure
 from nanoset_core.errors import NanosetError, one_line
-from nanoset_core.project.graph import requested_nodes
+from nanoset_core.project.graph.nodes import requested_nodes
 from nanoset_core.project.project import Project
 from nanoset_core.project.purge.interrupted import interrupted_purges
 from nanoset_core.records.parsing import CONFIG_FILE

@@ -35,7 +35,7 @@ from nanoset_assets.project_defs import Automation, ProjectDefs
 from nanoset_assets.tags import CHECK
 from nanoset_assets.ui.metadata import markdown, table
 from nanoset_core.outputs.failed_checks import FailedChecks
-from nanoset_core.project.graph import requested_nodes
+from nanoset_core.project.graph.nodes import requested_nodes
 from nanoset_core.project.project import Project
 from nanoset_core.project.purge.interrupted import interrupted_purges
 from nanoset_core.project.status import StatusRow, project_status

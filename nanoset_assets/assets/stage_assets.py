@@ -41,7 +41,7 @@ from nanoset_assets.project_defs import Automation, ProjectDefs, failure_without
 from nanoset_assets.tags import CHECK, INDIRECT
 from nanoset_core.errors import InputError
 from nanoset_core.outputs.failed_checks import FailedChecks
-from nanoset_core.project.graph import is_requested
+from nanoset_core.project.graph.nodes import is_requested
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.inventory.stage import INVENTORY

@@ -21,7 +21,8 @@ from nanoset_assets.history.graph_state import GraphState
 from nanoset_assets.names import Names
 from nanoset_assets.runs import divide_into_runs
 from nanoset_assets.tags import AUTOMATION_TAG, WANTED_TAG
-from nanoset_core.project.graph import Step, check_failed_reason
+from nanoset_core.project.graph.reasons_to_build import check_failed_reason
+from nanoset_core.project.graph.step import Step
 from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.stages.stage import Node
 

@@ -24,7 +24,7 @@ from nanoset_assets.tags import (
     WANTED_TAG,
     WILL_RETRY_TAG,
 )
-from nanoset_core.project.graph import Step
+from nanoset_core.project.graph.step import Step
 from nanoset_core.stages.stage import Node
 
 MAX_ATTEMPTS = 5

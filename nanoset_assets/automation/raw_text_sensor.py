@@ -36,7 +36,7 @@ from nanoset_assets.project_defs import ProjectDefs
 from nanoset_assets.tags import MAX_REQUESTS, RAW_TAG
 from nanoset_core.errors import ConfigError, NanosetError, combined
 from nanoset_core.outputs.manifest import Recipe
-from nanoset_core.project.graph import graph_over
+from nanoset_core.project.graph.graph import graph_over
 from nanoset_core.project.project import Project
 from nanoset_core.project.requested_corpora import check_requested_corpora
 from nanoset_core.stages.inventory.corpora import scan_corpora

@@ -31,7 +31,8 @@ from nanoset_assets.names import Names
 from nanoset_assets.project_defs import ProjectDefs
 from nanoset_assets.tags import AUTOMATION_TAG
 from nanoset_core.outputs.manifest import Recipe
-from nanoset_core.project.graph import Step, graph_over
+from nanoset_core.project.graph.graph import graph_over
+from nanoset_core.project.graph.step import Step
 from nanoset_core.project.project import Project
 from nanoset_core.project.run_settings import not_a_cron_line
 from nanoset_core.stages.inventory.corpora import scan_corpora

@@ -34,7 +34,7 @@ from nanoset_assets.history.graph_state import load_graph_state
 from nanoset_assets.names import Names
 from nanoset_assets.project_defs import ProjectDefs
 from nanoset_assets.tags import INDIRECT, MAX_REQUESTS
-from nanoset_core.project.graph import graph_over
+from nanoset_core.project.graph.graph import graph_over
 from nanoset_core.stages.inventory.make import current_inventory_recipes
 from nanoset_core.stages.inventory.stage import INVENTORY
 

@@ -45,7 +45,9 @@ from nanoset_core.execution.cluster_connection import connections_kept
 from nanoset_core.project.dry_run.disk import check_disk, plan_line
 from nanoset_core.project.dry_run.plan import DryRun, plan
 from nanoset_core.project.dry_run.text_to_read import text_bytes
-from nanoset_core.project.graph import Graph, Step, add_stale_inputs
+from nanoset_core.project.graph.graph import Graph
+from nanoset_core.project.graph.nodes import add_stale_inputs
+from nanoset_core.project.graph.step import Step
 from nanoset_core.project.project import Project
 from nanoset_core.project.survey import survey_project
 from nanoset_core.stages.inventory.corpora import scan_names
@@ -608,10 +610,10 @@ def _replaced_settings(graph: Graph, steps: Iterable[Step]) -> dict[str, list[st
     """
     changes_by_label: dict[str, list[str]] = {}
     for step in steps:
-        new_recipe = graph.recipe(step.node)  # what the new version is going to be made from
+        new_recipe = graph.recipes.of(step.node)  # what the new version is going to be made from
         if new_recipe is None:
             continue  # not known yet
-        changes = graph.current(step.node).other_settings(new_recipe)
+        changes = graph.versions.of(step.node).other_settings(new_recipe)
         if changes:
             changes_by_label[label_of(step.node)] = changes
     return changes_by_label

@@ -6,7 +6,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from nanoset_assets.assets.output_names import label_of
-from nanoset_core.project.graph import Graph, Step
+from nanoset_core.project.graph.graph import Graph
+from nanoset_core.project.graph.step import Step
 from nanoset_core.stages.stage import Node, RowName
 
 

@@ -25,7 +25,8 @@ from nanoset_assets.project_defs import ProjectDefs
 from nanoset_core.errors import NanosetError, StorageError
 from nanoset_core.execution.progress import Progress, step_count
 from nanoset_core.outputs.failed_checks import FailedChecks
-from nanoset_core.project.graph import Step, reasons_to_build
+from nanoset_core.project.graph.reasons_to_build import reasons_to_build
+from nanoset_core.project.graph.step import Step
 from nanoset_core.project.permission import check_allowed
 from nanoset_core.project.project import Project, leased_names
 from nanoset_core.stages.stage import Node, current_version
@@ -198,7 +199,7 @@ class BuildRuns:
             project: The project, without a cache: outputs are read as they are stored now.
             node: The output.
         """
-        recipe = self.report.graph.recipe(node)  # what it should be made from
+        recipe = self.report.graph.recipes.of(node)  # what it should be made from
         if recipe is None:
             return False  # not known, as some raw text was not read
         try:

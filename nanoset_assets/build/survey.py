@@ -14,7 +14,9 @@ from dataclasses import dataclass, field
 from nanoset_core.errors import ConfigError, NanosetError, one_of, remedy_for_name
 from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.outputs.root import SEEN_SECONDS
-from nanoset_core.project.graph import Graph, Step, graph_over, inventory_node
+from nanoset_core.project.graph.graph import Graph, graph_over
+from nanoset_core.project.graph.nodes import inventory_node
+from nanoset_core.project.graph.step import Step
 from nanoset_core.project.project import Project
 from nanoset_core.project.requested_corpora import check_requested_corpora
 from nanoset_core.stages.inventory.corpora import scan_names

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from nanoset_core.errors import FormatError
-from nanoset_core.project.graph import Step
+from nanoset_core.project.graph.step import Step
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.records.json_records import JsonForm, Record, canonical_json, dump, load
 from nanoset_core.storage.atomic import write_atomic

@@ -26,7 +26,8 @@ from nanoset_assets.tags import CHECK, RECORDED
 from nanoset_assets.ui.mappings import reader_metadata
 from nanoset_assets.ui.metadata import output_metadata
 from nanoset_core.outputs.failed_checks import FailedChecks
-from nanoset_core.project.graph import Graph, Step
+from nanoset_core.project.graph.graph import Graph
+from nanoset_core.project.graph.step import Step
 from nanoset_core.project.project import Project
 from nanoset_core.stages.handoff.stage import TRAINER_FILES
 from nanoset_core.stages.stage import Node
@@ -321,7 +322,7 @@ def _metadata_of_existing(graph: Graph, node: Node) -> dict[str, Any]:
     metadata: dict[str, Any] = {
         "summary": "made on another machine, or recorded in another history of runs"
     }
-    manifest = graph.current(node).manifest
+    manifest = graph.versions.of(node).manifest
     if manifest is not None:
         summary = node.stage.show(project, manifest)
         metadata |= summary.figures

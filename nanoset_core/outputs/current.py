@@ -60,7 +60,7 @@ class CurrentVersion:
             return _NOT_BUILT
         return None if self.damage is None else f"damaged: {self.damage}"
 
-    def stale_reasons(self, expected: Recipe) -> list[Reason]:
+    def reasons_to_replace(self, expected: Recipe) -> list[Reason]:
         """Return why an output has to be built again; nothing if it is up to date.
 
         The recipe of an output says what it is made from: the algorithm, settings and inputs. An

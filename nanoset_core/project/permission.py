@@ -14,7 +14,12 @@ from typing import Any
 from nanoset_core.errors import StaleError
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.root import read_current
-from nanoset_core.project.graph import Graph, inputs_of_other_subjects, walk_inputs
+from nanoset_core.project.graph.built_inputs import (
+    changes_against_built_inputs,
+    inputs_of_other_subjects,
+)
+from nanoset_core.project.graph.graph import Graph
+from nanoset_core.project.graph.nodes import walk_inputs
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.report import BUILD
@@ -54,7 +59,7 @@ class PassedChecks:
         """
         digests: list[str | None] = [manifest.digest]
         for input_node in inputs_of_other_subjects(graph, search):
-            input_manifest = graph.current(input_node).manifest
+            input_manifest = graph.versions.of(input_node).manifest
             digests.append(input_manifest.digest if input_manifest else None)
         options = manifest.recipe["options"]
         self._by_search[search] = _PassedCheck(tuple(digests), options)
@@ -93,7 +98,7 @@ def _current_digests(graph: Graph, search: Node) -> tuple[str | None, ...]:
     """
     digests = []
     for node in (search, *inputs_of_other_subjects(graph, search)):
-        outputs = graph.project_of(node).outputs
+        outputs = graph.versions.project_of(node).outputs
         folder = outputs.folder / node.path
         digests.append(read_current(folder, outputs.access))
     return tuple(digests)
@@ -189,9 +194,9 @@ def _check_search(graph: Graph, search: DecidingInput) -> Manifest:
         StaleError: It was made from other inputs than the present ones.
     """
     node = search.node
-    project = graph.project_of(node)
+    project = graph.versions.project_of(node)
     manifest = require(project, node.stage, node.key, remedy=f"{BUILD} first")
-    reasons = graph.stale_reasons_as_built(node)
+    reasons = changes_against_built_inputs(graph, node)
     if reasons:
         raise StaleError(
             "this search decides whether the output may be made, and is out of date",

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from nanoset_core.errors import ConfigError, remedy_for_name
-from nanoset_core.project.graph import requested_nodes
+from nanoset_core.project.graph.nodes import requested_nodes
 from nanoset_core.project.settings import ProjectConfig, with_lines
 from nanoset_core.text.files.endings import ACCEPTED
 

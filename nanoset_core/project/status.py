@@ -14,7 +14,8 @@ from typing import Any, Literal
 
 from nanoset_core.errors import NanosetError, StorageError, one_line
 from nanoset_core.outputs.differences import Reason
-from nanoset_core.project.graph import Graph, inventory_node
+from nanoset_core.project.graph.graph import Graph
+from nanoset_core.project.graph.nodes import inventory_node
 from nanoset_core.project.project import Project
 from nanoset_core.project.requested_corpora import requested_corpora
 from nanoset_core.project.survey import CorpusFindings, survey_project
@@ -264,7 +265,7 @@ def _notices_after_build(graph: Graph, corpus: str) -> tuple[Notice, ...]:
         graph: The project's outputs.
         corpus: Name of the collection.
     """
-    project = graph.project_of(inventory_node(corpus))
+    project = graph.versions.project_of(inventory_node(corpus))
     try:
         return tuple(corpus_notices(project, corpus))
     except (NanosetError, OSError):
@@ -398,7 +399,7 @@ def _status_row(
         shown_reasons = [failure]
 
     row_name = nodes[0].row  # the same for all outputs of the row
-    last_version = graph.current(nodes[-1])  # of the last output, which is made from the others
+    last_version = graph.versions.of(nodes[-1])  # of the last output, which is made from the others
     return StatusRow(
         kind=row_name.kind,
         name=row_name.subject,
@@ -547,7 +548,7 @@ def _summary_of_output(graph: Graph, node: Node) -> Summary:
         node: The output. If it was not built, the summary is empty. If files that it needs cannot
             be read, the summary is a warning that says so.
     """
-    manifest = graph.current(node).manifest
+    manifest = graph.versions.of(node).manifest
     if manifest is None:
         return Summary()
     try:
@@ -608,7 +609,7 @@ def _first_refusal(graph: Graph, nodes: Sequence[Node], budget: ReadingBudget) -
 
         stage = node.stage  # the code that makes the output, such as that of views
         if isinstance(stage, Planned):  # it compares settings and data before a build
-            recipe = graph.recipe(node)  # what it would be made from; None if not known yet
+            recipe = graph.recipes.of(node)  # what it would be made from; None if not known yet
             refusal = stage.refusal(graph.project, node.key, recipe, budget)
             if refusal is not None:
                 return refusal
@@ -719,7 +720,9 @@ def _stale_outputs(graph: Graph, nodes: Sequence[Node]) -> dict[Node, Sequence[R
     reasons_by_node: dict[Node, Sequence[Reason]] = {}
     for node in nodes:
         is_part = isinstance(node.stage, InParts)
-        has_failed_check = graph.failed_checks.includes_output(node.stage.layout.folder, node.name)
+        has_failed_check = graph.versions.failed_checks.includes_output(
+            node.stage.layout.folder, node.name
+        )
         if is_part and last_is_up_to_date and not has_failed_check:
             continue
         reasons = graph.stale_reasons(node)

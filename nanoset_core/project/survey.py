@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from nanoset_core.errors import NanosetError, one_line
 from nanoset_core.outputs.current import CurrentVersion
 from nanoset_core.outputs.manifest import Manifest, Recipe
-from nanoset_core.project.graph import Graph, inventory_node
+from nanoset_core.project.graph.graph import Graph
+from nanoset_core.project.graph.nodes import inventory_node
 from nanoset_core.project.project import Project
 from nanoset_core.records.json_records import from_plain
 from nanoset_core.stages.inventory.changes import changed_files
@@ -107,7 +108,9 @@ class CorpusSurvey:
             Notices on the files, such as that one is not read; or why they cannot be read.
         """
         node = inventory_node(corpus)  # the inventory is an output of the project, too
-        stored_inventory = self._graph.current(node).whole_manifest  # None if missing or damaged
+        stored_inventory = self._graph.versions.of(
+            node
+        ).whole_manifest  # None if missing or damaged
         try:
             contents = self._text_of(corpus)  # the files as they are now
             comparison = self._compare_files(corpus, contents, stored_inventory)
@@ -117,7 +120,7 @@ class CorpusSurvey:
             return CorpusFindings(failure)
 
         self._add_to_graph(node, comparison)
-        notices = corpus_notices(self._graph.project_of(node), corpus, contents)
+        notices = corpus_notices(self._graph.versions.project_of(node), corpus, contents)
         return CorpusFindings(None, comparison.changes, tuple(notices), comparison.files)
 
     def _add_to_graph(self, inventory: Node, comparison: _Comparison) -> None:
@@ -137,7 +140,7 @@ class CorpusSurvey:
         if comparison.recipe is not None:
             self._graph.set_recipe(inventory, comparison.recipe)
         # If the recipe is not known, it is not certain that the inventory is up to date.
-        stored_version = self._graph.current(inventory)
+        stored_version = self._graph.versions.of(inventory)
         if not comparison.agrees_with(stored_version.whole_manifest):
             reason = _reason_to_list_again(stored_version, comparison)
             self._graph.set_reason(inventory, reason)

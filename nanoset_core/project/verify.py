@@ -16,7 +16,7 @@ from nanoset_core.errors import ConfigError, NanosetError, remedy_for_name
 from nanoset_core.execution.processes import Executor
 from nanoset_core.execution.progress import SILENT
 from nanoset_core.outputs.failed_checks import FailedChecks, record_success
-from nanoset_core.project.graph import Graph
+from nanoset_core.project.graph.graph import Graph
 from nanoset_core.project.permission import check_built_is_allowed
 from nanoset_core.project.project import Project
 from nanoset_core.stages.inventory.corpora import corpus_names

@@ -26,7 +26,7 @@ from nanoset_core.errors import MissingError
 from nanoset_core.outputs.manifest import FileFact, Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.stages.report import BUILD, Report
-from nanoset_core.stages.stage import Key, Stage
+from nanoset_core.stages.stage import Key, Node, Stage
 from nanoset_core.storage.access import FileAccess
 
 
@@ -80,9 +80,11 @@ def check_freshness(
     """
     # Imported here: the graph imports the list of all stages, and so every file `stage.py`. If this
     # module imported the graph at the top, no `stage.py` could import this module there.
-    from nanoset_core.project.graph import stale_reasons
+    from nanoset_core.project.graph.built_inputs import changes_against_built_inputs
+    from nanoset_core.project.graph.graph import Graph
 
-    reasons = stale_reasons(project, stage, key)
+    graph = Graph(project, known={})  # raw files are not known
+    reasons = changes_against_built_inputs(graph, Node(stage, key))
     if not reasons:
         return True
     report.warn(

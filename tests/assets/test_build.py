@@ -30,7 +30,7 @@ from nanoset_assets.names import Names
 from nanoset_assets.project_defs import ProjectDefs
 from nanoset_core.errors import ConfigError, InputError
 from nanoset_core.project.dry_run import disk
-from nanoset_core.project.graph import Graph, graph_over
+from nanoset_core.project.graph.graph import Graph, graph_over
 from nanoset_core.project.project import Project
 from nanoset_core.project.verify import targets
 

@@ -24,7 +24,7 @@ from nanoset_assets.history.graph_state import load_graph_state
 from nanoset_assets.names import Names
 from nanoset_assets.tags import CHECK
 from nanoset_core.outputs.failed_checks import FOLDER, record_failure
-from nanoset_core.project.graph import graph_over
+from nanoset_core.project.graph.graph import graph_over
 from nanoset_core.project.project import Project
 from nanoset_core.project.status import StatusRow, project_status
 from nanoset_core.project.verify import verify_project

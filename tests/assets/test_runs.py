@@ -10,7 +10,8 @@ from collections.abc import Callable, Collection
 
 from nanoset_assets.history.graph_state import GraphState
 from nanoset_assets.runs import divide_into_runs
-from nanoset_core.project.graph import Step, add_stale_inputs
+from nanoset_core.project.graph.nodes import add_stale_inputs
+from nanoset_core.project.graph.step import Step
 from nanoset_core.stages.registry import DATASET, INVENTORY, PBIN, TOKENIZED
 from nanoset_core.stages.stage import Key, Node
 

@@ -12,7 +12,7 @@ from nanoset_core.execution.progress import SILENT, Progress
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.gc.collect import collect
-from nanoset_core.project.graph import Graph
+from nanoset_core.project.graph.graph import Graph
 from nanoset_core.project.project import Project
 from nanoset_core.sampling.splits import SPLITS, SplitName
 from nanoset_core.stages.attributes.make import join_attributes

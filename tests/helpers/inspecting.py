@@ -19,7 +19,7 @@ from nanoset_core.lineage.texts import file_state
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.diff.datasets import DatasetDiff, diff_datasets
 from nanoset_core.project.diff.versions import find_versions
-from nanoset_core.project.graph import Graph, graph_over
+from nanoset_core.project.graph.graph import Graph, graph_over
 from nanoset_core.project.project import Project
 from nanoset_core.project.status import project_status
 from nanoset_core.project.verify import targets

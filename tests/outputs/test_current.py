@@ -32,7 +32,7 @@ def version_with(options: dict[str, Any], folder: Path) -> CurrentVersion:
 def test_a_version_with_the_same_recipe_is_up_to_date(tmp_path):
     version = version_with({"seed": 7}, tmp_path)
 
-    assert version.stale_reasons(recipe_with({"seed": 7})) == []
+    assert version.reasons_to_replace(recipe_with({"seed": 7})) == []
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_a_version_with_another_digest_is_stale_though_no_setting_looks_differen
     version = version_with(before, tmp_path)
     assert setting_differences(before, now) == []
 
-    (reason,) = version.stale_reasons(recipe_with(now))
+    (reason,) = version.reasons_to_replace(recipe_with(now))
 
     assert reason.text == "made by a version of nanoset that records settings in another form"
 

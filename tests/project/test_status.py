@@ -39,7 +39,8 @@ from nanoset_core.project.gc.collect import (
     old_versions,
     plan_gc,
 )
-from nanoset_core.project.graph import ANOTHER_IS_CURRENT, Graph
+from nanoset_core.project.graph.graph import Graph
+from nanoset_core.project.graph.reasons_to_build import ANOTHER_IS_CURRENT
 from nanoset_core.project.project import Project
 from nanoset_core.project.status import StatusRow, project_status
 from nanoset_core.stages.stage import Node

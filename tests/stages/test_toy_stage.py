@@ -29,7 +29,8 @@ from nanoset_assets.assets.table import SHAPES, AssetShape
 from nanoset_assets.build.builder import build
 from nanoset_core.errors import ConfigError
 from nanoset_core.project.gc.collect import collect
-from nanoset_core.project.graph import stale_reasons
+from nanoset_core.project.graph.built_inputs import changes_against_built_inputs
+from nanoset_core.project.graph.graph import Graph
 from nanoset_core.project.project import Project
 from nanoset_core.project.status import StatusRow, project_status
 from nanoset_core.project.verify import Target
@@ -222,7 +223,8 @@ def test_status_prints_the_row(project, capsys):
 
 
 def test_an_output_of_the_current_dataset_is_fresh(project):
-    assert stale_reasons(project, COUNTS, Key("web")) == []
+    graph = Graph(project, known={})
+    assert changes_against_built_inputs(graph, Node(COUNTS, Key("web"))) == []
 
 
 def test_an_output_of_an_earlier_dataset_is_stale(project_with_new_dataset):
@@ -230,7 +232,9 @@ def test_an_output_of_an_earlier_dataset_is_stale(project_with_new_dataset):
 
     assert row.state == "stale"
     assert row.why == ("dataset changed",)
-    assert stale_reasons(project_with_new_dataset, COUNTS, Key("web")) == ["dataset changed"]
+    graph = Graph(project_with_new_dataset, known={})
+    changes = changes_against_built_inputs(graph, Node(COUNTS, Key("web")))
+    assert changes == ["dataset changed"]
 
 
 def test_an_output_without_its_file_is_damaged(project, folder):

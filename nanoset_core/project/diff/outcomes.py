@@ -14,7 +14,8 @@ from typing import Literal
 
 from nanoset_core.errors import FormatError, NanosetError, one_line
 from nanoset_core.outputs.manifest import Manifest
-from nanoset_core.project.graph import Graph, walk_inputs
+from nanoset_core.project.graph.graph import Graph
+from nanoset_core.project.graph.nodes import walk_inputs
 from nanoset_core.project.project import Project
 from nanoset_core.stages.dataset.stage import DATASET
 from nanoset_core.stages.derived import DerivedStage

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from nanoset_core.errors import NanosetError, StorageError
 from nanoset_core.outputs.manifest import Recipe
-from nanoset_core.project.graph import graph_over, walk_inputs
+from nanoset_core.project.graph.graph import graph_over
+from nanoset_core.project.graph.nodes import walk_inputs
 from nanoset_core.project.project import Project
 from nanoset_core.records.json_records import from_plain
 from nanoset_core.stages.dataset_estimate import built_share

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 from nanoset_core.errors import ConfigError, InputError, NanosetError, one_line_with_remedy
 from nanoset_core.outputs.manifest import Manifest
-from nanoset_core.project.graph import Graph
+from nanoset_core.project.graph.graph import Graph
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.sampling.split_data import LengthReader
 from nanoset_core.stages.dataset.tokens import idx_bytes

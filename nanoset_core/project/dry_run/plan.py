@@ -14,7 +14,8 @@ from nanoset_core.project.dry_run.disk import disk_need, free_bytes, is_refused
 from nanoset_core.project.dry_run.nanosets import datasets_of_nanoset, failing_nanosets
 from nanoset_core.project.dry_run.text_to_read import text_bytes
 from nanoset_core.project.dry_run.views import PlannedView, planned_views
-from nanoset_core.project.graph import Graph, add_stale_inputs
+from nanoset_core.project.graph.graph import Graph
+from nanoset_core.project.graph.nodes import add_stale_inputs
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.project.status import PLANNED_BYTES, ExaminedRow, NamedRow, examined_rows
@@ -271,7 +272,7 @@ def _replacement_warnings(graph: Graph, nodes: Collection[Node]) -> Iterator[str
         stage = node.stage  # the code that makes the output
         if node not in nodes or not isinstance(stage, WarnsBeforeReplacing):
             continue
-        current_manifest = graph.current(node).manifest
+        current_manifest = graph.versions.of(node).manifest
         if current_manifest is None:
             continue  # nothing exists yet that could be in use
 
@@ -300,7 +301,7 @@ def _inputs_to_change(graph: Graph, node: Node, nodes: Collection[Node]) -> list
     """
     names = []
     for name, input_node in graph.inputs(node).items():
-        if input_node in nodes and graph.changes(input_node):
+        if input_node in nodes and graph.changes_since_made(input_node):
             names.append(name)
     return names
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from nanoset_core.errors import NanosetError
 from nanoset_core.outputs.manifest import Manifest
-from nanoset_core.project.graph import Graph
+from nanoset_core.project.graph.graph import Graph
 from nanoset_core.project.project import Project
 from nanoset_core.sampling.split_data import LengthReader
 from nanoset_core.stages.dataset.stage import DATASET

@@ -46,7 +46,7 @@ from nanoset_core.project.gc.garbage import (
 from nanoset_core.project.gc.judging import files_below, judge_all, judge_all_shared_files
 from nanoset_core.project.gc.needed import Needed, digests_of_pieces, find_needed
 from nanoset_core.project.gc.slurm_logs import find_old_logs, remove_logs
-from nanoset_core.project.graph import requested_nodes
+from nanoset_core.project.graph.nodes import requested_nodes
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.project.stored_outputs import StoredOutput, all_outputs, stage_folders

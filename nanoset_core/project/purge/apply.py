@@ -26,7 +26,7 @@ from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.gc.collect import collect
 from nanoset_core.project.gc.dropping import drop_duplicate_tokens
 from nanoset_core.project.gc.garbage import Policy
-from nanoset_core.project.graph import requested_nodes
+from nanoset_core.project.graph.nodes import requested_nodes
 from nanoset_core.project.project import Project
 from nanoset_core.project.purge.interrupted import announced
 from nanoset_core.project.purge.plan import (

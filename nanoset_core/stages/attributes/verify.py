@@ -12,7 +12,8 @@ from pathlib import Path
 
 from nanoset_core.document_tables.row_groups import RowGroups
 from nanoset_core.outputs.manifest import Manifest
-from nanoset_core.project.graph import stale_reasons
+from nanoset_core.project.graph.built_inputs import changes_against_built_inputs
+from nanoset_core.project.graph.graph import Graph
 from nanoset_core.project.project import Project
 from nanoset_core.stages.attributes.make import fill_by_id, read_attributes
 from nanoset_core.stages.attributes.names import COUNTS, ROWS, STAGE, TABLES_FOLDER
@@ -28,7 +29,7 @@ from nanoset_core.stages.shards.document_rows import DocumentRows
 from nanoset_core.stages.shards.one_shard import DOCUMENTS
 from nanoset_core.stages.shards.shard_sets import current_shards
 from nanoset_core.stages.shards.stage import TOKENIZED
-from nanoset_core.stages.stage import Key, require
+from nanoset_core.stages.stage import Key, Node, require
 
 MAX_JOINED_AGAIN = 2_000_000
 """Up to this many documents and rows are joined again by every check, which takes some seconds."""
@@ -59,7 +60,9 @@ def verify_attributes(project: Project, corpus: str, *, deep: bool) -> Report:
             _warn_of_missing_attributes(report, project, manifest)
 
         # If the documents or the tables have changed since, the values differ, of course.
-        is_outdated = bool(stale_reasons(project, ATTRIBUTES, Key(corpus)))
+        attributes_node = Node(ATTRIBUTES, Key(corpus))
+        changes = changes_against_built_inputs(Graph(project, known={}), attributes_node)
+        is_outdated = len(changes) > 0
         is_small = max(manifest.facts["documents"], manifest.facts[ROWS]) <= MAX_JOINED_AGAIN
         if not is_outdated and (deep or is_small):
             _join_again(report, project, manifest)

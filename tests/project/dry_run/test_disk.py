@@ -16,7 +16,7 @@ from helpers.inspecting import corpus_names
 from nanoset_core.errors import StorageError
 from nanoset_core.project.dry_run import disk
 from nanoset_core.project.dry_run.disk import check_disk, disk_need, room_warning, stale_outputs
-from nanoset_core.project.graph import graph_over
+from nanoset_core.project.graph.graph import graph_over
 from nanoset_core.project.project import Project
 from nanoset_core.stages.stage import Node
 from nanoset_core.stages.webdataset.stage import TarsStage

@@ -21,7 +21,8 @@ from helpers.inspecting import node_at, verify_at, verify_output
 from helpers.sample_project import jsonl, sentences
 from nanoset_core.errors import ConfigError
 from nanoset_core.outputs.root import OutputRoot
-from nanoset_core.project.graph import stale_reasons
+from nanoset_core.project.graph.built_inputs import changes_against_built_inputs
+from nanoset_core.project.graph.graph import Graph
 from nanoset_core.project.project import Project
 from nanoset_core.project.verify import targets, verify_project
 from nanoset_core.stages.report import Report
@@ -185,7 +186,7 @@ def test_an_output_is_looked_up_once_for_each_output_made_from_it(project, monke
     # Both are made from the corpora web and code.
     for address in ("nanosets/pretrain/handoff", "webdatasets/shuffled"):
         node = node_at(address)
-        assert stale_reasons(project, node.stage, node.key) == []
+        assert changes_against_built_inputs(Graph(project, known={}), node) == []
 
     assert n_lookups["datasets", "web"] == 2
     assert n_lookups["datasets", "code"] == 2

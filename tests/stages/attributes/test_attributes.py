@@ -17,7 +17,8 @@ from helpers.inspecting import current_dataset, current_output, node_at
 from helpers.sample_project import jsonl, outputs_of, write_corpus
 from nanoset_core.errors import InputError
 from nanoset_core.project.gc.collect import collect
-from nanoset_core.project.graph import stale_reasons
+from nanoset_core.project.graph.built_inputs import changes_against_built_inputs
+from nanoset_core.project.graph.graph import Graph
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import check_config
 from nanoset_core.project.verify import verify_project
@@ -28,7 +29,7 @@ from nanoset_core.stages.attributes.make import join_attributes
 from nanoset_core.stages.attributes.names import COUNTS
 from nanoset_core.stages.attributes.stage import ATTRIBUTE_TABLES, ATTRIBUTES
 from nanoset_core.stages.report import Report
-from nanoset_core.stages.stage import Key
+from nanoset_core.stages.stage import Key, Node
 
 WEB = Key("web")
 N_DOCUMENTS = 90
@@ -323,7 +324,8 @@ def add_table(project: Project) -> None:
 def test_after_another_table_was_added_attributes_are_stale(project):
     add_table(project)
 
-    assert "files" in stale_reasons(project, ATTRIBUTES, WEB)[0]
+    graph = Graph(project, known={})
+    assert "files" in changes_against_built_inputs(graph, Node(ATTRIBUTES, WEB))[0]
 
 
 def test_after_another_table_was_added_views_without_attributes_are_up_to_date(project):
@@ -331,7 +333,7 @@ def test_after_another_table_was_added_views_without_attributes_are_up_to_date(p
 
     add_table(project)
 
-    assert not stale_reasons(project, plain.stage, plain.key)
+    assert not changes_against_built_inputs(Graph(project, known={}), plain)
 
 
 def test_after_another_table_was_added_all_shards_are_joined_again(project):

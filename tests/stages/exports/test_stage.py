@@ -360,7 +360,7 @@ def test_an_export_that_its_reader_cannot_read_is_refused_before_a_build(project
     graph = graph_of(changed_project, "web")
     [node] = [node for node in graph.nodes() if node.key.subject == "web-ds"]
 
-    refusal = node.stage.refusal(changed_project, node.key, graph.recipe(node), None)
+    refusal = node.stage.refusal(changed_project, node.key, graph.recipes.of(node), None)
 
     assert "datatrove cannot read this dataset" in refusal
 
