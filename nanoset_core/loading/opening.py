@@ -221,7 +221,7 @@ def _no_samples(name: str, split: str, manifest: Manifest, config: NanosetConfig
     """Return the error for a split without samples, with the reason in terms of nanoset.yaml."""
     if manifest.facts.get(LACKING) is not None:
         return _too_small_error(name, split, manifest)
-    if config.rules.windows:
+    if not config.rules.has_splits:
         return _only_train_error(name, split, manifest, config)
     if config.blend_per_split is None:
         return _no_share_error(name, split, manifest, config)

@@ -286,8 +286,8 @@ class NanosetConfig:
         Raises:
             ConfigError: The setting `split` is not the text of three shares.
         """
-        if self.rules.windows:
-            return 1.0, 0.0, 0.0  # trainers of this kind use all data for training
+        if not self.rules.has_splits:
+            return 1.0, 0.0, 0.0  # such trainers use all data for training
         return parse_split(
             self.split,
             exactly_three=self.rules.exactly_three_shares,

@@ -95,7 +95,7 @@ def build_member_indices(
         member.epochs,
         state,
         separate_last_epoch=member.separate_last_epoch,
-        shuffle=config.shuffle_documents and not config.rules.windows,
+        shuffle=config.shuffle_documents and config.rules.shuffles_datasets,
     )
     sample_index = _build_planned_samples(member, config, lengths, document_index, threads)
     n_samples = len(sample_index) - 1
@@ -125,9 +125,8 @@ def _build_planned_shuffle(
     Returns:
         Numbers of samples in the order of reading.
     """
-    # Trainers that cut datasets into windows shuffle when they mix datasets, or read samples.
-    shuffles_later = config.rules.windows
-    if shuffles_later:
+    if not config.rules.shuffles_datasets:
+        # Such trainers shuffle when they mix datasets, or read samples.
         return np.arange(n_samples, dtype=shuffle_dtype(n_samples))
 
     n_first_group = n_samples  # the samples that are shuffled together; the others come after them

@@ -334,7 +334,7 @@ class _SplitPlanner:
 
     def _is_single_dataset(self, prefixes: Sequence[str], weights: Sequence[float] | None) -> bool:
         """Return whether the trainer reads the split from one dataset, without a blend."""
-        if len(prefixes) != 1 or self.rules.windows:
+        if len(prefixes) != 1 or self.rules.always_blends:
             return False
         if weights is None:
             return True

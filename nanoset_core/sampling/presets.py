@@ -82,6 +82,12 @@ class Preset:
     - `megatron`, `nemo`: tokens, labels, loss mask, position ids; they differ in details.
     - `text`, `input_ids`: the tokens alone, under this key.
     """
+    dataset_format: Literal["bin", "ds"] = "bin"
+    """Which files of a dataset the trainer reads.
+
+    - `bin`: its .bin and .idx.
+    - `ds`: the .ds files of an export with the format datatrove.
+    """
     pads: Literal["always", "unless eod", "never"] = "never"
     """When the pad token fills short samples and is masked from the loss.
 
@@ -101,6 +107,16 @@ class Preset:
     """
 
     # Splits.
+    has_splits: bool = True
+    """Whether the trainer divides data into train, valid and test.
+
+    Others train with whole datasets. They do not read validation data, and have no phases.
+    """
+    removes_spaces_in_split: bool = False
+    """Whether the text of shares has no spaces when the trainer hashes it.
+
+    Megatron-LM gets it from a command line, which is cut at spaces.
+    """
     split_rule: Literal["bookends", "cuts"] = "bookends"
     """How the shares of splits become ranges of sequences.
 
@@ -138,11 +154,15 @@ class Preset:
     windows: bool = False
     """Whether samples are neighbouring windows of the dataset that have no token in common.
 
-    This is how datatrove reads a .ds file. Such a trainer has no splits, and treats a single
-    dataset as a blend.
+    A window has one token more than a sample. In other trainers, a sample begins with the last
+    token of the previous one.
     """
+    shuffles_datasets: bool = True
+    """Whether the documents and samples of each dataset are shuffled before datasets are mixed."""
 
     # Blends.
+    always_blends: bool = False
+    """Whether a single dataset is treated as a blend of one."""
     shuffles_blend: bool = False
     """Whether a blend has as many samples as its datasets together, in a shuffled order.
 
@@ -502,6 +522,7 @@ _MEGATRON = Preset(
         "create_attention_mask",
         "inter_document_masking",
     ),
+    removes_spaces_in_split=True,
     starts_without_scanning=True,
     continues_runs=True,
 )
@@ -613,8 +634,12 @@ _NANOTRON_MAIN = replace(
     blend_kind="Nanoset",
     blend_keys=("class", "datasets", "weights", "size"),
     describes=False,  # it stores no index files; only nanoset reads these
+    dataset_format="ds",
+    has_splits=False,
     least_tokens=0,
     windows=True,
+    shuffles_datasets=False,
+    always_blends=True,
     shuffles_blend=True,
     blend_margin="none",
     unweighted_blends=True,

@@ -116,11 +116,10 @@ def keeps_order(spec: ResolvedNanoset) -> bool:
     """Return whether a nanoset's trainer reads documents in the order of their dataset.
 
     Args:
-        spec: The settings of the nanoset. Its preset names the trainer. Those that read windows,
-            stretches of consecutive tokens, without a shuffle keep the order.
+        spec: The settings of the nanoset. Its preset names the trainer.
     """
     preset = get_preset(spec.preset)
-    return preset.windows and not preset.shuffles_blend
+    return not (preset.shuffles_datasets or preset.shuffles_blend)
 
 
 def reordering_warnings(

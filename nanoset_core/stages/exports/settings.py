@@ -90,9 +90,7 @@ def exports_for_trainer(
         Name of each corpus → name of its first export with format datatrove, or None if it has no
         such export. Empty if the trainer reads .bin files.
     """
-    # Of all presets, only those that use datatrove set `windows`, and datatrove reads .ds files.
-    reads_ds_files = get_preset(settings.preset).windows
-    if not reads_ds_files:
+    if get_preset(settings.preset).dataset_format != "ds":
         return {}
 
     first_export: dict[str, str] = {}  # corpus → name of its first export: {"web": "web-ds"}

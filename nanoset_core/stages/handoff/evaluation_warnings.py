@@ -25,11 +25,8 @@ def evaluation_warnings(spec: ResolvedNanoset) -> Iterator[str]:
     schedule = spec.schedule
     if schedule is None or not schedule.eval_iters:
         return  # no evaluations are requested
-    # For some trainers, all data are one stream of tokens, which they cut into samples themselves.
-    # They never read validation data.
-    cuts_samples_itself = get_preset(spec.preset).windows
-    if cuts_samples_itself:
-        return
+    if not get_preset(spec.preset).has_splits:
+        return  # the trainer never reads validation data
     missing = _missing_validation_data(spec)
     if missing is None:
         return  # there are data for evaluations

@@ -16,7 +16,6 @@ from nanoset_core.loading.layout import HANDOFF, MASKS_OPTION, STAGE
 from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig
-from nanoset_core.sampling.presets import Preset, get_preset
 from nanoset_core.sampling.splits import SPLITS
 from nanoset_core.stages.exports.settings import exports_for_trainer
 from nanoset_core.stages.exports.stage import EXPORT
@@ -44,12 +43,18 @@ from nanoset_core.stages.stage import (
 
 VERSION = 2
 """Version of the files of most trainers."""
-VERSION_FOR_MEGATRON = 3
-"""Version of the files of Megatron-LM: the first one with preflight.py."""
-VERSION_FOR_NANOTRON_MAIN = 4
-"""Version of the files of nanotron's main branch: the first one with a data stage.
+VERSION_BY_PRESET = {
+    # The first versions with preflight.py.
+    "megatron": 3,
+    "megatron-0.10": 3,
+    # The first versions with a data stage, instead of a section `data`, which the trainer refuses.
+    "nanotron-main": 4,
+    "nanotron-main-bytes": 4,
+}
+"""Preset → version of the files of its trainer, if it is not `VERSION`.
 
-Earlier versions had a section `data`, which this branch refuses.
+When what is written for a trainer changes, its number is raised, and the next build writes the
+files again. Files of other trainers keep their number, so that they are not written again.
 """
 
 
@@ -107,7 +112,7 @@ class HandoffStage(BoundToMachine, Planned, Advising, WarnsBeforeReplacing):
             "transitions": nanoset.spec.transitions,
             **_later_options(nanoset),
         }
-        version = _version(get_preset(nanoset.spec.preset))
+        version = VERSION_BY_PRESET.get(nanoset.spec.preset, VERSION)
         return Recipe(STAGE, self.layout.name_of(key), version, parents, options)
 
     def refusal(
@@ -199,27 +204,6 @@ class HandoffStage(BoundToMachine, Planned, Advising, WarnsBeforeReplacing):
 
 
 TRAINER_FILES = HandoffStage()
-
-
-def _version(preset: Preset) -> int:
-    """Return the version of the files with which a trainer is started, its handoff.
-
-    When what is written for a trainer changes, the number is raised, and the next build writes the
-    files again. Files of other trainers keep their number, so that they are not written again.
-
-    Args:
-        preset: The rules of the trainer.
-    """
-    # Only Megatron-LM has names of index files that depend on the tokenizer.
-    is_megatron = preset.hashes_tokenizer
-    if is_megatron:
-        return VERSION_FOR_MEGATRON
-
-    # Only nanotron's main branch cuts datasets into windows of equal length.
-    is_nanotron_main = preset.windows
-    if is_nanotron_main:
-        return VERSION_FOR_NANOTRON_MAIN
-    return VERSION
 
 
 def completing_stage(*, is_blended: bool) -> Stage:

@@ -470,7 +470,7 @@ def _preset_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
         where: The key of the nanoset (the data of a training run) in nanoset.yaml, for the errors.
         nanoset: The settings of the nanoset.
     """
-    yield from _window_errors(where, nanoset)
+    yield from _whole_dataset_errors(where, nanoset)
     yield from _python_errors(where, nanoset)
     yield from _mask_errors(where, nanoset)
     if nanoset.trainer is not None:  # the section with the trainer's version and tokenizer
@@ -490,18 +490,17 @@ def _python_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
         yield error.at(f"{where}.trainer_python", remedy="remove the key, or correct it")
 
 
-def _window_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
+def _whole_dataset_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
     """Yield an error for splits and phases, if the trainer does not have them.
 
-    Some trainers, such as nanotron's main branch, read all files of a folder, and cut each one into
-    samples of equal length, called windows. They keep no part for validation, and do not change the
-    data during a run.
+    Some trainers, such as nanotron's main branch, train with all files of a folder. They keep no
+    part for validation, and do not change the data during a run.
 
     Args:
         where: The key of the nanoset.
         nanoset: The settings. `preset` names the trainer.
     """
-    if not get_preset(nanoset.preset).windows:
+    if get_preset(nanoset.preset).has_splits:
         return
     for key in ("split", "phases"):
         if getattr(nanoset, key):

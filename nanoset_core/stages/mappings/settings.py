@@ -328,7 +328,7 @@ class NanosetSpec(Section):
     @property
     def is_blended(self) -> bool:
         """Whether any split is a mixture."""
-        if get_preset(self.preset).windows:
+        if get_preset(self.preset).always_blends:
             return True
         return any(is_blended(self.blend_of(split)) for split in SPLITS)
 
@@ -336,13 +336,12 @@ class NanosetSpec(Section):
     def shares(self) -> str | None:
         """Shares of train, valid and test, or None if each has data of its own."""
         preset = get_preset(self.preset)
-        if preset.windows:
-            return "1,0,0"  # such a trainer has no splits: all samples are for training
+        if not preset.has_splits:
+            return "1,0,0"  # all samples are for training
         if self.blend_per_split:
             return None
         split = self.split or DEFAULT_SPLIT
-        if preset.hashes_tokenizer:
-            # Megatron-LM hashes the text, and its command line is cut at spaces.
+        if preset.removes_spaces_in_split:
             split = "".join(split.split())
         return split
 
