@@ -32,6 +32,7 @@ from nanoset_assets.ui.shards import shards_page
 from nanoset_assets.ui.summary import summary_page
 from nanoset_assets.ui.views import view_page
 from nanoset_assets.ui.webdataset import plan_page, tars_page, webdataset_page
+from nanoset_core.outputs.names import PACKS_JOB, PBIN_JOB, VIEWS_JOB
 from nanoset_core.stages.attributes.stage import ATTRIBUTES
 from nanoset_core.stages.columns.stage import COLUMNS
 from nanoset_core.stages.contamination.stage import CONTAMINATION
@@ -236,7 +237,7 @@ SHAPES: dict[Stage, AssetShape] = {
         "trainers its path, as that of any dataset.",
         check="The view contains exactly the documents that its rules select, each as many times "
         "as they say.",
-        job="{subject}_views",
+        job=VIEWS_JOB,
         kinds=frozenset({"numpy", "file"}),
         tag="views",
         make_page=view_page,
@@ -250,7 +251,7 @@ SHAPES: dict[Stage, AssetShape] = {
         "webdataset with `packing`.",
         check="The packs contain their dataset's tokens; quick ones are packed again, with the "
         "same result.",
-        job="{subject}_packs",
+        job=PACKS_JOB,
         kinds=frozenset({"numpy", "file", "parquet"}),
         tag="packing",
         make_page=packs_page,
@@ -365,7 +366,7 @@ SHAPES: dict[Stage, AssetShape] = {
         "tokens of the dataset.",
         check="The index of the .pbin covers its tokens exactly; its documents and tokens are "
         "those of the dataset.",
-        job="{subject}_packed",
+        job=PBIN_JOB,
         kinds=frozenset({"numpy", "file"}),
         tag="packed",
         make_page=pbin_page,

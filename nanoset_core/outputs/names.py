@@ -34,6 +34,16 @@ RESERVED = (
 )
 """Names of jobs, groups and assets that every project has in Dagster."""
 
+VIEWS_JOB = "{subject}_views"
+"""Name of the job in Dagster that makes all views of a corpus."""
+PACKS_JOB = "{subject}_packs"
+"""Name of the job that makes all packs of a corpus."""
+PBIN_JOB = "{subject}_packed"
+"""Name of the job that makes the .pbin of a view or of packs.
+
+It ends with `_packed`, because the key `pbin` was named `packed` in earlier versions.
+"""
+
 
 _GIVE_ANOTHER = "give it another name"
 

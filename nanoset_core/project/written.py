@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated
 
 from nanoset_core.errors import ConfigError
-from nanoset_core.outputs.names import AssetName, CorpusName
+from nanoset_core.outputs.names import PACKS_JOB, PBIN_JOB, VIEWS_JOB, AssetName, CorpusName
 from nanoset_core.project.run_settings import (
     AutomationSpec,
     DagsterSpec,
@@ -404,9 +404,11 @@ class WrittenConfig(Section):
         # A view may select from another view, and packs may be made of a view: `base_of` follows
         # these to the corpus.
         corpora_with_views = dict.fromkeys(base_of(self.views, name) for name in self.views)
-        yield from [f"views.{corpus}_views" for corpus in corpora_with_views]
+        for corpus in corpora_with_views:
+            yield "views." + VIEWS_JOB.format(subject=corpus)
         corpora_with_packs = dict.fromkeys(base_of(self.derived, name) for name in self.packs)
-        yield from [f"packs.{corpus}_packs" for corpus in corpora_with_packs]
+        for corpus in corpora_with_packs:
+            yield "packs." + PACKS_JOB.format(subject=corpus)
 
     def _jobs_of_pbin_files(self) -> Iterator[str]:
         """Yield the name of each job that makes a .pbin file, a file of tokens for some trainers.
@@ -414,9 +416,8 @@ class WrittenConfig(Section):
         Only selections of documents (views), and packs of them, have jobs of their own, such as
         "pbin.short_packed" for the view `short`.
         """
-        # The names end with `_packed`, because the key `pbin` was named `packed` in earlier
-        # versions. Both keys are allowed.
+        # `packed` is the former name of the key `pbin`. Both are allowed.
         for name in (*self.pbin, *self.packed):
             is_view_or_packs = name in self.derived
             if is_view_or_packs:
-                yield f"pbin.{name}_packed"
+                yield "pbin." + PBIN_JOB.format(subject=name)

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from nanoset_core.errors import MissingError
-from nanoset_core.loading.layout import BLEND, MAPPINGS
+from nanoset_core.loading.layout import MAPPINGS
 from nanoset_core.outputs.manifest import Manifest, Recipe, Written, first_fault
 from nanoset_core.project.project import Project, holding
 from nanoset_core.sampling.splits import SPLITS, SplitName
@@ -206,8 +206,7 @@ def _check_cache(nanoset: NanosetContext, access: FileAccess) -> None:
             "an index file that the trainer will look for is missing or damaged",
             where=nanoset.cache / fault.name,
             expected=f"{written_sizes[fault.name]:,} bytes",
-            remedy=f"run `nanoset build`, or materialise {nanoset.name}/{MAPPINGS} and "
-            f"{nanoset.name}/{BLEND} again",
+            remedy="run `nanoset build`, which writes the index files again",
         )
 
 

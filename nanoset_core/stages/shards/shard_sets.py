@@ -173,7 +173,7 @@ def _whole_shard(outputs: OutputRoot, corpus: str, folder: Path) -> Manifest:
         MissingError: The shard is missing or damaged.
     """
     message = "a shard is not whole"
-    remedy = f"run `nanoset build`, or materialise tokenized_shards for the corpus {corpus!r} again"
+    remedy = f"run `nanoset build`, which tokenizes the missing text of the corpus {corpus!r} again"
     shard = outputs.manifest_at(folder)
     if shard is None:
         raise missing_version(

@@ -661,7 +661,7 @@ def _check_all_written(
         "some tars have not been written",
         where=project.outputs.access.url(project.outputs.place(recipe)),
         found=f"{len(facts):,} of {plan.shards:,}; the first missing is {first_missing}",
-        remedy=f"run `nanoset build`, or materialise every partition of {recipe.name}/tars first",
+        remedy="run `nanoset build`, which writes the missing tars first",
     )
 
 

@@ -183,7 +183,7 @@ def _inventory_of_both(project: Project, dataset: Manifest, tokenized: Manifest)
             where=dataset.url(),
             found=dataset_digest,
             expected=manifest.digest,
-            remedy="run `nanoset build`, or materialise tokenized_shards and indexed_dataset first",
+            remedy="run `nanoset build`, which tokenizes the present files first",
         )
     return inventory
 
