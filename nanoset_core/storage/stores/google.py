@@ -21,7 +21,6 @@ from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote
 
 from nanoset_core.errors import StorageError
-from nanoset_core.storage.atomic import UNFINISHED
 from nanoset_core.storage.requests import (
     SMALL_REQUESTS_AT_ONCE,
     TRANSFERS_AT_ONCE,
@@ -48,6 +47,7 @@ from nanoset_core.storage.stores.cloud_filesystem import (
 from nanoset_core.storage.stores.filesystem_errors import http_status
 from nanoset_core.storage.stores.filesystems import nanoseconds
 from nanoset_core.storage.stores.long_listings import LongListing
+from nanoset_core.storage.stores.temporary_objects import temporary_objects
 
 T = TypeVar("T")
 MAX_SOURCES = 32
@@ -297,7 +297,6 @@ class GoogleStore(CloudFilesystemStore):
             if page_token is None:
                 return  # this is the last page
 
-            # Raise an error if a faulty server sends the same page again, or pages without end.
             entries = [*page.get("items", ()), *page.get("prefixes", ())]
             first_entry = repr(entries[:1])
             listing.turn_page(len(entries), next_token=page_token, first_entry=first_entry)
@@ -325,13 +324,9 @@ class GoogleStore(CloudFilesystemStore):
         )
         if answer is None:
             return None
-        # If the connection breaks, the client returns what has arrived, perhaps nothing, and no
-        # error. And some servers do not send the version.
-        size = len(answer.body)
-        is_complete = size > 0 and answer.headers.get("Content-Length") == str(size)
-        if not is_complete or not _has_version(answer):
+        if not _is_complete(answer) or not _has_version(answer):
             return CloudFilesystemStore.read_stored(self, name)
-        return answer.body, _stored_in_headers(name, size, answer.headers)
+        return answer.body, _stored_in_headers(name, len(answer.body), answer.headers)
 
     def open_range(self, name: str, begin: int, end: int) -> tuple[bytes, Stored] | None:
         """Return a range of an object together with its description, if possible by one request.
@@ -429,7 +424,8 @@ class GoogleStore(CloudFilesystemStore):
     def write_whole(self, name: str, data: bytes, sha256: str) -> None:
         """Write an object by one request; the server refuses bytes that were damaged on the way.
 
-        The body of the request has two parts, separated by a random line:
+        The body of the request has two parts, each with a header of its own. They are separated by
+        a random line, which occurs in neither:
 
             --7f3a...
             {"name": "web/a.bin", "md5Hash": "...", "metadata": {...}}    the description
@@ -444,8 +440,6 @@ class GoogleStore(CloudFilesystemStore):
             "metadata": {_SHA256: sha256},
         }
 
-        # The request consists of the description and the bytes, each with a header of its own. A
-        # random line, which occurs in neither, divides them.
         boundary = secrets.token_hex(16)
         parts = [
             f"--{boundary}\r\nContent-Type: {_JSON}\r\n\r\n".encode(),
@@ -522,29 +516,20 @@ class GoogleStore(CloudFilesystemStore):
             sources: Whole objects, in the order in which they are joined.
             joined: Is called with the number of bytes that were joined, to show progress.
         """
-        # Divide the sources into groups of 32, for each of which there is a temporary object.
-        folder, slash, base = name.rpartition("/")
-        prefix = f"{folder}{slash}{UNFINISHED}{base}-{secrets.token_hex(4)}"
-        groups: dict[str, Sequence[Stored]] = {}  # name of a temporary object → its sources
-        for start in range(0, len(sources), MAX_SOURCES):
-            groups[f"{prefix}-{start}"] = sources[start : start + MAX_SOURCES]
+        starts = range(0, len(sources), MAX_SOURCES)
+        groups = [sources[start : start + MAX_SOURCES] for start in starts]
+        with temporary_objects(self, name, len(groups)) as temporary_names:
+            group_by_name = dict(zip(temporary_names, groups, strict=True))
 
-        def join_group(temporary_name: str) -> Stored:
-            """Join the sources of one temporary object, and return its description."""
-            group = groups[temporary_name]
-            joined_group = self._join(temporary_name, group)
-            joined(joined_group.size)
-            return joined_group
+            def join_group(temporary_name: str) -> Stored:
+                """Join the sources of one temporary object, and return its description."""
+                joined_group = self._join(temporary_name, group_by_name[temporary_name])
+                joined(joined_group.size)
+                return joined_group
 
-        try:
-            temporary_objects = in_parallel(join_group, groups, TRANSFERS_AT_ONCE)
-            # The second step. If there are more than 32 temporary objects, `compose` calls this
-            # method again for them. All bytes have been reported as progress already.
-            self.compose(name, temporary_objects)
-        finally:
-            # If they cannot be deleted now, `nanoset gc` recognises them by their names.
-            with suppress(StorageError):
-                in_parallel(self.delete, groups, SMALL_REQUESTS_AT_ONCE)
+            joined_groups = in_parallel(join_group, temporary_names, TRANSFERS_AT_ONCE)
+            # If these are more than 32, this takes a further step. All bytes have been reported.
+            self.compose(name, joined_groups)
 
     def _check_sources(self, sources: Sequence[Stored]) -> None:
         """Check that objects still exist in the versions that were listed, before they are joined.
@@ -578,17 +563,10 @@ class GoogleStore(CloudFilesystemStore):
             SourceChangedError: A source has another mark.
             MissingError: A source does not exist.
         """
-        descriptions = []
-        for source in sources:
-            generation = ObjectVersion.of_mark(source.mark).identifier
-            descriptions.append(
-                {
-                    "name": self.key(checked_name(source.name)),
-                    "generation": generation,
-                    "objectPreconditions": {"ifGenerationMatch": generation},
-                }
-            )
-        request = {"sourceObjects": descriptions, "destination": {"contentType": _BYTES}}
+        request = {
+            "sourceObjects": [self._source_in_request(source) for source in sources],
+            "destination": {"contentType": _BYTES},
+        }
         try:
             stored = self.request(
                 name,
@@ -610,6 +588,21 @@ class GoogleStore(CloudFilesystemStore):
                 self.url(name), found=f"{stored.size:,} bytes", expected=f"{expected_bytes:,} bytes"
             )
         return stored
+
+    def _source_in_request(self, source: Stored) -> dict[str, Any]:
+        """Return how a request to join objects names one of them.
+
+        Google joins only the version that is named, by its number (generation).
+
+        Args:
+            source: A whole object.
+        """
+        generation = ObjectVersion.of_mark(source.mark).identifier
+        return {
+            "name": self.key(checked_name(source.name)),
+            "generation": generation,
+            "objectPreconditions": {"ifGenerationMatch": generation},
+        }
 
 
 def _stored(name: str, item: Mapping[str, Any]) -> Stored:
@@ -661,8 +654,20 @@ def _stored_in_headers(name: str, size: int, headers: Mapping[str, str]) -> Stor
     )
 
 
+def _is_complete(answer: Answer) -> bool:
+    """Return whether an answer surely has all bytes of an object.
+
+    If the connection breaks, the client returns what has arrived, perhaps nothing, and no error.
+    """
+    size = len(answer.body)
+    return size > 0 and answer.headers.get("Content-Length") == str(size)
+
+
 def _has_version(answer: Answer) -> bool:
-    """Return whether an answer with bytes of an object says which version it has."""
+    """Return whether an answer with bytes of an object says which version it has.
+
+    Some servers do not.
+    """
     return all(name in answer.headers for name in _VERSION_HEADERS)
 
 
@@ -810,19 +815,32 @@ class _GoogleUpload(PartsUpload):
         size = self._position + len(last_part)
         answer = self._send(last_part, total=str(size))
         if answer is None:
-            # The server does not know the upload. Perhaps it has completed it, but the answer was
-            # lost, and the part was sent again: some servers forget an upload that is complete.
-            # Then the object has the random mark that this upload began with.
-            stored = self._store.stat(self._name)
-            if stored is None or stored.upload != self._mark:
-                raise self._lost_error()
-            self._check("size", str(stored.size), str(size))
+            self._check_completed_before(size)
             return
 
         description = json.loads(answer.body)  # of the new object
         self._check("size", str(description["size"]), str(size))
         md5 = base64.b64encode(self._md5.digest()).decode()
         self._check("MD5", description.get("md5Hash", md5), md5)  # not every server reports it
+
+    def _check_completed_before(self, size: int) -> None:
+        """Check that an upload that the server does not know has written the object nevertheless.
+
+        Perhaps the server has completed the upload, but its answer was lost, and the last part was
+        sent again: some servers forget an upload that is complete. Then the object has the random
+        mark that this upload began with.
+
+        Args:
+            size: Bytes that the object must have.
+
+        Raises:
+            LostUploadError: The object does not exist, or another upload has written it.
+            StorageError: It has another size.
+        """
+        stored = self._store.stat(self._name)
+        if stored is None or stored.upload != self._mark:
+            raise self._lost_error()
+        self._check("size", str(stored.size), str(size))
 
     def _check(self, what: str, found: str, expected: str) -> None:
         """Compare the new object with what was sent, and delete the object if they differ.

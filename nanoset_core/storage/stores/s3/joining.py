@@ -14,9 +14,7 @@ server obeys this condition. So each copy is compared with its source:
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import secrets
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from threading import Lock
@@ -24,13 +22,11 @@ from typing import Any, NamedTuple
 
 from nanoset_core.errors import NanosetError, SourceChangedError, StorageError
 from nanoset_core.rounding import ceil_division
-from nanoset_core.storage.atomic import UNFINISHED
 from nanoset_core.storage.requests import SMALL_REQUESTS_AT_ONCE, TRANSFERS_AT_ONCE, in_parallel
 from nanoset_core.storage.store import (
     OnJoin,
     Stored,
     changed,
-    checked_name,
     damaged,
     gone,
     no_progress,
@@ -38,6 +34,7 @@ from nanoset_core.storage.store import (
 from nanoset_core.storage.stores.s3.parts import MAX_PARTS, bytes_part, encoded, md5_of_etag
 from nanoset_core.storage.stores.s3.requests import status_of
 from nanoset_core.storage.stores.s3.store import S3Store, Upload, uploading
+from nanoset_core.storage.stores.temporary_objects import temporary_objects
 
 LEAST_BYTES = 5 << 20
 """Minimum size of a part, except the last one; a limit of S3."""
@@ -106,6 +103,9 @@ def runs_of(
 
         [slice(0, 10000), slice(10000, 20000), slice(20000, 25000)]
 
+    Small objects would share a part, but each is counted as a part, which is simpler. So a run may
+    have fewer parts than it could.
+
     Args:
         sizes: Bytes of each object.
         least: Smallest size of a part of an upload. Smaller objects share a part.
@@ -118,12 +118,10 @@ def runs_of(
     if n_parts <= MAX_PARTS:
         return [slice(0, len(sizes))]
 
-    # Start another run before one could have too many parts. Small objects would share a part, but
-    # each is counted as a part here, which is simpler: a run may have fewer parts than its count.
     starts = [0]
     n_run_parts = 0
     for number, size in enumerate(sizes):
-        n_object_parts = max(1, ceil_division(size, most))
+        n_object_parts = max(1, ceil_division(size, most))  # at least 1, also if parts are shared
         if n_run_parts and n_run_parts + n_object_parts > MAX_PARTS:
             starts.append(number)
             n_run_parts = 0
@@ -314,25 +312,31 @@ def _join_runs(store: S3Store, name: str, runs: Sequence[_Run], joined: OnJoin) 
         runs: The groups, in order. Each is small enough for one upload; `sources` are its objects.
         joined: Receives the progress of the first step, which takes almost all of the time.
     """
-    # Name the temporary objects so that they are in the same folder, and known to be unfinished.
-    folder, slash, base = checked_name(name).rpartition("/")
-    prefix = f"{folder}{slash}{UNFINISHED}{base}-{secrets.token_hex(4)}"
-    temporary_names = [f"{prefix}-{number}" for number in range(len(runs))]
-
-    joined_runs: list[Stored] = []
-    try:
+    with temporary_objects(store, name, len(runs)) as temporary_names:
+        joined_runs: list[Stored] = []
         for temporary_name, run in zip(temporary_names, runs, strict=True):
-            join(store, temporary_name, run.sources, run.sha256, joined)
-            stored = store.stat(temporary_name)
-            if stored is None:
-                raise gone(store.url(temporary_name))
-            joined_runs.append(stored)
+            joined_runs.append(_joined_run(store, temporary_name, run, joined))
         # The bucket has joined the runs, so their sha256 is not known here.
         join(store, name, joined_runs, sha256=None, joined=no_progress)
-    finally:
-        # If they cannot be deleted now, `nanoset gc` recognises them by their names.
-        with contextlib.suppress(StorageError):
-            in_parallel(store.delete, temporary_names, SMALL_REQUESTS_AT_ONCE)
+
+
+def _joined_run(store: S3Store, temporary_name: str, run: _Run, joined: OnJoin) -> Stored:
+    """Join the objects of one run to a temporary object, and return its description.
+
+    Args:
+        store: The bucket.
+        temporary_name: Name of the temporary object.
+        run: The objects. They are few enough for one upload.
+        joined: Receives the progress.
+
+    Raises:
+        MissingError: The temporary object was deleted right after it was written.
+    """
+    join(store, temporary_name, run.sources, run.sha256, joined)
+    stored = store.stat(temporary_name)
+    if stored is None:
+        raise gone(store.url(temporary_name))
+    return stored
 
 
 class Joining:
@@ -450,8 +454,7 @@ class Joining:
                 self.report(_size(part))
 
             in_parallel(write_part, range(len(plan)), TRANSFERS_AT_ONCE)
-
-        # At the end of the block, the bucket has joined the parts to the object.
+        # The bucket joins the parts at the end of the block.
         self._check_size(name, expected_size=sum(_size(part) for part in plan))
 
     def _check_size(self, name: str, *, expected_size: int) -> None:
@@ -543,13 +546,8 @@ class Joining:
         """
         source = self._sources[copied_range.source]
         begin, end = _range_in_object(source, copied_range)
-        # The mark is the ETag of the source when it was listed. If the bucket answers that the
-        # object has another one now, or is missing, `reading` raises the error.
-        with self._store.reading(source.name, source.mark):
+        with self._store.reading(source.name, source.mark):  # raises the error if it was replaced
             copy = upload.copy(number, source.name, source.mark, begin, end)
-
-        # The answer has an ETag of the copy. In most buckets it is the MD5 of the copied bytes,
-        # unless the bucket encrypts them with a key of the customer.
         self._check_copy(copied_range, copy, etags_are_md5=upload.etags_are_md5)
 
     def _check_copy(
@@ -567,7 +565,8 @@ class Joining:
         Args:
             copied_range: The range of a source that was copied.
             copy: What the bucket says about the copy: its `ETag` and perhaps `ChecksumSHA256`.
-            etags_are_md5: Whether the ETag of the copy is the MD5 of its bytes.
+            etags_are_md5: Whether the ETag of the copy is the MD5 of its bytes. It is in most
+                buckets, unless they encrypt the bytes with a key of the customer.
 
         Raises:
             StorageError: The copy has another sha256 than expected.
@@ -655,14 +654,17 @@ class Joining:
                 expected=f"ETag {source.mark}, {source.size:,} bytes",
             )
 
-        # Both sha256 can be compared if they are known, and if the source is the whole object.
         expected_sha256 = self._sha256[number]
-        is_known = expected_sha256 is not None and present.sha256 is not None
         is_whole_object = present.size == source.size
-        if is_known and is_whole_object and present.sha256 != expected_sha256:
+        if is_whole_object and _differs(present.sha256, expected_sha256):
             raise damaged(
                 url,
                 found=f"sha256 {present.sha256}, as its writer noted it",
                 expected=f"sha256 {expected_sha256}",
             )
         return present
+
+
+def _differs(sha256: str | None, other_sha256: str | None) -> bool:
+    """Return whether two checksums differ, which is not known if one of them is None."""
+    return sha256 is not None and other_sha256 is not None and sha256 != other_sha256
