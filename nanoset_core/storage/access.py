@@ -355,6 +355,9 @@ class FileAccess:
             2. remove the copies web/a.bin and web/b.bin
             3. write the copy web/manifest.json
 
+        If this process is killed after the second step, the copy of the old manifest is still
+        there. So the next call finds that it has changed, and continues.
+
         Args:
             path: Path of the copy.
             is_marker: Whether the file is such a manifest.
@@ -369,8 +372,6 @@ class FileAccess:
 
         old_copy = path.read_bytes() if path.is_file() else None
         if old_copy != data:
-            # If this process is killed in between, the old manifest is still there. So the next
-            # call finds that it has changed, and removes the rest.
             if is_marker and old_copy is not None:
                 _remove_files(path.parent, except_for=path)
             write_atomic(path, data)
@@ -474,6 +475,8 @@ class FileAccess:
               files are in memory
             any other bucket                the folder is listed, which gives the sizes
 
+        If the manifest in the bucket has changed, the copies of the other files are removed, too.
+
         Args:
             path: Path of the manifest. It is the marker of a complete output: it is written last.
 
@@ -484,26 +487,16 @@ class FileAccess:
         Raises:
             FileNotFoundError: The manifest does not exist.
         """
-        has_bucket = self.origin is not None
-        if not has_bucket:
-            return self.read_current(path), None
-
-        # An earlier listing of the whole bucket has the bytes of small files.
         has_small_files = self.listing is not None and self.listing.contents is not None
-        if has_small_files:
+        if self.origin is None or has_small_files:
             return self.read_current(path), None
 
-        # List the folder by one request, which gives the size and a checksum of each file.
+        # List the folder by one request. If the local copy of the manifest has the checksum in the
+        # listing, no second request is needed to read it.
         listing = self.listing_of(path.parent)
-        files_and_entries = listing.below(self.name(path.parent))
-        size_by_file = {name: entry.size for name, entry in files_and_entries}
-
-        # If the local copy of the manifest has the checksum of the listing, this takes no second
-        # request. If it has another one, the manifest has changed: then the copies of the other
-        # files are removed, too.
-        access_with_listing = replace(self, listing=listing)
-        data = access_with_listing.read_current(path, is_marker=True)
-        return data, size_by_file
+        data = replace(self, listing=listing).read_current(path, is_marker=True)
+        entries = listing.below(self.name(path.parent))
+        return data, {name: entry.size for name, entry in entries}
 
     def known_listing(self, name: str) -> StoreListing | None:
         """Return the listing of this access if it includes a name; None: the bucket must be asked.
@@ -573,8 +566,6 @@ class FileAccess:
         Args:
             path: Path of the file in the folder.
         """
-        # Look in a listing if there is one, then among earlier answers of the store, and only then
-        # send a request.
         name = self.name(path)
         listing = self.known_listing(name)
         if listing is not None:
@@ -809,13 +800,13 @@ class FileAccess:
         if isinstance(store, LocalStore):
             return MappedFile(map_regular(path))
 
-        # If only a few places of the file will be read, most of a large block would be wasted. It
-        # would also soon fill the disk, if the space for copies and blocks is limited.
+        # Of a large block, most would be wasted if only a few places are read. Large blocks would
+        # also soon fill the disk if the space for them is limited.
         needs_small_blocks = self.is_sampled or self.is_space_limited
         block_bytes = _SMALL_BLOCK if needs_small_blocks else BLOCK_BYTES
-        # The bytes of disk space that blocks may take; None if it is not limited.
-        room = self.room_for_blocks
-        return BlockFile(store, name, path.parent, block_bytes=block_bytes, room=room)
+        return BlockFile(
+            store, name, path.parent, block_bytes=block_bytes, room=self.room_for_blocks
+        )
 
     def each(self, work: Callable[[T], R], items: Iterable[T]) -> list[R]:
         """Call a function that sends requests for each item, several at a time if they go to a

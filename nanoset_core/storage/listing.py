@@ -327,24 +327,43 @@ def _folder_tree(listed: Iterable[Stored], *, has_marks: bool) -> dict[str, dict
     Returns:
         Name of each folder → name within this folder → file or folder.
     """
-    # Enter each object into its folder, unless no file could have its name.
     tree: dict[str, dict[str, Entry]] = {}
     for stored in listed:
-        if is_inside(stored.name):
+        if is_inside(stored.name):  # otherwise, no file could have this name
             folder, _, name = stored.name.rpartition("/")  # "a/b" and "c"
-            tree.setdefault(folder, {})[name] = Entry(
-                name,
-                size=stored.size,
-                written_ns=stored.written_ns,
-                md5=stored.md5 if has_marks else None,
-                mark=stored.mark if has_marks else None,
-            )
+            tree.setdefault(folder, {})[name] = _entry(name, stored, has_mark=has_marks)
+    _add_folders(tree)
+    return tree
 
-    # Enter each folder into the folder above it, up to the top. If there are objects `a` and `a/b`,
-    # the folder `a` replaces the object `a`, so this comes after all objects.
+
+def _entry(name: str, stored: Stored, *, has_mark: bool) -> Entry:
+    """Return the description of an object as a file in a folder.
+
+    Args:
+        name: Name of the file within the folder.
+        stored: The object.
+        has_mark: Whether the description gets the MD5 and the mark of the object.
+    """
+    return Entry(
+        name,
+        size=stored.size,
+        written_ns=stored.written_ns,
+        md5=stored.md5 if has_mark else None,
+        mark=stored.mark if has_mark else None,
+    )
+
+
+def _add_folders(tree: dict[str, dict[str, Entry]]) -> None:
+    """Enter each folder of a tree into the folder above it, and so on up to the top.
+
+    A store may have both objects `a` and `a/b`. Then the folder `a` replaces the object `a`.
+
+    Args:
+        tree: Name of each folder with objects → name within this folder → object. For "a/b", the
+            folder "a" gets the entry "b", and the folder "" gets the entry "a".
+    """
     for folder in list(tree):
         while folder:
             parent, _, name = folder.rpartition("/")  # "a" and "b", then "" and "a"
             tree.setdefault(parent, {})[name] = Entry(name, is_folder=True)
             folder = parent
-    return tree

@@ -37,7 +37,6 @@ def scratch_root() -> Path:
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700)
 
-    # TMPDIR may be shared: another user could have put a link or a folder there, to see the files.
     status = folder.lstat()
     is_folder = stat.S_ISDIR(status.st_mode)
     is_of_this_user = status.st_uid == os.getuid()
@@ -72,15 +71,22 @@ def work_folder(target: Location, name: str, scratch: Path | None) -> Path:
     if scratch is None and isinstance(target, Path):
         return target.parent / name
 
-    # Outputs of the same name may share the folder: add a digest of the output's path to the name.
-    # A URL is digested as a path, too: s3://bucket/web as /s3:/bucket/web.
-    full_path = Path("/", str(target.absolute()))
-    digest = hashlib.sha256(os.fsencode(full_path)).hexdigest()[:8]
     stem, _, ending = name.rpartition(".")
-    file_name = f"{stem}-{digest}.{ending}"
-
+    file_name = f"{stem}-{_digest_of_path(target)}.{ending}"
     folder = scratch or scratch_root()
     return folder.absolute() / file_name
+
+
+def _digest_of_path(target: Location) -> str:
+    """Return 8 hex digits that differ for outputs of the same name in different folders.
+
+    An address is digested as a path, too: s3://bucket/web as /s3:/bucket/web.
+
+    Args:
+        target: The output.
+    """
+    full_path = Path("/", str(target.absolute()))
+    return hashlib.sha256(os.fsencode(full_path)).hexdigest()[:8]
 
 
 @contextmanager
@@ -135,25 +141,38 @@ def copies_in(folder: Path, paths: Sequence[Location]) -> list[Path]:
         MissingError: A file in a bucket does not exist.
         StorageError: There is no room for the copies.
     """
-    # Folder of a bucket → folder of its copies: "0", "1", …, since files of several folders may
-    # have the same name.
-    copy_folders: dict[RemotePath, Path] = {}
+    copy_folders: dict[RemotePath, Path] = {}  # folder of a bucket → folder of its copies
     local_paths: list[Path] = []
     with explained(folder, expected=_ROOM):  # an error says so if the disk is full
         for path in paths:
             if isinstance(path, Path):
                 local_paths.append(path)
                 continue
-            if path.parent not in copy_folders:
-                copy_folders[path.parent] = folder / str(len(copy_folders))
-            copy_folder = copy_folders[path.parent]
-            copy = copy_folder / path.name
-            # Download the file, unless its copy has the same size and time.
-            FileAccess(copy_folder, store_of(path.parent)).revalidate(copy)
-            if not copy.exists():
-                raise _missing(path)
-            local_paths.append(copy)
+            # Files of several folders may have the same name, so each folder gets another one here.
+            number = len(copy_folders)
+            copy_folder = copy_folders.setdefault(path.parent, folder / str(number))
+            local_paths.append(_current_copy(path, copy_folder))
     return local_paths
+
+
+def _current_copy(path: RemotePath, copy_folder: Path) -> Path:
+    """Download a file of a bucket, unless its copy has the same size and time.
+
+    Args:
+        path: The file in the bucket.
+        copy_folder: The folder for the copy.
+
+    Returns:
+        Path of the copy.
+
+    Raises:
+        MissingError: The file does not exist.
+    """
+    copy = copy_folder / path.name
+    FileAccess(copy_folder, store_of(path.parent)).revalidate(copy)
+    if not copy.exists():
+        raise _missing(path)
+    return copy
 
 
 @contextmanager

@@ -192,17 +192,12 @@ class CloudFilesystemStore(FilesystemStore):
             SourceChangedError: The object has another version, or fewer bytes.
             MissingError: The object does not exist.
         """
-        # Servers have no requests for empty ranges.
         checked_name(name)
         if begin >= end:
-            return b""
+            return b""  # servers have no requests for empty ranges
 
-        # The version, which also says how many bytes there are.
         if mark is None:
-            stored = self.stat(name)
-            if stored is None:
-                raise gone(self.url(name))
-            mark = stored.mark
+            mark = self._present_mark(name)
         version = ObjectVersion.of_mark(mark)
         if end > version.size:
             raise changed(
@@ -211,10 +206,20 @@ class CloudFilesystemStore(FilesystemStore):
 
         data = self.request_range(name, begin, end, version)
         if data is None:
-            # Say whether the object was deleted or replaced.
-            self._check_version(name, mark, min_size=end)
+            self._check_version(name, mark, min_size=end)  # says whether it was deleted or replaced
             raise changed(self.url(name), found="another version", expected=mark)
         return data
+
+    def _present_mark(self, name: str) -> str:
+        """Return the mark of the present version of an object, which also says its size.
+
+        Raises:
+            MissingError: The object does not exist.
+        """
+        stored = self.stat(name)
+        if stored is None:
+            raise gone(self.url(name))
+        return stored.mark
 
     def put_parts(self, name: str, blocks: Iterable[bytes]) -> None:
         """Write an object from consecutive blocks, which are sent in parts of `part_bytes`."""

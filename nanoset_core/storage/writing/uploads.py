@@ -86,19 +86,29 @@ class _Uploader:
             MissingError: The file is neither in the folder nor in a listing of the bucket.
             StorageError: The file has another checksum.
         """
-        name = self.access.name(path)
-        is_listed = self.stored_sizes is not None and name in self.stored_sizes
         if path.is_file():
-            # Ask for the size before the upload: afterwards, another process may remove the copy to
-            # make room.
-            size = path.stat().st_size
-            # If the listing shows that the store lacks the file, `put_file` need not ask.
-            is_new = self.stored_sizes is not None and not is_listed
-            self.store.put_file(name, path, sha256=self.checksums.get(path), is_new=is_new)
-            return size
+            return self._upload_local(path)
+        return self._size_of_earlier_upload(path)
 
-        # The file may have been uploaded before, and then removed here to make room.
-        if self.stored_sizes is None or not is_listed:
+    def _upload_local(self, path: Path) -> int:
+        """Upload a file that is on this machine, and return its bytes.
+
+        If the listing shows that the bucket lacks the file, the bucket is not asked for it.
+        """
+        name = self.access.name(path)
+        size = path.stat().st_size  # after the upload, another process may remove the file
+        is_new = self.stored_sizes is not None and name not in self.stored_sizes
+        self.store.put_file(name, path, sha256=self.checksums.get(path), is_new=is_new)
+        return size
+
+    def _size_of_earlier_upload(self, path: Path) -> int:
+        """Return the bytes of a file that was uploaded before, and then removed here to make room.
+
+        Raises:
+            MissingError: No listing shows that the bucket has the file.
+        """
+        name = self.access.name(path)
+        if self.stored_sizes is None or name not in self.stored_sizes:
             raise MissingError(
                 "a file of an output is neither on this machine nor in its store",
                 where=self.access.url(path),

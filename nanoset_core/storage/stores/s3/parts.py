@@ -112,26 +112,36 @@ def file_parts(path: Path, min_part_bytes: int) -> FileParts:
     smallest_allowed = ceil_division(size, MAX_PARTS)
     part_bytes = max(min_part_bytes, smallest_allowed)
 
-    is_single_part = size <= part_bytes
+    if size <= part_bytes:
+        return _single_part(path, size)
+
     file_sha256 = hashlib.sha256()
     parts: list[Part] = []
     with path.open("rb") as file:
-        # `max` gives an empty file one part.
-        for begin in range(0, max(size, 1), part_bytes):
+        for begin in range(0, size, part_bytes):
             length = min(part_bytes, size - begin)
             part_sha256 = hashlib.sha256()
             for block in file_blocks(file, length):
                 part_sha256.update(block)
-                if not is_single_part:
-                    file_sha256.update(block)
-
+                file_sha256.update(block)
             open_part = partial(_FileRange, path, begin, length)
             parts.append(Part(open_part, part_sha256.digest()))
-
-    # A single part has the same bytes as the file, and hence the same digest.
-    if is_single_part:
-        return FileParts(parts[0].sha256.hex(), parts)
     return FileParts(file_sha256.hexdigest(), parts)
+
+
+def _single_part(path: Path, size: int) -> FileParts:
+    """Return a file as one part, which has the same digest as the file.
+
+    Args:
+        path: The file, which may be empty.
+        size: Its bytes.
+    """
+    sha256 = hashlib.sha256()
+    with path.open("rb") as file:
+        for block in file_blocks(file, size):
+            sha256.update(block)
+    part = Part(partial(_FileRange, path, 0, size), sha256.digest())
+    return FileParts(sha256.hexdigest(), [part])
 
 
 def stream_parts(blocks: Iterable[bytes], part_bytes: int) -> Iterator[Part]:
