@@ -306,15 +306,14 @@ def move_into_place(scratch: Path, final: Path, keep: Callable[[], bool] = lambd
     """
     temporary_names: list[Path] = []  # of old folders
     try:
-        # Usually a single rename is enough. Repeat it as long as there is another folder, since
-        # another process may put one there again at any time.
+        # Usually the first or second rename succeeds. But another process may put a folder there
+        # again at any time.
         while not _rename_if_free(scratch, final):
             if keep():
                 return
-            # Move the old folder away, unless another process has done so already.
             temporary_name = unfinished_name(final)  # data/.tmp-web-...
             temporary_names.append(temporary_name)
-            with contextlib.suppress(FileNotFoundError):
+            with contextlib.suppress(FileNotFoundError):  # another process has moved it away
                 final.rename(temporary_name)
         fsync_folder(final.parent)
     finally:
@@ -479,6 +478,9 @@ def _is_abandoned(entry: Path, clock: _FolderClock | None) -> bool:
         this machine before a restart     the process has ended, as all processes did
         another machine, or not known     go by the age: an hour for a file, a week for a folder
 
+    On a network file system, another machine with the name of this one may have written the file.
+    So whether this machine was restarted is of interest only for files on a disk.
+
     Args:
         entry: The file or folder, such as `data/.tmp-a.bin-<mark>`. The mark at the end of its name
             says which machine and process has created it.
@@ -489,17 +491,23 @@ def _is_abandoned(entry: Path, clock: _FolderClock | None) -> bool:
     if is_alive is not None:  # None: it is not known
         return not is_alive
 
-    # If this machine was restarted since, the process has ended. On a network file system, another
-    # machine with the same name may have written the file, so this is only certain on a disk.
     status = entry.lstat()
     is_on_disk = os.major(status.st_dev) != 0  # network file systems have the major number 0
     if is_on_disk and is_from_before_restart(mark):
         return True
-    if clock is None:
-        return False
+    return clock is not None and _is_old(status, clock)
 
-    # Nothing is known about the process: go by the age of what it has written. The clock of this
-    # machine would not do: if it were ahead, what others are writing would seem to be old.
+
+def _is_old(status: os.stat_result, clock: _FolderClock) -> bool:
+    """Return whether a file was last written to an hour ago, or a folder a week ago.
+
+    The clock of this machine would not do: if it were ahead of that of a file server, what others
+    are writing would seem to be old.
+
+    Args:
+        status: Result of `lstat` for the file or folder.
+        clock: The clock of the folder that contains it.
+    """
     max_age = FOLDER_SECONDS if stat.S_ISDIR(status.st_mode) else FILE_SECONDS
     age_ns = clock.time_ns - status.st_mtime_ns
     return age_ns > max_age * 10**9
@@ -559,7 +567,8 @@ def alone_in(folder: Path, *, waits: bool = True) -> Iterator[bool]:
     """Keep other processes that call this function out of a folder, until the end of the block.
 
     The folder itself is opened and locked, as a file can be, so that no separate lock file is
-    needed. Some file systems have no locks: there, nothing keeps other processes out.
+    needed. The lock holds until the end of the block. Some file systems have no locks: there,
+    nothing keeps other processes out.
 
     Args:
         folder: The folder, which is created if it does not exist.
@@ -572,7 +581,6 @@ def alone_in(folder: Path, *, waits: bool = True) -> Iterator[bool]:
     folder.mkdir(parents=True, exist_ok=True)
     handle = os.open(folder, os.O_RDONLY)
     try:
-        # The lock belongs to the open folder, and holds until it is released below.
         yield _lock_folder(handle, folder, waits=waits)
     finally:
         # To close the folder would not be enough: a worker process that was forked in the block has

@@ -384,23 +384,34 @@ def _held(lease: _OwnLease, on_wait: OnWait | None) -> Iterator[None]:
         StorageError: The lease cannot be written.
     """
     with contextlib.ExitStack() as stack:
-        # Steps 1 and 5. Write the lease before looking for commands that delete: if one begins at
-        # the same moment, it sees the lease, or this process sees it.
+        # Write the lease before looking for commands that delete: if one begins at the same moment,
+        # it sees the lease, or this process sees it.
         stack.enter_context(kept_fresh(lease.store, lease.name, lease.content))
         other_names = _wait_for_collections(lease.store, own_lease=lease.name)
-
-        # Builds of the same outputs draw tickets, which are numbers, and the lowest has its turn.
-        # If there is no other one, begin without: a build that comes later waits for this lease.
         if on_wait is not None:
-            rivals = lease.rivals(other_names)
-            if rivals:
-                lease.draw_ticket(rivals)
-                _wait_for_turn(lease, on_wait)
+            _wait_for_rivals(lease, other_names, on_wait)
 
         # In the block, `at_work` notes in this variable what the build does. The thread writes it
         # to the lease, so that others see it.
         _set_in_block(stack, _current_work, lease.work)
         yield
+
+
+def _wait_for_rivals(lease: _OwnLease, other_names: list[str], on_wait: OnWait) -> None:
+    """Wait for builds that began to write the same outputs before.
+
+    Such builds draw tickets, which are numbers, and the lowest has its turn. If there is no other
+    build, this one begins without a ticket: a build that comes later waits for its lease.
+
+    Args:
+        lease: The lease of this build.
+        other_names: Names of the leases of all other builds.
+        on_wait: Called for each build that is waited for.
+    """
+    rivals = lease.rivals(other_names)
+    if rivals:
+        lease.draw_ticket(rivals)
+        _wait_for_turn(lease, on_wait)
 
 
 def _holds_lease(store: Store, names: frozenset[str]) -> bool:
@@ -582,13 +593,11 @@ def builds_under_way(access: FileAccess) -> list[Build]:
     Args:
         access: The output root, whose leases are read.
     """
-    # List the outputs of each process together, since it may make several at the same time. A
-    # process is identified by its machine and its process id, which is None if it is not known.
     names_by_process: dict[tuple[str, int | None], list[str]] = {}
     owner_by_process: dict[tuple[str, int | None], Owner] = {}
     for name, work in under_way(access).items():
         owner = work.owner or Owner(work.host)
-        process = (owner.host, owner.pid)
+        process = (owner.host, owner.pid)  # the id is None if it is not known
         owner_by_process.setdefault(process, owner)
         names_by_process.setdefault(process, []).append(name)
 

@@ -207,6 +207,28 @@ def _waiting_message(descriptor: int, path: Path) -> str:
     return f"waits for {owner}, which keeps {path} locked; {owner.remedy()}"
 
 
+class _Lock(NamedTuple):
+    """A line of Linux's list of locks, /proc/locks."""
+
+    pid: int
+    """Id of the process; 0 or less if it is not one of this machine or container."""
+    inode: int
+    """Number of the file within its file system."""
+    is_waiting: bool
+    """Whether the process waits for the lock, which another one holds."""
+
+    @classmethod
+    def of_line(cls, line: str) -> _Lock:
+        """Read a line such as "1: -> FLOCK  ADVISORY  WRITE 456 08:01:4711 0 EOF".
+
+        The arrow, which only some lines have, shifts what follows it. So fields are counted from
+        the end of the line.
+        """
+        fields = line.split()
+        inode = fields[-3].rpartition(":")[2]  # "4711", from "08:01:4711"
+        return cls(pid=int(fields[-4]), inode=int(inode), is_waiting="->" in fields)
+
+
 def lock_owner(status: os.stat_result) -> Owner | None:
     """Return another process of this machine that holds a lock on a file, or None.
 
@@ -226,15 +248,11 @@ def lock_owner(status: os.stat_result) -> Owner | None:
     except OSError:
         return None
     for line in lines:
-        # Count from the end of the line, since the arrow shifts what follows it.
-        fields = line.split()
-        is_waiting = "->" in fields
-        pid = int(fields[-4])  # 123
-        inode = fields[-3].rpartition(":")[2]  # "4711", from "08:01:4711"
+        lock = _Lock.of_line(line)
+        is_other_process = lock.pid > 0 and lock.pid != os.getpid()
         # The device is not compared: file systems such as overlayfs and Btrfs show another one
         # here than `os.stat` does.
-        is_this_file = inode == str(status.st_ino)
-        is_other_process = pid > 0 and pid != os.getpid()
-        if is_this_file and is_other_process and not is_waiting:
-            return Owner.of_pid(pid)
+        is_this_file = lock.inode == status.st_ino
+        if is_this_file and is_other_process and not lock.is_waiting:
+            return Owner.of_pid(lock.pid)
     return None

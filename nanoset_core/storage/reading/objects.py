@@ -175,30 +175,33 @@ class ObjectFile(io.RawIOBase):
         What happens depends on the position:
 
             it is in one of the two ranges          return that range, without a request
-            _sequential ends there                  go on in order; the bytes were requested ahead
+            _sequential ends there                  continue in order; the bytes were requested
+                                                    ahead
             _elsewhere ends there                   begin to read in order there
-            it is at any other place                read some bytes there, as the new _elsewhere
+            it is at any other place                the same if the whole file is read in order
+            ... and the order is not known          read some bytes there, as the new _elsewhere
+
+        In the last case, `_sequential` and the requests ahead are kept, since the reader may come
+        back to them.
         """
         for in_memory in (self._sequential, self._elsewhere):
             if in_memory.contains(self._position):
                 return in_memory
 
-        # Go on in order. The requests that run ahead begin here.
         if self._sequential.ends_at(self._position):
             self._sequential = self._next_in_order()
             return self._sequential
-
-        # Begin to read in order here, and request the ranges after this place from now on.
         if self._is_in_order or self._elsewhere.ends_at(self._position):
-            self._pending.clear()
-            self._requested_end = self._position
+            self._forget_requests_ahead()
             self._sequential = self._next_in_order()
             return self._sequential
-
-        # The reader has moved to another place, and may come back. So keep the sequential range,
-        # and the requests for the ranges after it.
         self._elsewhere = self._read_elsewhere()
         return self._elsewhere
+
+    def _forget_requests_ahead(self) -> None:
+        """Let the next requests begin at the position, instead of after those sent so far."""
+        self._pending.clear()
+        self._requested_end = self._position
 
     def _next_in_order(self) -> _Range:
         """Return the range of bytes at the position, and request the ranges after it ahead.

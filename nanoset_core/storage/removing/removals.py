@@ -78,17 +78,12 @@ def withdraw_output(
         delete, at any time: one for an output on a local disk, and none for one in a bucket.
     """
     if access.origin is None:
-        # Rename the local folder, so that readers do not find it any more.
         renamed = withdrawn(folder, is_in_use)
         return None if renamed is None else (renamed,)
 
-    # A bucket cannot rename a folder. Delete the manifest first, since readers begin with it:
-    # without a manifest, the other files are no output.
     if is_in_use():
         return None
     access.origin.delete(access.name(folder / manifest))
     remove_stored_folder(access, folder)
-
-    # Remove the local copies of its files.
-    shutil.rmtree(folder, ignore_errors=True)
+    shutil.rmtree(folder, ignore_errors=True)  # the local copies of its files
     return ()

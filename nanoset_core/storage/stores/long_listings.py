@@ -76,14 +76,11 @@ class LongListing:
         """
         self._n_entries += n_entries
 
-        # A token that an earlier page had leads back to a page that was listed.
         page_hashes = {hash(("token", next_token))}
         if n_entries:
-            # Under a new token, the server may send an earlier page again: it has the same entries.
             page_hashes.add(hash(("first entry", first_entry)))
             self._n_empty_pages = 0
         else:
-            # An empty page has no entries to compare, so count those that follow each other.
             self._n_empty_pages += 1
 
         is_repeated = not self._seen_hashes.isdisjoint(page_hashes)
